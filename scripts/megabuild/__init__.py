@@ -1,0 +1,1 @@
+"""Megabuild driver for the PyTorch family of conda packages."""

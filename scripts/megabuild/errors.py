@@ -1,0 +1,105 @@
+"""The one family of errors: each class has its own exit code, each error a remedy.
+
+Exit codes are part of the command line's contract: a number, once given out, keeps its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MegabuildError(Exception):
+    """Something the user can act on; shown without a traceback.
+
+    Parameters
+    ----------
+    message:
+        What happened and where.
+    remedy:
+        What the user can do about it; empty where nothing helps.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class UsageError(MegabuildError):
+    """An argument that does not fit: an option, a filter that matches nothing, an answer at a prompt."""
+
+    exit_code = 2
+
+
+class ConfigError(MegabuildError):
+    """An unknown config, or a config or matrix file that cannot be read."""
+
+    exit_code = 3
+
+
+class PreflightError(MegabuildError):
+    """Something a long build would run into later: a missing tool, too little disk or memory."""
+
+    exit_code = 4
+
+
+class ProviderError(MegabuildError):
+    """A build environment cannot be made: no channel, no mirror, no interpreter."""
+
+    exit_code = 5
+
+
+class IntegrityError(MegabuildError):
+    """A file is not what its hash, its lock or its record says."""
+
+    exit_code = 6
+
+
+class IsolationError(MegabuildError):
+    """docker, podman or bubblewrap is missing or refused to start."""
+
+    exit_code = 7
+
+
+class BuildError(MegabuildError):
+    """The engine or a build script failed; the log tells where."""
+
+    exit_code = 8
+
+
+class SwapRefused(MegabuildError):
+    """The Python swap would have rebuilt something outside the Python side."""
+
+    exit_code = 9
+
+
+class PackageTestError(MegabuildError):
+    """A package was built, but its own test failed."""
+
+    exit_code = 10
+
+
+class BusyError(MegabuildError):
+    """Another run holds the lock of this config."""
+
+    exit_code = 11
+
+
+class OutOfSpaceError(MegabuildError):
+    """The disk is full, or would be."""
+
+    exit_code = 12
+
+
+class OutOfMemoryError(MegabuildError):
+    """A compiler was killed for want of memory."""
+
+    exit_code = 13
+
+
+class Interrupted(MegabuildError):
+    """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
+
+    exit_code = 130

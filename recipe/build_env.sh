@@ -1,0 +1,138 @@
+# Sourced by every build script: the one place for the environment of PyTorch's own build. It must come out the same in
+# staging and in every output that inherits from it: a changed flag recompiles libtorch, and the Python swap refuses it.
+# shellcheck shell=bash
+
+phase() { echo "::megabuild:: phase $*"; }
+
+# Where the CMake tree lives. The driver names a folder outside the engine's work folder, which the engine would copy
+# twice per output and throw away when interrupted; plain rattler-build leaves it empty and builds in the work folder.
+export TORCH_TREE="${TORCH_TREE:-$SRC_DIR}"
+export NINJA_STATUS='[%f/%t %es] '
+export PYTHONDONTWRITEBYTECODE=1  # stray .pyc of host packages would be captured as files of ours
+export PYTHON="${PYTHON:-$PREFIX/bin/python}"
+
+# ---- flags: constant over all outputs --------------------------------------------------------------------
+# conda's activation puts the package's name into -fdebug-prefix-map; another name is another command line.
+freeze_flags() {
+    local word frozen=()
+    for word in $1; do
+        case "$word" in
+            -fdebug-prefix-map="$SRC_DIR"=*) word="-fdebug-prefix-map=$TORCH_TREE=/usr/local/src/conda/libtorch-$torch_version" ;;
+            # PyTorch chooses the C++ standard itself; its exported symbols must stay visible, its libraries linked
+            -std=* | -fvisibility-inlines-hidden | -Wl,--as-needed | -Wl,-dead_strip_dylibs) continue ;;
+            # bound lazily: libcuda.so.1 is missing on a machine without a GPU
+            -Wl,-z,now) word=-Wl,-z,lazy ;;
+        esac
+        frozen+=("$word")
+    done
+    echo "${frozen[*]}"
+}
+CFLAGS="$(freeze_flags "${CFLAGS:-}")"
+CXXFLAGS="$(freeze_flags "${CXXFLAGS:-}") -w"  # warnings are upstream's; they only drown the log
+LDFLAGS="$(freeze_flags "${LDFLAGS:-}")"
+if [[ "$target_platform" == linux-* ]]; then
+    LDFLAGS="$LDFLAGS -Wl,-z,noexecstack"  # glibc >= 2.41 refuses libraries that ask for an executable stack
+fi
+export CFLAGS CXXFLAGS LDFLAGS
+
+# ---- CMake -------------------------------------------------------------------------------------------------
+export CMAKE_GENERATOR=Ninja
+export CMAKE_PREFIX_PATH="$PREFIX"
+export CMAKE_LIBRARY_PATH="$PREFIX/lib"
+export CMAKE_BUILD_TYPE=Release
+launchers=()
+case "$torch_optimization" in
+    2) ;;
+    0) launchers+=("$RECIPE_DIR/compile_at_O0.sh") ;;
+    *) echo "torch_optimization is '$torch_optimization'; it can be 2 or 0" >&2; exit 1 ;;
+esac
+if [[ -n "${TORCH_CCACHE:-}" ]]; then
+    launchers+=("$TORCH_CCACHE")
+    # hits whatever folder the tree lies in
+    export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$(dirname "$TORCH_TREE")}" CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
+fi
+if ((${#launchers[@]})); then
+    launcher="$(IFS=';'; echo "${launchers[*]}")"
+    export CMAKE_C_COMPILER_LAUNCHER="$launcher" CMAKE_CXX_COMPILER_LAUNCHER="$launcher"
+    if [[ "$cuda_compiler_version" != "None" && "$torch_source" != "model" ]]; then
+        export CMAKE_CUDA_COMPILER_LAUNCHER="${TORCH_CCACHE:-}"
+    fi
+fi
+# conda's CMAKE_ARGS (cross-compiler, sysroot, search roots) must be known before project(), and PyTorch's setup.py knows
+# nothing of them: a toolchain file, which CMake takes from the environment, needs no patch.
+write_toolchain() {
+    local word name
+    {
+        for word in ${CMAKE_ARGS:-}; do
+            [[ "$word" == -D*=* ]] || continue
+            name="${word%%=*}"; name="${name#-D}"
+            case "${name%%:*}" in
+                CMAKE_INSTALL_PREFIX | CMAKE_INSTALL_LIBDIR | CMAKE_BUILD_TYPE) ;;  # PyTorch's own business
+                # third_party/ is looked up like a library, and must lie below a search root
+                CMAKE_FIND_ROOT_PATH) echo "set(CMAKE_FIND_ROOT_PATH \"${word#*=};$TORCH_TREE\")" ;;
+                *) echo "set(${name%%:*} \"${word#*=}\")" ;;
+            esac
+        done
+        if [[ "$cuda_compiler_version" != "None" ]]; then
+            for name in CUDAToolkit_ROOT CUDA_TOOLKIT_ROOT_DIR CUDAToolkit_TARGET_DIR; do
+                echo "set($name \"${!name}\" CACHE PATH \"where the environment has CUDA\")"
+            done
+        fi
+        [[ "$blas_impl" == "mkl" ]] || echo 'set(PYTORCH_BLAS_USE_CBLAS_DOT ON CACHE BOOL "OpenBLAS returns complex numbers by value")'
+    } >"$1.new"
+    # a new time would make CMake run again for nothing
+    if cmp -s "$1.new" "$1"; then rm "$1.new"; else mv "$1.new" "$1"; fi
+}
+if [[ "$provider" != "debian" ]]; then
+    export CMAKE_TOOLCHAIN_FILE="$TORCH_TREE/conda-toolchain.cmake"
+fi
+export USE_CCACHE=0  # ours is named above; PyTorch's own search would find another one
+
+# ---- PyTorch -----------------------------------------------------------------------------------------------
+export PYTORCH_BUILD_VERSION="$torch_version" PYTORCH_BUILD_NUMBER=0  # 0: no ".post" in the version
+export PACKAGE_TYPE=conda BUILD_TEST=0 INSTALL_TEST=0
+export USE_NUMA=0 USE_ITT=0 USE_CUFILE=0 USE_MPI=0 USE_ROCM=0 USE_XPU=0
+export BUILD_CUSTOM_PROTOBUF=OFF
+export _GLIBCXX_USE_CXX11_ABI=1
+export MAX_JOBS="${MAX_JOBS:-$CPU_COUNT}"
+
+case "$blas_impl" in
+    mkl) export BLAS=MKL ;;
+    generic) export BLAS=OpenBLAS OpenBLAS_HOME="$PREFIX" ;;
+    *) echo "blas_impl is '$blas_impl'; it can be mkl or generic" >&2; exit 1 ;;
+esac
+
+if [[ "$provider" == "debian" ]]; then
+    # Debian's source holds no third_party: everything comes from the system, and what is off has no package there or
+    # would more than double the compile.
+    export USE_SYSTEM_LIBS=ON ONNX_NAMESPACE=onnx USE_GFLAGS=OFF USE_GLOG=OFF
+    export USE_DISTRIBUTED=0 USE_GLOO=0 USE_TENSORPIPE=0 USE_MKLDNN=0 USE_FBGEMM=0 USE_KINETO=0 USE_VALGRIND=0
+    export USE_XNNPACK=0 USE_NNPACK=0 USE_QNNPACK=0 USE_PYTORCH_QNNPACK=0
+    unset OpenBLAS_HOME
+else
+    # fmt is PyTorch's own: kineto does not compile against a newer one
+    export USE_SYSTEM_SLEEF=1 USE_SYSTEM_PYBIND11=1 USE_SYSTEM_EIGEN_INSTALL=1
+    export USE_MKLDNN=1 USE_DISTRIBUTED=1
+    [[ "$target_platform" == osx-arm64 ]] && export USE_MKLDNN=0
+    [[ "$target_platform" == osx-64 ]] && export CFLAGS="$CFLAGS -DTARGET_OS_OSX=1" CXXFLAGS="$CXXFLAGS -DTARGET_OS_OSX=1"
+fi
+
+if [[ "$cuda_compiler_version" == "None" ]]; then
+    export USE_CUDA=0 TORCH_CUDA_ARCH_LIST=""
+else
+    export USE_CUDA=1 TORCH_CUDA_ARCH_LIST="$torch_cuda_arch_list"
+    export TORCH_NVCC_FLAGS="-Xfatbin -compress-all"
+    [[ "$cuda_compiler_version" == 13.* ]] && TORCH_NVCC_FLAGS+=" -compress-mode=size"
+    export CMAKE_CUDA_FLAGS="-w -Xptxas -w"
+    export USE_CUFILE=1 USE_SYSTEM_NCCL=1 USE_STATIC_NCCL=0 USE_STATIC_CUDNN=0 USE_SYSTEM_NVTX=1
+    export NCCL_ROOT_DIR="$PREFIX" NCCL_INCLUDE_DIR="$PREFIX/include" MAGMA_HOME="$PREFIX" CUDA_VERSION="$cuda_compiler_version"
+    case "$target_platform" in
+        linux-64) cuda_target=x86_64-linux ;;
+        linux-aarch64) cuda_target=sbsa-linux; export USE_PRIORITIZED_TEXT_FOR_LD=1 ;;
+        *) echo "no CUDA build for $target_platform" >&2; exit 1 ;;
+    esac
+    # PyTorch asks two different modules where CUDA is; both must answer the same (see write_toolchain).
+    export CUDAToolkit_ROOT="$PREFIX" CUDA_TOOLKIT_ROOT_DIR="$PREFIX" CUDAToolkit_TARGET_DIR="$PREFIX/targets/$cuda_target"
+    # configured without MAGMA; the second flavour of the linalg library is built by switching the cache entry
+    export USE_MAGMA=OFF
+fi

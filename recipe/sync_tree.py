@@ -1,0 +1,168 @@
+"""Bring a fresh copy of the sources into a build tree that outlives it, touching only what differs.
+
+The engine unpacks and patches the sources anew for every run, which gives patched files new times; ninja would compile
+again whatever includes them. Here a file is replaced only when its content differs, so that an interrupted compile goes on
+where it stopped. Standard library only: build scripts call this with whatever Python is at hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+MANIFEST = ".megabuild-sync.json"
+#: What the engine itself writes into its work folder; no sources.
+ENGINE_FILES = frozenset({"conda_build.log", "conda_build.sh", "build_env.sh", ".source_info.json", ".condapackageignore"})
+
+
+def source_files(root: Path) -> Iterator[Path]:
+    """Give the paths, relative to ``root``, of all files and links below it, without the engine's own."""
+    for folder, folders, files in os.walk(root):
+        here = Path(folder)
+        links = [name for name in folders if (here / name).is_symlink()]
+        folders[:] = sorted(set(folders) - set(links))
+        for name in sorted(files + links):
+            if here == root and name in ENGINE_FILES:
+                continue
+            yield (here / name).relative_to(root)
+
+
+def same(left: Path, right: Path) -> bool:
+    """Say whether two paths hold the same content, link target and mode."""
+    if left.is_symlink() or right.is_symlink():
+        return left.is_symlink() and right.is_symlink() and os.readlink(left) == os.readlink(right)
+    if not right.is_file() or left.stat().st_mode != right.stat().st_mode:
+        return False
+    return filecmp.cmp(left, right, shallow=False)
+
+
+def sync(source: Path, tree: Path) -> tuple[int, int]:
+    """Make the sources in ``tree`` equal to those in ``source``; everything that a build made there stays.
+
+    Parameters
+    ----------
+    source:
+        Freshly unpacked sources. Moved, not copied, where a file differs.
+    tree:
+        The build tree; made if absent.
+
+    Returns
+    -------
+    tuple[int, int]
+        Number of files written and number of files removed.
+    """
+    tree.mkdir(parents=True, exist_ok=True)
+    manifest = tree / MANIFEST
+    before: set[str] = set(json.loads(manifest.read_text())) if manifest.exists() else set()
+    now = list(source_files(source))
+    # The list grows before the tree does: a killed run must not leave files that no later run would remove.
+    _write(manifest, sorted(before | {path.as_posix() for path in now}))
+    written = 0
+    for path in now:
+        old, new = tree / path, source / path
+        if same(new, old):
+            continue
+        if old.is_dir() and not old.is_symlink():
+            shutil.rmtree(old)
+        old.parent.mkdir(parents=True, exist_ok=True)
+        beside = old.with_name(old.name + ".sync")
+        shutil.copy2(new, beside, follow_symlinks=False)
+        if not beside.is_symlink():
+            os.utime(beside)  # newer than any object made from the former content
+        os.replace(beside, old)
+        written += 1
+    gone = before - {path.as_posix() for path in now}
+    for name in gone:
+        (tree / name).unlink(missing_ok=True)
+    _write(manifest, sorted(path.as_posix() for path in now))
+    return written, len(gone)
+
+
+def empty(source: Path, keep: Sequence[str]) -> None:
+    """Remove what was synced from ``source``, which the engine would otherwise copy for every output.
+
+    Parameters
+    ----------
+    source:
+        The engine's work folder.
+    keep:
+        Names at its top that stay (licence files are looked up there).
+    """
+    for entry in source.iterdir():
+        if entry.name in ENGINE_FILES or entry.name in keep:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def generate(output: Path, command: Sequence[str]) -> bool:
+    """Run a generator, and keep the former output (and its time) where the content comes out the same.
+
+    Parameters
+    ----------
+    output:
+        The file that ``command`` writes.
+    command:
+        The generator.
+
+    Returns
+    -------
+    bool
+        Whether the content changed.
+
+    Raises
+    ------
+    subprocess.CalledProcessError
+        If the generator failed.
+    """
+    former = output.with_name(output.name + ".former")
+    if output.exists():
+        shutil.copy2(output, former)
+    subprocess.run(command, check=True)
+    if former.exists():
+        if filecmp.cmp(former, output, shallow=False):
+            os.replace(former, output)
+            return False
+        former.unlink()
+    return True
+
+
+def _write(path: Path, names: list[str]) -> None:
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(json.dumps(names, indent=0))
+    os.replace(beside, path)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line: ``SOURCE TREE [--keep NAME…]`` or ``--generate FILE -- COMMAND…``."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("source", type=Path, nargs="?")
+    parser.add_argument("tree", type=Path, nargs="?")
+    parser.add_argument("--keep", nargs="*", default=[], metavar="NAME", help="names at SOURCE's top that are not removed")
+    parser.add_argument("--generate", type=Path, metavar="FILE", help="run COMMAND, keep FILE's time if it comes out the same")
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:split])
+    if options.generate:
+        generate(options.generate, arguments[split + 1 :])
+        return 0
+    if options.source is None or options.tree is None:
+        parser.error("SOURCE and TREE are needed")
+    if options.source.resolve() == options.tree.resolve():
+        return 0
+    written, removed = sync(options.source, options.tree)
+    empty(options.source, options.keep)
+    print(f"::megabuild:: synced written={written} removed={removed}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

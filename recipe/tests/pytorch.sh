@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# pytorch and libtorch together, as a user has them.
+set -euo pipefail
+
+python tests/torch_works.py
+python tests/one_owner.py "$CONDA_PREFIX"
+
+# from the environment, and from site-packages, where pip-style builds look
+for torch_dir in "$PREFIX/share/cmake/Torch" "$(python -c 'import torch.utils as u; print(u.cmake_prefix_path)')/Torch"; do
+    cmake -G Ninja -S cmake_test -B build --fresh -DTorch_DIR="$torch_dir" -DCMAKE_PREFIX_PATH="$PREFIX" -DWITH_PYTHON=ON
+    cmake --build build
+    ./build/torch_user
+done

@@ -1,0 +1,140 @@
+"""One config: what a file in ``.ci_support`` says, checked and typed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from megabuild.configs.names import accelerator
+from megabuild.errors import ConfigError
+
+CONFIG_FOLDER = ".ci_support"
+
+_NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
+_PYTHON = re.compile(r"(?P<version>3\.\d+)\.\*(?: \*_cp(?:ython|\d+(?P<free_threaded>t?)))?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One compile of libtorch and everything built from it."""
+
+    name: str
+    #: conda's platform, ``linux-64``
+    platform: str
+    #: ``cpu`` or ``cuda130``
+    accelerator: str
+    #: ``13.0``, or None for a CPU build
+    cuda_version: str | None
+    #: ``mkl`` or ``generic``
+    blas: str
+    #: where build environments come from: ``conda-forge`` or ``debian``
+    provider: str
+    torch_version: str
+    #: the config's file
+    path: Path
+    #: every key of the file with its values, all as text, without ``zip_keys``
+    variant: Mapping[str, tuple[str, ...]]
+    #: groups of keys whose values belong together, row by row
+    zip_keys: tuple[tuple[str, ...], ...]
+    #: ``("3.10", ..., "3.14")``; free-threaded ones end in ``t``
+    pythons: tuple[str, ...]
+    #: the container image, or an empty string where the config names none
+    docker_image: str
+
+
+def available(root: Path) -> tuple[str, ...]:
+    """Return the names of all configs in the repository ``root``, sorted."""
+    return tuple(sorted(path.stem for path in (root / CONFIG_FOLDER).glob("*.yaml")))
+
+
+def load(root: Path, name: str) -> Config:
+    """Read one config.
+
+    Parameters
+    ----------
+    root:
+        The repository.
+    name:
+        The config's name; a trailing ``.yaml`` is taken off.
+
+    Raises
+    ------
+    ConfigError
+        There is no such config, or its file cannot be read; the message names line and column.
+    """
+    name = name.removesuffix(".yaml")
+    names = available(root)
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "see --list"
+        raise ConfigError(f"there is no config '{name}'", hint)
+    path = root / CONFIG_FOLDER / f"{name}.yaml"
+    variant, zip_keys = _read(path)
+    for key in _NEEDED:
+        if not variant.get(key):
+            raise ConfigError(
+                f"{path}: '{key}' has no value", "regenerate it: `python scripts/megabuild configs --write`"
+            )
+    cuda = _only(path, variant, "cuda_compiler_version")
+    cuda_version = None if cuda == "None" else cuda
+    return Config(
+        name=name,
+        platform=_only(path, variant, "target_platform"),
+        accelerator=accelerator(cuda_version),
+        cuda_version=cuda_version,
+        blas=_only(path, variant, "blas_impl"),
+        provider=_only(path, variant, "provider"),
+        torch_version=_only(path, variant, "torch_version"),
+        path=path,
+        variant=variant,
+        zip_keys=zip_keys,
+        pythons=tuple(python_version(pin) for pin in variant["python"]),
+        docker_image=variant.get("docker_image", ("",))[0],
+    )
+
+
+def python_version(pin: str) -> str:
+    """Return the short version of a Python pin: ``3.13`` for ``3.13.* *_cp313``, ``3.14t`` for ``3.14.* *_cp314t``."""
+    match = _PYTHON.fullmatch(pin)
+    if match is None:
+        raise ConfigError(f"'{pin}' is no pin of a Python version", "write it like '3.13.* *_cp313'")
+    return match["version"] + (match["free_threaded"] or "")
+
+
+def _read(path: Path) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
+    remedy = "regenerate it: `python scripts/megabuild configs --write`"
+    try:
+        document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        raise ConfigError(f"{where}: {error.problem or error.context}", remedy) from error
+    except (OSError, UnicodeError, YAMLError) as error:
+        raise ConfigError(f"cannot read {path}: {error}", remedy) from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: not a mapping of keys to lists", remedy)
+    zip_keys = document.pop("zip_keys", None) or []
+    broken = [key for key, values in document.items() if not isinstance(values, list)]
+    if broken or not all(isinstance(group, list) for group in zip_keys):
+        raise ConfigError(f"{path}: '{(broken or ['zip_keys'])[0]}' is not a list", remedy)
+    variant = {str(key): tuple(_as_text(value) for value in values) for key, values in document.items()}
+    return variant, tuple(tuple(str(key) for key in group) for group in zip_keys)
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _only(path: Path, variant: Mapping[str, Sequence[str]], key: str) -> str:
+    if len(variant[key]) != 1:
+        raise ConfigError(
+            f"{path}: '{key}' has {len(variant[key])} values, a config needs exactly one",
+            "regenerate it: `python scripts/megabuild configs --write`",
+        )
+    return variant[key][0]

@@ -1,0 +1,143 @@
+"""The matrix: ``conda_build_config.yaml`` turned into one ``.ci_support/<config>.yaml`` per compile of libtorch."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
+from ruamel.yaml import YAML
+
+from megabuild.configs.names import PLATFORMS, config_name
+from megabuild.errors import ConfigError
+
+MATRIX_FILE = "conda_build_config.yaml"
+CONFIG_FOLDER = ".ci_support"
+PROVIDERS = ("conda-forge", "debian")
+
+#: Keys whose every value stays in the config, since the recipe builds a package for each of them.
+_BUILT_IN_ONE_CONFIG = ("python", "is_python_min", "linalg_backend")
+_HEADER = f"# Generated from {MATRIX_FILE} by `python scripts/megabuild configs --write`; change that file instead.\n"
+
+Values = Mapping[str, Sequence[str]]
+
+
+def generate(root: Path) -> dict[str, str]:
+    """Return the text of every config file, by config name.
+
+    Parameters
+    ----------
+    root:
+        The repository, with ``conda_build_config.yaml`` at its top.
+
+    Raises
+    ------
+    ConfigError
+        The matrix cannot be read, or two of its rows have the same name.
+    """
+    configs: dict[str, str] = {}
+    for platform in PLATFORMS.values():
+        for provider in PROVIDERS:
+            values, zip_keys = _read(root / MATRIX_FILE, platform, provider)
+            if not values.get("provider") or not values.get("target_platform"):
+                continue  # this provider does not serve this platform
+            for row in _rows(values, zip_keys):
+                name = _name(row, plain_blas=values["blas_impl"][0])
+                if name in configs:
+                    raise ConfigError(
+                        f"{root / MATRIX_FILE}: two rows of the matrix are named {name}",
+                        "let the rows differ in platform, CUDA version, BLAS or provider",
+                    )
+                configs[name] = _text(row, zip_keys)
+    return configs
+
+
+def outdated(root: Path) -> dict[str, str]:
+    """Compare ``.ci_support`` with the matrix.
+
+    Returns
+    -------
+    For every config file that is not as it would be generated: its name and ``missing``, ``changed`` or ``unknown``.
+    """
+    wanted = generate(root)
+    present = {path.stem: path for path in (root / CONFIG_FOLDER).glob("*.yaml")}
+    states = {name: "unknown" for name in present if name not in wanted}
+    for name, text in wanted.items():
+        if name not in present:
+            states[name] = "missing"
+        elif present[name].read_text(encoding="utf-8") != text:
+            states[name] = "changed"
+    return dict(sorted(states.items()))
+
+
+def write(root: Path) -> dict[str, str]:
+    """Bring ``.ci_support`` in step with the matrix; returns what `outdated` said before."""
+    states = outdated(root)
+    wanted = generate(root)
+    (root / CONFIG_FOLDER).mkdir(exist_ok=True)
+    for name, state in states.items():
+        path = root / CONFIG_FOLDER / f"{name}.yaml"
+        if state == "unknown":
+            path.unlink()
+        else:
+            path.write_text(wanted[name], encoding="utf-8")
+    return states
+
+
+def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]], list[list[str]]]:
+    """Let the engine read the matrix, so that selectors mean here what they mean in a build."""
+    target = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
+    try:
+        config = VariantConfig.from_conda_build_config(
+            path, JinjaConfig(target, variant={"provider": provider})
+        )
+    except (OSError, RattlerBuildError) as error:
+        raise ConfigError(f"cannot read {path} for {platform}: {error}", "correct the file") from error
+    values = {key: [_as_text(value) for value in config[key]] for key in config.keys()}  # noqa: SIM118
+    zip_keys = [list(group) for group in config.zip_keys or []]
+    for group in zip_keys:
+        lengths = {key: len(values.get(key, [])) for key in group}
+        if len(set(lengths.values())) > 1:
+            raise ConfigError(
+                f"{path}: for {platform} the zipped keys differ in length: {lengths}",
+                "give every key of the group one value per row",
+            )
+    return values, zip_keys
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _rows(values: Values, zip_keys: Sequence[Sequence[str]]) -> list[dict[str, list[str]]]:
+    """Take the matrix apart into configs: every key holds one value, but for those built within one config."""
+    groups = [list(group) for group in zip_keys]
+    zipped = {key for group in groups for key in group}
+    groups += [[key] for key in values if key not in zipped]
+    rows: list[dict[str, list[str]]] = [{}]
+    for group in groups:
+        if group[0] in _BUILT_IN_ONE_CONFIG:
+            choices = [{key: list(values[key]) for key in group}]
+        else:
+            choices = [{key: [values[key][index]] for key in group} for index in range(len(values[group[0]]))]
+        rows = [row | choice for row in rows for choice in choices]
+    return rows
+
+
+def _name(row: Values, *, plain_blas: str) -> str:
+    cuda = row["cuda_compiler_version"][0]
+    provider, blas = row["provider"][0], row["blas_impl"][0]
+    suffix = provider if provider != "conda-forge" else "" if blas == plain_blas else blas
+    return config_name(row["target_platform"][0], None if cuda == "None" else cuda, suffix)
+
+
+def _text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    document: dict[str, Any] = {key: list(row[key]) for key in row}
+    document["zip_keys"] = [list(group) for group in zip_keys]
+    stream = io.StringIO()
+    yaml.dump(dict(sorted(document.items())), stream)
+    return _HEADER + stream.getvalue()

@@ -1,0 +1,72 @@
+"""Narrowing a config: overriding keys without tearing apart the ones that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from megabuild.configs.config import Config, python_version
+from megabuild.errors import UsageError
+
+
+def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """Add to ``overrides`` what keeps zipped keys in step.
+
+    Where an overridden key is zipped with others and its new values are all among its old ones, the others are cut
+    down to the same rows. Any other length would be refused by the engine, so it is refused here, with a reason.
+
+    Parameters
+    ----------
+    config:
+        The config that is narrowed.
+    overrides:
+        New values by key.
+
+    Raises
+    ------
+    UsageError
+        A zipped key would get another number of values than its partners, and they are not a choice of its old ones.
+    """
+    result = {key: tuple(values) for key, values in overrides.items()}
+    for group in config.zip_keys:
+        for key in group:
+            if key not in overrides:
+                continue
+            old, new = config.variant[key], result[key]
+            if all(value in old for value in new):
+                rows = [old.index(value) for value in new]
+                for partner in group:
+                    result.setdefault(partner, tuple(config.variant[partner][row] for row in rows))
+            elif len(new) != len(old) and any(
+                len(result.get(other, config.variant[other])) != len(new) for other in group
+            ):
+                raise UsageError(
+                    f"{config.name}: {len(new)} values for '{key}', but it is zipped with {', '.join(group)}",
+                    f"choose among its values: {', '.join(old)}",
+                )
+    return result
+
+
+def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:
+    """Return the config's pins for some Python versions, in the config's order.
+
+    Parameters
+    ----------
+    versions:
+        Short versions such as ``3.12`` (also ``312`` and ``py312``); empty: all of the config's.
+
+    Raises
+    ------
+    UsageError
+        The config has no such Python.
+    """
+    pins = {python_version(pin): pin for pin in config.variant["python"]}
+    wanted = {_normalised(version) for version in versions} or set(pins)
+    unknown = sorted(wanted - set(pins))
+    if unknown:
+        raise UsageError(f"{config.name} has no Python {', '.join(unknown)}", f"it has {', '.join(pins)}")
+    return tuple(pin for version, pin in pins.items() if version in wanted)
+
+
+def _normalised(version: str) -> str:
+    digits = version.removeprefix("py").removeprefix("cp")
+    return f"{digits[0]}.{digits[1:]}" if digits[:1].isdigit() and "." not in digits else digits

@@ -1,0 +1,192 @@
+"""The packages a config renders to: asked of the engine, so that the plan is what a build would make."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rattler_build import (
+    PlatformConfig,
+    RattlerBuildError,
+    RenderConfig,
+    RenderedVariant,
+    Stage0Recipe,
+    VariantConfig,
+)
+
+from megabuild.configs.config import Config, python_version
+from megabuild.configs.overrides import complete
+from megabuild.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedPackage:
+    """One package of a megabuild. Requirements are match specs; bare names carry the config's pin already."""
+
+    name: str
+    version: str
+    build_string: str
+    build_number: int
+    file_name: str
+    #: ``linux-64`` or ``noarch``
+    subdir: str
+    #: ``3.12`` for a package made for one Python, else None
+    python: str | None
+    build: tuple[str, ...]
+    host: tuple[str, ...]
+    run: tuple[str, ...]
+    constraints: tuple[str, ...]
+    #: what the package's tests need besides the package
+    test: tuple[str, ...]
+    #: requirements of the staging output that this package inherits from
+    staging_build: tuple[str, ...] = ()
+    staging_host: tuple[str, ...] = ()
+    #: the recipe leaves this one out for this config
+    skipped: bool = False
+
+
+def render(
+    config: Config,
+    recipe: Path,
+    *,
+    overrides: Mapping[str, Sequence[str]] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> tuple[PlannedPackage, ...]:
+    """Return the packages of a config in the order the engine builds them, each once.
+
+    Parameters
+    ----------
+    config:
+        The config.
+    recipe:
+        Path of ``recipe.yaml``.
+    overrides:
+        Variant values in place of the config's; partners of zipped keys follow by themselves.
+    env:
+        Environment that the recipe may ask for while it is rendered.
+
+    Raises
+    ------
+    ConfigError
+        The recipe cannot be read or rendered for this config.
+    """
+    variants = VariantConfig.from_file(config.path)
+    changed = complete(config, overrides or {})
+    if changed:
+        values = {key: list(changed.get(key, value)) for key, value in config.variant.items()}
+        values.update({key: list(value) for key, value in changed.items()})
+        variants = VariantConfig(values, [list(group) for group in config.zip_keys])
+    platform = PlatformConfig(
+        target_platform=config.platform, build_platform=config.platform, host_platform=config.platform
+    )
+    try:
+        with _environment(env or {}):
+            rendered = Stage0Recipe.from_file(recipe).render(variants, RenderConfig(platform))
+    except (OSError, RattlerBuildError) as error:
+        raise ConfigError(
+            f"{recipe} does not render for {config.name}: {error}", "correct the recipe"
+        ) from error
+    unique: dict[tuple[str, str], PlannedPackage] = {}
+    for variant in rendered:  # in build order, but with a row for every combination of keys, used or not
+        package = _planned(variant, config)
+        unique.setdefault((package.name, package.build_string), package)
+    return tuple(unique.values())
+
+
+def requirements(packages: Iterable[PlannedPackage]) -> tuple[str, ...]:
+    """Return every match spec that building and testing some packages asks of a channel, sorted, each once.
+
+    Specs for packages of the same megabuild are left out: the engine finds those in its own output.
+    """
+    planned = tuple(packages)
+    own = {package.name for package in planned}
+    specs = {
+        spec
+        for package in planned
+        if not package.skipped
+        for group in (
+            package.staging_build,
+            package.staging_host,
+            package.build,
+            package.host,
+            package.run,
+            package.test,
+        )
+        for spec in group
+    }
+    return tuple(sorted(spec for spec in specs if re.split(r"[ =<>!~]", spec, maxsplit=1)[0] not in own))
+
+
+@contextmanager
+def _environment(env: Mapping[str, str]) -> Iterator[None]:
+    """Show the engine some variables: it reads the environment of this very process."""
+    before = {key: os.environ.get(key) for key in env}
+    os.environ.update(env)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+def _planned(variant: RenderedVariant, config: Config) -> PlannedPackage:
+    recipe: dict[str, Any] = variant.recipe.to_dict()
+    name, version = str(recipe["package"]["name"]), str(recipe["package"]["version"])
+    build, needs = recipe["build"], recipe.get("requirements", {})
+    build_string = str(build["string"])
+    used_python = variant.recipe.used_variant.get("python")
+    tests = [test.get("requirements", {}) for test in recipe.get("tests", [])]
+    staging = [cache.get("requirements", {}) for cache in recipe.get("staging_caches", [])]
+    pinned = dict(variant.variant)
+    pins = variant.pin_subpackages
+
+    def specs(lists: Iterable[Sequence[Any]], *, resolve: bool = False) -> tuple[str, ...]:
+        found = [_spec(item, pins) for items in lists for item in items]
+        return tuple(dict.fromkeys(_pinned(spec, pinned) if resolve else spec for spec in found))
+
+    return PlannedPackage(
+        name=name,
+        version=version,
+        build_string=build_string,
+        build_number=int(build.get("number") or 0),
+        file_name=f"{name}-{version}-{build_string}.conda",
+        subdir="noarch" if build.get("noarch") else config.platform,
+        python=python_version(str(used_python)) if used_python else None,
+        build=specs([needs.get("build", [])], resolve=True),
+        host=specs([needs.get("host", [])], resolve=True),
+        run=specs([needs.get("run", [])]),
+        constraints=specs([needs.get("run_constraints", [])]),
+        test=specs(test.get(kind, []) for test in tests for kind in ("build", "run")),
+        staging_build=specs((cache.get("build", []) for cache in staging), resolve=True),
+        staging_host=specs((cache.get("host", []) for cache in staging), resolve=True),
+        skipped=bool(build.get("skip")),
+    )
+
+
+def _spec(item: Any, pins: Mapping[str, Any]) -> str:
+    """Turn one requirement of a rendered recipe, a spec or a pin on a sibling, into a match spec."""
+    if isinstance(item, str):
+        return item
+    kind, pin = next(iter(item.items()))
+    name = str(pin["name"])
+    sibling = pins.get(name)
+    if kind == "pin_subpackage" and pin.get("exact") and sibling is not None:
+        return f"{name} =={sibling.version} {sibling.build_string}"
+    return name
+
+
+def _pinned(spec: str, variant: Mapping[str, object]) -> str:
+    """Give a bare name the config's pin, as the engine does when it solves build and host environments."""
+    value = variant.get(spec.replace("-", "_"))
+    if value is None or " " in spec:
+        return spec
+    text = str(value)
+    return f"{spec} {text}" if any(sign in text for sign in "*=<>! ") else f"{spec} {text}.*"

@@ -1,0 +1,169 @@
+"""The matrix, the generated config files, and reading them back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from megabuild.configs import matrix
+from megabuild.configs.config import available, load, python_version
+from megabuild.configs.selection import select
+from megabuild.errors import ConfigError, UsageError
+
+CONFIGS = {
+    "linux_64_cpu",
+    "linux_64_cpu_debian",
+    "linux_64_cpu_generic",
+    "linux_64_cuda129",
+    "linux_64_cuda129_generic",
+    "linux_64_cuda130",
+    "linux_64_cuda130_generic",
+    "linux_aarch64_cpu",
+    "linux_aarch64_cuda129",
+    "linux_aarch64_cuda130",
+    "osx_64_cpu",
+    "osx_64_cpu_generic",
+    "osx_arm64_cpu",
+}
+
+
+@pytest.fixture
+def copy(repository: Path, tmp_path: Path) -> Path:
+    """A place with the matrix and its config files, to be changed."""
+    shutil.copy(repository / matrix.MATRIX_FILE, tmp_path)
+    shutil.copytree(repository / matrix.CONFIG_FOLDER, tmp_path / matrix.CONFIG_FOLDER)
+    return tmp_path
+
+
+def test_config_files_are_in_step_with_the_matrix(repository: Path) -> None:
+    assert matrix.outdated(repository) == {}
+
+
+def test_there_is_one_config_for_every_compile_of_libtorch(repository: Path) -> None:
+    assert set(matrix.generate(repository)) == CONFIGS
+    assert set(available(repository)) == CONFIGS
+
+
+def test_every_key_of_a_config_has_one_value_but_for_what_is_built_together(repository: Path) -> None:
+    for name in available(repository):
+        several = {key for key, values in load(repository, name).variant.items() if len(values) != 1}
+        assert several == {"python", "is_python_min", "linalg_backend"}, name
+
+
+def test_write_repairs_what_check_finds(copy: Path) -> None:
+    folder = copy / matrix.CONFIG_FOLDER
+    (folder / "linux_64_cpu.yaml").unlink()
+    (folder / "osx_64_cpu.yaml").write_text("changed: [by hand]\n")
+    (folder / "linux_64_cuda118.yaml").write_text("left: [over]\n")
+    found = {"linux_64_cpu": "missing", "linux_64_cuda118": "unknown", "osx_64_cpu": "changed"}
+    assert matrix.outdated(copy) == found
+    assert matrix.write(copy) == found
+    assert matrix.outdated(copy) == {}
+    assert set(available(copy)) == CONFIGS
+
+
+def test_zipped_keys_of_different_length_are_named(copy: Path) -> None:
+    path = copy / matrix.MATRIX_FILE
+    path.write_text(path.read_text().replace("  - 2.28   ", "  # - 2.28   ", 1))
+    with pytest.raises(ConfigError, match="c_stdlib_version"):
+        matrix.generate(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("linux_64_cuda129", "c_stdlib_version", "2.17"),
+        ("linux_64_cuda130", "c_stdlib_version", "2.28"),
+        ("linux_64_cuda130", "torch_cuda_arch_list", "7.5;8.0;8.6;9.0;10.0;11.0;12.0+PTX"),
+        ("linux_aarch64_cuda130", "torch_cuda_arch_list", "7.5;8.0;8.6;8.7;9.0;10.0;11.0;12.0+PTX"),
+        ("linux_aarch64_cuda129", "torch_cuda_arch_list", "5.0;6.0;7.0;7.5;8.0;8.6;9.0;10.0;12.0+PTX"),
+        ("linux_64_cpu", "cuda_compiler_version", "None"),
+        ("osx_64_cpu", "mkl", "2023"),
+        ("linux_64_cpu_debian", "torch_version", "2.6.0"),
+    ],
+)
+def test_rows_of_the_matrix_reach_their_config(repository: Path, name: str, key: str, value: str) -> None:
+    assert load(repository, name).variant[key] == (value,)
+
+
+def test_a_config_is_typed(repository: Path) -> None:
+    config = load(repository, "linux_64_cuda130_generic.yaml")
+    assert config.platform == "linux-64"
+    assert (config.accelerator, config.cuda_version) == ("cuda130", "13.0")
+    assert (config.blas, config.provider) == ("generic", "conda-forge")
+    assert config.pythons == ("3.10", "3.11", "3.12", "3.13", "3.14")
+    assert config.docker_image.endswith("linux-anvil-x86_64:alma10")
+    assert load(repository, "osx_arm64_cpu").docker_image == ""
+    assert load(repository, "linux_64_cpu_debian").pythons == ("3.10", "3.11", "3.12", "3.13")
+
+
+def test_an_unknown_config_gets_a_suggestion(repository: Path) -> None:
+    with pytest.raises(ConfigError, match="linux_64_cud130") as caught:
+        load(repository, "linux_64_cud130")
+    assert "linux_64_cuda130" in caught.value.remedy
+
+
+def test_broken_yaml_is_located(copy: Path) -> None:
+    path = copy / matrix.CONFIG_FOLDER / "linux_64_cpu.yaml"
+    path.write_text("blas_impl:\n- mkl\n  c: [unclosed\n")
+    with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml:3:\d+"):
+        load(copy, "linux_64_cpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("- a\n- b\n", "not a mapping"),
+        ("blas_impl: mkl\n", "'blas_impl' is not a list"),
+        ("blas_impl: [mkl]\n", "no value"),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: str) -> None:
+    (copy / matrix.CONFIG_FOLDER / "linux_64_cpu.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=complaint):
+        load(copy, "linux_64_cpu")
+
+
+def test_two_values_where_one_is_needed_are_refused(copy: Path) -> None:
+    path = copy / matrix.CONFIG_FOLDER / "linux_64_cpu.yaml"
+    path.write_text(path.read_text().replace("blas_impl:\n- mkl\n", "blas_impl:\n- mkl\n- generic\n"))
+    with pytest.raises(ConfigError, match="'blas_impl' has 2 values"):
+        load(copy, "linux_64_cpu")
+
+
+@pytest.mark.parametrize(
+    ("pin", "version"),
+    [
+        ("3.10.* *_cpython", "3.10"),
+        ("3.14.* *_cp314", "3.14"),
+        ("3.14.* *_cp314t", "3.14t"),
+        ("3.12.*", "3.12"),
+    ],
+)
+def test_python_pins_have_a_short_form(pin: str, version: str) -> None:
+    assert python_version(pin) == version
+
+
+def test_something_else_is_no_python_pin() -> None:
+    with pytest.raises(ConfigError, match="no pin"):
+        python_version("python3")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("linux_64*", {name for name in CONFIGS if name.startswith("linux_64")}),
+        ("linux_*_cpu", {"linux_64_cpu", "linux_aarch64_cpu"}),
+        ("*cuda130", {"linux_64_cuda130", "linux_aarch64_cuda130"}),
+        ("osx_arm64_cpu.yaml", {"osx_arm64_cpu"}),
+    ],
+)
+def test_globs_select_configs(repository: Path, pattern: str, expected: set[str]) -> None:
+    assert set(select(available(repository), pattern)) == expected
+
+
+def test_a_glob_that_selects_nothing_is_an_error() -> None:
+    with pytest.raises(UsageError, match="win"):
+        select(["linux_64_cpu"], "win*")

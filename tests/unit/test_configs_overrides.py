@@ -1,0 +1,56 @@
+"""Overrides keep zipped keys in step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from megabuild.configs.config import load
+from megabuild.configs.overrides import complete, python_pins
+from megabuild.errors import UsageError
+
+
+def test_narrowing_the_pythons_narrows_their_partner(repository: Path) -> None:
+    config = load(repository, "linux_64_cpu")
+    pins = python_pins(config, ["3.12", "3.10"])
+    assert pins == ("3.10.* *_cpython", "3.12.* *_cpython")
+    assert complete(config, {"python": pins}) == {"python": pins, "is_python_min": ("true", "false")}
+
+
+def test_no_choice_means_every_python(repository: Path) -> None:
+    config = load(repository, "linux_64_cpu_debian")
+    assert python_pins(config, []) == config.variant["python"]
+
+
+@pytest.mark.parametrize("spelling", ["3.13", "313", "py313", "cp313"])
+def test_pythons_may_be_spelt_in_several_ways(repository: Path, spelling: str) -> None:
+    assert python_pins(load(repository, "linux_64_cpu"), [spelling]) == ("3.13.* *_cp313",)
+
+
+def test_a_python_the_config_lacks_is_refused(repository: Path) -> None:
+    with pytest.raises(UsageError, match=r"no Python 3\.14") as caught:
+        python_pins(load(repository, "linux_64_cpu_debian"), ["3.14"])
+    assert "3.13" in caught.value.remedy
+
+
+def test_a_key_outside_every_zip_stands_alone(repository: Path) -> None:
+    config = load(repository, "linux_64_cuda130")
+    assert complete(config, {"torch_source": ["model"]}) == {"torch_source": ("model",)}
+
+
+def test_another_single_value_in_a_zip_of_one_row_is_fine(repository: Path) -> None:
+    config = load(repository, "linux_64_cuda130")
+    assert complete(config, {"c_stdlib_version": ["2.36"]}) == {"c_stdlib_version": ("2.36",)}
+
+
+def test_a_new_number_of_values_in_a_zip_is_refused(repository: Path) -> None:
+    config = load(repository, "linux_64_cuda130")
+    with pytest.raises(UsageError, match="zipped"):
+        complete(config, {"c_stdlib_version": ["2.28", "2.36"]})
+
+
+def test_a_whole_group_may_change_its_length(repository: Path) -> None:
+    config = load(repository, "linux_64_cpu")
+    both = {"python": ["3.15.* *_cp315", "3.16.* *_cp316"], "is_python_min": ["true", "false"]}
+    assert complete(config, both) == {key: tuple(values) for key, values in both.items()}

@@ -1,0 +1,159 @@
+"""What every config renders to: the names kept in tests/data/rendered.json, and rules they obey."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from megabuild.configs.config import Config, available, load
+from megabuild.configs.render import PlannedPackage, render, requirements
+from megabuild.configs.table import REHEARSAL, TABLE_FILE, table
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = ROOT / "recipe" / "recipe.yaml"
+NAMES = available(ROOT)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def config(request: pytest.FixtureRequest) -> Config:
+    return load(ROOT, request.param)
+
+
+@pytest.fixture(scope="module")
+def packages(config: Config) -> tuple[PlannedPackage, ...]:
+    return tuple(package for package in render(config, RECIPE) if not package.skipped)
+
+
+def of(packages: tuple[PlannedPackage, ...], name: str) -> tuple[PlannedPackage, ...]:
+    return tuple(package for package in packages if package.name == name)
+
+
+def test_every_config_renders_to_the_names_that_are_kept() -> None:
+    expected = json.loads((ROOT / TABLE_FILE).read_text())
+    found = table(ROOT)
+    assert sorted(found) == sorted(expected)
+    for name, files in found.items():
+        assert files == expected[name], f"{name}; if that is wanted: python scripts/megabuild configs --table"
+
+
+def test_libtorch_comes_once_and_pytorch_for_every_python(
+    config: Config, packages: tuple[PlannedPackage, ...]
+) -> None:
+    assert len(of(packages, "libtorch")) == 1
+    assert [package.python for package in of(packages, "pytorch")] == list(config.pythons)
+    assert len(of(packages, "pytorch-gpu" if config.cuda_version else "pytorch-cpu")) == 1
+    assert len(of(packages, "libtorch-cuda-linalg")) == (2 if config.cuda_version else 0)
+
+
+def test_build_numbers_make_the_solver_prefer_cuda_mkl_and_magma(
+    config: Config, packages: tuple[PlannedPackage, ...]
+) -> None:
+    base = (200 if config.cuda_version else 0) + (100 if config.blas == "mkl" else 0)
+    for package in packages:
+        extra = 50 if "_magma_" in package.build_string else 0
+        assert package.build_number // 50 * 50 == base + extra, package.file_name
+        assert package.build_string.endswith(f"_{package.build_number}")
+
+
+def test_build_strings_tell_accelerator_blas_and_python(
+    config: Config, packages: tuple[PlannedPackage, ...]
+) -> None:
+    for package in packages:
+        python = f"_py{package.python.replace('.', '')}" if package.python else ""
+        linalg = r"_(no)?magma" if package.name == "libtorch-cuda-linalg" else ""
+        pattern = rf"{config.accelerator}_{config.blas}{linalg}{python}_h[0-9a-f]{{7}}_\d+"
+        assert re.fullmatch(pattern, package.build_string), package.build_string
+
+
+def test_every_pytorch_pins_the_one_libtorch(packages: tuple[PlannedPackage, ...]) -> None:
+    (libtorch,) = of(packages, "libtorch")
+    pin = f"libtorch =={libtorch.version} {libtorch.build_string}"
+    for pytorch in of(packages, "pytorch"):
+        assert pin in pytorch.host
+        assert pin in pytorch.run
+
+
+def test_only_gpu_packages_need_a_gpu_driver(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
+    for pytorch in of(packages, "pytorch"):
+        assert ("__cuda" in pytorch.run) == (config.cuda_version is not None)
+        assert any(spec.startswith("triton ") for spec in pytorch.run) == (
+            config.cuda_version is not None and config.platform.startswith("linux")
+        )
+
+
+def test_processor_types_exclude_each_other(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
+    other = "pytorch-cpu" if config.cuda_version else "pytorch-gpu"
+    (libtorch,) = of(packages, "libtorch")
+    assert f"{other} <0.0a0" in libtorch.constraints
+
+
+def test_the_two_linalg_flavours_exclude_each_other(
+    config: Config, packages: tuple[PlannedPackage, ...]
+) -> None:
+    flavours = of(packages, "libtorch-cuda-linalg")
+    assert len({package.name for package in flavours}) <= 1  # one name: a solver installs one of them
+    for package in flavours:
+        assert ("libmagma <0.0a0" in package.constraints) == ("_nomagma_" in package.build_string)
+
+
+def test_openblas_has_openmp_where_it_is_used(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
+    (libtorch,) = of(packages, "libtorch")
+    assert ("libopenblas * openmp_*" in libtorch.constraints) == (config.blas == "generic")
+
+
+def test_compilers_and_stdlib_are_those_of_the_config(
+    config: Config, packages: tuple[PlannedPackage, ...]
+) -> None:
+    (libtorch,) = of(packages, "libtorch")
+    (glibc,) = config.variant["c_stdlib_version"]
+    stdlib = "macosx_deployment_target" if config.platform.startswith("osx") else "sysroot"
+    assert f"{stdlib}_{config.platform} {glibc}.*" in libtorch.staging_build
+    compiler = "clangxx" if config.platform.startswith("osx") else "gxx"
+    (version,) = config.variant["cxx_compiler_version"]
+    assert f"{compiler}_{config.platform} {version}.*" in libtorch.staging_build
+    cuda = [spec for spec in libtorch.staging_build if spec.startswith("cuda-nvcc")]
+    assert cuda == ([f"cuda-nvcc_{config.platform} {config.cuda_version}.*"] if config.cuda_version else [])
+
+
+def test_where_torch_source_lies_is_not_part_of_the_names() -> None:
+    config = load(ROOT, "linux_64_cpu_debian")
+    elsewhere = render(config, RECIPE, overrides={"torch_source_path": ("/somewhere/else",)})
+    assert [package.file_name for package in elsewhere] == [
+        package.file_name for package in render(config, RECIPE)
+    ]
+
+
+def test_the_fingerprint_of_staging_is_not_part_of_the_names() -> None:
+    config = load(ROOT, "linux_64_cpu")
+    salted = render(config, RECIPE, env={"STAGING_FINGERPRINT": "0" * 64, "TORCH_TREE": "/tree"})
+    assert [package.file_name for package in salted] == [
+        package.file_name for package in render(config, RECIPE)
+    ]
+
+
+def test_a_rehearsal_has_the_same_packages_under_other_hashes() -> None:
+    config = load(ROOT, "linux_64_cuda130")
+    real, rehearsed = render(config, RECIPE), render(config, RECIPE, overrides=REHEARSAL)
+    assert [(package.name, package.python) for package in real] == [
+        (package.name, package.python) for package in rehearsed
+    ]
+    assert not {package.file_name for package in real} & {package.file_name for package in rehearsed}
+
+
+def test_narrowing_the_pythons_changes_no_other_name() -> None:
+    config = load(ROOT, "linux_64_cpu")
+    narrowed = render(config, RECIPE, overrides={"python": ("3.12.* *_cpython",)})
+    assert {package.file_name for package in narrowed} < {
+        package.file_name for package in render(config, RECIPE)
+    }
+    assert [package.python for package in narrowed if package.python] == ["3.12"]
+
+
+def test_requirements_leave_out_what_the_megabuild_makes_itself() -> None:
+    specs = requirements(render(load(ROOT, "linux_64_cuda130"), RECIPE))
+    names = {re.split(r"[ =<>]", spec)[0] for spec in specs}
+    assert not names & {"libtorch", "pytorch", "libtorch-cuda-linalg", "pytorch-gpu"}
+    assert {"python 3.10.* *_cpython", "libabseil 20260526.*", "gcc_linux-64 14.*"} <= set(specs)

@@ -1,0 +1,25 @@
+"""`python scripts/megabuild COMMAND`, and `python -m megabuild COMMAND` inside the environment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """Run the command line of `megabuild`."""
+    from megabuild.cli.megabuild import main as command_line
+
+    command_line()
+
+
+if __name__ == "__main__":
+    if __package__:
+        main()
+    else:  # the folder was started: whatever Python this is, go on inside the private environment
+        sys.path[0] = str(SCRIPTS)  # Python put this very folder there, whose modules are no top-level ones
+        from megabuild.bootstrap import run_inside
+
+        run_inside(str(SCRIPTS.parent), str(SCRIPTS / "megabuild"), "megabuild.cli.megabuild")

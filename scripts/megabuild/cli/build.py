@@ -1,0 +1,160 @@
+"""The build command: `build-locally.py CONFIG`, also `megabuild build CONFIG`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from megabuild.cli.choose import choose, person_present
+from megabuild.cli.completion import config_names
+from megabuild.cli.exits import Invocation
+from megabuild.cli.listing import describe, document
+from megabuild.cli.options import GroupedCommand, option
+from megabuild.cli.root import repository
+from megabuild.configs.config import Config, available, load, python_version
+from megabuild.configs.overrides import python_pins
+from megabuild.configs.selection import select
+
+EXAMPLES = """
+{prog} --list                               what there is
+{prog} linux_64_cpu --rehearse              all of it, in minutes
+{prog} linux_64_cpu_debian --plan           what would be built
+{prog} linux_64_cpu_debian -p 3.12 -p 3.13  two Pythons only
+{prog} --filter 'linux_64_cuda*'            choose among some
+"""
+HELP = {"help_option_names": ["-h", "--help"]}
+CHOICE = "Choosing what is built"
+SHOW = "Only showing"
+HOW = "How it is built"
+DEBUG = "Debugging a build"
+
+
+@click.command(cls=GroupedCommand, examples=EXAMPLES, context_settings=HELP)
+@click.argument("config", required=False, shell_complete=config_names)
+@option(
+    CHOICE, "--filter", "pattern", metavar="GLOB", help="Offer only matching configs; a single one is taken."
+)
+@option(
+    CHOICE,
+    "--python",
+    "-p",
+    "pythons",
+    multiple=True,
+    metavar="X.Y",
+    help="Only this Python; may be repeated.",
+)
+@option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
+@option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
+@option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
+@option(SHOW, "--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
+@option(
+    HOW,
+    "--engine",
+    type=click.Choice(["auto", "host", "docker", "podman", "bubblewrap"]),
+    default="auto",
+    show_default=True,
+    help="Where the build runs; auto is what the config's provider needs.",
+)
+@option(
+    HOW,
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.",
+)
+@option(
+    HOW,
+    "--optimization",
+    type=click.Choice(["0", "2"]),
+    help="2 as released, 0 for a quick proof of the pipeline.",
+)
+@option(
+    HOW, "--keep-going", "-k", is_flag=True, help="After a failed package, build those that do not need it."
+)
+@option(
+    HOW,
+    "--output",
+    "-o",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Packages, logs and work trees.  [default: output/ in the repository]",
+)
+@option(DEBUG, "--debug", is_flag=True, help="Make the build environment and print how to enter it.")
+@option(
+    DEBUG, "--output-id", metavar="NAME", help="With --debug: which package's.  [default: libtorch-staging]"
+)
+@click.pass_context
+def build(
+    context: click.Context,
+    config: str | None,
+    pattern: str | None,
+    pythons: tuple[str, ...],
+    rehearse: bool,
+    listing: bool,
+    plan_only: bool,
+    as_json: bool,
+    engine: str,
+    jobs: int | None,
+    optimization: str | None,
+    keep_going: bool,
+    output: Path | None,
+    debug: bool,
+    output_id: str | None,
+) -> int:
+    """Build CONFIG: libtorch once, pytorch for every Python.
+
+    Without CONFIG you are asked for one. A second run continues where the first one ended: finished packages are
+    skipped, and an unfinished compile goes on.
+    """
+    invocation: Invocation = context.obj
+    invocation.json = as_json
+    root = repository()
+    folder = (output or root / "output").absolute()
+    invocation.log_folder = folder / "logs"
+    if output_id and not debug:
+        raise click.UsageError("--output-id goes with --debug")
+    if listing:
+        _list(root, pattern, as_json=as_json)
+        return 0
+
+    name = choose(available(root), config, pattern, may_ask=person_present() and not as_json)
+    chosen = load(root, name)
+    from megabuild.run.options import Options  # not before: it takes a moment to import
+
+    options = Options(
+        config=chosen,
+        root=root,
+        output=folder,
+        rehearse=rehearse,
+        pythons=_narrowed(chosen, pythons),
+        engine=None if engine == "auto" else engine,
+        keep_going=keep_going,
+        optimization=optimization,
+        cpu_count=jobs,
+    )
+    if debug:
+        from megabuild.cli.debug import STAGING, debug_package
+
+        return debug_package(options, output_id or STAGING, invocation)
+    from megabuild.cli.running import plan_and_build
+
+    return plan_and_build(options, invocation, plan_only=plan_only)
+
+
+def _list(root: Path, pattern: str | None, *, as_json: bool) -> None:
+    names = select(available(root), pattern) if pattern else available(root)
+    configs = [load(root, name) for name in names]
+    if as_json:
+        click.echo(json.dumps(document(configs), indent=1))
+    elif sys.stdout.isatty():
+        click.echo("\n".join(describe(configs)))
+    else:  # for scripts: a name a line
+        click.echo("\n".join(names))
+
+
+def _narrowed(config: Config, pythons: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(python_version(pin) for pin in python_pins(config, pythons)) if pythons else ()

@@ -1,0 +1,139 @@
+"""From exceptions to exit codes: what the user reads, and what a script sees, when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from megabuild.bootstrap import mistrust
+from megabuild.errors import Interrupted, MegabuildError
+
+CRASHED = 70
+PIPE_CLOSED = 141
+
+
+@dataclass
+class Invocation:
+    """What one start of the program came to know, for the case that it fails."""
+
+    #: where a crash file goes, and where logs of a failed run lie
+    log_folder: Path
+    #: stdout belongs to one JSON document
+    json: bool = False
+    #: the log of the run in progress, named beside an error
+    log: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An error as scripts read it."""
+
+    kind: str
+    message: str
+    remedy: str
+    exit_code: int
+    log: str | None = field(default=None)
+
+
+def run(
+    command: click.Command, *, name: str, invocation: Invocation, arguments: list[str] | None = None
+) -> NoReturn:
+    """Run a click command and end the process with the exit code of what happened.
+
+    Parameters
+    ----------
+    command:
+        The command; it finds ``invocation`` as ``context.obj``.
+    name:
+        The program's name in help texts.
+    arguments:
+        Arguments instead of ``sys.argv[1:]``.
+    """
+    sys.exit(
+        outcome(
+            lambda: command.main(arguments, prog_name=name, standalone_mode=False, obj=invocation), invocation
+        )
+    )
+
+
+def outcome(action: Callable[[], object], invocation: Invocation) -> int:
+    """Call something, report what it raises, and return the exit code."""
+    try:
+        result = action()
+        sys.stdout.flush()
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.Abort:
+        return _told(Interrupted("nothing chosen, nothing done"), invocation)
+    except click.ClickException as error:
+        if invocation.json:
+            _document(
+                Failure(
+                    kind="UsageError", message=error.format_message(), remedy="", exit_code=error.exit_code
+                )
+            )
+        error.show(sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _told(
+            Interrupted("interrupted", "finished packages are kept; run again to continue"), invocation
+        )
+    except MegabuildError as error:
+        return _told(error, invocation)
+    except BrokenPipeError:
+        # Whoever read our output went away. Python would complain once more while closing the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except Exception as error:
+        return _crashed(error, invocation)
+    return result if isinstance(result, int) else 0
+
+
+def _told(error: MegabuildError, invocation: Invocation) -> int:
+    log = str(invocation.log) if invocation.log else None
+    if invocation.json:
+        _document(Failure(kind=type(error).__name__, message=error.message, remedy=error.remedy,
+                          exit_code=error.exit_code, log=log))  # fmt: skip
+    lines = [f"error: {error.message}"]
+    lines += [f"  {error.remedy}"] if error.remedy else []
+    lines += [f"  log: {log}"] if log and log not in error.message + error.remedy else []
+    click.echo("\n".join(lines), err=True)
+    if os.environ.get("MEGABUILD_TRACEBACK"):
+        traceback.print_exception(error)
+    return error.exit_code
+
+
+def _crashed(error: Exception, invocation: Invocation) -> int:
+    text = "".join(traceback.format_exception(error))
+    note = ""
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("megabuild"):
+        mistrust()
+        note = "\n  a package is missing from .venv; the next start sets it up anew"
+    try:
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        invocation.log_folder.mkdir(parents=True, exist_ok=True)
+        crash = invocation.log_folder / f"crash-{stamp}-{os.getpid()}.txt"
+        crash.write_text(f"arguments: {sys.argv[1:]}\nPython {sys.version}\n\n{text}", encoding="utf-8")
+        note += f"\n  details: {crash}"
+    except OSError:
+        note += f"\n{text}"
+    message = f"unexpected {type(error).__name__}: {error}"
+    if invocation.json:
+        _document(Failure(kind=type(error).__name__, message=message, remedy=note.strip(), exit_code=CRASHED))
+    click.echo(f"error: {message}{note}", err=True)
+    if os.environ.get("MEGABUILD_TRACEBACK"):
+        click.echo(text, err=True)
+    return CRASHED
+
+
+def _document(failure: Failure) -> None:
+    click.echo(json.dumps({"error": asdict(failure)}, indent=1))

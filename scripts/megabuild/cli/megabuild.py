@@ -1,0 +1,27 @@
+"""The `megabuild` command with its sub-commands."""
+
+from __future__ import annotations
+
+import click
+
+from megabuild.cli.build import build
+from megabuild.cli.completion import completion
+from megabuild.cli.configs import configs
+from megabuild.cli.exits import Invocation, run
+from megabuild.cli.root import repository
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name=None, version="0.1.0", prog_name="megabuild")
+def megabuild() -> None:
+    """Build PyTorch for conda: libtorch once, pytorch for every Python."""
+
+
+megabuild.add_command(build)
+megabuild.add_command(configs)
+megabuild.add_command(completion)
+
+
+def main() -> None:
+    """Run the command line and end the process."""
+    run(megabuild, name="megabuild", invocation=Invocation(log_folder=repository() / "output" / "logs"))

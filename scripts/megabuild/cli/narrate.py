@@ -1,0 +1,76 @@
+"""Events as sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from megabuild.cli.root import display
+from megabuild.cli.text import Signs, duration, size
+from megabuild.run import events
+
+_STAGING = {
+    "fresh": "libtorch is compiled from the start",
+    "reuse": "the finished compile of libtorch is reused",
+    "resume": "the compile of libtorch goes on where it stopped",
+    "recompile": "libtorch is compiled again, with objects from the object cache",
+}
+_PHASES = {
+    "staging": "environment",
+    "sync": "unpacking the source",
+    "linalg-nomagma": "linalg without magma",
+    "linalg-magma": "linalg with magma",
+    "python": "Python side",
+}
+
+
+def label(name: str, build_string: str, version: str = "") -> str:
+    """Return a short name for a package: ``pytorch 2.13.0 py3.12``, ``libtorch-cuda-linalg 2.13.0 magma``."""
+    python = re.search(r"_py(\d)(\d+t?)_", build_string)
+    linalg = re.search(r"_((?:no)?magma)_", build_string)
+    kind = f"py{python[1]}.{python[2]}" if python else linalg[1] if linalg else ""
+    return " ".join(part for part in (name, version, kind) if part)
+
+
+def decision(decided: str, reasons: Sequence[str]) -> str:
+    """Return what becomes of the former compile of libtorch, and why."""
+    because = f" ({'; '.join(reasons)})" if reasons else ""
+    return _STAGING.get(decided, decided) + because
+
+
+def step(event: events.PhaseStarted | events.Progress) -> str:
+    """Return what is going on: ``libtorch: compile``, ``pytorch 3.12: Python side``."""
+    package = "libtorch" if event.package == "staging" else event.package
+    what = _PHASES.get(event.phase, event.phase)
+    return f"{package}{' ' + event.python if event.python else ''}: {what}"
+
+
+def narrate(event: events.Event, signs: Signs) -> str | None:
+    """Return the line an event is worth, or None for what only a live line shows."""
+    match event:
+        case events.RunStarted():
+            return f"log: {display(event.log)}"
+        case events.Checked():
+            return f"checked {event.check}: {event.detail}"
+        case events.Healed():
+            return f"removed {event.what}, left by a run that was killed"
+        case events.StagingDecided():
+            return decision(event.decision, event.reasons)
+        case events.PhaseStarted():
+            return step(event)
+        case events.Swapped():
+            return (
+                f"Python {event.from_python} -> {event.to_python}: {event.steps} steps to run, "
+                f"{event.core} core objects among them"
+            )
+        case events.Reused():
+            return f"{event.objects} of {event.of} objects reused from {event.source}"
+        case events.PackageBuilt():
+            name = label(event.name, event.build_string, event.version)
+            return f"{signs.done} {name}: {size(event.size)}, {event.sha256[:12]}, {duration(event.seconds)}"
+        case events.TestRun():
+            return f"testing {event.name}"
+        case events.Warned():
+            return f"{signs.warning} {event.message}"
+        case _:
+            return None

@@ -1,0 +1,196 @@
+"""Showing events while a run is going on: a live line on a terminal, sparse lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Protocol
+
+import click
+import psutil
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from megabuild.cli.narrate import narrate, step
+from megabuild.cli.text import Signs, duration, size
+from megabuild.run import events
+
+_QUIET_SECONDS = 60.0
+_NOTE_SECONDS = 5.0
+_MEMORY_SECONDS = 2.0
+
+
+class Shown(AbstractContextManager["Shown"], Protocol):
+    """A reporter that is switched on and off around a run."""
+
+    def __call__(self, event: events.Event, /) -> None:
+        """Take one event."""
+
+    def note(self, text: str) -> None:
+        """Take a line about what is being prepared."""
+
+    def ask(self, question: str) -> bool:
+        """Put a yes-or-no question to the person at the terminal."""
+
+
+def reporter(console: Console) -> Shown:
+    """Return the reporter that suits a console."""
+    return (
+        LiveReporter(console)
+        if console.is_terminal and not console.is_dumb_terminal
+        else PlainReporter(console)
+    )
+
+
+class PlainReporter(AbstractContextManager["PlainReporter"]):
+    """One line per event worth it, with the time since the start; compiling says something once a minute at most."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._signs = Signs.of(console.file)
+        self._started = time.monotonic()
+        self._told = self._started
+        self._noted = -_NOTE_SECONDS
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __call__(self, event: events.Event, /) -> None:
+        """Take one event."""
+        now = time.monotonic()
+        line = narrate(event, self._signs)
+        if isinstance(event, events.Progress) and (
+            now - self._told >= _QUIET_SECONDS or event.done == event.total
+        ):
+            line = f"{step(event)} {event.done}/{event.total}{_eta(event)}"
+        if line is not None:
+            self._told = now
+            self._console.out(f"[{_clock(now - self._started)}] {line}", highlight=False)
+
+    def note(self, text: str) -> None:
+        """Take a line about what is being prepared; of lines in quick succession most are left out."""
+        now = time.monotonic()
+        if now - self._noted >= _NOTE_SECONDS:
+            self._noted = now
+            self._console.out(f"[{_clock(now - self._started)}] {text}", highlight=False)
+
+    def ask(self, question: str) -> bool:
+        """Put a question to whoever can answer it here, the default being no."""
+        return click.confirm(question, default=False, err=True)
+
+
+class LiveReporter(AbstractContextManager["LiveReporter"]):
+    """Lines as above, and under them one line that moves: bar, steps, time left, what is built, memory used."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._signs = Signs.of(console.file)
+        self._memory = Memory()
+        self._started = time.monotonic()
+        self._since = self._started
+        self._step = "planning"
+        self._progress: events.Progress | None = None
+        self._live = Live(console=console, transient=True, refresh_per_second=4, get_renderable=self.line)
+
+    def __enter__(self) -> LiveReporter:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def __call__(self, event: events.Event, /) -> None:
+        """Take one event."""
+        if isinstance(event, events.Progress):
+            self._progress = event
+            self._step = step(event)
+            return
+        line = narrate(event, self._signs)
+        if isinstance(event, events.PhaseStarted):  # the moving line says it
+            self._step, self._progress, self._since = step(event), None, time.monotonic()
+        elif line is not None:
+            if isinstance(event, events.TestRun):
+                self._step, self._progress, self._since = line, None, time.monotonic()
+            else:
+                self._console.print(Text(line, style=_style(event)))
+
+    def note(self, text: str) -> None:
+        """Take a line about what is being prepared; it stays until the next one."""
+        self._step, self._progress, self._since = text, None, time.monotonic()
+
+    def ask(self, question: str) -> bool:
+        """Put a question, with the moving line out of the way."""
+        self._live.stop()
+        try:
+            return click.confirm(question, default=False, err=True)
+        finally:
+            self._live.start()
+
+    def line(self) -> Text:
+        """Return the moving line, as long as the console is wide."""
+        memory = self._memory.used()
+        tail = f"  {size(memory)}" if memory else ""
+        progress = self._progress
+        if progress is None or not progress.total:
+            text = f"{self._step}  {duration(time.monotonic() - self._since)}{tail}"
+            return Text(text, overflow="ellipsis", no_wrap=True)
+        figures = f" {progress.done}/{progress.total}{_eta(progress)}  {self._step}{tail}"
+        width = max(8, min(30, self._console.width - len(figures) - 1))
+        full = width * progress.done // progress.total
+        line = Text(no_wrap=True, overflow="ellipsis")
+        line.append(self._signs.full * full, "green").append(self._signs.empty * (width - full), "dim")
+        return line.append(figures)
+
+
+class Memory:
+    """Memory that this process and everything it started use, looked up now and then."""
+
+    def __init__(self) -> None:
+        self._asked = 0.0
+        self._octets = 0
+
+    def used(self) -> int:
+        """Return resident bytes, at most a few seconds old; 0 where the system does not tell."""
+        now = time.monotonic()
+        if now - self._asked >= _MEMORY_SECONDS:
+            self._asked, self._octets = now, _resident()
+        return self._octets
+
+
+def _resident() -> int:
+    try:
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    except psutil.Error:
+        return 0
+    total = 0
+    for process in processes:
+        try:
+            total += process.memory_info().rss
+        except psutil.Error:  # it ended meanwhile
+            continue
+    return total
+
+
+def _eta(event: events.Progress) -> str:
+    return "" if event.eta_seconds is None else f"  {duration(event.eta_seconds)} left"
+
+
+def _clock(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
+
+
+def _style(event: events.Event) -> str:
+    match event:
+        case events.PackageBuilt():
+            return "green"
+        case events.Warned():
+            return "yellow"
+        case events.Checked() | events.RunStarted():
+            return "dim"
+        case _:
+            return ""

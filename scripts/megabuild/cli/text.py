@@ -1,0 +1,72 @@
+"""Small pieces of text: sizes, durations, and signs that the stream can show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signs:
+    """Signs used in output, in what the stream's encoding has."""
+
+    done: str
+    failed: str
+    kept: str
+    warning: str
+    full: str
+    empty: str
+    dash: str
+
+    @classmethod
+    def of(cls, stream: IO[str]) -> Signs:
+        """Return the signs for a stream: ASCII unless it says that it takes Unicode."""
+        if (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf"):
+            return cls(done="✓", failed="✗", kept="=", warning="!", full="█", empty="░", dash="-")
+        return cls(done="+", failed="x", kept="=", warning="!", full="#", empty=".", dash="-")
+
+
+def size(octets: float) -> str:
+    """Return a size for people: ``812 B``, ``34.5 MB``, ``1.2 GB`` (powers of 1000)."""
+    for unit in ("B", "kB", "MB"):
+        if octets < 999.5:
+            return f"{octets:.0f} {unit}" if unit == "B" or octets >= 99.95 else f"{octets:.1f} {unit}"
+        octets /= 1000
+    return f"{octets:.1f} GB"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people: ``8 s``, ``3:07 min``, ``2:05 h``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02} h"
+
+
+def table(
+    heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()
+) -> list[str]:
+    """Return the lines of a table whose columns are two blanks apart.
+
+    Parameters
+    ----------
+    heads:
+        Column heads.
+    rows:
+        Cells, as many per row as there are heads.
+    right:
+        Columns that are flush right, counted from 0.
+    """
+    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
+
+    def line(row: tuple[str, ...]) -> str:
+        cells = (
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return "  ".join(cells).rstrip()
+
+    return [line(row) for row in [heads, *rows]]

@@ -1,0 +1,141 @@
+"""The plan before a run and the summary after it, as text and as JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from megabuild.cli.narrate import decision, label
+from megabuild.cli.root import display
+from megabuild.cli.text import Signs, duration, size, table
+from megabuild.configs.overrides import python_pins
+from megabuild.configs.render import render
+from megabuild.configs.table import REHEARSAL
+from megabuild.run.options import Options, Plan
+from megabuild.run.summary import PackageResult, Summary
+
+_HASH_DIGITS = 12
+
+
+def plan_lines(plan: Plan, signs: Signs) -> list[str]:
+    """Return a plan for people, at most 80 columns wide but for names and notes."""
+    options, config = plan.options, plan.options.config
+    accelerator = f"CUDA {config.cuda_version}" if config.cuda_version else "CPU"
+    kind = "rehearsal with a model of" if options.rehearse else "builds"
+    what = f"{kind} PyTorch {config.torch_version} for {config.platform}"
+    lines = [f"{config.name}: {what}, {accelerator}, {config.blas} BLAS", ""]
+    rows = [
+        (item.package.file_name.removesuffix(".conda"), f"{signs.kept} there" if item.exists else "build")
+        for item in plan.items
+    ]
+    lines += table(("package", "state"), rows)
+    lines.append("")
+    lines += [
+        f"{signs.warning} Python {python} is left out: {reason}" for python, reason in plan.left_out.items()
+    ]
+    lines += [f"{signs.warning} {note}" for note in plan.notes]
+    if plan.missing:
+        lines.append(decision(plan.staging_decision.decision, plan.staging_decision.reasons))
+        figures = plan.estimate
+        lines.append(
+            f"needs about {size(figures.disk)} of disk, {size(figures.memory_per_job)} of memory per compile job, and "
+            f"{_cpu(figures.cpu_hours)}"
+        )
+        lines.append(f"  ({figures.basis})")
+    else:
+        lines.append("everything is there already")
+    return lines
+
+
+def rendered_lines(options: Options) -> list[str]:
+    """Return the packages of a config alone, for where no build environment can be had to plan with."""
+    overrides: dict[str, tuple[str, ...]] = {"python": python_pins(options.config, options.pythons)}
+    if options.rehearse:
+        overrides |= {key: tuple(values) for key, values in REHEARSAL.items()}
+    if options.optimization is not None:
+        overrides["torch_optimization"] = (options.optimization,)
+    packages = render(options.config, options.recipe, overrides=overrides)
+    names = [package.file_name.removesuffix(".conda") for package in packages if not package.skipped]
+    return [f"{options.config.name} would make", "", *names, ""]
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as JSON values."""
+    options, config = plan.options, plan.options.config
+    return {
+        "config": config.name,
+        "rehearsal": options.rehearse,
+        "platform": config.platform,
+        "torch_version": config.torch_version,
+        "packages": [
+            {
+                "name": item.package.name,
+                "version": item.package.version,
+                "build_string": item.package.build_string,
+                "build_number": item.package.build_number,
+                "subdir": item.package.subdir,
+                "file_name": item.package.file_name,
+                "python": item.package.python,
+                "exists": item.exists,
+            }
+            for item in plan.items
+        ],
+        "left_out": dict(plan.left_out),
+        "notes": list(plan.notes),
+        "overrides": {key: list(values) for key, values in plan.overrides.items()},
+        "staging": {
+            "fingerprint": plan.staging_fingerprint,
+            "decision": plan.staging_decision.decision,
+            "reasons": list(plan.staging_decision.reasons),
+        },
+        "estimate": {
+            "disk_bytes": plan.estimate.disk,
+            "memory_per_job_bytes": plan.estimate.memory_per_job,
+            "cpu_hours": round(plan.estimate.cpu_hours, 3),
+            "hours": round(plan.estimate.hours, 3),
+            "basis": plan.estimate.basis,
+        },
+    }
+
+
+def package_lines(packages: Sequence[PackageResult], signs: Signs) -> list[str]:
+    """Return the closing table; it fits 80 columns."""
+    marks = {"built": signs.done, "skipped": signs.kept, "failed": signs.failed, "missing": signs.dash}
+    words = {"skipped": "was there"}
+    rows = [
+        (
+            label(row.name, row.build_string, row.version),
+            size(row.size) if row.size else "",
+            row.sha256[:_HASH_DIGITS],
+            duration(row.seconds) if row.seconds else "",
+            f"{marks.get(row.status, ' ')} {words.get(row.status, row.status)}",
+        )
+        for row in packages
+    ]
+    return table(("package", "size", "sha256", "time", "status"), rows, right=frozenset({1, 3}))
+
+
+def summary_lines(summary: Summary, signs: Signs) -> list[str]:
+    """Return a summary for people; the table in it fits 80 columns."""
+    lines = [*package_lines(summary.packages, signs), ""]
+    if summary.staging_seconds:
+        lines.append(f"libtorch was compiled in {duration(summary.staging_seconds)}")
+    for python, figures in summary.swaps.items():
+        counts = ", ".join(f"{count} {what}" for what, count in figures.items())
+        lines.append(f"swap to Python {python}: {counts}")
+    for source, count in summary.reused.items():
+        lines.append(f"{count} objects reused from {source}")
+    if summary.disk.peak:
+        lines.append(
+            f"disk: {size(summary.disk.peak)} at the peak, of which the work tree took {size(summary.disk.tree)}"
+        )
+    if summary.error:
+        lines.append(f"{signs.failed} {summary.error}")
+    end = "done" if summary.ok else "not everything was built"
+    lines.append(f"{end} in {duration(summary.seconds)}; channel: {display(summary.channel)}")
+    lines.append(f"log: {display(summary.log)}")
+    return lines
+
+
+def _cpu(hours: float) -> str:
+    return f"{hours:.1f} CPU hours" if hours >= 1 else f"{max(1, round(hours * 60))} CPU minutes"

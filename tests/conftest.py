@@ -1,0 +1,21 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from megabuild.cli.exits import Invocation
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The repository under test."""
+    return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def invocation(tmp_path: Path) -> Invocation:
+    """A start of the program whose crash files go to a temporary folder."""
+    return Invocation(log_folder=tmp_path / "logs")

@@ -1,0 +1,124 @@
+"""The private environment: made on first use, entered afterwards, repaired after accidents."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+BASE = getattr(sys, "_base_executable", sys.executable)
+
+
+@pytest.fixture
+def clone(repository: Path, tmp_path: Path) -> Path:
+    """A copy of what the front door needs, without an environment."""
+    for name in ("build-locally.py", "requirements.lock", "scripts", ".ci_support"):
+        source = repository / name
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, tmp_path / name)
+    return tmp_path
+
+
+def start(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [BASE, str(clone / "build-locally.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=clone.parent, check=False)
+
+
+def environments(clone: Path) -> list[Path]:
+    return sorted((clone / ".venv").glob("run-*"))
+
+
+@pytest.mark.slow
+def test_the_first_start_sets_up_and_later_ones_do_not(clone: Path) -> None:
+    first = start(clone, "--list")
+    assert first.returncode == 0, first.stderr
+    assert "linux_64_cuda130" in first.stdout
+    assert "setting up" in first.stderr
+    assert first.stderr.count("\n") == 1
+    assert (clone / ".venv" / ".gitignore").read_text() == "*\n"
+
+    second = start(clone, "--list")
+    assert (second.returncode, second.stderr, second.stdout) == (0, "", first.stdout)
+
+    # a changed lock makes another environment, and the one nobody runs in goes
+    before = environments(clone)
+    with (clone / "requirements.lock").open("a") as lock:
+        lock.write("# changed\n")
+    third = start(clone, "--list")
+    assert (third.returncode, "setting up" in third.stderr) == (0, True)
+    assert len(environments(clone)) == 1
+    assert environments(clone) != before
+
+    # without its stamp nothing is trusted
+    (environments(clone)[0] / "complete").unlink()
+    (environments(clone)[0] / "bin" / "python").unlink()
+    fourth = start(clone, "--list")
+    assert (fourth.returncode, "again" in fourth.stderr) == (0, True)
+
+    # a package deleted by hand: said once, repaired by the next start
+    for folder in environments(clone)[0].glob("lib/python*/site-packages/click"):
+        shutil.rmtree(folder)
+    assert start(clone, "--list").returncode != 0
+    assert start(clone, "--list").returncode == 0
+
+
+@pytest.mark.slow
+def test_starts_at_the_same_time_set_up_once(clone: Path) -> None:
+    command = [BASE, str(clone / "build-locally.py"), "--list"]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=clone)
+        for _ in range(3)
+    ]
+    finished = [process.communicate(timeout=300) for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert sum("setting up a private" in stderr for _, stderr in finished) == 1
+
+
+@pytest.mark.slow
+def test_a_killed_set_up_is_repaired_by_the_next_start(clone: Path) -> None:
+    command = [BASE, str(clone / "build-locally.py"), "--list"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=clone)
+    deadline = time.monotonic() + 60
+    while not list(clone.glob(".venv/run-*/lib/python*/site-packages/pip")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not list(clone.glob(".venv/run-*/complete"))
+    again = start(clone, "--list")
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_lock_whose_hashes_do_not_fit_is_refused(clone: Path) -> None:
+    (clone / "requirements.lock").write_text("click==8.1.8 --hash=sha256:" + "0" * 64 + "\n")
+    refused = start(clone, "--list")
+    assert refused.returncode == 5
+    assert "error: the environment could not be made" in refused.stderr
+    assert environments(clone) == []
+
+
+def test_a_missing_lock_is_named(clone: Path) -> None:
+    (clone / "requirements.lock").unlink()
+    refused = start(clone, "--list")
+    assert refused.returncode == 6
+    assert "requirements.lock" in refused.stderr
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.9"])
+def test_an_old_python_gets_a_sentence(clone: Path, version: str) -> None:
+    pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}*/bin/python"))
+    old = str(pyenv[-1]) if pyenv else shutil.which(f"python{version}")
+    if old is None:
+        pytest.skip(f"no Python {version} here")
+    refused = subprocess.run(
+        [old, str(clone / "build-locally.py")], capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 4
+    assert f"this is Python {version}" in refused.stderr
+    assert refused.stderr.count("\n") == 1

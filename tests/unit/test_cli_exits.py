@@ -1,0 +1,135 @@
+"""Exit codes and messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from megabuild import errors
+from megabuild.cli.exits import CRASHED, PIPE_CLOSED, Invocation, outcome
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def action() -> object:
+        raise error
+
+    return action
+
+
+def every_error() -> list[type[errors.MegabuildError]]:
+    return [errors.MegabuildError, *errors.MegabuildError.__subclasses__()]
+
+
+def test_no_two_errors_share_an_exit_code() -> None:
+    codes = [error.exit_code for error in every_error()]
+    assert len(set(codes)) == len(codes)
+    assert not set(codes) & {0, CRASHED, PIPE_CLOSED}
+
+
+@pytest.mark.parametrize("kind", every_error(), ids=lambda kind: str(kind.__name__))
+def test_an_error_is_message_remedy_and_code(
+    kind: type[errors.MegabuildError], invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome(raising(kind("it broke", "mend it")), invocation) == kind.exit_code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "error: it broke\n  mend it\n"
+
+
+def test_the_log_of_the_run_is_named(invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
+    invocation.log = Path("/state/logs/run.log")
+    outcome(raising(errors.BuildError("it broke")), invocation)
+    assert "log: /state/logs/run.log" in capsys.readouterr().err
+
+
+def test_a_log_named_already_is_not_named_again(
+    invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invocation.log = Path("/state/logs/run.log")
+    outcome(raising(errors.BuildError("it broke, see /state/logs/run.log")), invocation)
+    assert capsys.readouterr().err.count("run.log") == 1
+
+
+def test_with_json_an_error_is_a_document_too(
+    invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invocation.json = True
+    outcome(raising(errors.BusyError("busy", "wait")), invocation)
+    document = json.loads(capsys.readouterr().out)
+    assert document["error"] == {
+        "kind": "BusyError",
+        "message": "busy",
+        "remedy": "wait",
+        "exit_code": 11,
+        "log": None,
+    }
+
+
+def test_ctrl_c_says_that_work_is_kept(invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome(raising(KeyboardInterrupt()), invocation) == 130
+    assert "finished packages are kept; run again to continue" in capsys.readouterr().err
+
+
+def test_the_unexpected_leaves_a_crash_file(
+    invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome(raising(ZeroDivisionError("by zero")), invocation) == CRASHED
+    shown = capsys.readouterr().err
+    (crash,) = invocation.log_folder.glob("crash-*.txt")
+    assert str(crash) in shown
+    assert "Traceback" not in shown
+    assert "ZeroDivisionError: by zero" in crash.read_text()
+
+
+def test_a_traceback_is_shown_on_request(
+    invocation: Invocation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGABUILD_TRACEBACK", "1")
+    outcome(raising(ZeroDivisionError("by zero")), invocation)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_log_folder_that_cannot_be_written_costs_no_information(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert (
+        outcome(raising(ZeroDivisionError("by zero")), Invocation(log_folder=tmp_path / "file" / "logs"))
+        == CRASHED
+    )
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_wrong_usage_has_its_own_code(invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome(raising(click.UsageError("no such option")), invocation) == 2
+    assert "no such option" in capsys.readouterr().err
+
+
+def test_a_number_returned_is_the_exit_code(invocation: Invocation) -> None:
+    assert outcome(lambda: 8, invocation) == 8
+    assert outcome(lambda: None, invocation) == 0
+
+
+def test_a_reader_that_goes_away_is_no_crash(repository: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from megabuild.cli.exits import Invocation, outcome\n"
+        "def talk():\n    for _ in range(100000): print('x' * 80)\n"
+        f"sys.exit(outcome(talk, Invocation(log_folder=Path({str(tmp_path)!r}))))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(repository / "scripts")}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == PIPE_CLOSED

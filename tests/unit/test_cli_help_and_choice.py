@@ -1,0 +1,148 @@
+"""Help texts, listing, and how a config is chosen."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from megabuild.cli.choose import choose
+from megabuild.cli.exits import Invocation
+from megabuild.cli.megabuild import megabuild
+from megabuild.errors import ConfigError, UsageError
+
+NAMES = ("linux_64_cpu", "linux_64_cuda130", "osx_64_cpu")
+
+
+def invoke(*arguments: str, invocation: Invocation) -> Result:
+    return CliRunner().invoke(megabuild, list(arguments), obj=invocation)
+
+
+def ask(answers: str, names: tuple[str, ...] = NAMES, pattern: str | None = None) -> Result:
+    @click.command()
+    def command() -> None:
+        click.echo(choose(names, None, pattern, may_ask=True))
+
+    return CliRunner().invoke(command, input=answers)
+
+
+def test_help_groups_options_and_gives_examples(invocation: Invocation) -> None:
+    text = invoke("build", "--help", invocation=invocation).stdout
+    order = [
+        "Choosing what is built:",
+        "Only showing:",
+        "How it is built:",
+        "Debugging a build:",
+        "Other options:",
+        "Examples:",
+    ]
+    assert [text.index(title) for title in order] == sorted(text.index(title) for title in order)
+    assert "megabuild build linux_64_cpu --rehearse" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_every_conda_smithy_option_is_there(invocation: Invocation) -> None:
+    text = invoke("build", "--help", invocation=invocation).stdout
+    for option in ("--filter", "--debug", "--output-id"):
+        assert option in text
+
+
+def test_list_is_one_name_a_line_for_scripts(invocation: Invocation) -> None:
+    lines = invoke("build", "--list", "--filter", "linux_64_cuda*", invocation=invocation).stdout.splitlines()
+    assert lines == [
+        "linux_64_cuda129",
+        "linux_64_cuda129_generic",
+        "linux_64_cuda130",
+        "linux_64_cuda130_generic",
+    ]
+
+
+def test_list_as_json_tells_what_configs_are(invocation: Invocation) -> None:
+    document = json.loads(invoke("build", "--list", "--json", invocation=invocation).stdout)
+    found = {entry["name"]: entry for entry in document}
+    assert found["linux_64_cuda130"]["cuda_version"] == "13.0"
+    assert found["linux_64_cpu_debian"]["pythons"] == ["3.10", "3.11", "3.12", "3.13"]
+
+
+def test_configs_table_has_aligned_columns(invocation: Invocation) -> None:
+    lines = invoke("configs", invocation=invocation).stdout.splitlines()
+    assert lines[0].split() == ["config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider"]
+    assert len({line.index("3.10-3.1") for line in lines[1:]}) == 1
+
+
+def test_configs_check_passes_here(invocation: Invocation) -> None:
+    result = invoke("configs", "--check", "--json", invocation=invocation)
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {})
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_for_build_locally(shell: str, invocation: Invocation) -> None:
+    script = invoke("completion", shell, invocation=invocation).stdout
+    assert "_BUILD_LOCALLY_PY_COMPLETE" in script
+    assert "build-locally.py" in script
+
+
+def test_config_names_are_completed() -> None:
+    from click.shell_completion import ShellComplete
+
+    from megabuild.cli.build import build
+
+    complete = ShellComplete(build, {}, "build-locally.py", "_BUILD_LOCALLY_PY_COMPLETE")
+    names = [item.value for item in complete.get_completions([], "osx_")]
+    assert names == ["osx_64_cpu", "osx_64_cpu_generic", "osx_arm64_cpu"]
+
+
+def test_a_number_chooses(invocation: Invocation) -> None:
+    result = ask("2\n")
+    assert result.stdout == "linux_64_cuda130\n"
+    assert "1. linux_64_cpu" in result.stderr
+
+
+def test_a_name_chooses_and_nonsense_is_asked_again() -> None:
+    result = ask("0\n9\nhello\nosx_64_cpu\n")
+    assert result.stdout == "osx_64_cpu\n"
+    assert result.stderr.count("a number from 1 to 3") == 3
+
+
+def test_no_answer_aborts() -> None:
+    result = ask("")
+    assert result.exit_code != 0
+    assert result.stdout == ""
+
+
+def test_the_only_config_a_filter_leaves_is_taken() -> None:
+    assert ask("", pattern="osx*").stdout == "osx_64_cpu\n"
+
+
+def test_without_a_terminal_a_config_must_be_named() -> None:
+    with pytest.raises(UsageError) as caught:
+        choose(NAMES, None, None, may_ask=False)
+    assert "--list" in caught.value.remedy
+
+
+def test_a_config_outside_the_filter_is_refused() -> None:
+    with pytest.raises(UsageError, match="does not match"):
+        choose(NAMES, "linux_64_cpu", "osx*", may_ask=False)
+
+
+def test_a_name_is_taken_as_it_is() -> None:
+    assert choose(NAMES, "linux_64_cuda130.yaml", None, may_ask=False) == "linux_64_cuda130"
+    assert choose(NAMES, "unknown", None, may_ask=False) == "unknown"  # reading it finds out, and suggests
+
+
+def test_an_unknown_config_is_refused(invocation: Invocation) -> None:
+    result = invoke("build", "linux_64_cpux", invocation=invocation)
+    assert isinstance(result.exception, ConfigError)
+
+
+def test_output_id_without_debug_is_refused(invocation: Invocation) -> None:
+    result = invoke("build", "linux_64_cpu", "--output-id", "pytorch", invocation=invocation)
+    assert result.exit_code == 2
+    assert "--output-id goes with --debug" in result.stderr
+
+
+def test_a_python_the_config_lacks_is_refused(invocation: Invocation) -> None:
+    result = invoke("build", "linux_64_cpu", "-p", "3.9", invocation=invocation)
+    assert isinstance(result.exception, UsageError)

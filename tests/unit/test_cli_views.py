@@ -1,0 +1,309 @@
+"""The plan, the events and the summary as people and scripts get them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from megabuild.cli import running
+from megabuild.cli.exits import Invocation
+from megabuild.cli.megabuild import megabuild
+from megabuild.cli.narrate import label
+from megabuild.cli.reporters import LiveReporter, PlainReporter, reporter
+from megabuild.cli.text import Signs
+from megabuild.cli.views import plan_document, plan_lines, summary_lines
+from megabuild.configs.config import load
+from megabuild.configs.render import render
+from megabuild.errors import BuildError, Interrupted, ProviderError
+from megabuild.providers.environment import Environment
+from megabuild.resources.estimate import estimate
+from megabuild.run import events
+from megabuild.run.fingerprint import Fingerprint
+from megabuild.run.options import Options, Plan, PlanItem
+from megabuild.run.stamp import Decision
+from megabuild.run.summary import PackageResult, Summary
+
+SIGNS = Signs.of(io.StringIO())
+SHA256 = "0123456789abcdef" * 4
+COMPILING = events.Progress(
+    phase="compile", package="staging", python="", done=812, total=1374, seconds=100.0, eta_seconds=69.2
+)
+
+
+def a_plan(options: Options) -> Plan:
+    packages = render(options.config, options.recipe)
+    return Plan(
+        options=options,
+        items=tuple(PlanItem(package=package, exists=number == 0) for number, package in enumerate(packages)),
+        left_out={"3.14": "no such interpreter here"},
+        overrides={},
+        environment=Environment(channels=(Path("/channel"),), pythons=("3.12",), fingerprint="0" * 64),
+        estimate=estimate(source="official", cuda=True, optimization="2", pythons=5, staging=True, jobs=8),
+        staging=Fingerprint(source={"tarball": "1"}),
+        staging_decision=Decision(decision="fresh", reasons=("nothing was compiled yet",)),
+        notes=("gcc 12 stands in for gcc 14",),
+    )
+
+
+def a_summary(*, ok: bool = True, error: str = "") -> Summary:
+    rows = [
+        ("libtorch", "cuda130_mkl_h90d6e05_300", "skipped"),
+        ("libtorch-cuda-linalg", "cuda130_mkl_nomagma_h408119a_300", "built"),
+        ("pytorch", "cuda130_mkl_py312_he510d38_300", "built" if ok else "failed"),
+    ]
+    return Summary(
+        ok=ok,
+        config="linux_64_cuda130",
+        packages=tuple(
+            PackageResult(
+                name=name, version="2.13.0", build_string=build, status=status, size=1_234_567_890, sha256=SHA256,
+                seconds=36_125.0,
+            )
+            for name, build, status in rows
+        ),
+        seconds=40_000.0,
+        log=Path("/state/logs/run.log"),
+        channel=Path("/output/packages/linux_64_cuda130"),
+        swaps={"3.12": {"steps": 163, "core": 0}},
+        error=error,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def options(repository: Path, tmp_path: Path) -> Options:
+    return Options(config=load(repository, "linux_64_cuda130"), root=repository, output=tmp_path / "output")
+
+
+def test_a_plan_shows_every_package_and_what_is_there(options: Options) -> None:
+    plan = a_plan(options)
+    lines = plan_lines(plan, SIGNS)
+    for item in plan.items:
+        (line,) = (line for line in lines if line.startswith(item.package.file_name.removesuffix(".conda")))
+        assert line.endswith("there" if item.exists else "build")
+        assert len(line) <= 80
+    text = "\n".join(lines)
+    assert "! Python 3.14 is left out: no such interpreter here" in text
+    assert "! gcc 12 stands in for gcc 14" in text
+    assert "CPU hours" in text
+    assert "libtorch is compiled from the start" in text
+
+
+def test_a_plan_is_json(options: Options) -> None:
+    document = json.loads(json.dumps(plan_document(a_plan(options))))
+    assert document["config"] == "linux_64_cuda130"
+    assert [package["exists"] for package in document["packages"]].count(True) == 1
+    assert document["packages"][0]["file_name"].endswith(".conda")
+    assert document["estimate"]["disk_bytes"] > 10**10
+    assert document["staging"]["decision"] == "fresh"
+
+
+def test_the_closing_table_fits_80_columns() -> None:
+    lines = summary_lines(a_summary(), SIGNS)
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("libtorch-cuda-linalg 2.13.0 nomagma") for line in lines)
+    assert any(
+        "pytorch 2.13.0 py3.12" in line and "0123456789ab" in line and "10:02 h" in line for line in lines
+    )
+    assert "swap to Python 3.12: 163 steps, 0 core" in lines
+
+
+def test_a_failed_run_says_so() -> None:
+    lines = summary_lines(a_summary(ok=False, error="the linker gave up"), SIGNS)
+    assert any("x failed" in line for line in lines)
+    assert "x the linker gave up" in lines
+    assert any(line.startswith("not everything was built") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "build", "expected"),
+    [
+        ("pytorch", "cpu_generic_py310_h613bcb5_0", "pytorch 2.6.0 py3.10"),
+        ("pytorch", "cpu_generic_py314t_h613bcb5_0", "pytorch 2.6.0 py3.14t"),
+        ("libtorch-cuda-linalg", "cuda130_mkl_magma_h91a7cd6_350", "libtorch-cuda-linalg 2.6.0 magma"),
+        ("libtorch", "cpu_generic_h151f1a5_0", "libtorch 2.6.0"),
+    ],
+)
+def test_packages_have_short_names(name: str, build: str, expected: str) -> None:
+    assert label(name, build, "2.6.0") == expected
+
+
+def events_of_a_run() -> list[events.Event]:
+    return [
+        events.RunStarted(config="linux_64_cpu", log=Path("/state/logs/run.log"), isolation="host"),
+        events.Checked(check="disk", detail="80 GB free"),
+        events.Healed(what="build_cache/staging_1"),
+        events.StagingDecided(decision="resume", reasons=("1 patch changed",)),
+        events.PhaseStarted(phase="compile", package="staging"),
+        COMPILING,
+        events.Reused(objects=1057, of=1234, source="ccache"),
+        events.Swapped(from_python="3.12", to_python="3.11", steps=163, core=0),
+        events.PackageStarted(
+            name="pytorch", version="2.6.0", build_string="cpu_generic_py311_h0_0", python="3.11"
+        ),
+        events.LogLine(source="staging", text="a line of the compiler"),
+        events.PackageBuilt(
+            name="pytorch",
+            version="2.6.0",
+            build_string="cpu_generic_py311_h0_0",
+            size=10**8,
+            sha256=SHA256,
+            seconds=61,
+        ),
+        events.TestRun(name="pytorch 3.11"),
+        events.Warned(message="little memory"),
+    ]
+
+
+def test_off_a_terminal_lines_are_few_and_plain() -> None:
+    stream = io.StringIO()
+    with PlainReporter(Console(file=stream)) as shown:
+        for event in events_of_a_run():
+            shown(event)
+        for done in range(1374):
+            shown(events.Progress(**(vars(COMPILING) | {"done": done})))
+    lines = stream.getvalue().splitlines()
+    assert 8 <= len(lines) <= 12
+    assert all(line.startswith("[0:00:0") and line.isascii() for line in lines)
+    assert "a line of the compiler" not in stream.getvalue()
+    assert "0 core objects" in stream.getvalue()
+
+
+def test_the_end_of_a_compile_is_always_told() -> None:
+    stream = io.StringIO()
+    with PlainReporter(Console(file=stream)) as shown:
+        shown(events.Progress(**(vars(COMPILING) | {"done": 1374, "eta_seconds": 0.0})))
+    assert "libtorch: compile 1374/1374" in stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_moving_line_fits_the_terminal(width: int) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width)
+    live = LiveReporter(console)
+    live(COMPILING)
+    text = console.render_lines(live.line(), pad=False)
+    assert len(text) == 1
+    shown = "".join(segment.text for segment in text[0])
+    assert "812/1374" in shown
+    assert "1:09 min left" in shown or width == 40
+    assert len(shown) <= width
+
+
+def test_no_color_means_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = io.StringIO()
+    with LiveReporter(Console(file=stream, force_terminal=True, width=80)) as shown:
+        for event in events_of_a_run():
+            shown(event)
+    assert "\x1b[32m" not in stream.getvalue()
+    assert "\x1b[33m" not in stream.getvalue()
+
+
+def test_the_reporter_suits_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(reporter(Console(file=io.StringIO())), PlainReporter)
+    assert isinstance(reporter(Console(file=io.StringIO(), force_terminal=True)), LiveReporter)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(reporter(Console(file=io.StringIO(), force_terminal=True)), PlainReporter)
+
+
+@pytest.fixture
+def faked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """The run layer replaced: it notes the options it gets and succeeds."""
+    noted: list[Options] = []
+
+    def plan(options: Options, report: Callable[[str], None], ask: Callable[[str], bool]) -> Plan:
+        noted.append(options)
+        report("indexing the channel")
+        assert not ask("may I?")  # nobody sits at the terminal
+        return a_plan(options)
+
+    def execute(plan: Plan, report: events.Reporter) -> Summary:
+        report(
+            events.RunStarted(config="linux_64_cuda130", log=Path("/state/logs/run.log"), isolation="host")
+        )
+        return a_summary()
+
+    monkeypatch.setattr(running, "plan", plan)
+    monkeypatch.setattr(running, "execute", execute)
+    return noted
+
+
+def test_options_reach_the_run(faked: list[Options], tmp_path: Path, invocation: Invocation) -> None:
+    line = "build linux_64_cuda130 -p 312 -p 3.10 --rehearse -k -j 3 --engine docker --optimization 0 -o"
+    arguments = [*line.split(), str(tmp_path / "there")]
+    result = CliRunner().invoke(megabuild, arguments, obj=invocation, catch_exceptions=False)
+    assert result.exit_code == 0
+    (options,) = faked
+    assert options.config.name == "linux_64_cuda130"
+    assert options.pythons == ("3.10", "3.12")
+    assert (options.rehearse, options.keep_going, options.cpu_count) == (True, True, 3)
+    assert (options.engine, options.optimization, options.output) == ("docker", "0", tmp_path / "there")
+    assert "done in 11:06 h" in result.stdout
+
+
+def test_plan_builds_nothing(
+    faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(running, "execute")
+    result = CliRunner().invoke(megabuild, ["build", "linux_64_cuda130", "--plan"], obj=invocation)
+    assert "libtorch-2.13.0-cuda130_mkl_h" in result.stdout
+    assert result.exit_code == 0
+
+
+def test_without_an_environment_the_plan_still_names_the_packages(
+    faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(options: Options, report: Callable[[str], None], ask: Callable[[str], bool]) -> Plan:
+        raise ProviderError("the channel does not answer")
+
+    monkeypatch.setattr(running, "plan", plan)
+    result = CliRunner().invoke(
+        megabuild, ["build", "linux_64_cuda130", "--plan", "-p", "3.12"], obj=invocation
+    )
+    assert isinstance(result.exception, ProviderError)
+    assert "pytorch-2.13.0-cuda130_mkl_py312_h" in result.stdout
+    assert "_py311_" not in result.stdout
+
+
+@pytest.mark.parametrize("more", [["--plan"], []])
+def test_json_is_all_there_is_on_stdout(
+    faked: list[Options], invocation: Invocation, more: list[str]
+) -> None:
+    arguments = ["build", "linux_64_cuda130", "--json", *more]
+    result = CliRunner().invoke(megabuild, arguments, obj=invocation, catch_exceptions=False)
+    document = json.loads(result.stdout)
+    assert document["config"] == "linux_64_cuda130"
+    assert "indexing the channel" in result.stderr
+
+
+def test_a_package_that_failed_is_an_exit_code(
+    faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "execute", lambda plan, report: a_summary(ok=False, error="no luck"))
+    command = megabuild.make_context("megabuild", ["build", "linux_64_cuda130", "-k"], obj=invocation)
+    with command:
+        assert megabuild.invoke(command) == BuildError.exit_code
+
+
+def test_an_interrupted_run_shows_what_there_is_and_knows_its_log(
+    faked: list[Options], tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def execute(plan: Plan, report: events.Reporter) -> Summary:
+        report(
+            events.RunStarted(config="linux_64_cuda130", log=Path("/state/logs/run.log"), isolation="host")
+        )
+        plan.options.state.mkdir(parents=True)
+        a_summary(ok=False).write(plan.options.state / "run.json")
+        raise Interrupted("interrupted", "run again to continue")
+
+    monkeypatch.setattr(running, "execute", execute)
+    arguments = ["build", "linux_64_cuda130", "-o", str(tmp_path)]
+    result = CliRunner().invoke(megabuild, arguments, obj=invocation)
+    assert isinstance(result.exception, Interrupted)
+    assert "libtorch 2.13.0" in result.stdout.split("status")[-1]
+    assert invocation.log == Path("/state/logs/run.log")

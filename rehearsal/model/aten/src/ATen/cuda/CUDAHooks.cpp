@@ -1,0 +1,55 @@
+// What libtorch_cuda tells libtorch_cpu. Compiled with the CUDA version and the archs, which nothing else depends on.
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/native/cuda/LinalgBackend.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <sstream>
+
+namespace at::cuda {
+namespace {
+
+// Found by `strings libtorch_cuda.so`: the archs that real kernels would have been compiled for.
+__attribute__((used)) const char arch_record[] = "TORCH_CUDA_ARCHS=" CUDA_ARCH_FLAGS;
+
+struct CUDAHooks : CUDAHooksInterface {
+  bool isBuilt() const override { return true; }
+  int deviceCount() const override { return c10::cuda::device_count(); }
+
+  std::vector<std::string> archList() const override {
+    std::istringstream words(CUDA_ARCH_FLAGS);
+    std::vector<std::string> archs;
+    for (std::string word; words >> word;) {
+      archs.push_back(word);
+    }
+    return archs;
+  }
+
+  std::string showConfig() const override {
+    std::string text = "  - CUDA Runtime " CUDA_VERSION_TEXT "\n  - NVCC architecture flags: " CUDA_ARCH_FLAGS "\n";
+    if (hasMAGMA()) {
+      text += "  - " + linalgBackend() + "\n";
+    }
+    return text;
+  }
+
+  bool hasMAGMA() const override {
+    try {
+      return native::cuda::linalg_backend().uses_magma;
+    } catch (const c10::Error&) {
+      return false;  // libtorch_cuda_linalg is a package of its own, which may not be installed
+    }
+  }
+
+  std::string linalgBackend() const override { return native::cuda::linalg_backend().name(); }
+
+  Tensor emulatedSolve(const Tensor& a, const Tensor& b) const override { return native::cuda::linalg_backend().solve(a, b); }
+};
+
+const CUDAHooks hooks;
+
+const struct Registration {
+  Registration() { registerCUDAHooks(&hooks); }
+} registration;
+
+}  // namespace
+}  // namespace at::cuda

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+namespace at {
+
+// What libtorch_cpu asks libtorch_cuda, which may not be there; this class answers in its place.
+struct TORCH_API CUDAHooksInterface {
+  virtual ~CUDAHooksInterface();
+  virtual bool isBuilt() const { return false; }
+  virtual int deviceCount() const { return 0; }
+  virtual std::vector<std::string> archList() const { return {}; }
+  // Lines for show_config(); empty without CUDA.
+  virtual std::string showConfig() const { return {}; }
+  // Whether libtorch_cuda_linalg, which this loads, was built with MAGMA.
+  virtual bool hasMAGMA() const { return false; }
+  // Which library libtorch_cuda_linalg solves with.
+  virtual std::string linalgBackend() const;
+  // Solves a linear system with libtorch_cuda_linalg; on host memory, since the model has no GPU code.
+  virtual Tensor emulatedSolve(const Tensor& a, const Tensor& b) const;
+};
+
+TORCH_API const CUDAHooksInterface& getCUDAHooks();
+// Called once, by libtorch_cuda, when it is loaded.
+TORCH_API void registerCUDAHooks(const CUDAHooksInterface* hooks);
+
+}  // namespace at

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+namespace at::native::cuda {
+
+// What libtorch_cuda_linalg hands to libtorch_cuda when it is opened.
+struct LinalgBackend {
+  std::string (*name)();
+  bool uses_magma;
+  Tensor (*solve)(const Tensor& a, const Tensor& b);
+};
+
+TORCH_CUDA_API void register_linalg_backend(const LinalgBackend* backend);
+// Opens the library on first use; throws if it is missing.
+TORCH_CUDA_API const LinalgBackend& linalg_backend();
+
+}  // namespace at::native::cuda

@@ -1,0 +1,7 @@
+#pragma once
+
+// Marks what a library shows to others; everything else stays hidden.
+#define C10_API __attribute__((visibility("default")))
+#define TORCH_API C10_API
+#define TORCH_CUDA_API C10_API
+#define TORCH_PYTHON_API C10_API

@@ -1,0 +1,19 @@
+# Finds MAGMA below $ENV{MAGMA_HOME} or CMake's own search paths.
+#
+# Sets MAGMA_FOUND, MAGMA_INCLUDE_DIR and MAGMA_LIBRARIES, and makes the target torch::magma.
+find_library(MAGMA_LIBRARIES magma HINTS $ENV{MAGMA_HOME} PATH_SUFFIXES lib)
+find_path(MAGMA_INCLUDE_DIR magma.h HINTS $ENV{MAGMA_HOME} PATH_SUFFIXES include)
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(MAGMA DEFAULT_MSG MAGMA_LIBRARIES MAGMA_INCLUDE_DIR)
+
+if(MAGMA_FOUND AND NOT TARGET torch::magma)
+  add_library(torch::magma INTERFACE IMPORTED)
+  set_target_properties(torch::magma PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES "${MAGMA_INCLUDE_DIR}"
+    INTERFACE_LINK_LIBRARIES "${MAGMA_LIBRARIES}")
+  if(NOT APPLE)
+    # needed even by a library that calls none of its functions, as the model's is
+    set_property(TARGET torch::magma APPEND PROPERTY INTERFACE_LINK_OPTIONS "LINKER:--no-as-needed")
+  endif()
+endif()

@@ -1,0 +1,1 @@
+// libtorch has no code of its own: it exists for what it links to.

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <torch/csrc/python_headers.h>
+
+// What the files of the Python side add to torch._C; Module.cpp collects it.
+namespace torch {
+
+PyMethodDef* arg_parser_methods();
+PyMethodDef* autograd_methods();
+PyMethodDef* c10d_methods();
+PyMethodDef* cuda_methods();
+PyMethodDef* generator_methods();
+PyMethodDef* tensor_list_methods();
+PyMethodDef* tensor_numpy_methods();
+
+// These use pybind11 and throw.
+void init_tensor(PyObject* module);
+void init_functions(PyObject* module);
+// Loads NumPy; throws python_error if there is none.
+void init_numpy();
+
+}  // namespace torch

@@ -1,0 +1,6 @@
+/* torch._C: passes on to libtorch_python, which CMake builds. */
+#include <Python.h>
+
+extern PyObject *initModule(void);
+
+PyMODINIT_FUNC PyInit__C(void) { return initModule(); }

@@ -1,0 +1,25 @@
+"""The fake CUDA: built or not, it has no device."""
+
+from __future__ import annotations
+
+from torch import _C
+
+
+def is_available() -> bool:
+    """Say whether there is a GPU to compute on."""
+    return device_count() > 0
+
+
+def device_count() -> int:
+    """Count the GPUs."""
+    return _C._cuda_getDeviceCount()
+
+
+def get_arch_list() -> list[str]:
+    """Give the archs compiled for, as PyTorch names them; unlike PyTorch's, without a GPU too."""
+    return _C._cuda_getArchFlags()
+
+
+def has_magma() -> bool:
+    """Say whether the installed libtorch_cuda_linalg was built with MAGMA."""
+    return _C._cuda_hasMAGMA()

@@ -1,0 +1,1 @@
+"""Generates C++ and Python bindings from native_functions.yaml."""

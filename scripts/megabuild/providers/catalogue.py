@@ -1,0 +1,65 @@
+"""The table that says where the local channel takes a package from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from ruamel.yaml import YAML
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalogue:
+    """catalogue.yaml as data.
+
+    Parameters
+    ----------
+    wheels:
+        conda name to PyPI name.
+    run_exports:
+        conda name to the weak run_export of packages made from wheels.
+    tools:
+        Names (the same on both sides) of programs that come as wheels.
+    programs:
+        Programs of the system.
+    companions:
+        Packages split off another one, to the name of that one.
+    stand_ins:
+        Stand-ins to the further stand-ins they need.
+    """
+
+    wheels: Mapping[str, str]
+    run_exports: Mapping[str, str]
+    tools: frozenset[str]
+    programs: frozenset[str]
+    companions: Mapping[str, str]
+    stand_ins: Mapping[str, tuple[str, ...]]
+
+    @cached_property
+    def _conda_names(self) -> dict[str, str]:
+        return {canonicalize_name(pypi): conda for conda, pypi in self.wheels.items()}
+
+    def conda_name(self, pypi: str) -> str:
+        """The conda name of a project on PyPI; names that are not listed are the same on both sides."""
+        normal = canonicalize_name(pypi)
+        return self._conda_names.get(normal, normal)
+
+
+def load() -> Catalogue:
+    """Read the table that lies beside this module."""
+    data: dict[str, Any] = YAML(typ="safe").load(files(__package__).joinpath("catalogue.yaml").read_text())
+    wheels: dict[str, dict[str, str]] = data["wheels"]
+    return Catalogue(
+        wheels={conda: entry.get("pypi", conda) for conda, entry in wheels.items()},
+        run_exports={
+            conda: entry["run_exports"] for conda, entry in wheels.items() if "run_exports" in entry
+        },
+        tools=frozenset(data["tools"]),
+        programs=frozenset(data["programs"]),
+        companions=data["companions"],
+        stand_ins={name: tuple(others) for name, others in data["stand_ins"].items()},
+    )

@@ -1,0 +1,1 @@
+"""PyTorch and its build dependencies from Debian's archive, in a private root folder."""

@@ -1,0 +1,209 @@
+"""The shared libraries that PyTorch built in the Debian root needs at run time, as one conda package."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from megabuild.errors import ProviderError
+from megabuild.providers.command import run
+from megabuild.providers.debian import enter
+from megabuild.providers.debian.root import DebianRoot
+from megabuild.providers.package import Package
+
+NAME = "debian-torch-libs"
+
+#: Besides the source's own build dependencies: what this provider adds to them.
+_ADDED = ("libopenblas-dev",)
+
+#: Never packaged: the C library; GCC's libraries, which have packages of their own; and what every conda environment
+#: with a Python, or else the system, has under the same file name.
+_ELSEWHERE = re.compile(
+    r"^(libc6|libgcc-s1|libstdc\+\+6|libgomp1|zlib1g|libzstd1|libbz2-1\.0|liblzma5|libssl3t64|libffi8|libexpat1|libuuid1"
+    r"|libsqlite3-0|libreadline8t64|libncurses\w*|libtinfo6)$"
+)
+
+#: MPI is nothing without its plugins and programs, so what links to it is left to the system as a whole.
+_WHOLE_SYSTEMS = ("libmpi.so.",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Installed:
+    """An installed Debian package."""
+
+    name: str
+    priority: str
+    depends: str
+
+
+def package(root: DebianRoot, glibc: str, platform: str) -> Package:
+    """Describe the package `debian-torch-libs`.
+
+    Parameters
+    ----------
+    root:
+        Where the libraries are taken from.
+    glibc:
+        Version of the root's C library, the oldest the libraries run with.
+    platform:
+        Subdir of this machine.
+    """
+    return Package(
+        name=NAME,
+        version=root.release
+        if re.fullmatch(r"\d+(\.\d+)*", root.release)
+        else "0",  # "trixie/sid" before a release
+        build="h{hash}_0",
+        platform=platform,
+        depends=(f"__glibc >={glibc}", "libgcc", "libgomp", "libstdcxx"),
+        inputs={"root": root.fingerprint},
+        fill=partial(_fill, root),
+        summary=f"Shared libraries of Debian {root.release} that PyTorch links to",
+    )
+
+
+def _fill(root: DebianRoot, prefix: Path) -> None:
+    libraries = select(root)
+    folder = prefix / "lib"
+    folder.mkdir()
+    for soname, (path, owner) in sorted(libraries.items()):
+        shutil.copyfile(path, folder / soname)
+        (folder / soname).chmod(0o755)
+        notice = prefix / "share" / NAME / owner
+        notice.mkdir(parents=True, exist_ok=True)
+        copyright_ = root.path / "usr/share/doc" / owner / "copyright"
+        if copyright_.is_file():
+            shutil.copyfile(copyright_, notice / "copyright")
+    _find_each_other(root.path, folder)
+
+
+def _find_each_other(root: Path, folder: Path) -> None:
+    """Give the libraries an RPATH to their own folder, with the root's patchelf: the host may have none."""
+    (loader, *_) = sorted(root.glob("usr/lib*/ld-linux*.so.*"))
+    (libraries, *_) = sorted(root.glob("usr/lib/*-linux-gnu"))
+    files = [str(path) for path in sorted(folder.iterdir())]
+    run(
+        [
+            str(loader), "--library-path", str(libraries), str(root / "usr/bin/patchelf"),
+            "--force-rpath", "--set-rpath", "$ORIGIN", *files,
+        ],
+        what="setting RPATHs of Debian's libraries",
+        timeout=120,
+    )  # fmt: skip
+
+
+def select(root: DebianRoot) -> dict[str, tuple[Path, str]]:
+    """Sonames to library file and owning package: run-time halves of the build dependencies, and what those need.
+
+    Libraries of packages that every Debian system has (priority "required") are left to the system.
+    """
+    installed = _installed(root.path)
+    direct = _runtime_packages(_build_dependencies(root.source), installed)
+    available: dict[str, tuple[Path, str]] = {}
+    needed: dict[str, set[str]] = {}
+    owners = _owners(root.path, installed)
+    for path, (soname, wants) in _dynamic(root.path, owners).items():
+        # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.
+        available[soname] = (path, owners[path])
+        needed[soname] = wants
+    chosen: dict[str, tuple[Path, str]] = {}
+    for soname, (_, owner) in available.items():
+        closure = _closure(soname, needed) if owner in direct else set()
+        if not any(name.startswith(_WHOLE_SYSTEMS) for name in closure):
+            chosen |= {name: available[name] for name in closure}
+    if not chosen:
+        raise ProviderError(
+            f"no run-time libraries found in {root.path}", "Delete that folder and run again."
+        )
+    return chosen
+
+
+def _closure(soname: str, needed: Mapping[str, set[str]]) -> set[str]:
+    """A library and all that it needs, as far as it may be packaged."""
+    found: set[str] = set()
+    pending = [soname]
+    while pending:
+        name = pending.pop()
+        if name in needed and name not in found:
+            found.add(name)
+            pending += needed[name]
+    return found
+
+
+def _installed(root: Path) -> dict[str, _Installed]:
+    printed = _dpkg_query(root, "--show", "--showformat=${Package}\t${Priority}\t${Depends}\n")
+    rows = (line.split("\t") for line in printed.splitlines())
+    return {
+        name: _Installed(name=name, priority=priority, depends=depends) for name, priority, depends in rows
+    }
+
+
+def _dpkg_query(root: Path, *arguments: str) -> str:
+    return run([*enter.words(root), "dpkg-query", *arguments], what="reading the root's package list")
+
+
+def _build_dependencies(source: Path) -> list[str]:
+    control = (source / "debian" / "control").read_text()
+    field = re.search(r"^Build-Depends:(.*?)^(?=\S)", control, re.MULTILINE | re.DOTALL)
+    return [*re.findall(r"^\s*(lib[\w.+-]+-dev)\b", field[1] if field else "", re.MULTILINE), *_ADDED]
+
+
+def _runtime_packages(development: Iterable[str], installed: Mapping[str, _Installed]) -> set[str]:
+    """Packages that -dev packages depend on in exactly their own version: the libraries they are the headers of."""
+    found: set[str] = set()
+    pending, seen = list(development), set[str]()
+    while pending:
+        name = pending.pop()
+        if name in seen or name not in installed:
+            continue
+        seen.add(name)
+        for dependency in re.split(r"[,|]", installed[name].depends):
+            match = re.match(r"\s*([\w.+-]+)(?::\w+)?\s*(\(= )?", dependency)
+            if match is None:
+                continue
+            other, exact = match[1], match[2]
+            if other.endswith("-dev") and name in _ADDED:
+                pending.append(other)  # a metapackage that chooses an implementation
+            elif exact and other.startswith("lib") and not other.endswith("-dev"):
+                found.add(other)
+    return {name for name in found if not _ELSEWHERE.match(name)}
+
+
+def _owners(root: Path, installed: Mapping[str, _Installed]) -> dict[Path, str]:
+    """Library files to the package that owns them, for packages that may be taken along."""
+    wanted = [
+        one.name
+        for one in installed.values()
+        if one.name.startswith("lib") and one.priority != "required" and not _ELSEWHERE.match(one.name)
+    ]
+    owners: dict[Path, str] = {}
+    for name in wanted:
+        for listing in (root / "var/lib/dpkg/info").glob(f"{name}*.list"):
+            if listing.name.removesuffix(".list").partition(":")[0] != name:
+                continue
+            for line in listing.read_text().splitlines():
+                path = root / line.lstrip("/")
+                if ".so" in path.name and path.is_file() and not path.is_symlink():
+                    owners.setdefault(path, name)
+    return owners
+
+
+def _dynamic(root: Path, files: Iterable[Path]) -> dict[Path, tuple[str, set[str]]]:
+    """Files to their soname and the sonames they need; files without a soname (plugins) are left out."""
+    inside = {f"/{path.relative_to(root)}": path for path in sorted(files)}
+    # readelf goes on after a linker script that is no library, but remembers it in its exit status
+    script = 'readelf --dynamic --wide "$@" 2>/dev/null || :'
+    printed = run(
+        [*enter.words(root), "sh", "-c", script, "sh", *inside], what="reading the root's libraries"
+    )
+    found: dict[Path, tuple[str, set[str]]] = {}
+    for section in re.split(r"^File: ", printed, flags=re.MULTILINE)[1:]:
+        soname = re.search(r"\(SONAME\).*\[(.+)\]", section)
+        if soname:
+            needs = set(re.findall(r"\(NEEDED\).*\[(.+)\]", section))
+            found[inside[section.split("\n", 1)[0]]] = (soname[1], needs)
+    return found

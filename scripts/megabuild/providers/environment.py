@@ -1,0 +1,42 @@
+"""What a provider hands to a run: channels, a root folder, sources, and how the config must be adjusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Everything a build needs besides the recipe and the config.
+
+    Parameters
+    ----------
+    channels:
+        Conda channels in order of priority: a folder (a local channel) or a URL or name.
+    root:
+        Root folder to enter for the build (Debian's tree), or None to build on the host or in an image.
+    source:
+        Unpacked source tree of PyTorch, where the provider brings one.
+    pythons:
+        Pythons of the config that can really be built here, such as "3.12" or "3.13t".
+    overrides:
+        Variant keys that must differ from the config's, such as the version of the compiler that is really there.
+    fingerprint:
+        sha256 over all packages, the root's package list and the source; equal fingerprints mean equal inputs.
+    virtual_packages:
+        What the solver must believe of the machine that the packages are for, where that is not this one: the glibc of
+        `root`, the CUDA of a GPU that a build machine does not need to have. Such as {"__glibc": "2.41"}.
+    notes:
+        Sentences for the plan: stand-ins used, Pythons left out, versions that differ from the config's.
+    """
+
+    channels: tuple[Path | str, ...]
+    pythons: tuple[str, ...]
+    fingerprint: str
+    root: Path | None = None
+    source: Path | None = None
+    overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    virtual_packages: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

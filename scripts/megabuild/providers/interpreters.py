@@ -1,0 +1,167 @@
+"""CPython interpreters on this machine: pyenv's, uv's, the system's and the running one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_OLDEST = (3, 10)
+
+_QUESTION = """\
+import json, sys, sysconfig
+get = sysconfig.get_config_var
+print(json.dumps({
+    "implementation": sys.implementation.name,
+    "level": sys.version_info.releaselevel,
+    "version": "%d.%d.%d" % sys.version_info[:3],
+    "abiflags": getattr(sys, "abiflags", ""),
+    "soabi": get("SOABI") or "",
+    "prefix": sys.base_prefix,
+    "stdlib": sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}),
+    "include": sysconfig.get_path("include", vars={"installed_base": sys.base_prefix}),
+    "library_folder": get("LIBDIR") or "",
+    "multiarch": get("MULTIARCH") or "",
+}))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """What a Python says about itself.
+
+    Parameters
+    ----------
+    executable:
+        The program that was asked.
+    version:
+        Such as "3.12.1".
+    soabi:
+        Part of the file name of extension modules, such as "cpython-312-x86_64-linux-gnu".
+    prefix, stdlib, include, library_folder:
+        Where its files lie.
+    multiarch:
+        Such as "x86_64-linux-gnu".
+    free_threaded:
+        Built without the global interpreter lock.
+    """
+
+    executable: Path
+    version: str
+    soabi: str
+    prefix: Path
+    stdlib: Path
+    include: Path
+    library_folder: Path
+    multiarch: str
+    free_threaded: bool
+
+    @property
+    def python(self) -> str:
+        """X.Y, with a "t" for free-threaded builds: "3.12", "3.13t"."""
+        return ".".join(self.version.split(".")[:2]) + ("t" if self.free_threaded else "")
+
+    @property
+    def tag(self) -> str:
+        """The ABI tag that conda-forge's build strings end in: "cp312", "cp313t"."""
+        return "cp" + self.python.replace(".", "")
+
+    @property
+    def sort_key(self) -> tuple[int, ...]:
+        """Version as numbers."""
+        return tuple(int(part) for part in self.version.split("."))
+
+    @property
+    def debian_layout(self) -> bool:
+        """Split over /usr as Debian does, with its own idea of where modules are installed."""
+        return self.prefix == Path("/usr") and Path("/usr/lib/python3/dist-packages").is_dir()
+
+
+def candidates(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
+    """Places where interpreters usually lie, existing or not asked yet.
+
+    Parameters
+    ----------
+    environ:
+        Environment variables; PYENV_ROOT, UV_PYTHON_INSTALL_DIR and XDG_DATA_HOME are looked at.
+    home:
+        The user's home folder.
+    """
+    pyenv = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
+    data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    uv = Path(environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
+    for folder in (pyenv / "versions", uv):
+        for version in sorted(folder.glob("*")):
+            if not version.is_symlink():  # aliases of another version
+                yield from sorted(version.glob("bin/python3.[0-9]*"))
+    for folder in (Path("/usr/local/bin"), Path("/usr/bin")):
+        yield from sorted(folder.glob("python3.[0-9]*"))
+    yield Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def find(
+    report: Callable[[str], None],
+    paths: Iterable[Path] | None = None,
+) -> dict[str, Interpreter]:
+    """Return the best interpreter (highest micro version) for every X.Y(t) that can be packaged.
+
+    Parameters
+    ----------
+    report:
+        Told why an interpreter is left out.
+    paths:
+        Programs to ask; None for the usual places.
+    """
+    best: dict[str, Interpreter] = {}
+    asked: set[Path] = set()
+    for path in candidates(os.environ, Path.home()) if paths is None else paths:
+        suffix = path.name.removeprefix("python3.").removesuffix("t")
+        if not suffix.isdigit() or int(suffix) < _OLDEST[1] or not path.is_file() or path.resolve() in asked:
+            continue
+        asked.add(path.resolve())
+        found = ask(path)
+        if found is None:
+            continue
+        if not (found.include / "Python.h").is_file():
+            report(
+                f"left out Python {found.version} ({path}): its headers are missing ({found.include}/Python.h)"
+            )
+            continue
+        known = best.get(found.python)
+        # At the same version the self-contained layouts come first: candidates() names them first.
+        if known is None or found.sort_key > known.sort_key:
+            best[found.python] = found
+    return dict(sorted(best.items(), key=lambda item: (item[1].sort_key, item[0])))
+
+
+def ask(executable: Path) -> Interpreter | None:
+    """Ask one program for its version, ABI and folders; None if it is no released CPython, or does not answer."""
+    try:
+        done = subprocess.run(
+            [executable, "-I", "-S", "-c", _QUESTION],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            stdin=subprocess.DEVNULL,
+            check=True,
+        )
+        answer = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    if answer["implementation"] != "cpython" or answer["level"] != "final":
+        return None
+    return Interpreter(
+        executable=executable,
+        version=answer["version"],
+        soabi=answer["soabi"],
+        prefix=Path(answer["prefix"]),
+        stdlib=Path(answer["stdlib"]),
+        include=Path(answer["include"]),
+        library_folder=Path(answer["library_folder"]),
+        multiarch=answer["multiarch"],
+        free_threaded="t" in answer["abiflags"],
+    )

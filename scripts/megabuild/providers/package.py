@@ -1,0 +1,171 @@
+"""One package of the local channel: its metadata, what it is made from, and how it is put together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rattler_build import Stage0Recipe, ToolConfiguration, VariantConfig
+from rattler_build.render import RenderConfig
+
+from megabuild.errors import ProviderError
+from megabuild.providers import elf
+
+#: Part of every package's key: raise it when this module puts packages together differently.
+_FORMAT = 1
+
+#: Weak compression: these packages never leave the machine, and the default takes four times as long.
+_ARCHIVE = "conda:1"
+
+_SCRIPT = """\
+set -eu
+if [ {relocate} = 1 ]; then
+  grep -rIlZF '{staged}' '{staged}' | xargs -0 -r sed -i "s|{staged}|$PREFIX|g"
+fi
+mkdir -p "$PREFIX"
+find '{staged}' -mindepth 1 -maxdepth 1 -exec mv -t "$PREFIX" {{}} +
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """A package that can be built when the store does not have it yet.
+
+    Parameters
+    ----------
+    name, version, build_number:
+        As in its metadata.
+    build:
+        Build string; "{hash}" in it becomes seven digits of the key, so that a changed input changes the string.
+    platform:
+        Subdir of the channel, such as "linux-64"; ignored for noarch packages.
+    noarch:
+        "python" for pure Python files under site-packages, "generic" for files without a platform.
+    depends, constrains, run_exports:
+        Requirements; `run_exports` maps "strong", "weak" or "noarch" to specs.
+    inputs:
+        Everything the content is made from, as text (hashes, versions). Part of the key.
+    fill:
+        Writes the files into a folder as though that folder were the environment's prefix.
+    relocate:
+        Replace the folder's path in text files by the prefix, so that installing rewrites it.
+    relink:
+        Let the engine rewrite RPATHs that are there to point into the environment. (Adding one would take patchelf.)
+    site_packages:
+        For interpreters: where noarch packages go, relative to the prefix.
+    summary:
+        One line for the metadata.
+    """
+
+    name: str
+    version: str
+    build: str
+    platform: str
+    fill: Callable[[Path], None] = field(compare=False)
+    build_number: int = 0
+    noarch: Literal["python", "generic"] | None = None
+    depends: tuple[str, ...] = ()
+    constrains: tuple[str, ...] = ()
+    run_exports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    relocate: bool = False
+    relink: bool = False
+    site_packages: str | None = None
+    summary: str = ""
+
+    @property
+    def key(self) -> str:
+        """sha256 over everything the package depends on."""
+        facts = {
+            "format": _FORMAT,
+            "package": [self.name, self.version, self.build, self.build_number, self.subdir, self.noarch],
+            "depends": self.depends,
+            "constrains": self.constrains,
+            "run_exports": {kind: list(specs) for kind, specs in self.run_exports.items()},
+            "inputs": dict(self.inputs),
+            "content": [self.relocate, self.relink, self.site_packages, self.summary],
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def build_string(self) -> str:
+        """The build string with the key's first digits in place of "{hash}"."""
+        return self.build.replace("{hash}", self.key[:7])
+
+    @property
+    def subdir(self) -> str:
+        """Folder of the channel the package belongs to."""
+        return "noarch" if self.noarch else self.platform
+
+
+def build(package: Package, work: Path) -> Path:
+    """Put `package` together in the empty folder `work` and return the package file.
+
+    Whatever else is left in `work` is the caller's to delete. Better late than soon: ext4 is slow to create files
+    for seconds after many were deleted.
+
+    Raises
+    ------
+    ProviderError
+        The engine refused or left no package.
+    """
+    staged, output = work / "staged", work / "output"
+    staged.mkdir(parents=True)
+    package.fill(staged)
+    script = _SCRIPT.format(staged=staged, relocate=int(package.relocate))
+    try:
+        recipe = _recipe(package, script, _with_rpath(staged) if package.relink else [])
+        stage0 = Stage0Recipe.from_yaml(json.dumps(recipe), recipe_dir=work)
+        (variant,) = stage0.render(VariantConfig(), RenderConfig())
+        variant.run_build(
+            ToolConfiguration(test_strategy="skip", keep_build=True),
+            output,
+            channels=[],
+            package_format=_ARCHIVE,
+            no_include_recipe=True,
+        )
+    except Exception as error:  # the engine raises bare exceptions of several kinds
+        remedy = "Install patchelf: sudo apt-get install patchelf" if "patchelf" in str(error) else ""
+        raise ProviderError(f"packaging {package.name} {package.version} failed: {error}", remedy) from error
+    (built,) = output.glob(f"{package.subdir}/*.conda")
+    return built
+
+
+def _with_rpath(staged: Path) -> list[str]:
+    files = (path for path in sorted(staged.rglob("*")) if path.is_file() and not path.is_symlink())
+    return [str(path.relative_to(staged)) for path in files if elf.has_rpath(path)]
+
+
+def _recipe(package: Package, script: str, relinked: list[str]) -> dict[str, object]:
+    requirements: dict[str, object] = {
+        "run": list(package.depends),
+        "run_constraints": list(package.constrains),
+    }
+    if package.run_exports:
+        requirements["run_exports"] = {kind: list(specs) for kind, specs in package.run_exports.items()}
+    python: dict[str, object] = {"skip_pyc_compilation": ["**/*.py"]}  # else one process for every file
+    if package.site_packages:
+        python["site_packages_path"] = package.site_packages
+    linking: dict[str, object] = {"overlinking_behavior": "ignore", "missing_dso_allowlist": ["*"]}
+    linking |= (
+        {"rpaths": ["lib/"], "binary_relocation": relinked} if relinked else {"binary_relocation": False}
+    )
+    built: dict[str, object] = {
+        "number": package.build_number,
+        "string": package.build_string,
+        "script": script,
+        "python": python,
+        "dynamic_linking": linking,
+    }
+    if package.noarch:
+        built["noarch"] = package.noarch
+    return {
+        "package": {"name": package.name, "version": package.version},
+        "build": built,
+        "requirements": requirements,
+        "about": {"summary": package.summary or f"{package.name}, packaged on this machine"},
+    }

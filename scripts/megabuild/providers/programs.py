@@ -1,0 +1,53 @@
+"""Programs of the system (make, git, ...) as packages that start them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from megabuild.providers.package import Package
+from megabuild.providers.store import file_sha256
+
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def installed(name: str) -> bool:
+    """Whether the system has this program."""
+    return shutil.which(name, path=_PATH) is not None
+
+
+def packages(names: Iterable[str], platform: str) -> list[Package]:
+    """Describe a package for each of `names` that is installed on this machine."""
+    return [found for name in sorted(set(names)) if (found := _package(name, platform)) is not None]
+
+
+def _package(name: str, platform: str) -> Package | None:
+    program = shutil.which(name, path=_PATH)
+    if program is None:
+        return None
+    return Package(
+        name=name,
+        version=_version(program),
+        build="h{hash}_0",
+        platform=platform,
+        inputs={"program": program, "sha256": file_sha256(Path(program).resolve())},
+        fill=partial(_fill, name, program),
+        summary=f"Starts the system's {program}",
+    )
+
+
+def _version(program: str) -> str:
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=20)
+    found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    return found.group() if found else "0"
+
+
+def _fill(name: str, program: str, prefix: Path) -> None:
+    launcher = prefix / "bin" / name
+    launcher.parent.mkdir()
+    launcher.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+    launcher.chmod(0o755)

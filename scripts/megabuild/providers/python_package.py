@@ -1,0 +1,197 @@
+"""An interpreter of this machine as conda packages `python` and `python_abi`, with conda-forge's build strings."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from megabuild.errors import ProviderError
+from megabuild.providers import elf
+from megabuild.providers.interpreters import Interpreter
+from megabuild.providers.package import Package
+
+#: Left out of the standard library, relative to it: tests, Tk programs, caches, static libraries.
+_LEFT_OUT = (
+    "__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "site-packages", "dist-packages",
+    "sitecustomize.py", "EXTERNALLY-MANAGED", "_tkinter.*.so", "_test*.so", "xxlimited*.so", "*.a", "*.o", "*.pyc",
+)  # fmt: skip
+
+#: Debian installs below local/ and dist-packages, conda below site-packages: its text in sysconfig, and the plain one.
+_DEBIAN_SCHEME = ("prefix_scheme = 'posix_local'", "prefix_scheme = 'posix_prefix'")
+
+#: Debian's site module is compiled into the interpreter and knows nothing of site-packages.
+_SITECUSTOMIZE = """\
+import site, sys
+
+if sys.prefix == sys.base_prefix:
+    site.addsitedir(sys.prefix + "/lib/python%d.%d/site-packages" % sys.version_info[:2])
+"""
+
+
+def packages(interpreter: Interpreter, platform: str) -> tuple[Package, Package]:
+    """Describe `python` and `python_abi` for one interpreter.
+
+    Parameters
+    ----------
+    interpreter:
+        Where to copy from.
+    platform:
+        Subdir of this machine, such as "linux-64".
+    """
+    python, tag = interpreter.python, interpreter.tag
+    number_only = python.removesuffix("t")
+    minor = interpreter.sort_key[1]
+    suffix = "cpython" if minor < 13 else tag
+    number = 100 if minor >= 13 and not interpreter.free_threaded else 0
+    abi = f"python_abi {number_only}.* *_{tag}"
+    main = Package(
+        name="python",
+        version=interpreter.version,
+        build=f"h{{hash}}_{number}_{suffix}",
+        build_number=number,
+        platform=platform,
+        constrains=(abi,),
+        run_exports={"noarch": ("python",), "weak": (abi,)},
+        inputs={"interpreter": str(interpreter.prefix), "files": _signature(interpreter)},
+        fill=partial(_fill, interpreter),
+        relocate=True,
+        relink=True,
+        site_packages=f"lib/python{python}/site-packages",
+        summary=f"CPython {interpreter.version} found at {interpreter.prefix}",
+    )
+    number_of_abi = 8  # conda-forge's
+    abi_package = Package(
+        name="python_abi",
+        version=number_only,
+        build=f"{number_of_abi}_{tag}",
+        build_number=number_of_abi,
+        platform=platform,
+        noarch="generic",
+        constrains=(f"python {number_only}.* *_{suffix}",),
+        fill=_nothing,
+        summary="The ABI tag of a Python",
+    )
+    return main, abi_package
+
+
+def _nothing(_: Path) -> None:
+    """A package of metadata only."""
+
+
+def _parts(interpreter: Interpreter) -> Iterator[tuple[Path, str]]:
+    """Existing files and folders of the interpreter with their place in a prefix."""
+    python = interpreter.python
+    yield interpreter.stdlib, f"lib/python{python}"
+    yield interpreter.include, f"include/python{python}"
+    libraries = {interpreter.library_folder, interpreter.prefix / "lib"}
+    for folder in sorted(libraries):
+        for library in sorted(folder.glob(f"libpython{python}.so*")) + sorted(folder.glob("libpython3.so")):
+            yield library, f"lib/{library.name}"
+        for description in sorted(folder.glob(f"pkgconfig/python-{python}*.pc")):
+            yield description, f"lib/pkgconfig/{description.name}"
+    for name in (f"python{python}", f"python{python}-config"):
+        program = interpreter.executable.parent / name
+        if program.exists():
+            yield program, f"bin/{name}"
+
+
+def _signature(interpreter: Interpreter) -> str:
+    """sha256 over names, sizes and mtimes of everything that would be packaged (reading it all takes too long)."""
+    digest = hashlib.sha256(repr(interpreter).encode())
+    for source, place in _parts(interpreter):
+        for path in _files(source):
+            status = path.lstat()
+            digest.update(f"{place} {path} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _files(source: Path) -> Iterator[Path]:
+    if not source.is_dir():
+        yield source
+        return
+    for folder, subfolders, names in os.walk(source):
+        left_out = _ignored(folder, subfolders + names)
+        subfolders[:] = sorted(set(subfolders) - left_out)
+        yield from (Path(folder, name) for name in sorted(set(names) - left_out))
+
+
+def _ignored(_folder: str, names: list[str]) -> set[str]:
+    return {name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in _LEFT_OUT)}
+
+
+def _fill(interpreter: Interpreter, prefix: Path) -> None:
+    python = interpreter.python
+    for source, place in _parts(interpreter):
+        target = prefix / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True, ignore=_ignored)
+        elif not target.exists():
+            shutil.copy2(source, target, follow_symlinks=not _is_sibling_link(source))
+    for alias in ("python", "python3", f"python{python.removesuffix('t')}"):
+        if not (prefix / "bin" / alias).exists():
+            (prefix / "bin" / alias).symlink_to(f"python{python}")
+    if interpreter.debian_layout:
+        _undo_debian(interpreter, prefix)
+    site_packages = prefix / f"lib/python{python}/site-packages"
+    site_packages.mkdir()
+    (site_packages / "README.txt").write_text("Modules of other packages are installed here.\n")
+    _strip(prefix)
+    _move_prefix(interpreter, prefix)
+
+
+def _is_sibling_link(path: Path) -> bool:
+    return path.is_symlink() and os.sep not in os.readlink(path)
+
+
+def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
+    """Make Debian's split interpreter install and look for modules in site-packages, like any other."""
+    stdlib = prefix / f"lib/python{interpreter.python}"
+    package, module = stdlib / "sysconfig" / "__init__.py", stdlib / "sysconfig.py"
+    sysconfig = package if package.exists() else module
+    theirs, plain = _DEBIAN_SCHEME
+    text = sysconfig.read_text()
+    if theirs not in text:
+        raise ProviderError(
+            f"{interpreter.executable}: {sysconfig.name} is not laid out as Debian's usually is",
+            "Install this Python with pyenv or uv instead.",
+        )
+    sysconfig.write_text(text.replace(theirs, plain))
+    (stdlib / "sitecustomize.py").write_text(_SITECUSTOMIZE)
+    real_config = interpreter.include.parent / interpreter.multiarch / interpreter.include.name / "pyconfig.h"
+    if real_config.is_file():
+        shutil.copy2(real_config, prefix / f"include/python{interpreter.python}/pyconfig.h")
+
+
+def _strip(prefix: Path) -> None:
+    """Drop debug symbols, which are most of the size, where binutils is there."""
+    strip = shutil.which("strip")
+    binaries = [
+        path for path in prefix.rglob("*") if path.is_file() and not path.is_symlink() and elf.is_elf(path)
+    ]
+    if strip is None or not binaries:
+        return
+    for path in binaries:
+        path.chmod(path.stat().st_mode | 0o200)
+    subprocess.run(
+        [strip, "--strip-debug", *map(str, binaries)], capture_output=True, check=False, timeout=120
+    )
+
+
+def _move_prefix(interpreter: Interpreter, prefix: Path) -> None:
+    """Write the new prefix where text files name the old one; packaging rewrites it again for each environment."""
+    old, new = str(interpreter.prefix).encode(), str(prefix).encode()
+    if interpreter.debian_layout:
+        return  # "/usr" also means the system's own folders there
+    for path in prefix.rglob("*"):
+        if path.is_symlink() or not path.is_file():
+            continue
+        content = path.read_bytes()
+        if old in content and b"\0" not in content:
+            path.write_bytes(content.replace(old, new))

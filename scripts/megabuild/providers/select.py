@@ -1,0 +1,209 @@
+"""Make the build environment a config asks for, or say why it cannot be had here."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from megabuild.configs.config import Config
+from megabuild.configs.render import PlannedPackage
+from megabuild.errors import ProviderError
+from megabuild.providers import local_channel, reachability, specs
+from megabuild.providers.debian import enter, libraries
+from megabuild.providers.debian import root as debian_root
+from megabuild.providers.environment import Environment
+from megabuild.providers.local_channel import LocalChannel
+from megabuild.providers.toolchain import probe
+
+#: Where a build inside a root folder finds the source.
+_SOURCE_INSIDE = "/opt/megabuild/source"
+
+
+def provide(
+    config: Config,
+    planned: Sequence[PlannedPackage],
+    *,
+    rehearsal: bool,
+    cache: Path,
+    report: Callable[[str], None],
+    ask: Callable[[str], bool],
+) -> Environment:
+    """Return the environment for a config, making or fetching what is missing.
+
+    Parameters
+    ----------
+    config:
+        The config; its provider decides. Rehearsals always take the local channel.
+    planned:
+        The rendered packages: what they require is what the channel must have.
+    rehearsal:
+        Whether empty packages may stand in for what this machine does not have.
+    cache:
+        Folder for everything that is kept, shared by all configs.
+    report:
+        Told what is being done, a line at a time.
+    ask:
+        Asked before something is installed on this machine; False is a refusal.
+
+    Raises
+    ------
+    ProviderError
+        With what to do about it.
+    """
+    if rehearsal:
+        return _local(config, planned, cache, report)
+    if config.provider == "conda-forge":
+        return _conda_forge(config)
+    if config.provider == "debian":
+        return _debian(config, planned, cache, report, ask)
+    raise ProviderError(
+        f"{config.name}: there is no provider {config.provider!r}", "Known: conda-forge, debian."
+    )
+
+
+def requirements(planned: Iterable[PlannedPackage]) -> list[str]:
+    """Everything that building and testing the packages installs, without the packages themselves."""
+    chosen = [package for package in planned if not package.skipped]
+    own = {package.name for package in chosen}
+    needs: set[str] = set()
+    for package in chosen:
+        for group in (
+            package.staging_build,
+            package.staging_host,
+            package.build,
+            package.host,
+            package.run,
+            package.test,
+        ):
+            needs.update(group)
+    return sorted(need for need in needs if re.split(r"[\s=<>!~\[]", need.strip(), maxsplit=1)[0] not in own)
+
+
+def _conda_forge(config: Config) -> Environment:
+    entries = config.variant.get("channel_sources", ("conda-forge",))
+    names = [name.strip() for entry in entries for name in entry.split(",")]
+    channels = {name: reachability.channel_url(name) for name in names}
+    for name, url in channels.items():
+        reason = reachability.why_unreachable(url)
+        if reason:
+            raise ProviderError(
+                f"{config.name}: the channel {name} does not answer ({reason})",
+                f"Set CONDA_CHANNEL_ALIAS to a mirror, or use what works here: {_alternatives(config)}.",
+            )
+    return Environment(
+        channels=tuple(channels.values()),
+        pythons=config.pythons,
+        fingerprint=hashlib.sha256("\n".join(channels.values()).encode()).hexdigest(),
+        virtual_packages=_gpu(config),
+    )
+
+
+def _gpu(config: Config) -> dict[str, str]:
+    """CUDA packages ask for a driver; building and testing them does not."""
+    return {"__cuda": config.cuda_version} if config.cuda_version else {}
+
+
+def _alternatives(config: Config) -> str:
+    """Configs that need no channel, and the rehearsal, as far as they fit this machine."""
+    here = [path.stem for path in sorted(config.path.parent.glob("*_debian.yaml"))]
+    fitting = [name for name in here if name.startswith(local_channel.machine_platform().replace("-", "_"))]
+    return ", ".join([*fitting, f"{config.name} --rehearse"])
+
+
+def _local(
+    config: Config, planned: Sequence[PlannedPackage], cache: Path, report: Callable[[str], None]
+) -> Environment:
+    needs = requirements(planned)
+    made = local_channel.make(
+        needs,
+        platform=config.platform,
+        pythons=config.pythons,
+        cache=cache,
+        stand_ins=True,
+        report=report,
+    )
+    return _environment(config, made, specs.parse(needs))
+
+
+def _debian(
+    config: Config,
+    planned: Sequence[PlannedPackage],
+    cache: Path,
+    report: Callable[[str], None],
+    ask: Callable[[str], bool],
+) -> Environment:
+    root = debian_root.make(cache / "debian", report, ask)
+    toolchain = probe(root=root.path, enter=enter.words(root.path))
+    needs = requirements(planned)
+    made = local_channel.make(
+        needs,
+        platform=config.platform,
+        pythons=config.pythons,
+        cache=cache,
+        stand_ins=False,
+        report=report,
+        toolchain=toolchain,
+        extra=[libraries.package(root, toolchain.glibc, config.platform)],
+    )
+    return _environment(config, made, specs.parse(needs), root)
+
+
+def _environment(
+    config: Config, made: LocalChannel, asked: Container[str], root: debian_root.DebianRoot | None = None
+) -> Environment:
+    overrides = _overrides(config, made, asked)
+    notes = [
+        f"{key} is {', '.join(values)} here, not {_shown(config, key)}" for key, values in overrides.items()
+    ]
+    absent = [python for python in config.pythons if python not in made.interpreters]
+    if absent:
+        notes.append(f"not on this machine: Python {', '.join(absent)}")
+    if made.stand_ins:
+        notes.append(f"empty stand-ins for this rehearsal: {', '.join(made.stand_ins)}")
+    fingerprints = [made.fingerprint]
+    if root is not None:
+        overrides["torch_source_path"] = (_SOURCE_INSIDE,)
+        fingerprints.append(root.fingerprint)
+        notes.append(f"libraries and source of PyTorch: Debian {root.release}")
+    return Environment(
+        channels=(made.path,),
+        root=root.path if root else None,
+        source=root.source if root else None,
+        pythons=tuple(python for python in config.pythons if python in made.interpreters),
+        overrides=overrides,
+        fingerprint=hashlib.sha256("\n".join(fingerprints).encode()).hexdigest(),
+        virtual_packages={**_gpu(config), **({"__glibc": made.toolchain.glibc} if root else {})},
+        notes=tuple(notes),
+    )
+
+
+def _shown(config: Config, key: str) -> str:
+    return ", ".join(config.variant.get(key, ("unset",)))
+
+
+def _overrides(config: Config, made: LocalChannel, asked: Container[str]) -> dict[str, tuple[str, ...]]:
+    """Variant keys whose values in the config are not what the machine has."""
+    present = {
+        "c_compiler_version": made.toolchain.major,
+        "cxx_compiler_version": made.toolchain.major,
+        "c_stdlib_version": made.toolchain.glibc,
+        "torch_python_base": _base(config, made),
+    }
+    if "pybind11-abi" in asked:
+        present["pybind11_abi"] = next(one.version for one in made.records if one.name == "pybind11-abi")
+    return {
+        key: (value,)
+        for key, value in present.items()
+        if key in config.variant and set(config.variant[key]) != {value}
+    }
+
+
+def _base(config: Config, made: LocalChannel) -> str:
+    """The Python libtorch is compiled against: the config's, or the newest with a GIL that is here."""
+    (wanted,) = config.variant.get("torch_python_base", ("",))[:1]
+    usable: Mapping[str, object] = {
+        python: one for python, one in made.interpreters.items() if not python.endswith("t")
+    }
+    return wanted if wanted in usable or not usable else list(usable)[-1]

@@ -1,0 +1,138 @@
+"""Requirements of conda packages: what is asked for, and what would satisfy it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from packaging.specifiers import SpecifierSet
+from rattler import MatchSpec, PackageRecord
+from rattler.package import BuildString
+
+from megabuild.errors import ProviderError
+
+
+def parse(needs: Iterable[str]) -> dict[str, tuple[MatchSpec, ...]]:
+    """Group requirements by package name, dropping repetitions and virtual packages (`__glibc`, `__cuda`).
+
+    Raises
+    ------
+    ProviderError
+        A requirement that is no match spec.
+    """
+    grouped: dict[str, dict[str, MatchSpec]] = {}
+    for need in sorted(set(needs)):
+        try:
+            spec = MatchSpec(need)
+        except Exception as error:  # rattler raises several kinds
+            raise ProviderError(f"cannot read the requirement {need!r}: {error}") from error
+        name = name_of(spec)
+        if not name.startswith("__"):
+            grouped.setdefault(name, {})[str(spec)] = spec
+    return {name: tuple(specs.values()) for name, specs in grouped.items()}
+
+
+def name_of(spec: MatchSpec) -> str:
+    """The package name a spec asks for, in its normal form."""
+    name = spec.name.normalized
+    if name is None:
+        raise ProviderError(f"the requirement {spec} names no single package")
+    return name
+
+
+def satisfied(specs: Iterable[MatchSpec], *, name: str, version: str, build: str, number: int = 0) -> bool:
+    """Whether a package with this identity matches all `specs`."""
+    record = PackageRecord(name, version, BuildString(build), number, "linux-64", None, None)
+    return all(spec.matches(record) for spec in specs)
+
+
+def pip_specifier(specs: Sequence[MatchSpec]) -> str:
+    """The versions that satisfy all `specs`, as a version specifier of Python packaging.
+
+    Build strings are dropped; of alternatives (`|`) the last counts, which is the newest by convention.
+    """
+    clauses: dict[str, None] = {}
+    for spec in specs:
+        version = (spec.version or "*").split("|")[-1].strip("()")
+        for clause in version.split(","):
+            converted = _pip_clause(clause.strip())
+            if converted:
+                clauses[converted] = None
+    return ",".join(clauses)
+
+
+def _pip_clause(clause: str) -> str:
+    match = re.fullmatch(r"(>=|<=|==|!=|~=|>|<|=|)\s*([^=<>!~]+)", clause)
+    if match is None:
+        raise ProviderError(f"cannot translate the version requirement {clause!r} for PyPI")
+    operator, version = match.groups()
+    if version == "*":
+        return ""
+    if operator == "=" or (operator == "" and version.endswith("*")):
+        return "==" + version.removesuffix("*").removesuffix(".") + ".*"
+    if operator in (">=", "<=", ">", "<", "~="):
+        version = version.removesuffix("*").removesuffix(".")
+    return (operator or "==") + version
+
+
+def conda_version(specifier: SpecifierSet) -> str:
+    """A version specifier of Python packaging as conda writes it: "==1.*" becomes "1.*", "===1" becomes "==1"."""
+    clauses = []
+    for clause in sorted(specifier, key=str):
+        operator, version = clause.operator, clause.version
+        if operator == "==" and version.endswith(".*"):
+            clauses.append(version)
+        elif operator == "===":
+            clauses.append("==" + version)
+        else:
+            clauses.append(operator + version)
+    return ",".join(clauses)
+
+
+def example(specs: Sequence[MatchSpec], name: str, tag: str) -> tuple[str, str] | None:
+    """A version and a build string that satisfy all `specs`, or None if there is none to be found.
+
+    Parameters
+    ----------
+    specs:
+        Requirements for one package name.
+    tag:
+        Stands where a build string may be anything.
+    """
+    literals = [text for spec in specs for text in re.findall(r"\d[\w.+!]*", spec.version or "")]
+    versions = [
+        candidate
+        for literal in sorted({text.rstrip(".") for text in literals}, reverse=True)
+        for candidate in (literal, literal + ".0", literal + ".1")
+    ]
+    builds = [(spec.build or "*").replace("*", tag, 1).replace("*", "") for spec in specs]
+    for version in [*versions, "0", "1", "9999"]:
+        for build in dict.fromkeys([*builds, tag]):
+            if satisfied(specs, name=name, version=version, build=build):
+                return version, build
+    return None
+
+
+def combine(specs: Sequence[MatchSpec], name: str, tag: str) -> list[tuple[str, str]]:
+    """As few versions and build strings as possible, so that every spec is satisfied by one of them.
+
+    Raises
+    ------
+    ProviderError
+        A single spec that nothing satisfies.
+    """
+    groups: list[list[MatchSpec]] = []
+    for spec in specs:
+        for group in groups:
+            if example([*group, spec], name, tag) is not None:
+                group.append(spec)
+                break
+        else:
+            groups.append([spec])
+    found = []
+    for group in groups:
+        identity = example(group, name, tag)
+        if identity is None:
+            raise ProviderError(f"no version can satisfy the requirement {group[0]}")
+        found.append(identity)
+    return found

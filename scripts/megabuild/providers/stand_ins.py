@@ -1,0 +1,110 @@
+"""Empty packages that let a rehearsal solve for what this machine cannot provide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from rattler import MatchSpec
+
+from megabuild.providers.command import run
+from megabuild.providers.package import Package
+from megabuild.providers.specs import combine
+from megabuild.providers.toolchain import Toolchain
+
+_TAG = "rehearsal"
+
+_MAGMA_HEADER = """\
+/* Rehearsal stand-in: enough of MAGMA's header for a build to find out its version. */
+#ifndef MAGMA_H
+#define MAGMA_H
+#define MAGMA_VERSION_MAJOR {major}
+#define MAGMA_VERSION_MINOR {minor}
+#define MAGMA_VERSION_MICRO {micro}
+#endif
+"""
+
+
+def packages(
+    missing: Mapping[str, Sequence[MatchSpec]],
+    companions: Mapping[str, Sequence[str]],
+    toolchain: Toolchain,
+    platform: str,
+) -> list[Package]:
+    """Describe stand-ins that satisfy every spec in `missing`.
+
+    Parameters
+    ----------
+    missing:
+        Package name to what is asked of it.
+    companions:
+        Package name to further names that its run_exports ask for.
+    toolchain:
+        Makes the empty library of libmagma-devel.
+    platform:
+        Subdir of this machine.
+
+    Raises
+    ------
+    ProviderError
+        A spec that no version satisfies.
+    """
+    made: list[Package] = []
+    for name, specs in sorted(missing.items()):
+        others = companions.get(name, ())
+        for version, build in combine(specs, name, _TAG):
+            made.append(_stand_in(name, version, build, toolchain, platform, brings=others))
+            made += [
+                _stand_in(other, version, _TAG, toolchain, platform)
+                for other in others
+                if other not in missing
+            ]
+    return made
+
+
+def _stand_in(
+    name: str, version: str, build: str, toolchain: Toolchain, platform: str, brings: Sequence[str] = ()
+) -> Package:
+    fill = {
+        "libmagma": partial(_fill_magma, toolchain),
+        "libmagma-devel": partial(_fill_magma_devel, version),
+    }.get(name)
+    return Package(
+        name=name,
+        version=version,
+        build=build,
+        platform=platform,
+        depends=tuple(brings),
+        run_exports={"weak": tuple(brings)} if brings else {},
+        inputs={"compiler": toolchain.digest} if name == "libmagma" else {},
+        fill=fill or partial(_fill_note, name),
+        summary=f"rehearsal stand-in for {name}: nothing in it works",
+    )
+
+
+def _fill_note(name: str, prefix: Path) -> None:
+    folder = prefix / "share" / "megabuild" / "stand-ins"
+    folder.mkdir(parents=True)
+    (folder / name).write_text(f"Rehearsal stand-in for {name}; a real build takes the real package.\n")
+
+
+def _fill_magma_devel(version: str, prefix: Path) -> None:
+    """A header that tells the version."""
+    _fill_note("libmagma-devel", prefix)
+    major, minor, micro = ([int(part) for part in version.split(".") if part.isdigit()] + [0, 0, 0])[:3]
+    (prefix / "include").mkdir()
+    (prefix / "include" / "magma.h").write_text(_MAGMA_HEADER.format(major=major, minor=minor, micro=micro))
+
+
+def _fill_magma(toolchain: Toolchain, prefix: Path) -> None:
+    """An empty library to link against and to load."""
+    _fill_note("libmagma", prefix)
+    (prefix / "lib").mkdir()
+    library = prefix / "lib" / "libmagma.so"
+    run(
+        [
+            toolchain.cc, "-shared", "-fPIC", "-Wl,-soname,libmagma.so", "-o", str(library), "-x", "c", "/dev/null"
+        ],
+        what="making the stand-in of libmagma",
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""Content-addressed store of built packages: a package is built once for each distinct set of inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from megabuild.providers import package as packaging
+from megabuild.providers.package import Package
+from megabuild.providers.parallel import each
+
+_BUILDERS = 2  # the engine compresses with several threads of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A package in the store: its identity, its file, and the hashes of inputs (`key`) and file (`sha256`)."""
+
+    name: str
+    version: str
+    build: str
+    subdir: str
+    file_name: str
+    sha256: str
+    size: int
+    key: str
+    inputs: dict[str, str]
+
+
+class Store:
+    """Packages under `<folder>/store/<key>/`; the caller holds the lock of `folder`.
+
+    Parameters
+    ----------
+    folder:
+        The local channel's cache.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._store = folder / "store"
+        self._temporary = folder / "tmp"
+        self.clean()  # what a killed run left: the lock says that nobody is writing
+
+    def clean(self) -> None:
+        """Delete everything unfinished."""
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def path(self, record: Record) -> Path:
+        """Where the package file of `record` lies."""
+        return self._store / record.key / record.file_name
+
+    def ensure(self, packages: Sequence[Package], report: Callable[[str], None]) -> tuple[Record, ...]:
+        """Build what is missing and return the records of all `packages`, each once, in their order."""
+        known = {package.key: self._known(package.key) for package in packages}
+        missing = {package.key: package for package in packages if known[package.key] is None}
+        for record in each(self._build, missing.values(), _BUILDERS):
+            report(f"packaged {record.name} {record.version} {record.build}")
+            known[record.key] = record
+        return tuple(record for record in known.values() if record is not None)
+
+    def _known(self, key: str) -> Record | None:
+        try:
+            record = Record(**json.loads((self._store / key / "record.json").read_text()))
+            size = self.path(record).stat().st_size
+        except (OSError, ValueError, TypeError):
+            return None
+        return record if size == record.size and record.key == key else None
+
+    def _build(self, package: Package) -> Record:
+        work = self._temporary / uuid.uuid4().hex
+        work.mkdir(parents=True)
+        built = packaging.build(package, work)
+        record = Record(
+            name=package.name,
+            version=package.version,
+            build=package.build_string,
+            subdir=package.subdir,
+            file_name=built.name,
+            sha256=file_sha256(built),
+            size=built.stat().st_size,
+            key=package.key,
+            inputs=dict(package.inputs),
+        )
+        entry = work / "entry"
+        entry.mkdir()
+        built.chmod(0o644)
+        os.replace(built, entry / built.name)
+        (entry / "record.json").write_text(json.dumps(asdict(record), indent=1, sort_keys=True))
+        final = self._store / package.key
+        final.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(final, ignore_errors=True)  # damaged, or it would have been known
+        os.replace(entry, final)
+        return record
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file's content, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,166 @@
+"""Locked wheels as conda packages, with dependencies for the solver to check."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import parse_wheel_filename
+
+from megabuild.providers.catalogue import Catalogue
+from megabuild.providers.package import Package
+from megabuild.providers.specs import conda_version
+from megabuild.providers.wheels import unpack
+from megabuild.providers.wheels.lock import Lock, Wheel
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Use:
+    """A wheel for one Python, with the dependencies it has there."""
+
+    wheel: Wheel
+    python: str
+    depends: tuple[str, ...]
+
+
+def packages(
+    locks: Sequence[Lock], files: Mapping[str, Path], catalogue: Catalogue, platform: str
+) -> list[Package]:
+    """Describe one package for every wheel, or one for each Python where that makes a difference.
+
+    Parameters
+    ----------
+    locks:
+        One for each Python.
+    files:
+        Downloaded wheels by sha256.
+    """
+    uses: dict[str, list[_Use]] = {}
+    for lock in locks:
+        for wheel in lock.wheels:
+            use = _Use(wheel=wheel, python=lock.python, depends=_depends(wheel, lock, catalogue))
+            uses.setdefault(wheel.sha256, []).append(use)
+    made: list[Package] = []
+    for sha256, same in sorted(uses.items()):
+        path, wheel = files[sha256], same[0].wheel
+        if catalogue.conda_name(wheel.name) in catalogue.tools:
+            made.append(_tool(wheel, path, platform))
+        elif _is_pure(wheel) and len({use.depends for use in same}) == 1:
+            made += _library(same[0], path, catalogue, platform, pure=True)
+        else:
+            for use in same:
+                made += _library(use, path, catalogue, platform, pure=False)
+    return made
+
+
+def _is_pure(wheel: Wheel) -> bool:
+    return all(
+        tag.abi == "none" and tag.platform == "any" for tag in parse_wheel_filename(wheel.file_name)[3]
+    )
+
+
+def _depends(wheel: Wheel, lock: Lock, catalogue: Catalogue) -> tuple[str, ...]:
+    """The wheel's own requirements that hold for the lock's Python; extras are never asked for here."""
+    specs = []
+    for text in wheel.requires:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({**lock.environment, "extra": ""}):
+            specs.append(
+                f"{catalogue.conda_name(requirement.name)} {conda_version(requirement.specifier)}".strip()
+            )
+    return tuple(sorted(set(specs)))
+
+
+def _tool(wheel: Wheel, path: Path, platform: str) -> Package:
+    return Package(
+        name=wheel.name.lower(),
+        version=wheel.version,
+        build="h{hash}_0",
+        platform=platform,
+        inputs={"wheel": wheel.sha256},
+        fill=partial(unpack.tool, path),
+        summary=f"The program from PyPI's {wheel.file_name}",
+    )
+
+
+def _library(use: _Use, path: Path, catalogue: Catalogue, platform: str, *, pure: bool) -> list[Package]:
+    wheel, python = use.wheel, use.python
+    name = catalogue.conda_name(wheel.name)
+    depends, companions = list(use.depends), []
+    if name == "pybind11":
+        companions = _pybind11_companions(wheel, path, platform)
+        depends += [f"{companion.name} =={companion.version}" for companion in companions]
+    exports = catalogue.run_exports.get(name)
+    if pure:
+        version_of_python = conda_version(SpecifierSet(wheel.requires_python))
+        build, site_packages = "pyh{hash}_0", "site-packages"
+        depends.append(f"python {version_of_python}".strip())
+    else:
+        tag = "cp" + python.replace(".", "")
+        build, site_packages = f"py{tag.removeprefix('cp')}h{{hash}}_0", f"lib/python{python}/site-packages"
+        depends += [
+            f"python {python.removesuffix('t')}.*",
+            f"python_abi {python.removesuffix('t')}.* *_{tag}",
+        ]
+    package = Package(
+        name=name,
+        version=wheel.version,
+        build=build,
+        platform=platform,
+        noarch="python" if pure else None,
+        depends=tuple(sorted(depends)),
+        run_exports={"weak": (exports,)} if exports else {},
+        inputs={"wheel": wheel.sha256},
+        fill=partial(unpack.library, path, site_packages=site_packages),
+        summary=f"Python package from PyPI's {wheel.file_name}",
+    )
+    return [package, *companions]
+
+
+def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[Package]:
+    """conda-forge's pybind11-global (headers and CMake files in the prefix) and pybind11-abi."""
+    with zipfile.ZipFile(path) as archive:
+        headers = [name for name in archive.namelist() if re.search(r"detail/(internals|common)\.h$", name)]
+        text = "".join(archive.read(name).decode() for name in headers)
+    # Several values stand there for different compilers and Pythons; conda-forge names the package after the lowest.
+    abi = min(map(int, re.findall(r"define\s+PYBIND11_INTERNALS_VERSION\s+(\d+)", text)))
+    return [
+        Package(
+            name="pybind11-global",
+            version=wheel.version,
+            build="h{hash}_0",
+            platform=platform,
+            noarch="generic",
+            inputs={"wheel": wheel.sha256},
+            fill=partial(_fill_pybind11_global, path),
+            summary="pybind11's headers and CMake files, for use without Python",
+        ),
+        Package(
+            name="pybind11-abi",
+            version=str(abi),
+            build="h{hash}_0",
+            platform=platform,
+            noarch="generic",
+            fill=_nothing,
+            summary="Version of pybind11's internals",
+        ),
+    ]
+
+
+def _fill_pybind11_global(wheel: Path, prefix: Path) -> None:
+    unpack.library(wheel, prefix / ".wheel", "modules")
+    source = prefix / ".wheel" / "modules" / "pybind11"
+    for folder in ("include", "share"):
+        shutil.copytree(source / folder, prefix / folder)
+    shutil.rmtree(prefix / ".wheel")
+
+
+def _nothing(_: Path) -> None:
+    """A package of metadata only."""

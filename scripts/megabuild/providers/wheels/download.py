@@ -1,0 +1,93 @@
+"""Fetch locked wheels: each file once, checked by pip against the lock's hash and by us once more."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from megabuild.errors import IntegrityError
+from megabuild.providers.command import run
+from megabuild.providers.interpreters import Interpreter
+from megabuild.providers.parallel import each
+from megabuild.providers.store import file_sha256
+from megabuild.providers.wheels.lock import PIP_OPTIONS, Lock, Wheel, pip_command, pip_environment
+
+_AT_ONCE = 3
+
+
+def download(
+    locks: Sequence[Lock],
+    interpreters: Mapping[str, Interpreter],
+    folder: Path,
+    report: Callable[[str], None],
+) -> dict[str, Path]:
+    """Return the files of all locks by sha256, downloading what `folder` does not have.
+
+    Raises
+    ------
+    ProviderError
+        A download failed.
+    IntegrityError
+        A file differs from what its lock says.
+    """
+    wanted: dict[str, tuple[Wheel, str]] = {}
+    for lock in locks:
+        for wheel in lock.wheels:
+            wanted.setdefault(wheel.sha256, (wheel, lock.python))
+    files = {sha256: folder / sha256[:16] / wheel.file_name for sha256, (wheel, _) in wanted.items()}
+    missing: dict[str, list[Wheel]] = {}
+    for sha256, (wheel, python) in wanted.items():
+        if not files[sha256].is_file():
+            missing.setdefault(python, []).append(wheel)
+    if missing:
+        report(f"downloading {sum(map(len, missing.values()))} wheels")
+
+    def fetch(python: str) -> None:
+        _fetch(missing[python], interpreters[python], files)
+
+    for _ in each(fetch, missing, _AT_ONCE):
+        pass
+    return files
+
+
+def _fetch(wheels: Sequence[Wheel], interpreter: Interpreter, files: Mapping[str, Path]) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        requirements = Path(temporary, "requirements.txt")
+        lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in wheels]
+        requirements.write_text("\n".join(lines) + "\n")
+        target = Path(temporary, "wheels")
+        run(
+            [
+                *pip_command(interpreter),
+                "download",
+                *PIP_OPTIONS,
+                "--retries=2",
+                "--no-deps",
+                "--require-hashes",
+                "--dest",
+                str(target),
+                "--requirement",
+                str(requirements),
+            ],
+            what=f"downloading wheels for Python {interpreter.python}",
+            remedy="Check the network and pip's configuration (pip config list).",
+            timeout=900,
+            env=pip_environment(),
+        )
+        for wheel in wheels:
+            _keep(target / wheel.file_name, files[wheel.sha256], wheel.sha256)
+
+
+def _keep(source: Path, final: Path, sha256: str) -> None:
+    """Copy into the cache under a temporary name, check, and rename."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary = final.with_name(f"{final.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(source.read_bytes())
+    if file_sha256(temporary) != sha256:
+        temporary.unlink()
+        raise IntegrityError(
+            f"{final.name} is not the file that was resolved", "Delete the cache's wheels folder."
+        )
+    os.replace(temporary, final)

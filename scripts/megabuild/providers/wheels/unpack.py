@@ -1,0 +1,114 @@
+"""Lay the content of a wheel out in an environment's prefix."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import stat
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from megabuild.errors import IntegrityError
+
+#: Starts the Python beside it wherever the environment lies: no prefix to rewrite. The second line is a command
+#: to sh and the beginning of a string to Python.
+_LAUNCHER = """\
+#!/bin/sh
+'''exec' "$(dirname "$0")/python" "$0" "$@"
+' '''
+"""
+_ENTRY_POINT = (
+    _LAUNCHER
+    + """\
+import sys
+from {module} import {top}
+if __name__ == "__main__":
+    sys.exit({attribute}())
+"""
+)
+
+
+def library(wheel: Path, prefix: Path, site_packages: str) -> None:
+    """Unpack a Python package: modules to `site_packages`, scripts and console entry points to bin/.
+
+    Raises
+    ------
+    IntegrityError
+        The archive names files outside itself.
+    """
+    modules = prefix / site_packages
+    _extract(wheel, modules)
+    for data in list(modules.glob("*.data")):
+        for kind in sorted(data.iterdir()):
+            target = {"scripts": prefix / "bin", "data": prefix, "headers": prefix / "include"}.get(
+                kind.name, modules
+            )
+            _merge(kind, target)
+        data.rmdir()
+    for script in (prefix / "bin").glob("*"):
+        _make_launchable(script)
+    for entry_points in modules.glob("*.dist-info/entry_points.txt"):
+        _write_entry_points(entry_points, prefix / "bin")
+    for metadata in modules.glob("*.dist-info"):
+        (metadata / "INSTALLER").write_text("conda\n")
+
+
+def tool(wheel: Path, prefix: Path) -> None:
+    """Unpack a program that merely travels as a wheel: bin/ and share/ to the prefix, without its Python wrapper."""
+    unpacked = prefix / ".wheel"
+    _extract(wheel, unpacked)
+    for data in (*unpacked.glob("*/data"), *unpacked.glob("*.data/data")):
+        if data.is_dir():
+            _merge(data, prefix)
+    for scripts in unpacked.glob("*.data/scripts"):
+        _merge(scripts, prefix / "bin")
+    for licences in unpacked.glob("*.dist-info/licenses"):
+        _merge(licences, prefix / "share" / "licenses" / wheel.name.split("-")[0])
+    shutil.rmtree(unpacked)
+    for documentation in ("doc", "man"):
+        shutil.rmtree(prefix / documentation, ignore_errors=True)
+    for program in (prefix / "bin").iterdir():
+        program.chmod(0o755)
+
+
+def _extract(wheel: Path, target: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.infolist():
+            place = PurePosixPath(member.filename)
+            if place.is_absolute() or ".." in place.parts:
+                raise IntegrityError(f"{wheel.name} names a file outside itself: {member.filename}")
+            if "__pycache__" in place.parts:
+                continue  # some wheels ship stray ones
+            extracted = Path(archive.extract(member, target))
+            if member.external_attr >> 16 & stat.S_IXUSR and extracted.is_file():
+                extracted.chmod(0o755)
+
+
+def _merge(source: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
+    shutil.rmtree(source)
+
+
+def _make_launchable(script: Path) -> None:
+    """Scripts of a wheel start with "#!python", to be replaced on installation."""
+    content = script.read_bytes()
+    first, _, rest = content.partition(b"\n")
+    if first.startswith(b"#!python"):
+        script.write_bytes(_LAUNCHER.encode() + rest)
+    script.chmod(0o755)
+
+
+def _write_entry_points(entry_points: Path, folder: Path) -> None:
+    parser = configparser.ConfigParser(delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names are case-sensitive
+    parser.read_string(entry_points.read_text())
+    if not parser.has_section("console_scripts"):
+        return
+    folder.mkdir(exist_ok=True)
+    for name, target in parser.items("console_scripts"):
+        module, _, attribute = target.split("[")[0].strip().partition(":")
+        script = folder / name
+        top = attribute.split(".")[0]
+        script.write_text(_ENTRY_POINT.format(module=module.strip(), top=top, attribute=attribute.strip()))
+        script.chmod(0o755)

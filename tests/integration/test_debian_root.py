@@ -1,0 +1,150 @@
+"""The Debian root for real: made once (two minutes, the network), then read-only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import platformdirs
+import pytest
+from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, solve
+
+from megabuild.errors import ProviderError
+from megabuild.providers import local_channel
+from megabuild.providers.debian import apt_config, enter, libraries, root
+from megabuild.providers.debian.root import DebianRoot
+from megabuild.providers.toolchain import probe
+
+pytestmark = [
+    pytest.mark.debian,
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("mmdebstrap") is None, reason="mmdebstrap is not installed"),
+    pytest.mark.skipif(local_channel.machine_platform() != "linux-64", reason="names of linux-64"),
+]
+
+
+def _refuse(_: str) -> bool:
+    return False
+
+
+@pytest.fixture(scope="module")
+def cache() -> Path:
+    """The user's own cache: a root takes minutes and gigabytes, and the build wants it anyway."""
+    return Path(os.environ.get("MEGABUILD_CACHE") or platformdirs.user_cache_path("megabuild"))
+
+
+@pytest.fixture(scope="module")
+def debian(cache: Path) -> DebianRoot:
+    """The root with PyTorch's build dependencies."""
+    try:
+        apt_config.debian_lines(root.SUITE)
+    except ProviderError as error:
+        pytest.skip(error.message)
+    return root.make(cache / "debian", lambda _: None, _refuse)
+
+
+def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(debian: DebianRoot) -> None:
+    assert (debian.source / "setup.py").is_file()
+    assert (debian.source / "debian" / "patches" / "series").is_file()
+    toolchain = probe(root=debian.path, enter=enter.words(debian.path))
+    assert toolchain.major == "14"
+    assert toolchain.glibc == "2.41"
+    done = subprocess.run(
+        [
+            *enter.words(debian.path),
+            "dpkg-checkbuilddeps",
+            f"/{debian.source.relative_to(debian.path)}/debian/control",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "libonnx-dev" not in done.stderr
+
+
+def test_the_root_cannot_be_written_to(debian: DebianRoot) -> None:
+    if enter.words(debian.path)[0] != "bwrap":
+        pytest.skip("bubblewrap is not installed")
+    done = subprocess.run(
+        [*enter.words(debian.path), "touch", "/usr/written"], capture_output=True, check=False
+    )
+    assert done.returncode != 0
+    assert not (debian.path / "usr" / "written").exists()
+
+
+def test_a_second_time_takes_a_moment(debian: DebianRoot, cache: Path) -> None:
+    began = time.monotonic()
+    assert root.make(cache / "debian", lambda _: None, _refuse) == debian
+    assert time.monotonic() - began < 5
+
+
+def test_the_libraries_are_complete_without_the_c_library(debian: DebianRoot) -> None:
+    chosen = libraries.select(debian)
+    assert {
+        "libopenblas.so.0",
+        "libprotobuf.so.32",
+        "libonnx.so.1",
+        "libsleef.so.3",
+        "libcpuinfo.so.0",
+        "libfmt.so.10",
+    } <= set(chosen)
+    assert not {
+        "libc.so.6",
+        "libm.so.6",
+        "libstdc++.so.6",
+        "libgcc_s.so.1",
+        "libssl.so.3",
+        "libz.so.1",
+    } & set(chosen)
+    assert chosen["libblas.so.3"][1].startswith("libopenblas")
+
+
+def test_environments_work_inside_the_root(debian: DebianRoot, cache: Path, tmp_path: Path) -> None:
+    toolchain = probe(root=debian.path, enter=enter.words(debian.path))
+    made = local_channel.make(
+        ["python", "numpy 2.*", "gxx_linux-64 14.*", "debian-torch-libs"],
+        platform="linux-64",
+        pythons=["3.10", "3.11", "3.12", "3.13"],
+        cache=cache,
+        stand_ins=False,
+        report=lambda _: None,
+        toolchain=toolchain,
+        extra=[libraries.package(debian, toolchain.glibc, "linux-64")],
+    )
+    python = next(iter(made.interpreters))
+    specs = [f"python {python}.*", "numpy", "gxx_linux-64", "debian-torch-libs"]
+
+    async def work() -> None:
+        virtual = VirtualPackage.detect(VirtualPackageOverrides.from_env())
+        records = await solve([Channel(made.path.as_uri())], specs, virtual_packages=virtual)
+        await install(
+            records, target_prefix=tmp_path / "env", cache_dir=tmp_path / "packages", show_progress=False
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONDA_OVERRIDE_GLIBC", toolchain.glibc)
+        asyncio.run(work())
+    script = """
+    python=/mnt/bin/python
+    $python -c 'import ssl, ctypes, sqlite3, zlib, numpy, glob
+for library in glob.glob("/mnt/lib/lib*.so.*"): ctypes.CDLL(library)'
+    export CONDA_PREFIX=/mnt
+    for file in /mnt/etc/conda/activate.d/*.sh; do . "$file"; done
+    echo 'int main() { return 0; }' > /tmp/x.cpp
+    $CXX $CXXFLAGS /tmp/x.cpp $LDFLAGS -o /tmp/x
+    /tmp/x
+    """
+    words = enter.words(debian.path)
+    if words[0] != "bwrap":
+        pytest.skip("bubblewrap is not installed")
+    done = subprocess.run(
+        [*words, "--bind", str(tmp_path / "env"), "/mnt", "sh", "-euc", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

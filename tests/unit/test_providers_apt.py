@@ -1,0 +1,78 @@
+"""Reading the machine's own apt configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from megabuild.errors import ProviderError
+from megabuild.providers.debian import apt_config
+
+_DEB822 = """\
+# the archive
+Types: deb deb-src
+URIs: http://mirror.example/debian-security
+Suites: bookworm-security
+Components: main
+
+Types: deb
+URIs: http://mirror.example/debian/
+Suites: bookworm
+  bookworm-updates
+Components: main contrib
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+
+Enabled: no
+Types: deb
+URIs: http://disabled.example/debian
+Suites: bookworm
+Components: main
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_mirror_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MEGABUILD_DEBIAN_MIRROR", raising=False)
+
+
+def _apt(folder: Path, **files: str) -> Path:
+    (folder / "sources.list.d").mkdir()
+    for name, text in files.items():
+        (folder / "sources.list.d" / name.replace("_", ".")).write_text(text)
+    return folder
+
+
+def test_deb822_sources_are_read_without_disabled_ones(tmp_path: Path) -> None:
+    found = list(apt_config.sources(_apt(tmp_path, debian_sources=_DEB822)))
+    assert [source.uris for source in found] == [
+        ("http://mirror.example/debian-security",),
+        ("http://mirror.example/debian/",),
+    ]
+    assert found[1].suites == ("bookworm", "bookworm-updates")
+
+
+def test_the_main_archive_is_chosen_with_its_key(tmp_path: Path) -> None:
+    lines = apt_config.debian_lines("trixie", apt_config.sources(_apt(tmp_path, debian_sources=_DEB822)))
+    option = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
+    assert lines == [
+        f"{kind} {option} http://mirror.example/debian/ trixie main" for kind in ("deb", "deb-src")
+    ]
+
+
+def test_one_line_sources_are_read(tmp_path: Path) -> None:
+    text = "# deb http://old.example/debian x main\ndeb [arch=amd64 trusted=yes] file:/srv/debian sid main # ours\n"
+    lines = apt_config.debian_lines("trixie", apt_config.sources(_apt(tmp_path, a_list=text)))
+    assert lines[0] == "deb [trusted=yes] file:/srv/debian trixie main"
+
+
+def test_other_projects_are_no_debian_mirror(tmp_path: Path) -> None:
+    text = "deb http://archive.example/ubuntu noble main\ndeb http://other.example/apt stable main\n"
+    with pytest.raises(ProviderError, match="no Debian mirror") as raised:
+        apt_config.debian_lines("trixie", apt_config.sources(_apt(tmp_path, a_list=text)))
+    assert "MEGABUILD_DEBIAN_MIRROR" in raised.value.remedy
+
+
+def test_a_variable_names_the_mirror_where_apt_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://chosen.example/debian")
+    assert apt_config.debian_lines("trixie", iter(()))[0] == "deb http://chosen.example/debian trixie main"

@@ -1,0 +1,124 @@
+"""The system's compilers as packages: activation, stand-ins that need them, refusals."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from megabuild.errors import ProviderError
+from megabuild.providers import compiler_packages, specs, stand_ins
+from megabuild.providers.package import Package
+from megabuild.providers.toolchain import Toolchain, probe
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+
+_PROGRAM = '#include <iostream>\nint main() { std::cout << "hello " << __VERSION__ << std::endl; }\n'
+
+
+@pytest.fixture(scope="module")
+def toolchain() -> Toolchain:
+    """The compilers of this machine."""
+    return probe()
+
+
+@pytest.fixture(scope="module")
+def packages(toolchain: Toolchain) -> dict[str, Package]:
+    """Their packages by name."""
+    return {package.name: package for package in compiler_packages.packages(toolchain, "linux-64")}
+
+
+def _activated(packages: dict[str, Package], prefix: Path, script: str, **variables: str) -> str:
+    for name in ("binutils_linux-64", "gcc_linux-64", "gxx_linux-64"):
+        (prefix / name).mkdir(parents=True)
+        packages[name].fill(prefix / name)
+    source = "\n".join(f". {path}" for path in sorted(prefix.glob("*/etc/conda/activate.d/*.sh")))
+    undo = "\n".join(f". {path}" for path in sorted(prefix.glob("*/etc/conda/deactivate.d/*.sh")))
+    environment = {"PATH": "/usr/bin:/bin", "CONDA_PREFIX": str(prefix), **variables}
+    done = subprocess.run(
+        ["bash", "-euc", f"{source}\n{script}\n{undo}\necho after: ${{CXX-unset}} ${{CFLAGS-unset}}"],
+        cwd=prefix,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_a_program_builds_with_the_activated_compiler_and_deactivation_restores(
+    packages: dict[str, Package], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    (tmp_path / "hello.cpp").write_text(_PROGRAM)
+    script = "$CXX $CPPFLAGS $CXXFLAGS ../hello.cpp $LDFLAGS -o hello\n./hello"
+    printed = _activated(packages, tmp_path / "env", script, CFLAGS="mine")
+    assert printed == f"hello {toolchain.version}\nafter: unset mine\n"
+
+
+def test_in_a_build_paths_are_mapped_away_and_no_machine_is_assumed(
+    packages: dict[str, Package], tmp_path: Path
+) -> None:
+    build = {"CONDA_BUILD": "1", "PREFIX": "/p", "SRC_DIR": "/s", "PKG_NAME": "n", "PKG_VERSION": "1"}
+    printed = _activated(
+        packages, tmp_path / "env", "echo $CXXFLAGS; echo $LDFLAGS; echo $CMAKE_ARGS", **build
+    )
+    assert "-isystem /p/include -fdebug-prefix-map=/s=/usr/local/src/conda/n-1" in printed
+    assert "-fdebug-prefix-map=/p=/usr/local/src/conda-prefix" in printed
+    assert "-Wl,-rpath,/p/lib" in printed
+    assert "-march" not in printed
+
+
+def test_versions_are_those_of_the_compiler_and_a_changed_compiler_changes_the_build_string(
+    packages: dict[str, Package], toolchain: Toolchain
+) -> None:
+    assert packages["gxx_linux-64"].version == toolchain.version
+    assert packages["sysroot_linux-64"].run_exports["strong"] == (f"__glibc >={toolchain.glibc},<3.0.a0",)
+    other = compiler_packages.packages(replace(toolchain, digest="other"), "linux-64")
+    changed = {package.name: package.build_string for package in other}
+    assert changed["gcc_linux-64"] != packages["gcc_linux-64"].build_string
+
+
+def test_every_named_package_is_made(packages: dict[str, Package]) -> None:
+    assert set(packages) == set(compiler_packages.names("linux-64"))
+
+
+def test_other_platforms_are_refused(toolchain: Toolchain) -> None:
+    with pytest.raises(ProviderError, match="osx-arm64"):
+        compiler_packages.packages(toolchain, "osx-arm64")
+
+
+def test_stand_ins_satisfy_what_is_asked_and_say_what_they_are(toolchain: Toolchain) -> None:
+    asked = specs.parse(["libcblas * *_mkl", "mkl-devel 2025.*", "libmagma-devel 2.9.0.*"])
+    made = stand_ins.packages(asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64")
+    assert [package.name for package in made] == ["libcblas", "libmagma-devel", "libmagma", "mkl-devel"]
+    for package in made:
+        wanted = asked.get(package.name, ())
+        assert specs.satisfied(wanted, name=package.name, version=package.version, build=package.build_string)
+        assert "rehearsal stand-in" in package.summary
+
+
+def test_the_stand_in_for_magma_compiles_and_links(toolchain: Toolchain, tmp_path: Path) -> None:
+    asked = specs.parse(["libmagma-devel 2.9.0.*"])
+    for package in stand_ins.packages(asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64"):
+        staged = tmp_path / package.name
+        staged.mkdir()
+        package.fill(staged)
+        shutil.copytree(staged, tmp_path / "env", dirs_exist_ok=True)
+    (tmp_path / "x.c").write_text(
+        "#include <magma.h>\nint main(void) { return MAGMA_VERSION_MINOR == 9 ? 0 : 1; }\n"
+    )
+    env = tmp_path / "env"
+    argv = [
+        toolchain.cc,
+        "x.c",
+        f"-I{env}/include",
+        f"-L{env}/lib",
+        "-Wl,--no-as-needed",
+        "-lmagma",
+        f"-Wl,-rpath,{env}/lib",
+    ]
+    subprocess.run([*argv, "-o", "x"], cwd=tmp_path, check=True)
+    assert subprocess.run([tmp_path / "x"], check=False).returncode == 0

@@ -1,0 +1,148 @@
+"""Finding interpreters and naming their packages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from megabuild.providers import elf, interpreters, python_package
+from megabuild.providers.interpreters import Interpreter
+
+
+def _fake(
+    folder: Path, version: str, *, headers: bool = True, level: str = "final", abiflags: str = ""
+) -> Path:
+    """A program that answers like an interpreter."""
+    short = ".".join(version.split(".")[:2]) + abiflags
+    include = folder / "include" / f"python{short}"
+    if headers:
+        include.mkdir(parents=True)
+        (include / "Python.h").touch()
+    answer = {
+        "implementation": "cpython",
+        "level": level,
+        "version": version,
+        "abiflags": abiflags,
+        "soabi": f"cpython-{short.replace('.', '')}",
+        "prefix": str(folder),
+        "stdlib": str(folder / "lib" / f"python{short}"),
+        "include": str(include),
+        "library_folder": str(folder / "lib"),
+        "multiarch": "",
+    }
+    program = folder / "bin" / f"python{short}"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_the_highest_micro_version_is_chosen(tmp_path: Path) -> None:
+    paths = [_fake(tmp_path / version, version) for version in ("3.12.9", "3.12.10", "3.12.1", "3.11.2")]
+    found = interpreters.find(lambda _: None, paths)
+    assert {python: one.version for python, one in found.items()} == {"3.11": "3.11.2", "3.12": "3.12.10"}
+
+
+def test_free_threaded_builds_are_pythons_of_their_own(tmp_path: Path) -> None:
+    paths = [_fake(tmp_path / "a", "3.13.1"), _fake(tmp_path / "b", "3.13.2", abiflags="t")]
+    assert list(interpreters.find(lambda _: None, paths)) == ["3.13", "3.13t"]
+
+
+def test_without_headers_an_interpreter_is_left_out_and_said_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert interpreters.find(said.append, [_fake(tmp_path, "3.12.1", headers=False)]) == {}
+    assert "headers are missing" in said[0]
+
+
+def test_prereleases_old_pythons_and_broken_programs_are_left_out(tmp_path: Path) -> None:
+    broken = tmp_path / "broken" / "bin" / "python3.12"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    paths = [_fake(tmp_path / "rc", "3.14.0", level="candidate"), _fake(tmp_path / "old", "3.9.1"), broken]
+    assert interpreters.find(lambda _: None, paths) == {}
+
+
+def test_pyenv_and_uv_folders_are_searched(tmp_path: Path) -> None:
+    pyenv = _fake(tmp_path / "pyenv" / "versions" / "3.12.1", "3.12.1")
+    uv = _fake(tmp_path / "data" / "uv" / "python" / "cpython-3.13.2-linux", "3.13.2")
+    environ = {"PYENV_ROOT": str(tmp_path / "pyenv"), "XDG_DATA_HOME": str(tmp_path / "data")}
+    assert {pyenv, uv} <= set(interpreters.candidates(environ, tmp_path))
+
+
+def test_the_running_interpreter_answers() -> None:
+    answer = interpreters.ask(Path(sys.executable))
+    assert answer is not None
+    assert answer.version == ".".join(map(str, sys.version_info[:3]))
+    assert answer.prefix == Path(sys.base_prefix)
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> Interpreter:
+    """An interpreter of a few files."""
+    program = _fake(tmp_path, "3.12.1")
+    for name in (
+        "lib/python3.12/os.py",
+        "lib/python3.12/test/test_os.py",
+        "lib/python3.12/__pycache__/os.pyc",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"prefix = '{tmp_path}'\n")
+    found = interpreters.ask(program)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("version", "free_threaded", "ending", "abi"),
+    [
+        ("3.12.1", False, "_0_cpython", "cp312"),
+        ("3.13.0", False, "_100_cp313", "cp313"),
+        ("3.13.0", True, "_0_cp313t", "cp313t"),
+    ],
+)
+def test_build_strings_are_conda_forges(
+    interpreter: Interpreter, version: str, free_threaded: bool, ending: str, abi: str
+) -> None:
+    one = replace(interpreter, version=version, free_threaded=free_threaded)
+    python, python_abi = python_package.packages(one, "linux-64")
+    assert python.build_string.endswith(ending)
+    assert python_abi.build_string == f"8_{abi}"
+    number = ".".join(version.split(".")[:2])
+    assert python.run_exports["weak"] == (f"python_abi {number}.* *_{abi}",)
+
+
+def test_a_changed_file_changes_the_package(interpreter: Interpreter) -> None:
+    before = python_package.packages(interpreter, "linux-64")[0].key
+    assert python_package.packages(interpreter, "linux-64")[0].key == before
+    (interpreter.stdlib / "os.py").write_text("changed = True\n")
+    assert python_package.packages(interpreter, "linux-64")[0].key != before
+
+
+def test_tests_and_caches_are_not_packaged_and_the_prefix_moves(
+    interpreter: Interpreter, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "new-prefix"
+    prefix.mkdir()
+    python_package.packages(interpreter, "linux-64")[0].fill(prefix)
+    library = prefix / "lib" / "python3.12"
+    assert sorted(path.name for path in library.iterdir()) == ["os.py", "site-packages"]
+    assert (library / "os.py").read_text() == f"prefix = '{prefix}'\n"
+    assert (prefix / "bin" / "python").resolve() == (prefix / "bin" / "python3.12")
+
+
+def test_an_rpath_is_seen_where_there_is_one(tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    (tmp_path / "x.c").write_text("int x;\n")
+    for name, flags in (("with", ["-Wl,-rpath,/opt/lib"]), ("without", [])):
+        subprocess.run(["gcc", "-shared", "-o", tmp_path / name, tmp_path / "x.c", *flags], check=True)
+    assert elf.has_rpath(tmp_path / "with")
+    assert not elf.has_rpath(tmp_path / "without")
+    assert not elf.has_rpath(tmp_path / "x.c")

@@ -1,0 +1,117 @@
+"""Choosing a provider: what is asked of it, and how absence is told."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from megabuild.configs.config import Config, load
+from megabuild.configs.render import PlannedPackage
+from megabuild.errors import ProviderError
+from megabuild.providers import local_channel, reachability
+from megabuild.providers.environment import Environment
+from megabuild.providers.select import provide, requirements
+
+
+def _planned(
+    name: str, *, run: tuple[str, ...] = (), host: tuple[str, ...] = (), skipped: bool = False
+) -> PlannedPackage:
+    return PlannedPackage(
+        name=name, version="1", build_string="0", build_number=0, file_name=f"{name}.conda", subdir="linux-64",
+        python=None, build=(), host=host, run=run, constraints=(), test=("pip",), skipped=skipped,
+    )  # fmt: skip
+
+
+def test_packages_of_the_plan_are_not_asked_of_the_provider() -> None:
+    planned = [
+        _planned("libtorch", host=("numpy 2.*",)),
+        _planned("pytorch", run=("libtorch ==1 0", "libtorch-cuda-linalg", "six")),
+        _planned("left-out", run=("nowhere",), skipped=True),
+    ]
+    assert requirements(planned) == ["libtorch-cuda-linalg", "numpy 2.*", "pip", "six"]
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """A channel on this machine."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:  # the base class's way of naming methods
+            self.send_response(200 if self.path.endswith("/noarch/repodata.json.zst") else 404)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_address[1]}"
+        running.shutdown()
+
+
+@pytest.fixture
+def config(repository: Path) -> Config:
+    """A config of the conda-forge provider."""
+    return load(repository, "linux_64_cpu")
+
+
+def _ask(config: Config, tmp_path: Path) -> Environment:
+    return provide(config, [], rehearsal=False, cache=tmp_path, report=lambda _: None, ask=lambda _: False)
+
+
+def test_a_channel_that_answers_is_the_environment(
+    config: Config, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", server)
+    environment = _ask(config, tmp_path)
+    assert environment.channels == (f"{server}/conda-forge",)
+    assert environment.pythons == config.pythons
+
+
+def test_a_channel_that_does_not_answer_names_the_configs_that_work(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
+    with pytest.raises(ProviderError, match="does not answer") as raised:
+        _ask(config, tmp_path)
+    assert "linux_64_cpu --rehearse" in raised.value.remedy
+
+
+def test_a_channel_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(reachability, "_ask", lambda url: released.wait(30) and "")
+    monkeypatch.setattr(reachability, "_SECONDS", 0.2)
+    began = time.monotonic()
+    assert "no answer" in reachability.why_unreachable("http://127.0.0.1:9")
+    assert time.monotonic() - began < 5
+    released.set()
+
+
+def test_names_are_looked_up_below_the_alias_and_addresses_taken_as_they_are() -> None:
+    alias = {"CONDA_CHANNEL_ALIAS": "http://mirror.example/conda/"}
+    assert reachability.channel_url("conda-forge", alias) == "http://mirror.example/conda/conda-forge"
+    assert reachability.channel_url("file:///srv/channel/", alias) == "file:///srv/channel"
+
+
+def test_the_local_channel_refuses_other_platforms(tmp_path: Path) -> None:
+    with pytest.raises(ProviderError, match="osx-arm64"):
+        local_channel.prepare(
+            [], platform="osx-arm64", pythons=["3.12"], cache=tmp_path, stand_ins=True, report=lambda _: None
+        )
+
+
+def test_outside_a_rehearsal_what_is_missing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ProviderError, match="cannot provide: mkl-devel"):
+        local_channel.prepare(
+            ["mkl-devel", "python"],
+            platform=local_channel.machine_platform(),
+            pythons=["3.10", "3.11", "3.12", "3.13", "3.14"],
+            cache=tmp_path,
+            stand_ins=False,
+            report=lambda _: None,
+        )

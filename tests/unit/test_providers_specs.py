@@ -1,0 +1,76 @@
+"""Requirements: translating them for pip, and finding what satisfies them."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from rattler import MatchSpec
+
+from megabuild.errors import ProviderError
+from megabuild.providers import specs
+
+
+def _specs(*texts: str) -> list[MatchSpec]:
+    return [MatchSpec(text) for text in texts]
+
+
+def test_requirements_are_grouped_by_name_without_virtual_packages() -> None:
+    grouped = specs.parse(["numpy 2.*", "numpy", "__glibc >=2.17", "numpy 2.*", "Ninja"])
+    assert {name: len(found) for name, found in grouped.items()} == {"numpy": 2, "ninja": 1}
+
+
+def test_an_unreadable_requirement_is_named() -> None:
+    with pytest.raises(ProviderError, match="numpy >>"):
+        specs.parse(["numpy >>3"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (["numpy 2.*"], "==2.*"),
+        (["numpy"], ""),
+        (["cmake >=3.18,<4"], ">=3.18,<4"),
+        (["setuptools <75", "setuptools"], "<75"),
+        (["x 1.2.3"], "==1.2.3"),
+        (["x =1.2"], "==1.2.*"),
+        (["x >=1.2.*"], ">=1.2"),
+        (["x 1.*|2.*"], "==2.*"),
+        (["x >=2", "x <3.0a0"], ">=2,<3.0a0"),
+    ],
+)
+def test_versions_are_translated_for_pip(asked: list[str], expected: str) -> None:
+    assert specs.pip_specifier(_specs(*asked)) == expected
+    SpecifierSet(expected)  # pip would understand it
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("==1.*", "1.*"), (">=1.1,<1.4", "<1.4,>=1.1"), ("~=2.1", "~=2.1")]
+)
+def test_versions_are_translated_for_conda(given: str, expected: str) -> None:
+    assert specs.conda_version(SpecifierSet(given)) == expected
+    MatchSpec(f"x {expected}")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["mkl-devel 2025.*"],
+        ["libcblas * *_mkl"],
+        ["libblas 3.9.* 31_*_mkl"],
+        ["x >2"],
+        ["x <2"],
+        ["x >=2.9.0,<2.9.1.0a0"],
+        ["x ==3.7.1"],
+        ["x 1.*|2.*"],
+        ["x 2.*", "x >=2.5", "x * *_cuda"],
+    ],
+)
+def test_an_example_satisfies_everything_asked(asked: list[str]) -> None:
+    name = asked[0].split()[0]
+    ((version, build),) = specs.combine(_specs(*asked), name, "rehearsal")
+    assert specs.satisfied(_specs(*asked), name=name, version=version, build=build)
+
+
+def test_contradictory_requirements_get_a_package_each() -> None:
+    found = specs.combine(_specs("x 1.*", "x 2.*", "x >=1"), "x", "t")
+    assert [version.split(".")[0] for version, _ in found] == ["1", "2"]

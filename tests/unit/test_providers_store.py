@@ -1,0 +1,93 @@
+"""The store of packages and the channels made from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from megabuild.errors import IntegrityError
+from megabuild.providers import channel
+from megabuild.providers.package import Package
+from megabuild.providers.store import Store
+
+
+class _Filler:
+    """Writes a file and counts how often."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, prefix: Path) -> None:
+        self.calls += 1
+        (prefix / "share").mkdir()
+        (prefix / "share" / "file").write_text(str(prefix))
+
+
+def _package(fill: _Filler) -> Package:
+    return Package(
+        name="thing",
+        version="1.0",
+        build="h{hash}_0",
+        platform="linux-64",
+        inputs={"source": "a"},
+        run_exports={"strong": ("thing >=1",)},
+        relocate=True,
+        fill=fill,
+    )
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+def test_a_package_is_built_again_only_when_its_inputs_change(tmp_path: Path) -> None:
+    fill = _Filler()
+    package = _package(fill)
+    (first,) = Store(tmp_path).ensure([package, package], _quiet)
+    assert Store(tmp_path).ensure([package], _quiet) == (first,)
+    assert fill.calls == 1
+    (second,) = Store(tmp_path).ensure([replace(package, inputs={"source": "b"})], _quiet)
+    assert fill.calls == 2
+    assert first.build != second.build
+
+
+def test_a_damaged_package_is_built_again(tmp_path: Path) -> None:
+    fill = _Filler()
+    (record,) = Store(tmp_path).ensure([_package(fill)], _quiet)
+    Store(tmp_path).path(record).write_bytes(b"half")
+    Store(tmp_path).ensure([_package(fill)], _quiet)
+    assert fill.calls == 2
+
+
+def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Path) -> None:
+    def fail(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Store(tmp_path).ensure([replace(_package(_Filler()), fill=fail)], _quiet)
+    assert not list(tmp_path.glob("store/*"))
+    store = Store(tmp_path)
+    assert not (tmp_path / "tmp").exists()
+    assert store.ensure([_package(_Filler())], _quiet)
+
+
+def test_a_channel_is_indexed_with_what_the_solver_needs(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    records = store.ensure([_package(_Filler())], _quiet)
+    made = channel.publish(records, store, tmp_path, "linux-64")
+    index = json.loads((made / "linux-64" / "repodata.json").read_text())
+    assert list(index["packages.conda"]) == [records[0].file_name]
+    assert (made / "noarch" / "repodata.json").is_file()
+    assert channel.publish(records, store, tmp_path, "linux-64") == made
+
+
+def test_a_channel_refuses_a_package_that_has_changed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    (record,) = store.ensure([_package(_Filler())], _quiet)
+    path = store.path(record)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(IntegrityError, match="changed"):
+        channel.publish([record], store, tmp_path, "linux-64")

@@ -1,0 +1,298 @@
+"""Read and change CMakeCache.txt by key, leaving every other byte as it was.
+
+Standard library only, so that build scripts can call it with any CPython >= 3.10::
+
+    python cmake_cache.py get BUILD_DIR [NAME ...]
+    python cmake_cache.py set BUILD_DIR [--new] NAME[:TYPE]=VALUE ...
+
+A text substitution over the whole file also hits entries that merely look alike (cmake itself may lie under
+``lib/python3.11``); here a value changes only under the name it was asked for. Files are replaced atomically, and the
+first version ever replaced is kept as ``CMakeCache.txt.orig``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from atomic_file import keep_original, write_atomically
+
+TYPES = ("BOOL", "PATH", "FILEPATH", "STRING", "INTERNAL", "STATIC", "UNINITIALIZED")
+PROPERTIES = ("ADVANCED", "MODIFIED", "STRINGS")
+INTERNAL_SECTION = "# INTERNAL cache entries"
+_BOOLEANS = {"1", "0", "on", "off", "yes", "no", "true", "false", "y", "n", "ignore", "notfound", ""}
+# The two spellings CMake itself reads (cmCacheManager): a name with a colon or a leading // is quoted.
+_ENTRY = re.compile(r'^(?:"(?P<quoted>[^"]*)"|(?P<plain>[^=:"]+)):(?P<type>[^=:]*)=(?P<value>.*?)[ \t]*$')
+
+
+class CacheError(Exception):
+    """A cache that cannot be read, or a change that it must not take; the message says where and why."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cache entry.
+
+    Parameters
+    ----------
+    name, type, value:
+        As CMake knows them (name unquoted, value without the quotes that protect outer blanks).
+    doc:
+        Help text, its lines joined.
+    advanced, strings:
+        The entry's properties: hidden in GUIs; values offered by them.
+    line:
+        Line number in the file, from 1.
+    """
+
+    name: str
+    type: str
+    value: str
+    doc: str = ""
+    advanced: bool = False
+    strings: tuple[str, ...] = ()
+    line: int = 0
+
+
+@dataclass
+class CMakeCache:
+    """The lines of a cache file, of which single entries can be read, set, added and removed.
+
+    ``str(cache)`` is byte for byte what was parsed, apart from the changes made.
+    """
+
+    lines: list[str]
+    where: str = "CMakeCache.txt"
+    _index: dict[str, int] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, text: str, where: str = "CMakeCache.txt") -> CMakeCache:
+        """Parse a cache file's text; ``where`` names it in errors. Raises CacheError for a broken one."""
+        cache = cls(_split_lines(text), where)
+        cache._reindex()
+        if not cache._index:
+            raise CacheError(f"{where}: no cache entry in it; is this a CMakeCache.txt?")
+        return cache
+
+    def _reindex(self) -> None:
+        self._index = {}
+        for number, line in enumerate(self.lines):
+            content = line.rstrip("\r\n")
+            if not content.strip() or content.startswith(("#", "//")):
+                continue
+            match = _ENTRY.match(content)
+            if match is None or match["type"] not in TYPES:
+                raise CacheError(f"{self.where}, line {number + 1}: not a cache entry: {content[:80]!r}")
+            name = _name(match)
+            if name in self._index:
+                first = self._index[name] + 1
+                raise CacheError(f"{self.where}, line {number + 1}: {name} was already set in line {first}")
+            self._index[name] = number
+
+    def __str__(self) -> str:
+        return "".join(self.lines)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._index
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All entries in file order, without the pseudo entries that hold properties (NAME-ADVANCED...)."""
+        for name in tuple(self._index):
+            owner, _, kind = name.rpartition("-")
+            if not (kind in PROPERTIES and owner in self._index):
+                yield self[name]
+
+    def __getitem__(self, name: str) -> Entry:
+        """The entry of that name. Raises CacheError when there is none."""
+        if name not in self._index:
+            raise CacheError(f"{self.where}: no entry {name}{self._hint(name)}")
+        number = self._index[name]
+        match = _match(self.lines[number])
+        return Entry(
+            name=name,
+            type=match["type"],
+            value=_unquote(match["value"]),
+            doc="".join(line[2:].rstrip("\r\n") for line in self.lines[self._doc_start(number) : number]),
+            advanced=self._property(name, "ADVANCED") == "1",
+            strings=tuple(filter(None, self._property(name, "STRINGS").split(";"))),
+            line=number + 1,
+        )
+
+    def get(self, name: str, default: str = "") -> str:
+        """The value of an entry, or ``default`` where there is no such entry."""
+        return self[name].value if name in self._index else default
+
+    def set(self, name: str, value: str, type: str | None = None) -> None:
+        """Give an existing entry another value.
+
+        ``type`` (optional) must be the entry's own, unless that is UNINITIALIZED (as -D without a type leaves it).
+        Raises CacheError for an unknown name, another type, a STATIC entry, or a value no cache line can hold.
+        """
+        entry = self[name]
+        if entry.type == "STATIC":
+            raise CacheError(f"{self.where}: {name} is STATIC: CMake sets it and nobody else")
+        if type is not None and type != entry.type and entry.type != "UNINITIALIZED":
+            raise CacheError(f"{self.where}: {name} is of type {entry.type}, not {type}")
+        new_type = type or entry.type
+        _check(self.where, name, new_type, value)
+        number = self._index[name]
+        self.lines[number] = _format(name, new_type, value) + _ending(self.lines[number])
+
+    def add(self, name: str, value: str, type: str, doc: str = "") -> None:
+        """Add an entry that is not there yet. Raises CacheError if it is, or for a name or value that does not fit."""
+        if name in self._index:
+            raise CacheError(f"{self.where}: {name} exists already")
+        if not name or re.search(r'["\r\n]', name):
+            raise CacheError(f"{self.where}: {name!r} cannot be the name of a cache entry")
+        _check(self.where, name, type, value)
+        end = _ending(self.lines[0])
+        help_text = doc or "No help, variable specified on the command line."
+        new = [f"//{help_text}{end}", _format(name, type, value) + end]
+        at = len(self.lines)
+        if type != "INTERNAL":
+            for number, line in enumerate(self.lines):
+                if line.rstrip("\r\n") == INTERNAL_SECTION:
+                    at = number - 1  # above the row of # signs
+                    new.append(end)
+                    break
+        if at and not self.lines[at - 1].endswith("\n"):
+            self.lines[at - 1] += end
+        self.lines[at:at] = new
+        self._reindex()
+
+    def remove(self, name: str) -> None:
+        """Remove an entry with its help text and properties. Raises CacheError when there is none."""
+        self[name]
+        for each in (name, *(f"{name}-{kind}" for kind in PROPERTIES)):
+            if each in self._index:
+                number = self._index[each]
+                start, end = self._doc_start(number), number + 1
+                # Entries outside the internal section are set apart by one blank line each.
+                if start and end < len(self.lines) and not (self.lines[start - 1] + self.lines[end]).strip():
+                    end += 1
+                del self.lines[start:end]
+                self._reindex()
+
+    def _doc_start(self, number: int) -> int:
+        while number and self.lines[number - 1].startswith("//"):
+            number -= 1
+        return number
+
+    def _property(self, name: str, kind: str) -> str:
+        number = self._index.get(f"{name}-{kind}")
+        return "" if number is None else _unquote(_match(self.lines[number])["value"])
+
+    def _hint(self, name: str) -> str:
+        alike = [known for known in self._index if known.casefold() == name.casefold()]
+        return f" (there is {alike[0]})" if alike else ""
+
+
+def load(path: Path) -> CMakeCache:
+    """Read a cache file. Raises CacheError when it is missing or broken."""
+    try:
+        # Bytes that are no UTF-8 (paths may hold any) must survive: surrogateescape, and no newline translation.
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise CacheError(f"{path}: {error.strerror}") from error
+    return CMakeCache.parse(text, str(path))
+
+
+def save(cache: CMakeCache, path: Path) -> None:
+    """Replace a cache file atomically; its first version ever replaced is kept beside it as NAME.orig."""
+    keep_original(path)
+    write_atomically(path, str(cache).encode("utf-8", "surrogateescape"))
+
+
+def _split_lines(text: str) -> list[str]:
+    # str.splitlines would also split at form feeds and U+2028, which may occur inside values.
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def _match(line: str) -> re.Match[str]:
+    match = _ENTRY.match(line.rstrip("\r\n"))
+    assert match is not None, "only parsed lines are indexed"
+    return match
+
+
+def _name(match: re.Match[str]) -> str:
+    quoted: str | None = match["quoted"]
+    return match["plain"] if quoted is None else quoted
+
+
+def _unquote(value: str) -> str:
+    return value[1:-1] if len(value) >= 2 and value[0] == value[-1] == "'" else value
+
+
+def _ending(line: str) -> str:
+    return "\r\n" if line.endswith("\r\n") else "\n"
+
+
+def _format(name: str, type: str, value: str) -> str:
+    key = f'"{name}"' if ":" in name or name.startswith("//") else name
+    # CMake drops blanks at the end of a value unless it is quoted, and takes quotes around it for such quoting.
+    guarded = value != value.strip() or (len(value) >= 2 and value[0] == value[-1] == "'")
+    return f"{key}:{type}='{value}'" if guarded else f"{key}:{type}={value}"
+
+
+def _check(where: str, name: str, type: str, value: str) -> None:
+    if type not in TYPES:
+        raise CacheError(f"{where}: {type!r} is no type of cache entries ({', '.join(TYPES)})")
+    if re.search(r"[\r\n\0]", value):
+        raise CacheError(f"{where}: the value for {name} contains a line break or NUL, which a cache line cannot hold")
+    if type == "BOOL" and value.lower() not in _BOOLEANS and not value.upper().endswith("-NOTFOUND"):
+        raise CacheError(f"{where}: {name} is a BOOL; {value!r} is not (ON, OFF, ...)")
+
+
+def _parse_assignment(text: str) -> tuple[str, str | None, str]:
+    match = re.match(r"^([^=:]+)(?::([A-Z]+))?=(.*)$", text, re.DOTALL)
+    if match is None:
+        raise CacheError(f"{text!r} is not of the form NAME[:TYPE]=VALUE")
+    return match[1], match[2], match[3]
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    path: Path = arguments.build_dir / "CMakeCache.txt"
+    cache = load(path)
+    if arguments.action == "get":
+        for name in arguments.names:
+            print(cache[name].value)
+        if not arguments.names:
+            for entry in cache:
+                print(_format(entry.name, entry.type, entry.value))
+        return
+    for assignment in arguments.assignments:
+        name, type, value = _parse_assignment(assignment)
+        if name in cache:
+            cache.set(name, value, type)
+        elif arguments.new:
+            cache.add(name, value, type or "UNINITIALIZED")
+        else:
+            raise CacheError(f"{path}: no entry {name}{cache._hint(name)}; --new adds one")
+    save(cache, path)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit code (0, or 1 with one sentence on stderr)."""
+    parser = argparse.ArgumentParser(prog="cmake_cache.py", description="Read and change CMakeCache.txt by key.")
+    actions = parser.add_subparsers(dest="action", required=True)
+    getter = actions.add_parser("get", help="print the values of entries, or all entries")
+    getter.add_argument("build_dir", type=Path)
+    getter.add_argument("names", nargs="*", metavar="NAME")
+    setter = actions.add_parser("set", help="change entries, all or none")
+    setter.add_argument("build_dir", type=Path)
+    setter.add_argument("assignments", nargs="+", metavar="NAME[:TYPE]=VALUE")
+    setter.add_argument("--new", action="store_true", help="add entries that do not exist yet")
+    try:
+        _run(parser.parse_args(argv))
+    except (CacheError, OSError) as error:
+        print(f"cmake_cache: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

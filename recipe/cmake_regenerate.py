@@ -1,0 +1,109 @@
+"""Run CMake again in a configured tree without making files newer that did not change.
+
+Standard library only, CPython >= 3.10::
+
+    python cmake_regenerate.py BUILD_DIR
+
+``file(WRITE)`` in a CMakeLists.txt writes on every run (PyTorch's ``empty.cpp``, of which libtorch.so is made),
+ninja compares time stamps only, and so every run of CMake would compile and link again what is the same to the last
+byte. Files that hold afterwards what they held before get their time stamps back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cmake_cache import CacheError, load
+from ninja_dry_run import Graph, NinjaError
+
+_SOURCES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hh", ".inc", ".inl", ".def", ".in", ".proto"}
+
+
+class RegenerateError(Exception):
+    """CMake failed; the message ends with what it said."""
+
+
+def regenerate(build_dir: Path, arguments: Sequence[str] = (), *, log: Path | None = None) -> int:
+    """Run CMake in a configured tree, with the program that configured it.
+
+    Parameters
+    ----------
+    arguments:
+        Put before the tree, like ``-C FILE``.
+    log:
+        File to write CMake's output to; default: shown as it comes.
+
+    Returns
+    -------
+    The number of files that got their time stamps back.
+
+    Raises
+    ------
+    CacheError, NinjaError, RegenerateError
+    """
+    program = load(build_dir / "CMakeCache.txt").get("CMAKE_COMMAND", "cmake")
+    before = {path: (path.stat(), path.read_bytes()) for path in written_by_cmake(build_dir)}
+    command = [program if os.path.exists(program) else "cmake", *arguments, str(build_dir)]
+    try:
+        result = subprocess.run(
+            command, stdin=subprocess.DEVNULL, text=True, errors="replace",
+            stdout=None if log is None else subprocess.PIPE, stderr=None if log is None else subprocess.STDOUT,
+        )
+    except OSError as error:
+        raise RegenerateError(f"cannot run {command[0]}: {error.strerror}") from error
+    if log is not None:
+        log.write_text(result.stdout, errors="replace")
+    if result.returncode:
+        said = "" if log is None else "\n" + "\n".join(result.stdout.splitlines()[-30:])
+        raise RegenerateError(f"{' '.join(command)} failed with exit code {result.returncode}{said}")
+    return _restore_times(before)
+
+
+def written_by_cmake(build_dir: Path) -> list[Path]:
+    """The sources in a build folder that no rule of ninja makes: CMake writes them (file(WRITE), configure_file)."""
+    made: set[str] = set()
+    if (build_dir / "build.ninja").exists():
+        graph = Graph(build_dir)
+        made = {output for edge in graph.edges if edge.rule != "phony" for output in edge.outputs}
+    found = []
+    for folder, folders, names in os.walk(build_dir):
+        inside = os.path.relpath(folder, build_dir)
+        if inside == ".":
+            # not the tree's: copies by setup.py of what is installed, and by the Python swap for undoing
+            folders[:] = [each for each in folders if not each.startswith(("lib.", "bdist.", "temp.", "python-swap."))]
+        for name in names:
+            path = os.path.normpath(os.path.join(inside, name))
+            if os.path.splitext(name)[1] in _SOURCES and path not in made and (build_dir / path).is_file():
+                found.append(build_dir / path)
+    return found
+
+
+def _restore_times(before: Mapping[Path, tuple[os.stat_result, bytes]]) -> int:
+    restored = 0
+    for path, (status, content) in before.items():
+        if path.is_file() and path.stat().st_mtime_ns != status.st_mtime_ns and path.read_bytes() == content:
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+            restored += 1
+    return restored
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="cmake_regenerate.py", description="Run CMake again, keeping time stamps.")
+    parser.add_argument("build_dir", type=Path)
+    try:
+        restored = regenerate(parser.parse_args(argv).build_dir)
+    except (CacheError, NinjaError, RegenerateError) as error:
+        print(f"cmake_regenerate: {error}", file=sys.stderr)
+        return 1
+    print(f"-- {restored} generated files are the same as before and keep their time stamps")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

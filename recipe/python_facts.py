@@ -1,0 +1,125 @@
+"""What a Python interpreter says of itself: everything a CMake cache needs to know, asked in one subprocess.
+
+Standard library only, CPython >= 3.10. Nothing is derived from version numbers in paths: free-threaded builds have
+their headers in python3.13t, distributions move site-packages, NumPy 2 moved its headers; only the interpreter knows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+_MARK = "::python-facts::"
+# Runs inside the interpreter asked. Its answer follows a mark, since sitecustomize and MKL print to stdout too.
+_SCRIPT = f"""
+import importlib.util, json, sys, sysconfig
+get = sysconfig.get_config_var
+facts = dict(
+    implementation=sys.implementation.name, version='.'.join(map(str, sys.version_info[:3])),
+    executable=sys.executable, prefix=sys.prefix, base_exec_prefix=sys.base_exec_prefix,
+    abiflags=getattr(sys, 'abiflags', ''), free_threaded=bool(get('Py_GIL_DISABLED')), soabi=get('SOABI') or '',
+    ext_suffix=get('EXT_SUFFIX') or '', include=sysconfig.get_path('include'), purelib=sysconfig.get_path('purelib'),
+    platlib=sysconfig.get_path('platlib'), libdir=get('LIBDIR') or '', library=get('LDLIBRARY') or '',
+    shared=bool(get('Py_ENABLE_SHARED')), numpy_include='', pybind11_include='', pybind11_cmake='', skbuild='')
+try:
+    import numpy
+    facts['numpy_include'] = numpy.get_include()
+except ImportError:
+    pass
+try:
+    import pybind11
+    facts.update(pybind11_include=pybind11.get_include(), pybind11_cmake=pybind11.get_cmake_dir())
+except ImportError:
+    pass
+spec = importlib.util.find_spec('scikit_build_core')
+if spec is not None and spec.submodule_search_locations:
+    facts['skbuild'] = list(spec.submodule_search_locations)[0]
+print({_MARK!r} + json.dumps(facts))
+"""
+
+
+class InterpreterError(Exception):
+    """An interpreter that cannot be asked, or that PyTorch cannot be built for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonFacts:
+    """One interpreter.
+
+    Parameters
+    ----------
+    implementation, version:
+        "cpython"; "3.13.0".
+    executable, prefix, base_exec_prefix:
+        Its paths; ``executable`` as it was called, links not resolved.
+    abiflags, free_threaded, soabi, ext_suffix:
+        "t"; True; "cpython-313t-x86_64-linux-gnu"; ".cpython-313t-x86_64-linux-gnu.so".
+    include, purelib, platlib:
+        Folders of Python.h and of packages.
+    libdir, library, shared:
+        Where libpython lies, its file name, and whether it is a shared library.
+    numpy_include, pybind11_include, pybind11_cmake, skbuild:
+        Folders of these packages' headers, CMake files and code; "" where one is not installed.
+    """
+
+    implementation: str
+    version: str
+    executable: str
+    prefix: str
+    base_exec_prefix: str
+    abiflags: str
+    free_threaded: bool
+    soabi: str
+    ext_suffix: str
+    include: str
+    purelib: str
+    platlib: str
+    libdir: str
+    library: str
+    shared: bool
+    numpy_include: str
+    pybind11_include: str
+    pybind11_cmake: str
+    skbuild: str
+
+    @property
+    def short(self) -> str:
+        """The version as it appears in names: "3.12", "3.13t"."""
+        return ".".join(self.version.split(".")[:2]) + ("t" if self.free_threaded else "")
+
+    @property
+    def library_path(self) -> str:
+        """The libpython that embedding programs link."""
+        return os.path.join(self.libdir, self.library)
+
+
+def ask(python: Path) -> PythonFacts:
+    """Ask an interpreter. Raises InterpreterError if it does not run, is no CPython >= 3.10, or lacks its headers."""
+    # The path as given: CMake will call it so, and resolving the links of a virtual environment would leave it.
+    executable = os.path.abspath(python)
+    try:
+        result = subprocess.run(
+            [executable, "-B", "-c", _SCRIPT],
+            cwd="/",  # -c puts the current folder on sys.path, and a build folder may hold anything
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as error:
+        raise InterpreterError(f"{executable} does not run: {error.strerror}") from error
+    answer = next((line for line in result.stdout.splitlines() if line.startswith(_MARK)), None)
+    if result.returncode or answer is None:
+        said = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
+        raise InterpreterError(f"{executable} does not answer: {said[0]}")
+    known = {each.name for each in fields(PythonFacts)}
+    values = {name: value for name, value in json.loads(answer[len(_MARK) :]).items() if name in known}
+    facts = PythonFacts(**{**values, "executable": executable})
+    if facts.implementation != "cpython" or tuple(map(int, facts.version.split(".")[:2])) < (3, 10):
+        raise InterpreterError(f"{executable} is {facts.implementation} {facts.version}; it must be CPython >= 3.10")
+    if not os.path.isfile(os.path.join(facts.include, "Python.h")):
+        raise InterpreterError(f"{executable} comes without its headers: no Python.h in {facts.include}")
+    return facts

@@ -1,0 +1,56 @@
+"""Notice other headers behind the same path, which ninja cannot.
+
+Standard library only, CPython >= 3.10. ninja compares time stamps, and a package manager gives headers the time stamps
+they were packaged with: NumPy 2.2 in the place of NumPy 2.1 is older than every object compiled with 2.1. Between two
+Pythons the paths differ, which changes command lines; but for the same Python again (staging's, or another environment
+at the same place) only the content tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from atomic_file import write_atomically
+from ninja_dry_run import Graph
+from python_facts import PythonFacts
+
+RECORD = "python-headers.json"
+
+
+def changed(build_dir: Path, facts: PythonFacts) -> bool:
+    """Whether the tree was last swapped to headers in the same folders that were others; False when nobody noted it."""
+    try:
+        before = json.loads((build_dir / RECORD).read_text())
+    except (OSError, ValueError):
+        return False
+    now = _state(facts)
+    return isinstance(before, dict) and before.get("folders") == now["folders"] and before != now
+
+
+def record(build_dir: Path, facts: PythonFacts) -> None:
+    """Note which headers the tree's Python side is compiled with from now on."""
+    write_atomically(build_dir / RECORD, json.dumps(_state(facts), indent=2).encode())
+
+
+def forget_objects(build_dir: Path, targets: Iterable[str]) -> int:
+    """Delete the objects of CMake targets, so that ninja makes them again; returns how many there were."""
+    graph, wanted, deleted = Graph(build_dir), frozenset(targets), 0
+    for output, edge in graph.by_output.items():
+        path = build_dir / output
+        if output.endswith(".o") and graph.target(edge) in wanted and path.exists():
+            path.unlink()
+            deleted += 1
+    return deleted
+
+
+def _state(facts: PythonFacts) -> dict[str, object]:
+    folders = [folder for folder in (facts.include, facts.numpy_include, facts.pybind11_include) if folder]
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(Path(folder).rglob("*.h")):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest.update(f"{path.relative_to(folder)} {content}\n".encode("utf-8", "surrogateescape"))
+    return {"folders": folders, "sha256": digest.hexdigest()}

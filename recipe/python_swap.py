@@ -1,0 +1,265 @@
+"""Re-point a built PyTorch tree at another Python, so that only its Python side has to be compiled again.
+
+Standard library only, CPython >= 3.10::
+
+    python python_swap.py BUILD_DIR --python PATH [--dry-run] [--json]
+
+The cache entries that belong to Python, NumPy and pybind11 are changed by key (python_entries.py); CMake runs again;
+then ninja is asked what it would run. If that is anything outside the Python side, the swap is undone and says what and
+why: nobody finds out hours later that libtorch was compiled once more. Exit codes: 0 done, 9 refused, 1 anything else.
+
+A swap costs about 160 steps of PyTorch 2.6.0's 1374, of which 154 are objects. 131 of these include Python.h and have
+to be compiled. The other 23 (most of torch/csrc/jit/passes/onnx) run again only because the path of Python's headers is
+on their command line. They could be spared by showing CMake one path for all Pythons, but then ninja would no longer
+notice that the headers behind it are others, conda's packages being older than the objects. An object cache does it
+safely: ccache compares what the preprocessor made, and answers each in a tenth of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import frozen_settings
+import python_entries
+import python_headers
+import skbuild_state
+import undo_folder
+from atomic_file import keep_original, write_atomically
+from cmake_cache import CacheError, CMakeCache, load, save
+from cmake_regenerate import RegenerateError, regenerate, written_by_cmake
+from ninja_dry_run import Graph, NinjaError, Step, dry_run
+from python_entries import Change, EntriesError
+from python_facts import InterpreterError, PythonFacts, ask
+
+# The CMake targets that are compiled once per Python. An allow-list: a target nobody thought of counts as core.
+PYTHON_TARGETS = frozenset({"torch_python", "functorch", "nnapi_backend", "_C"})
+SHOWN = 20
+_LOG = "python-swap.log"
+EXIT_REFUSED = 9
+# A tree or an interpreter that is not usable at all; each says what is wrong with it.
+UNUSABLE = (
+    CacheError, EntriesError, InterpreterError, NinjaError, RegenerateError, skbuild_state.SkbuildError, OSError,
+)
+
+
+class SwapRefused(Exception):
+    """The swap would rebuild something outside the Python side; the tree's cache is as it was."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A swap, done or (``--dry-run``) planned.
+
+    Parameters
+    ----------
+    before, after:
+        Versions, like "3.12" and "3.13t"; ``before`` is "" where the cache does not say.
+    backend:
+        "setup.py" or "scikit-build-core".
+    changes:
+        The cache entries set, added or deleted.
+    steps, objects, core:
+        What ninja will run: all steps; objects among them; steps outside the Python side (0). None when only planned.
+    """
+
+    before: str
+    after: str
+    backend: str
+    changes: tuple[Change, ...]
+    steps: int | None = None
+    objects: int | None = None
+    core: int | None = None
+
+
+def swap(
+    build_dir: Path,
+    python: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    only_plan: bool = False,
+    python_targets: frozenset[str] = PYTHON_TARGETS,
+) -> Report:
+    """Re-point a tree at another interpreter.
+
+    Parameters
+    ----------
+    build_dir:
+        The tree's build folder.
+    python:
+        The interpreter, in the same prefix as the one before it.
+    environment:
+        Whose compilers and flags must agree with the tree's; default: this process's.
+    only_plan:
+        Report what would be changed and leave everything as it is.
+    python_targets:
+        CMake targets that may be rebuilt.
+
+    Raises
+    ------
+    SwapRefused
+        Something frozen differs, or ninja would rebuild something outside the Python side. The former cache is back.
+    CacheError, EntriesError, InterpreterError, NinjaError, RegenerateError, skbuild_state.SkbuildError
+        The tree or the interpreter is not usable; the former cache is back.
+    """
+    path = build_dir / "CMakeCache.txt"
+    _recover(build_dir)
+    cache = load(path)
+    facts = ask(python)
+    _refuse(_obstacles(cache, facts, build_dir, os.environ if environment is None else environment))
+    changes = python_entries.plan(cache, facts)
+    files = skbuild_state.patch(build_dir, changes, facts)
+    report = Report(
+        before=python_entries.version(cache),
+        after=facts.short,
+        backend="scikit-build-core" if skbuild_state.present(build_dir) else "setup.py",
+        changes=changes,
+    )
+    if only_plan:
+        return report
+    former = Graph(build_dir)
+    with _undone_on_failure(build_dir, ("CMakeCache.txt", *files)):
+        python_entries.apply(cache, changes)
+        keep_original(path)
+        for name, content in files.items():
+            write_atomically(build_dir / name, content)
+        save(cache, path)
+        regenerate(build_dir, log=build_dir / _LOG)
+        _refuse([*python_entries.disagreements(load(path), facts), *frozen_settings.changed(cache, load(path))])
+        steps = dry_run(build_dir, ninja=cache.get("CMAKE_MAKE_PROGRAM", "ninja"))
+        core = [step for step in steps if step.binary and step.target not in python_targets]
+        if core:
+            raise SwapRefused(_dirty(core, former, Graph(build_dir)))
+        if python_headers.changed(build_dir, facts) and python_headers.forget_objects(build_dir, python_targets):
+            steps = dry_run(build_dir, ninja=cache.get("CMAKE_MAKE_PROGRAM", "ninja"))
+        python_headers.record(build_dir, facts)
+    objects = sum(output.endswith(".o") for step in steps for output in step.outputs)
+    return Report(**{**vars(report), "steps": len(steps), "objects": objects, "core": 0})
+
+
+def _obstacles(
+    cache: CMakeCache, facts: PythonFacts, build_dir: Path, environment: Mapping[str, str]
+) -> Iterator[str]:
+    """Sentences about what would make the swap rebuild libtorch, known before anything is changed."""
+    generator = cache.get("CMAKE_GENERATOR", "no generator")
+    if generator != "Ninja":
+        yield f"the tree was configured for {generator}; only ninja says what it would run"
+    prefix = python_entries.prefix(cache)
+    if prefix and os.path.normpath(prefix) != os.path.normpath(facts.prefix):
+        yield (
+            f"the tree was configured with a Python in the prefix {prefix}, and {facts.executable} is in "
+            f"{facts.prefix}: libtorch's own command lines hold the prefix; put each Python at the same place in turn"
+        )
+    yield from frozen_settings.conflicts(cache, environment, build_dir)
+
+
+def _refuse(reasons: Iterator[str] | Sequence[str]) -> None:
+    found = list(reasons)
+    if found:
+        raise SwapRefused("\n".join(found))
+
+
+def _dirty(core: Sequence[Step], former: Graph, current: Graph) -> str:
+    """The refusal's text: how much would be rebuilt, the first names, and why."""
+    core = sorted(core, key=lambda step: not step.reason)  # those ninja has something to say about come first
+    objects = sum(output.endswith(".o") for step in core for output in step.outputs)
+    lines = [f"ninja would rebuild {len(core)} things outside the Python side ({objects} objects); nothing was built:"]
+    for step in core[:SHOWN]:
+        name = step.outputs[0] if step.outputs else step.description
+        lines.append(f"  {name} [{step.target or 'unknown target'}]: {_why(step, former, current)}")
+    if len(core) > SHOWN:
+        lines.append(f"  ... and {len(core) - SHOWN} more")
+    return "\n".join(lines)
+
+
+def _why(step: Step, former: Graph, current: Graph) -> str:
+    reason = step.reason or "something it is made of is made again"
+    if "command line" in reason and step.outputs:
+        name = step.outputs[0]
+        if name not in former.by_output:
+            return f"{reason} (it did not exist before)"
+        old, new = (graph.command(graph.by_output[name]) for graph in (former, current))
+        words = frozen_settings.difference(old, new)
+        reason += f" ({words})" if words else " (it was last built with another one than the tree was configured for)"
+    return reason
+
+
+@contextmanager
+def _undone_on_failure(build_dir: Path, names: Sequence[str]) -> Iterator[None]:
+    """Put files, and what CMake writes, back when the body fails; a killed swap is undone by the next one."""
+    undo_folder.prepare(build_dir, [*(build_dir / name for name in names), *written_by_cmake(build_dir)])
+    try:
+        yield
+    except BaseException:
+        _recover(build_dir)
+        raise
+    undo_folder.forget(build_dir)
+
+
+def _recover(build_dir: Path) -> None:
+    """Undo a swap that failed or was killed half-way."""
+    if undo_folder.undo(build_dir):
+        # build.ninja may be the failed attempt's: ninja must run CMake before it builds anything.
+        os.utime(build_dir / "CMakeCache.txt")
+
+
+def marker(report: Report) -> str:
+    """The line by which the driver learns of a swap."""
+    before = report.before or "unknown"
+    return f"::megabuild:: swap from={before} to={report.after} steps={report.steps} core={report.core}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python_swap.py", description="Re-point a built PyTorch tree at another Python."
+    )
+    parser.add_argument("build_dir", type=Path, help="the tree's build folder, with CMakeCache.txt and build.ninja")
+    parser.add_argument("--python", type=Path, required=True, metavar="PATH", help="the interpreter to build for")
+    parser.add_argument("--dry-run", action="store_true", help="show which cache entries would change, change none")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
+    parser.add_argument(
+        "--python-target",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"a further CMake target of the Python side (known: {', '.join(sorted(PYTHON_TARGETS))})",
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        report = swap(
+            arguments.build_dir.absolute(),
+            Path(shutil.which(arguments.python) or arguments.python),
+            only_plan=arguments.dry_run,
+            python_targets=PYTHON_TARGETS | set(arguments.python_target),
+        )
+    except SwapRefused as refusal:
+        print(f"python_swap: refused: {refusal}", file=sys.stderr)
+        return EXIT_REFUSED
+    except UNUSABLE as error:
+        print(f"python_swap: {error}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        print(json.dumps(asdict(report), indent=2))
+    else:
+        for change in report.changes:
+            new = "(found again by CMake)" if change.new is None else change.new
+            print(f"{change.name}: {change.old} -> {new}")
+    if not arguments.dry_run:
+        print(marker(report), file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Copies of files, on disk, from which a change that failed or was killed half-way is undone.
+
+Standard library only, CPython >= 3.10. Contents and time stamps come back: ninja compares the latter.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from atomic_file import write_atomically
+
+_FOLDER = "python-swap.undo"
+
+
+def prepare(build_dir: Path, files: Iterable[Path]) -> None:
+    """Copy files of a build folder, so that `undo` can bring them back. The copies appear all at once or not at all."""
+    temporary = build_dir / f"{_FOLDER}.new"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    for file in files:
+        copy = temporary / file.relative_to(build_dir)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, copy)
+    os.rename(temporary, build_dir / _FOLDER)
+
+
+def undo(build_dir: Path) -> bool:
+    """Bring back what `prepare` copied, if it was not forgotten since; returns whether there was anything."""
+    folder = build_dir / _FOLDER
+    if not folder.is_dir():
+        return False
+    for copy in sorted(path for path in folder.rglob("*") if path.is_file()):
+        target, content, status = build_dir / copy.relative_to(folder), copy.read_bytes(), copy.stat()
+        if not target.is_file() or target.read_bytes() != content:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(target, content)
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    forget(build_dir)
+    return True
+
+
+def forget(build_dir: Path) -> None:
+    """Delete the copies: the change is done. A half-deleted folder must not look like a whole one."""
+    done = build_dir / f"{_FOLDER}.done"
+    shutil.rmtree(done, ignore_errors=True)
+    os.rename(build_dir / _FOLDER, done)
+    shutil.rmtree(done)

@@ -1,0 +1,74 @@
+"""Looking into a package file."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from rattler.package import IndexJson, PathsJson
+
+from megabuild.errors import IntegrityError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archive:
+    """What a package file says of itself.
+
+    Parameters
+    ----------
+    path:
+        The file.
+    name, version, build_string, subdir:
+        From ``index.json``.
+    files:
+        Paths that the package installs.
+    """
+
+    path: Path
+    name: str
+    version: str
+    build_string: str
+    subdir: str
+    files: tuple[str, ...]
+
+
+def read(path: Path) -> Archive:
+    """Open a package file and check that every byte of it can be read.
+
+    Parameters
+    ----------
+    path:
+        A ``.conda`` file.
+
+    Raises
+    ------
+    IntegrityError
+        The file is missing, cut off or damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as outer:
+            damaged = outer.testzip()
+        index, paths = IndexJson.from_package_archive(path), PathsJson.from_package_archive(path)
+    except Exception as error:  # zipfile, the operating system and rattler all have exceptions of their own
+        raise IntegrityError(f"{path} cannot be read: {error}", "delete it and run again") from error
+    if damaged:
+        raise IntegrityError(f"{path} is damaged at {damaged}", "delete it and run again")
+    return Archive(
+        path=path,
+        name=index.name.source,
+        version=str(index.version),
+        build_string=str(index.build),
+        subdir=index.subdir or path.parent.name,
+        files=tuple(str(entry.relative_path) for entry in paths.paths),
+    )
+
+
+def sha256(path: Path) -> str:
+    """Return a file's sha256."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,169 @@
+"""Following the engine's log files while they grow.
+
+The engine prints nothing. Each script it runs, for a build or for a test, writes a ``conda_build.log`` into its work
+folder, which is replaced for the next output and removed soon after the script has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+_HEAD_BYTES = 256
+_EXPORT = re.compile(r"^export (PKG_NAME|PKG_VERSION|PKG_BUILD_STRING|PY_VER)='?([^'\n]*)'?$", re.MULTILINE)
+#: ``test_<package><six random characters>``; tests of imports have no package in their environment
+_TEST_FOLDER = re.compile(r"test_(.+).{6}")
+#: Build scripts, tests right after a build, and tests of packages that were there already.
+_PATTERNS = (
+    ("build", "out/bld/*/work/conda_build.log"),
+    ("test", "out/test/*/test/conda_build.log"),
+    ("test", "tmp/.tmp*/test_*/test/conda_build.log"),
+)
+_CACHED = "out/build_cache/*/work_dir/conda_build.log"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine:
+    """One line that a script printed.
+
+    Parameters
+    ----------
+    kind:
+        ``build`` or ``test``.
+    package:
+        Name of the package, empty for staging.
+    version, build_string, python:
+        The package's, empty where the script does not know.
+    text:
+        The line without its end.
+    """
+
+    kind: str
+    package: str
+    version: str
+    build_string: str
+    python: str
+    text: str
+
+
+@dataclass
+class _Open:
+    kind: str
+    path: Path
+    file: BinaryIO
+    head: bytes = b""
+    rest: bytes = b""
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+class LogFollower:
+    """Reads all logs of an engine; opened files are read to their end even after their removal.
+
+    Parameters
+    ----------
+    folder:
+        Holds the engine's output folder ``out`` and its temporary folder ``tmp``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: dict[tuple[int, int], _Open] = {}
+
+    def __enter__(self) -> LogFollower:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for log in self._open.values():
+            log.file.close()
+        self._open.clear()
+
+    def poll(self, *, last: bool = False) -> Iterator[LogLine]:
+        """Give the lines that are new since the last call.
+
+        Parameters
+        ----------
+        last:
+            The engine has ended: also give lines without an end, and close everything.
+        """
+        present = set()
+        for kind, pattern in _PATTERNS:
+            for path in self._paths(pattern):
+                try:
+                    status = path.stat()
+                    key = (status.st_dev, status.st_ino)
+                    log = self._open.get(key) or self._begin(kind, path)
+                except OSError:
+                    continue  # removed while we looked
+                if log is not None:
+                    self._open[key] = log
+                    present.add(key)
+        for key, log in list(self._open.items()):
+            yield from self._read(log, current=key in present, last=last)
+            if last or key not in present:
+                log.file.close()
+                del self._open[key]
+
+    def _begin(self, kind: str, path: Path) -> _Open | None:
+        """Open a log that was not open before; None while it is being copied."""
+        log = _Open(kind=kind, path=path, file=path.open("rb", buffering=0))
+        # A work folder restored from the staging cache holds staging's log, to which the output's script appends.
+        for cached in self._paths(_CACHED):
+            copied = cached.read_bytes()
+            here = log.file.read(len(copied)) or b""
+            log.file.seek(0)
+            if copied and copied.startswith(here):
+                if len(here) < len(copied):
+                    log.file.close()
+                    return None
+                log.head = here[:_HEAD_BYTES]
+                log.file.seek(len(copied))
+        return log
+
+    def _paths(self, pattern: str) -> list[Path]:
+        try:
+            return list(self._folder.glob(pattern))
+        except OSError:
+            return []  # a folder vanished while it was looked into; there is a next time
+
+    def _read(self, log: _Open, *, current: bool, last: bool) -> Iterator[LogLine]:
+        position = log.file.tell()
+        log.file.seek(0)
+        head = log.file.read(_HEAD_BYTES) or b""
+        if not head.startswith(log.head) or os.fstat(log.file.fileno()).st_size < position:
+            position, log.rest = 0, b""  # begun anew for another script
+        log.head = head
+        log.file.seek(position)
+        data = log.rest + (log.file.read() or b"")
+        lines = data.split(b"\n")
+        log.rest = b"" if last else lines.pop()
+        if last and lines and not lines[-1]:
+            lines.pop()
+        if lines and current:
+            log.facts = _facts(log.kind, log.path.with_name("build_env.sh")) or log.facts
+        for line in lines:
+            yield LogLine(
+                kind=log.kind,
+                package=log.facts.get("PKG_NAME", ""),
+                version=log.facts.get("PKG_VERSION", ""),
+                build_string=log.facts.get("PKG_BUILD_STRING", ""),
+                python=log.facts.get("PY_VER", "") if "PKG_NAME" in log.facts else "",
+                text=line.decode(errors="replace").rstrip("\r"),
+            )
+
+
+def _facts(kind: str, environment: Path) -> dict[str, str]:
+    """What the script that writes a log works on, from the environment file beside it and the name of its folder."""
+    try:
+        facts = dict(_EXPORT.findall(environment.read_text(errors="replace")))
+    except OSError:
+        return {}
+    if kind == "test" and (match := _TEST_FOLDER.fullmatch(environment.parent.parent.name)):
+        facts["PKG_NAME"] = match[1]
+    return facts

@@ -1,0 +1,178 @@
+"""Starts the worker in its isolation, listens to it, and makes sure that nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from megabuild.engine import strays
+from megabuild.engine.guard import GRACE_SECONDS
+from megabuild.engine.job import Job, Outcome
+from megabuild.isolation.base import Isolation
+from megabuild.isolation.mount import Mount
+
+_POLL_SECONDS = 0.05
+_TAIL_LINES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where workers of one run are started.
+
+    Parameters
+    ----------
+    isolation:
+        Host, root folder or container.
+    state:
+        The config's state folder on this machine; job and outcome files go there.
+    state_inside:
+        The same folder as the worker sees it.
+    scripts_inside:
+        Folder of the ``megabuild`` package as the worker sees it.
+    python:
+        Python that runs the worker, as the worker's place spells it.
+    site_inside:
+        Folder with ``rattler_build``, as the worker sees it.
+    mounts:
+        Everything that the worker needs to see.
+    """
+
+    isolation: Isolation
+    state: Path
+    state_inside: str
+    scripts_inside: str
+    python: str
+    site_inside: str
+    mounts: Sequence[Mount]
+
+    @property
+    def name(self) -> str:
+        """Name of the container: one per state folder, so that a later run finds what an earlier one left."""
+        return f"megabuild-{self.state.name}-{zlib.crc32(str(self.state.absolute()).encode()):08x}"
+
+
+def run_worker(
+    place: Place,
+    job: Job,
+    *,
+    on_line: Callable[[str], None],
+    on_tick: Callable[[], None],
+    env: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Run one job to its end, and nothing survives it, however this function is left.
+
+    Parameters
+    ----------
+    place:
+        Where.
+    job:
+        What.
+    on_line:
+        Called for every line that the worker itself prints (the engine's scripts write to log files instead).
+    on_tick:
+        Called about twenty times a second; what it raises ends the worker.
+    env:
+        Further environment of the worker process.
+
+    Raises
+    ------
+    MegabuildError
+        The isolation refused to start the worker, or the worker was killed for want of memory.
+    """
+    job_file, outcome_file = place.state / "job.json", place.state / "outcome.json"
+    outcome_file.unlink(missing_ok=True)
+    job.write(job_file)
+    environment = {
+        "PYTHONPATH": place.site_inside,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": f"{place.state_inside}/tmp",
+        strays.MARKER: str(place.state.absolute()),
+        **(env or {}),
+    }
+    engine = f"{place.scripts_inside}/engine"
+    argv = [place.python, f"{engine}/guard.py", place.python, f"{engine}/worker.py"]
+    argv += [f"{place.state_inside}/{job_file.name}", f"{place.state_inside}/{outcome_file.name}"]
+    (place.state / "tmp").mkdir(parents=True, exist_ok=True)
+    place.isolation.stop(place.name)
+    process = subprocess.Popen(
+        place.isolation.command(
+            argv, mounts=place.mounts, env=environment, cwd=place.state_inside, name=place.name
+        ),
+        env=place.isolation.environment(environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    tail: list[str] = []
+
+    def line(text: str) -> None:
+        tail.append(text)
+        del tail[:-_TAIL_LINES]
+        on_line(text)
+
+    try:
+        _listen(process, line, on_tick)
+    finally:
+        end(process, place)
+    failure = place.isolation.failure(process.returncode, output="\n".join(tail), stopped=False)
+    if failure is not None and not outcome_file.exists():
+        raise failure
+    return Outcome.read(outcome_file, process.returncode)
+
+
+def _listen(
+    process: subprocess.Popen[bytes], on_line: Callable[[str], None], on_tick: Callable[[], None]
+) -> None:
+    assert process.stdout is not None
+    pipe = process.stdout.fileno()
+    os.set_blocking(pipe, False)
+    rest = b""
+    open_ = True
+    while open_ or process.poll() is None:
+        on_tick()
+        if not open_:
+            time.sleep(_POLL_SECONDS)
+            continue
+        readable, _, _ = select.select([pipe], [], [], _POLL_SECONDS)
+        if readable:
+            data = os.read(pipe, 65536)
+            open_ = bool(data)
+            *lines, rest = (rest + data).split(b"\n")
+            for text in lines:
+                on_line(text.decode(errors="replace"))
+        elif process.poll() is not None:
+            break  # something else keeps the pipe open; end() looks after it
+    if rest:
+        on_line(rest.decode(errors="replace"))
+    on_tick()
+
+
+def end(process: subprocess.Popen[bytes], place: Place) -> None:
+    """End a worker with everything below it; quick when it has ended already.
+
+    Closing its standard input asks the guard to end everything, which works through containers too. What does not
+    follow within a few seconds is killed.
+    """
+    with contextlib.suppress(BrokenPipeError):
+        if process.stdin is not None:
+            process.stdin.close()
+    try:
+        process.wait(timeout=GRACE_SECONDS + 3)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    finally:
+        if process.stdout is not None:
+            process.stdout.close()
+        place.isolation.stop(place.name)
+        strays.end(place.state)

@@ -1,0 +1,127 @@
+"""Runs rattler-build as a job file says and writes down how it ended. Standard library and rattler_build only.
+
+``python3 worker.py JOB.json OUTCOME.json``
+
+Runs wherever the build runs (host, root folder, container) with a Python that may lack everything else. The engine's
+function prints nothing and returns nothing: what happens is read from its log files, how it ended from the outcome
+file, whose absence means that the worker was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+#: The engine's errors carry no type, only these sentences.
+_KINDS = (
+    ("Test failed", "test"),
+    ("package content tests", "test"),
+    ("Failed to resolve dependencies", "solve"),
+    ("Cannot solve", "solve"),
+    ("Script failed", "build"),
+    ("Script execution failed", "build"),
+)
+
+
+def kind_of(message: str) -> str:
+    """Tell from an engine's error what failed: ``build``, ``test``, ``solve`` or ``other``."""
+    return next((kind for text, kind in _KINDS if text in message), "other")
+
+
+def write_outcome(path: Path, outcome: dict[str, Any]) -> None:
+    """Write the outcome so that it is there in full or not at all."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(json.dumps(outcome, indent=1))
+    os.replace(beside, path)
+
+
+def build(job: dict[str, Any]) -> None:
+    """Build the recipe of a job; packages that exist in the output folder are left alone."""
+    from rattler_build.cli_api import build_recipes
+
+    build_recipes(
+        [job["recipe"]],
+        up_to=job["up_to"],
+        build_platform=job["build_platform"],
+        target_platform=job["target_platform"],
+        channel=job["channels"],
+        variant_config=job["variant_config"],
+        ignore_recipe_variants=True,
+        keep_build=job["keep_build"],
+        no_build_id=True,  # the staging cache holds the prefix's path: a time stamp in it would never hit
+        no_include_recipe=True,
+        test=job["test"],
+        output_dir=job["output_dir"],
+        skip_existing="local",  # what is published or left over lies in the output folder
+        continue_on_failure=job["keep_going"],
+    )
+
+
+def packages(job: dict[str, Any]) -> list[str]:
+    """Return the package files in the output folder that are not published yet, by path below it."""
+    output = Path(job["output_dir"])
+    files = [*output.glob(f"{job['target_platform']}/*.conda"), *output.glob("noarch/*.conda")]
+    return sorted(path.relative_to(output).as_posix() for path in files if path.name not in job["published"])
+
+
+def test(job: dict[str, Any], names: list[str]) -> tuple[list[str], str]:
+    """Test package files; those that fail are put aside.
+
+    Returns
+    -------
+    tuple[list[str], str]
+        Names of the files that passed, and what was wrong with the last one that did not.
+    """
+    from rattler_build.cli_api import test_package
+
+    output = Path(job["output_dir"])
+    passed, problem = [], ""
+    for name in names:
+        package = output / name
+        if not package.exists():
+            continue  # the engine built it anew, or put it aside as broken
+        try:
+            test_package(package, channel=[output.as_uri(), *job["channels"]])
+        except Exception as error:  # the engine's exceptions have no useful base class
+            problem = f"Test failed: {package.name}: {error}"
+            (output / "broken").mkdir(exist_ok=True)
+            shutil.move(str(package), output / "broken" / package.name)
+        else:
+            passed.append(package.name)
+    return passed, problem
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command line: ``JOB.json OUTCOME.json``."""
+    job = json.loads(Path(arguments[0]).read_text())
+    warnings.simplefilter("ignore", DeprecationWarning)  # the functions that build all outputs in one go
+    os.environ.update(job["env"])
+    message, passed = "", list[str]()
+    try:
+        build(job)
+    except Exception as error:
+        message = str(error) or type(error).__name__
+    if job["test"] != "skip":
+        # The engine tests what it builds, some of it only after other packages; when it fails, nobody knows how far it
+        # came. Packages that an interrupted run built were not tested either.
+        passed, problem = test(job, packages(job) if message else job["leftovers"])
+        message = message or problem
+        if not message:
+            passed = [name.rpartition("/")[2] for name in packages(job)]
+    outcome = {
+        "ok": not message,
+        "kind": kind_of(message) if message else "",
+        "message": message,
+        "passed": passed,
+    }
+    write_outcome(Path(arguments[1]), outcome)
+    return 1 if message else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

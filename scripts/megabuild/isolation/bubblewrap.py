@@ -1,0 +1,145 @@
+"""A root folder (for example Debian's, made by mmdebstrap) entered with bubblewrap.
+
+Starts in milliseconds and needs no service and no image; works as root, and as any user where the kernel
+permits user namespaces. The root folder stays as it is: nothing in the build can write to it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from megabuild.errors import IsolationError, MegabuildError
+from megabuild.isolation.base import killed, last_line, not_started
+from megabuild.isolation.mount import Mount, require_sources
+from megabuild.isolation.versions import require_version
+
+_OLDEST = "0.4"
+# Made fresh inside; /sys is the machine's own, because OpenBLAS and PyTorch's cpuinfo read the CPUs there.
+_NOT_FROM_ROOT = frozenset({"dev", "proc", "run", "sys", "tmp"})
+_ANSWER_SECONDS = 5.0
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_REMEDY = "install bubblewrap (Debian: apt-get install bubblewrap), or choose another engine with --engine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bubblewrap:
+    """Runs commands inside a root folder that they cannot change.
+
+    Parameters
+    ----------
+    root:
+        Folder that becomes ``/``, read-only.
+    network:
+        Whether the command may use the network.
+    """
+
+    root: Path
+    network: bool = True
+    name: str = "bubblewrap"
+
+    def check(self) -> None:
+        """Check bubblewrap's version, the root folder, and whether this user may make namespaces."""
+        program = _program()
+        version = _run([program, "--version"]).stdout.split()[-1:] or ["0"]
+        require_version("bubblewrap", version[0], _OLDEST)
+        if not (self.root / "usr" / "bin" / "env").exists():
+            raise IsolationError(
+                f"{self.root} is not a root folder with a system in it",
+                "remove the folder: it is made anew by the next build",
+            )
+        trial = _run(self.command(["/usr/bin/env"], mounts=(), env={}, cwd="/", name="check"))
+        if trial.returncode != 0:
+            raise IsolationError(
+                f"bubblewrap cannot make a namespace here: {last_line(trial.stderr)}",
+                "permit user namespaces (sysctl kernel.unprivileged_userns_clone=1, on Ubuntu "
+                "kernel.apparmor_restrict_unprivileged_userns=0), or run as root, who needs none; "
+                "or choose another engine with --engine",
+            )
+
+    def command(
+        self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
+    ) -> list[str]:
+        """Return the bwrap command; ends with whoever started it, and so does everything inside."""
+        require_sources(mounts)
+        command = [_program(), "--unshare-pid", "--die-with-parent"]
+        if not self.network:
+            command.append("--unshare-net")
+        try:
+            command += _tree(self.root, PurePosixPath("/"), [PurePosixPath(mount.target) for mount in mounts])
+        except OSError as error:
+            raise IsolationError(
+                f"the root folder cannot be read: {error}",
+                "remove it: the next build makes it anew as this user",
+            ) from error
+        command += ["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys"]
+        command += ["--tmpfs", "/run", "--tmpfs", "/tmp"]
+        # Shorter targets first: a mount inside another must come after it.
+        for mount in sorted(mounts, key=lambda mount: len(PurePosixPath(mount.target).parts)):
+            bind = "--bind" if mount.writable else "--ro-bind"
+            command += [bind, str(mount.source.resolve()), mount.target]
+        return [*command, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return ``env`` and nothing of the caller's; PATH and HOME where ``env`` has none."""
+        return {"PATH": _DEFAULT_PATH, "HOME": "/tmp", **env}
+
+    def path(self, target: str, source: Path) -> str:
+        """Return the target."""
+        return target
+
+    def stop(self, name: str) -> None:
+        """Nothing to stop: what runs inside ends with bwrap, and bwrap with its parent."""
+
+    def failure(self, returncode: int, *, output: str, stopped: bool) -> MegabuildError | None:
+        """Recognise memory running out, a missing tool, and bwrap's own errors."""
+        if returncode == 1 and last_line(output).startswith("bwrap: execvp "):
+            returncode = 127
+        elif returncode == 1 and last_line(output).startswith("bwrap: "):
+            return IsolationError(f"bubblewrap refused: {last_line(output)}", _REMEDY)
+        out_of_memory = killed(returncode, stopped=stopped)
+        return out_of_memory or not_started(returncode, program=self.name, output=output)
+
+
+def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath]) -> Iterator[str]:
+    """Show a root folder entry by entry, so that mount points which it lacks can be made in between.
+
+    A single read-only bind of the whole root would be shorter, but bwrap could make no mount point in it.
+    """
+    for entry in sorted(folder.iterdir()):
+        place = inside / entry.name
+        if len(place.parts) == 2 and entry.name in _NOT_FROM_ROOT:
+            continue
+        missing = [t for t in targets if place in t.parents and not (folder / t.relative_to(inside)).exists()]
+        if entry.is_symlink():
+            yield from ("--symlink", str(entry.readlink()), str(place))
+        elif missing and entry.is_dir():
+            yield from ("--dir", str(place))
+            yield from _tree(entry, place, targets)
+        else:
+            yield from ("--ro-bind", str(entry.resolve()), str(place))
+
+
+def _program() -> str:
+    program = shutil.which("bwrap")
+    if program is None:
+        raise IsolationError("bubblewrap (bwrap) is not installed", _REMEDY)
+    return program
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            check=False,
+            env={"PATH": _DEFAULT_PATH},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise IsolationError(f"bubblewrap did not answer within {_ANSWER_SECONDS:.0f} s", _REMEDY) from None

@@ -1,0 +1,171 @@
+"""Which isolation a build gets: the one asked for, or the one that fits the config."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from megabuild.errors import IsolationError, UsageError
+from megabuild.isolation.base import Isolation
+from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.isolation.container import Container
+from megabuild.isolation.host import Host
+
+AUTO = "auto"
+ENGINES = (AUTO, "host", "bubblewrap", "docker", "podman")
+_CONTAINERS = ("docker", "podman")
+_IMAGE_VARIABLE = "DOCKER_IMAGE"  # the name under which conda-forge's own build scripts know it
+_REHEARSAL_SOURCE = ("model",)
+_LOCAL_SOURCES = (("model",), ("debian",))
+
+
+class ConfigLike(Protocol):
+    """The part of a config that decides."""
+
+    @property
+    def name(self) -> str:
+        """Name of the config."""
+
+    @property
+    def platform(self) -> str:
+        """conda's name for the platform, such as ``linux-64``."""
+
+    @property
+    def provider(self) -> str:
+        """``conda-forge``, ``debian`` or ``wheel``."""
+
+    @property
+    def docker_image(self) -> str:
+        """Image in which the config is built; empty where it has none."""
+
+
+class EnvironmentLike(Protocol):
+    """The part of a build environment that decides."""
+
+    @property
+    def channels(self) -> Sequence[Path | str]:
+        """Folders of local channels, URLs of others."""
+
+    @property
+    def root(self) -> Path | None:
+        """Root folder to build in, if the provider made one."""
+
+    @property
+    def overrides(self) -> Mapping[str, Sequence[str]]:
+        """Variant values that the provider sets."""
+
+
+def choose(
+    requested: str | None,
+    *,
+    config: ConfigLike,
+    environment: EnvironmentLike,
+    alternatives: Sequence[str] = (),
+) -> Isolation:
+    """Choose where to build.
+
+    Parameters
+    ----------
+    requested:
+        An engine's name, or ``auto`` or None for the one that fits: a rehearsal and wheels run on the host,
+        Debian's packages in their root folder, conda-forge's in its container image.
+    config:
+        What is built.
+    environment:
+        What it is built with; from local channels and sources alone, the build gets no network.
+    alternatives:
+        Configs that do work on this machine, for the error message.
+
+    Returns
+    -------
+    Isolation
+        Checked already where several were tried; check it anyway before a long build.
+
+    Raises
+    ------
+    UsageError
+        An engine that does not exist.
+    IsolationError
+        None of the engines that fit can be used here.
+    """
+    if requested not in (None, *ENGINES):
+        raise UsageError(f"there is no engine {requested!r}", f"choose one of: {', '.join(ENGINES)}")
+    if requested not in (None, AUTO):
+        return _named(str(requested), config, environment)
+    if _is_rehearsal(environment) or not config.platform.startswith("linux-"):
+        return Host()
+    if config.provider == "debian":
+        return _named("bubblewrap", config, environment)
+    if config.provider == "conda-forge":
+        return _first_that_works(config, environment, alternatives)
+    return Host()
+
+
+def rehearsal_image() -> str:
+    """Name of the image that ``rehearsal/image/make-image.sh`` makes, with the host's own release inside."""
+    return f"megabuild-rehearsal:{_release()}"
+
+
+def _named(engine: str, config: ConfigLike, environment: EnvironmentLike) -> Isolation:
+    network = not _is_offline(environment)
+    if engine == "host":
+        return Host()
+    if engine == "bubblewrap":
+        return Bubblewrap(root=environment.root or Path("/"), network=network)
+    image = os.environ.get(_IMAGE_VARIABLE, "")
+    if not image and _is_rehearsal(environment):
+        return Container(
+            name=engine,
+            image=rehearsal_image(),
+            network=network,
+            local_image=True,
+            image_remedy=f"make it with rehearsal/image/make-image.sh {engine}",
+        )
+    image = image or config.docker_image
+    if not image:
+        raise IsolationError(
+            f"{config.name} names no container image",
+            f"set {_IMAGE_VARIABLE} to an image, or choose another engine with --engine",
+        )
+    return Container(name=engine, image=image, network=network)
+
+
+def _first_that_works(
+    config: ConfigLike, environment: EnvironmentLike, alternatives: Sequence[str]
+) -> Isolation:
+    problems = []
+    for engine in _CONTAINERS:
+        isolation = _named(engine, config, environment)
+        try:
+            isolation.check()
+        except IsolationError as error:
+            problems.append(error.message)
+        else:
+            return isolation
+    here = f"; without one these can be built here: {', '.join(alternatives)}" if alternatives else ""
+    raise IsolationError(
+        f"{config.name} is built in a container, and no engine can be used: {'; '.join(problems)}",
+        "install or start docker or podman, or build on this very system with --engine host "
+        f"(its compilers then come from the channel){here}",
+    )
+
+
+def _is_rehearsal(environment: EnvironmentLike) -> bool:
+    return tuple(environment.overrides.get("torch_source", ())) == _REHEARSAL_SOURCE
+
+
+def _is_offline(environment: EnvironmentLike) -> bool:
+    source = tuple(environment.overrides.get("torch_source", ()))
+    return source in _LOCAL_SOURCES and all(isinstance(channel, Path) for channel in environment.channels)
+
+
+def _release() -> str:
+    """Codename of the system (``trixie``), or its number where it has none."""
+    try:
+        lines = Path("/etc/os-release").read_text().splitlines()
+    except OSError:
+        return "unknown"
+    facts = dict(line.split("=", 1) for line in lines if "=" in line)
+    return (facts.get("VERSION_CODENAME") or facts.get("VERSION_ID") or "unknown").strip('"')

@@ -1,0 +1,207 @@
+"""docker and podman: one class, because they differ in a handful of options only.
+
+There is never a terminal (``-t``), which fails without one; always an init, because a PID 1 without signal
+handlers ignores Ctrl-C; and always a name, because a client that was killed leaves its container running.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from megabuild.errors import IsolationError, MegabuildError
+from megabuild.isolation.base import killed, last_line, not_started
+from megabuild.isolation.mount import Mount, require_sources
+from megabuild.isolation.probe import EngineFacts, ask, has_bridge, has_image, probe
+
+_ENGINE_ERROR = 125
+_REMOVAL_SECONDS = 30.0
+_SELINUX = Path("/sys/fs/selinux/enforce")
+_SYSCTL = Path("/proc/sys")
+# The client reads these itself, so the container's values cannot stand in its environment; none is secret.
+_CLIENT_READS = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE"}
+)
+_CLIENT_READS_PREFIX = ("DOCKER_", "CONTAINER", "XDG_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """Runs each command in a container of its own, which is removed when the command ends.
+
+    Parameters
+    ----------
+    name:
+        The engine: ``docker`` or ``podman``.
+    image:
+        Image in which commands run.
+    network:
+        Whether the command may use the network.
+    local_image:
+        The image is made on this machine, never pulled from a registry.
+    image_remedy:
+        What to do when a local image is missing.
+    """
+
+    name: str
+    image: str
+    network: bool = True
+    local_image: bool = False
+    image_remedy: str = ""
+
+    @cached_property
+    def _facts(self) -> EngineFacts:
+        return probe(self.name)
+
+    def check(self) -> None:
+        """Ask the engine for its version, and for the image if that cannot be pulled."""
+        if self._facts and self.local_image and not has_image(self.name, self.image):
+            raise IsolationError(f"{self.name} has no image {self.image}", self.image_remedy)
+
+    def command(
+        self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
+    ) -> list[str]:
+        """Return the engine's ``run`` command; see :meth:`environment` for how values of ``env`` travel."""
+        require_sources(mounts)
+        command = [self.name, "run", "--rm", "--init", "--interactive", "--name", name, "--workdir", cwd]
+        # The output is ours to keep: the engine would store hours of compiler output a second time.
+        command += ["--log-driver", "none", "--pull", "never" if self.local_image else "missing"]
+        command += self._network()
+        command += self._user()
+        if self.name == "podman" and sys.platform == "linux":
+            command += _own_limits()
+        if _selinux_enforces():
+            command += ["--security-opt", "label=disable"]  # relabelling would change the user's own files
+        for mount in mounts:
+            command += ["--mount", _bind(mount)]
+        for variable, value in self._inside(env).items():
+            command += ["--env", f"{variable}={value}" if _client_reads(variable) else variable]
+        return [*command, self.image, *argv]
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return the client's own environment plus what goes into the container by name only.
+
+        A value on the command line would be shown to every user of the machine by ps(1).
+        """
+        passed = {key: value for key, value in self._inside(env).items() if not _client_reads(key)}
+        return {**os.environ, **passed}
+
+    def path(self, target: str, source: Path) -> str:
+        """Return the target."""
+        return target
+
+    def stop(self, name: str) -> None:
+        """Kill and remove the container of that name, and wait until it is gone."""
+        deadline = time.monotonic() + _REMOVAL_SECONDS
+        while True:
+            removal = ask(self.name, ["rm", "--force", name], seconds=_REMOVAL_SECONDS)
+            filters = ["--all", "--quiet", "--filter", f"name=^{name}$"]
+            listed = ask(self.name, ["ps", *filters], seconds=_REMOVAL_SECONDS)
+            if listed.returncode == 0 and not listed.stdout.strip():
+                return
+            if time.monotonic() > deadline:
+                complaint = last_line(removal.stderr + listed.stderr)
+                raise IsolationError(
+                    f"{self.name} does not remove the container {name}: {complaint}",
+                    f"remove it with `{self.name} rm --force {name}`",
+                )
+            time.sleep(0.1)
+
+    def failure(self, returncode: int, *, output: str, stopped: bool) -> MegabuildError | None:
+        """Recognise the engine's own errors, memory running out, and a tool that the image lacks."""
+        if returncode == _ENGINE_ERROR:
+            remedy = f"see what `{self.name} run --rm --init {self.image} true` says, or choose another with --engine"
+            if "container-init binary" in output:
+                remedy = "install podman's init (Debian: apt-get install catatonit)"
+            return IsolationError(
+                f"{self.name} could not start the container: {_engine_message(output)}", remedy
+            )
+        if "failed to exec pid1" in last_line(output):
+            returncode = 127  # podman's init ends with 1 where docker's follows the shell's custom
+        out_of_memory = killed(returncode, stopped=stopped)
+        return out_of_memory or not_started(returncode, program=self.name, output=output)
+
+    def _network(self) -> Iterator[str]:
+        """Nothing of the network when nothing is needed from it; the host's when the engine has no other."""
+        if not self.network:
+            yield from ("--network", "none")
+        elif not has_bridge(self.name):
+            yield from ("--network", "host")
+
+    def _user(self) -> Iterator[str]:
+        """Let files that the build writes belong to whoever called us.
+
+        conda-forge's images start as root and become the user of HOST_USER_ID by themselves. Rootless podman
+        keeps our number inside only when asked; rootless docker shows us as root.
+        """
+        if self._facts.rootless and self.name == "podman":
+            yield "--userns=keep-id"
+        if _changes_user_itself(self.image) or (self._facts.rootless and self.name == "docker"):
+            yield from ("--user", "0:0")
+        else:
+            yield from ("--user", f"{os.getuid()}:{os.getgid()}")
+
+    def _inside(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Everything that the command is to find in its environment."""
+        if not _changes_user_itself(self.image):
+            return {"HOME": "/tmp", **env}  # a bare number as user has no home of its own
+        user = 0 if self._facts.rootless and self.name == "docker" else os.getuid()
+        return {"HOST_USER_ID": str(user), **env}
+
+
+def _changes_user_itself(image: str) -> bool:
+    return "condaforge/linux-anvil" in image
+
+
+def _client_reads(variable: str) -> bool:
+    return variable in _CLIENT_READS or variable.startswith(_CLIENT_READS_PREFIX)
+
+
+def _bind(mount: Mount) -> str:
+    """Spell a mount as one record of comma-separated values; unlike -v this makes no missing source."""
+    source = str(mount.source.resolve())
+    if any(mark in source + mount.target for mark in ',"\n'):
+        raise IsolationError(
+            f"{source} cannot be mounted: containers take no path with a comma, quote or line break in it",
+            "keep the checkout and the output folder under a plainer path",
+        )
+    return f"type=bind,source={source},target={mount.target}" + ("" if mount.writable else ",readonly")
+
+
+def _own_limits() -> Iterator[str]:
+    """Keep the caller's limits: podman asks for more than it may give where root lacks CAP_SYS_RESOURCE.
+
+    It caps its own number of processes at the kernel's, so that the container's must not be higher either.
+    """
+    for name, limit, most in (
+        ("nofile", resource.RLIMIT_NOFILE, _kernel_number("fs/nr_open")),
+        ("nproc", resource.RLIMIT_NPROC, _kernel_number("kernel/pid_max")),
+    ):
+        soft, hard = (
+            most if own == resource.RLIM_INFINITY else min(own, most) for own in resource.getrlimit(limit)
+        )
+        yield from ("--ulimit", f"{name}={soft}:{hard}")
+
+
+def _kernel_number(setting: str) -> int:
+    return int((_SYSCTL / setting).read_text())
+
+
+def _selinux_enforces() -> bool:
+    try:
+        return _SELINUX.read_text().strip() == "1"
+    except OSError:
+        return False
+
+
+def _engine_message(output: str) -> str:
+    """The engine's complaint; docker adds a hint about its help behind it."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    complaints = [line for line in lines if line.startswith(("docker:", "Error", "podman:"))]
+    return last_line("\n".join(complaints or lines))

@@ -1,0 +1,123 @@
+"""What building a config will want of disk, memory and time.
+
+Figures and where they come from:
+
+- Debian's PyTorch 2.6 with few features: 2.9 CPU hours for libtorch at -O2, 1.9 at -O0 (there without AVX kernels),
+  0.66 and 0.46 per Python; 1.7 GB for the largest compile; a tree of 3.6 GB at -O0 (1.7 of objects, 0.4 of libraries,
+  1.4 of setup.py's copy). Measured on two cores.
+- PyTorch 2.13 with all features for CPU: 5 h and then 0.5 h per Python reported for conda-forge's macOS runners
+  (pytorch-cpu-feedstock #210), which have three cores: 15 and 1.5 CPU hours.
+- The same with CUDA: 8 to 9 h for a config with five Pythons on conda-forge's CI (its #298), taken as eight cores;
+  3 to 5.3 GB per compile of flash-attention (pytorch #130443, #124018); a tree of 30 GB.
+- A rehearsal: measured with this repository, a few CPU minutes and less than a gigabyte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Rough figures for one run.
+
+    Parameters
+    ----------
+    disk:
+        Bytes at the peak, packages included.
+    memory_per_job:
+        Bytes of the largest compile.
+    cpu_hours:
+        Compiling, on one core.
+    hours:
+        The same with the jobs that will run at once.
+    basis:
+        Where the figures come from, in a few words.
+    """
+
+    disk: int
+    memory_per_job: int
+    cpu_hours: float
+    hours: float
+    basis: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Figures:
+    staging_hours: float
+    python_hours: float
+    tree: float
+    package: float
+    per_python: float
+    memory: float
+    basis: str
+
+
+_FIGURES = {
+    "rehearsal": _Figures(
+        staging_hours=0.02, python_hours=0.005, tree=0.1, package=0.05, per_python=0.02, memory=0.5,
+        basis="measured rehearsals",
+    ),
+    "debian-2": _Figures(
+        staging_hours=2.9, python_hours=0.66, tree=4.0, package=0.3, per_python=0.1, memory=1.7,
+        basis="measured with PyTorch 2.6 on two cores",
+    ),
+    "debian-0": _Figures(
+        staging_hours=1.9, python_hours=0.46, tree=3.6, package=0.4, per_python=0.1, memory=1.7,
+        basis="measured with PyTorch 2.6 at -O0 on two cores",
+    ),
+    "official-cpu": _Figures(
+        staging_hours=15, python_hours=1.5, tree=12.0, package=0.5, per_python=0.2, memory=2.5,
+        basis="reported for conda-forge's three-core runners",
+    ),
+    "official-cuda": _Figures(
+        staging_hours=56, python_hours=2.4, tree=30.0, package=2.0, per_python=0.2, memory=5.3,
+        basis="reported for conda-forge's CUDA builds, taken as eight cores",
+    ),
+}  # fmt: skip
+
+
+def estimate(
+    *, source: str, cuda: bool, optimization: str, pythons: int, staging: bool, jobs: int = 1
+) -> Estimate:
+    """Estimate a run.
+
+    Parameters
+    ----------
+    source:
+        ``official``, ``debian`` or ``model``: what is compiled.
+    cuda:
+        Whether for CUDA.
+    optimization:
+        ``2`` or ``0``.
+    pythons:
+        Number of Pythons still to be built.
+    staging:
+        Whether libtorch is still to be compiled.
+    jobs:
+        Compile jobs at once.
+
+    Returns
+    -------
+    Estimate
+        Good to a factor of two.
+    """
+    if source == "model":
+        kind = "rehearsal"
+    elif source == "debian":
+        kind = f"debian-{optimization}" if f"debian-{optimization}" in _FIGURES else "debian-2"
+    else:
+        kind = "official-cuda" if cuda else "official-cpu"
+    figures = _FIGURES[kind]
+    cpu_hours = (figures.staging_hours if staging else 0.0) + pythons * figures.python_hours
+    # the tree once, half of it again while a package is made, packages and their unpacked test environments
+    size = 1.5 * figures.tree + 3 * figures.package + 3 * pythons * figures.per_python
+    return Estimate(
+        disk=int(size * GB) if staging or pythons else 0,
+        memory_per_job=int(figures.memory * GB),
+        cpu_hours=cpu_hours,
+        hours=cpu_hours / max(1, jobs),
+        basis=figures.basis,
+    )

@@ -1,0 +1,1 @@
+"""One run of a config: plan, preflight, fingerprints, progress, verification, publishing, summary."""

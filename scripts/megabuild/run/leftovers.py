@@ -1,0 +1,72 @@
+"""What an earlier run left in the engine's output folder: which packages still fit, which were never tested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from megabuild.engine import cache
+from megabuild.run import publish
+from megabuild.run.options import Plan
+
+#: Beside the packages: what each of them will be made from, written before the engine starts.
+INPUTS = ".megabuild-inputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """The engine's output folder, ready for a run.
+
+    Parameters
+    ----------
+    healed:
+        What was removed, in words.
+    untested:
+        Packages, by path below the folder, that an interrupted run built from the same inputs. A package file appears
+        before its test has run, so nobody knows whether they pass.
+    """
+
+    healed: tuple[str, ...]
+    untested: tuple[str, ...]
+
+
+def settle(plan: Plan) -> Settled:
+    """Leave in the engine's output folder what belongs to this plan, and nothing half-done.
+
+    Published packages are linked back in, so that the engine finds them and their dependants resolve.
+    """
+    options = plan.options
+    out = options.state / "out"
+    out.mkdir(parents=True, exist_ok=True)
+    for rest in (*options.state.glob(".removed-*"), options.state / "tmp"):
+        if rest.exists():
+            cache.remove(rest)
+    healed = cache.heal(out)
+    published = {item.package.file_name for item in plan.items if item.exists}
+    inputs, former = plan.package_fingerprints, _read(out / INPUTS)
+    fitting = {name for name, value in inputs.items() if former.get(name) == value} - published
+    # A narrowed run says nothing about packages outside its plan: a later one may still want them.
+    elsewhere = former.keys() - inputs.keys()
+    cache.drop_packages(out, keep=frozenset(fitting | elsewhere))
+    files = {path.name: path.relative_to(out).as_posix() for path in cache.package_files(out)}
+    known = publish.records(options.packages)
+    for name in published:
+        cache.link(options.packages / known[name].path, out / known[name].path)
+    cache.index(out, options.config.platform)
+    _write(out / INPUTS, {**{name: former[name] for name in files if name in elsewhere}, **inputs})
+    untested = tuple(path for name, path in files.items() if name in fitting)
+    return Settled(healed=tuple(healed), untested=untested)
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        return dict(line.split(" ", 1) for line in path.read_text().splitlines())
+    except (OSError, ValueError):
+        return {}
+
+
+def _write(path: Path, inputs: Mapping[str, str]) -> None:
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_text("".join(f"{name} {value}\n" for name, value in sorted(inputs.items())))
+    beside.replace(path)

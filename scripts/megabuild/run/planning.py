@@ -1,0 +1,208 @@
+"""The plan: what a run will build, in which order, what is there already, and what it will take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from megabuild.configs.overrides import complete, python_pins
+from megabuild.configs.render import PlannedPackage, render
+from megabuild.engine.cache import staging_caches
+from megabuild.errors import IsolationError, ProviderError, UsageError
+from megabuild.isolation.base import Isolation
+from megabuild.isolation.choose import choose
+from megabuild.providers.environment import Environment
+from megabuild.providers.select import provide
+from megabuild.resources.estimate import Estimate, estimate
+from megabuild.resources.jobs import Jobs, compile_jobs
+from megabuild.resources.machine import measure
+from megabuild.run import fingerprint, publish, solving, stamp
+from megabuild.run.options import Options, Plan, PlanItem
+from megabuild.run.place import cache_folder, for_engine, state_inside
+from megabuild.run.recipe_parts import Part, parts
+
+Overrides = Mapping[str, Sequence[str]]
+
+
+def make_plan(
+    options: Options, report: Callable[[str], None], ask: Callable[[str], bool] = lambda question: False
+) -> Plan:
+    """Find out what a run would do; touches nothing but caches.
+
+    Parameters
+    ----------
+    options:
+        What was asked for.
+    report:
+        Told what is being prepared, a line at a time.
+    ask:
+        Asked before anything is installed on the host; refuses by default.
+
+    Raises
+    ------
+    MegabuildError
+        The config does not render, the provider has no environment, nothing can be built here.
+    """
+    wanted = _wanted(options)
+    everything = _render(options, wanted)
+    environment = provide(
+        options.config,
+        everything,
+        rehearsal=options.rehearse,
+        cache=cache_folder(options, os.environ),
+        report=report,
+        ask=ask,
+    )
+    overrides, left_out = _adjusted(options, wanted, environment)
+    packages = tuple(package for package in _render(options, overrides) if not package.skipped)
+    staged, each = _fingerprints(
+        options, packages, overrides, environment, isolation_for(options, environment, overrides)
+    )
+    known = publish.records(options.packages)
+    items = tuple(
+        PlanItem(
+            package=package,
+            exists=publish.is_published(
+                options.packages, known.get(package.file_name), each[package.file_name]
+            ),
+        )
+        for package in packages
+    )
+    plan = Plan(
+        options=options,
+        items=items,
+        left_out=left_out,
+        overrides=overrides,
+        environment=environment,
+        estimate=Estimate(disk=0, memory_per_job=0, cpu_hours=0.0, hours=0.0, basis=""),
+        staging=staged,
+        staging_decision=stamp.decide(options.state / "tree", options.state / "out", staged),
+        package_fingerprints=each,
+        notes=environment.notes,
+    )
+    return replace(plan, estimate=estimate_for(plan, jobs_for(plan).count))
+
+
+def isolation_for(
+    options: Options, environment: Environment, overrides: Mapping[str, tuple[str, ...]]
+) -> Isolation | None:
+    """Return where the run would take place, or None where no engine can be used here."""
+    adjusted = replace(environment, overrides=overrides)
+    try:
+        return choose(options.engine, config=options.config, environment=adjusted)
+    except IsolationError:
+        return None
+
+
+def jobs_for(plan: Plan) -> Jobs:
+    """Choose the number of compile jobs for a plan."""
+    per_job = estimate_for(plan, 1).memory_per_job
+    return compile_jobs(
+        measure(), bytes_per_job=per_job, requested=plan.options.cpu_count, environ=os.environ
+    )
+
+
+def estimate_for(plan: Plan, jobs: int) -> Estimate:
+    """Estimate what is still to be done of a plan."""
+    variant = _variant(plan.options, plan.overrides)
+    missing = plan.missing
+    compiles = any(fingerprint.inherits(package) for package in missing) and not (
+        plan.staging_decision.decision == "reuse" and staging_caches(plan.options.state / "out")
+    )
+    return estimate(
+        source=variant["torch_source"][0],
+        cuda=plan.options.config.cuda_version is not None,
+        optimization=variant["torch_optimization"][0],
+        pythons=len({package.python for package in missing if package.python}),
+        staging=compiles,
+        jobs=jobs,
+    )
+
+
+def _wanted(options: Options) -> dict[str, tuple[str, ...]]:
+    """Overrides that follow from the options alone."""
+    wanted: dict[str, tuple[str, ...]] = {"python": python_pins(options.config, options.pythons)}
+    if options.rehearse:
+        wanted["torch_source"] = ("model",)
+    if options.optimization is not None:
+        if options.optimization not in ("0", "2"):
+            raise UsageError(f"optimisation '{options.optimization}'", "it can be 2 or 0")
+        wanted["torch_optimization"] = (options.optimization,)
+    return wanted
+
+
+def _adjusted(
+    options: Options, wanted: Mapping[str, tuple[str, ...]], environment: Environment
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Add what the provider changes, and leave out the Pythons that it does not have."""
+    pins = {pin: version for pin in wanted["python"] for version in _versions(options, pin)}
+    left_out = {v: "not available here" for v in pins.values() if v not in environment.pythons}
+    kept = tuple(pin for pin, version in pins.items() if version in environment.pythons)
+    if not kept:
+        raise ProviderError(
+            f"{options.config.name}: none of the Pythons {', '.join(pins.values())} can be built here",
+            f"there are: {', '.join(environment.pythons) or 'none'}",
+        )
+    return {**wanted, **environment.overrides, "python": kept}, left_out
+
+
+def _versions(options: Options, pin: str) -> tuple[str, ...]:
+    index = options.config.variant["python"].index(pin)
+    return (options.config.pythons[index],)
+
+
+def _variant(options: Options, overrides: Overrides) -> dict[str, tuple[str, ...]]:
+    changed = complete(options.config, overrides)
+    return {**options.config.variant, **changed}
+
+
+def _render(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
+    return render(for_engine(options.config), options.recipe, overrides=overrides)
+
+
+def _fingerprints(
+    options: Options,
+    packages: Sequence[PlannedPackage],
+    overrides: Mapping[str, tuple[str, ...]],
+    environment: Environment,
+    isolation: Isolation | None,
+) -> tuple[fingerprint.Fingerprint, dict[str, str]]:
+    staging_part, package_parts = parts(options.recipe)
+    staged = fingerprint.Fingerprint()
+    inheriting = [package for package in packages if fingerprint.inherits(package)]
+    if staging_part is not None and inheriting:
+        platform, channels = options.config.platform, environment.channels
+        virtual = environment.virtual_packages
+        first = inheriting[0]
+        build = solving.environment(
+            first.staging_build, channels, platform, virtual=virtual, what="staging: build environment"
+        )
+        host = solving.environment(
+            first.staging_host, channels, platform, virtual=virtual, what="staging: host environment"
+        )
+        model = options.root / "rehearsal" / "model" if options.rehearse else None
+        place = f"{isolation.name}:{state_inside(isolation, options.state)}" if isolation else "unknown"
+        image = getattr(isolation, "image", "")
+        staged = fingerprint.staging(
+            staging_part,
+            recipe=options.recipe,
+            variant=_variant(options, overrides),
+            build=build,
+            host=host,
+            source=model or environment.source,
+            root=environment.root,
+            place=f"{place} {image}".strip(),
+        )
+    return staged, {
+        package.file_name: fingerprint.package(package, _part_of(package, package_parts), staged)
+        for package in packages
+    }
+
+
+def _part_of(package: PlannedPackage, known: Mapping[str, Part]) -> Part | None:
+    """Find a package's section; names that hold an expression (``pytorch-${{…}}``) match by their fixed beginning."""
+    if package.name in known:
+        return known[package.name]
+    matches = [name for name in known if "${{" in name and package.name.startswith(name.split("${{")[0])]
+    return known[max(matches, key=len)] if matches else None

@@ -1,0 +1,111 @@
+"""Checks before anything long: what hours would show, seconds can tell."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from megabuild.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
+from megabuild.isolation.base import Isolation
+from megabuild.resources.estimate import GB
+from megabuild.resources.jobs import Jobs
+from megabuild.resources.machine import disk_free, measure
+from megabuild.run import solving
+from megabuild.run.disk import size_of
+from megabuild.run.options import Plan
+from megabuild.run.place import state_inside
+
+#: The engine makes prefixes of 255 characters out of this path, and work folders go deeper than it does.
+_LONGEST_PATH = 160
+_SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@=-]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+Check = tuple[str, str]
+
+
+def checks(plan: Plan, isolation: Isolation, jobs: Jobs) -> Iterator[Check]:
+    """Run all checks that need no compiler, cheapest first; each gives its name and what it found.
+
+    Raises
+    ------
+    MegabuildError
+        The first check that fails.
+    """
+    yield "path", _path(plan.options.state, state_inside(isolation, plan.options.state))
+    yield "disk", _disk(plan)
+    yield "memory", _memory(plan, jobs)
+    yield "source", _source(plan)
+    isolation.check()
+    yield "isolation", isolation.name
+    count = solving.check(
+        (item.package for item in plan.items), plan.environment.channels, plan.environment.virtual_packages
+    )
+    yield "packages", f"{count} environments can be put together"
+
+
+def _path(state: Path, inside: str) -> str:
+    for path in dict.fromkeys((str(state), inside)):
+        bad = sorted(set(_SAFE_PATH.sub("", path)))
+        if bad:
+            shown = " ".join(repr(character) for character in bad)
+            raise PreflightError(
+                f"the output folder's path {path} holds {shown}, which compilers and build scripts stumble over",
+                "choose another one with --output",
+            )
+    if len(inside) > _LONGEST_PATH:
+        raise PreflightError(
+            f"the output folder's path is {len(inside)} characters long, {_LONGEST_PATH} are possible: {inside}",
+            "choose a shorter one with --output",
+        )
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        probe = state / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise PreflightError(
+            f"{state} cannot be written: {error.strerror}", "choose another one with --output"
+        ) from error
+    return str(state)
+
+
+def _disk(plan: Plan) -> str:
+    free, there = disk_free(plan.options.state), size_of(plan.options.state).allocated
+    needed = max(plan.estimate.disk - there, 0)
+    if free < needed:
+        raise OutOfSpaceError(
+            f"{plan.options.state}: {free / GB:.1f} GB are free, about {needed / GB:.1f} GB are needed",
+            "free some space, or put --output on another disk",
+        )
+    return f"{free / GB:.0f} GB free, about {needed / GB:.1f} GB needed"
+
+
+def _memory(plan: Plan, jobs: Jobs) -> str:
+    machine, per_job = measure(), plan.estimate.memory_per_job
+    if machine.memory < per_job:
+        raise OutOfMemoryError(
+            f"the largest compile takes about {per_job / GB:.1f} GB, this machine has {machine.memory / GB:.1f} GB",
+            "build on a machine with more memory",
+        )
+    return f"{machine.memory_free / GB:.1f} GB free, {jobs.count} compile jobs ({jobs.reason})"
+
+
+def _source(plan: Plan) -> str:
+    options = plan.options
+    kind = next(iter(plan.overrides.get("torch_source", ())), options.config.variant["torch_source"][0])
+    if kind == "official":
+        digest = plan.overrides.get("torch_sha256", options.config.variant.get("torch_sha256", ("",)))[0]
+        if not _SHA256.fullmatch(digest):
+            raise IntegrityError(
+                f"{options.config.name} names no sha256 for the source of PyTorch {options.config.torch_version}",
+                "add torch_sha256 to conda_build_config.yaml",
+            )
+        return f"official {options.config.torch_version}, sha256 {digest[:12]}…"
+    folder = options.root / "rehearsal" / "model" if kind == "model" else plan.environment.source
+    if folder is None or not folder.is_dir() or not os.listdir(folder):
+        raise PreflightError(
+            f"there is no source tree at {folder}", "fetch it again: the provider's cache is incomplete"
+        )
+    return f"{kind} at {folder}"

@@ -1,0 +1,209 @@
+"""One run of a config from lock to summary."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import FrameType
+
+from filelock import FileLock, Timeout
+
+from megabuild.engine import strays
+from megabuild.errors import BusyError, Interrupted, MegabuildError
+from megabuild.isolation.choose import choose
+from megabuild.run import events, publish, stamp
+from megabuild.run.build import Build
+from megabuild.run.logfile import LogFile, Mask
+from megabuild.run.options import Options, Plan, PlanItem
+from megabuild.run.planning import jobs_for, make_plan
+from megabuild.run.preflight import checks
+from megabuild.run.summary import PackageResult, Summary
+
+__all__ = ["Options", "Plan", "PlanItem", "Summary", "execute", "plan"]
+
+
+def plan(
+    options: Options, report: Callable[[str], None], ask: Callable[[str], bool] = lambda question: False
+) -> Plan:
+    """Find out what a run would do; see :func:`megabuild.run.planning.make_plan`."""
+    return make_plan(options, report, ask)
+
+
+def execute(plan: Plan, reporter: events.Reporter) -> Summary:
+    """Run a plan to its end.
+
+    Parameters
+    ----------
+    plan:
+        From :func:`plan`.
+    reporter:
+        Told what happens, in this thread.
+
+    Returns
+    -------
+    Summary
+        Also written to ``run.json`` in the state folder, whatever happened.
+
+    Raises
+    ------
+    MegabuildError
+        What stopped the run; everything finished is kept.
+    """
+    options = plan.options
+    options.state.mkdir(parents=True, exist_ok=True)
+    with (
+        _locked(options),
+        _signals(),
+        LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
+    ):
+        run = _Run(plan, log, reporter)
+        error = "interrupted"
+        try:
+            run.go()
+            error = ""
+        except MegabuildError as failed:
+            error = failed.message
+            raise
+        except KeyboardInterrupt:
+            raise _interrupted("Ctrl-C") from None
+        except Exception as failed:
+            error = f"{type(failed).__name__}: {failed}"
+            raise
+        finally:
+            summary = run.summary(error)
+            if error:
+                log.write("driver", f"error: {error}")
+            summary.write(options.state / "run.json")
+    return summary
+
+
+@contextlib.contextmanager
+def _locked(options: Options) -> Iterator[None]:
+    """Hold the config's lock; the process that has it is named in a file beside it."""
+    holder = options.state / "lock.pid"
+    lock = FileLock(options.state / "lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        owner = holder.read_text() if holder.exists() else "unknown"
+        raise BusyError(
+            f"{options.run_name} is being built already (process {owner}, {options.state})",
+            "wait for it, or give another --output",
+        ) from None
+    with lock:
+        lock.release()  # counted: the context holds it once more
+        holder.write_text(str(os.getpid()))
+        yield
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Turn SIGTERM and a closed terminal into an orderly end, as Ctrl-C is one."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _interrupted(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers; whoever runs us elsewhere has handlers of his own
+        return
+    # nohup(1) has a closed terminal ignored, and that is how it stays
+    asked = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    former = {number: signal.signal(number, stop) for number in asked}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _interrupted(by: str) -> Interrupted:
+    return Interrupted(
+        f"interrupted by {by}", "finished packages and objects are kept: run again to continue"
+    )
+
+
+class _Run:
+    """What :func:`execute` does, with what it has found out so far."""
+
+    def __init__(self, plan: Plan, log: LogFile, reporter: events.Reporter) -> None:
+        self._plan = _fresh(plan)
+        self._log = log
+        self._reporter = reporter
+        self._began = time.monotonic()
+        self._build: Build | None = None
+
+    def go(self) -> None:
+        """Check, heal, build, publish."""
+        plan, options = self._plan, self._plan.options
+        if not plan.missing:
+            self._tell(events.RunStarted(config=options.run_name, log=self._log.path, isolation="none"))
+            return
+        environment = replace(plan.environment, overrides=dict(plan.overrides))
+        isolation = choose(options.engine, config=options.config, environment=environment)
+        self._tell(events.RunStarted(config=options.run_name, log=self._log.path, isolation=isolation.name))
+        jobs = jobs_for(plan)
+        for name, found in checks(plan, isolation, jobs):
+            self._tell(events.Checked(check=name, detail=found))
+        ended = strays.end(options.state)
+        if ended:
+            self._tell(events.Healed(what=f"{ended} processes of an earlier run"))
+        self._build = Build(plan, isolation, jobs, tell=self._tell, log=self._log)
+        self._build.run()
+
+    def _tell(self, event: events.Event) -> None:
+        if not isinstance(event, (events.LogLine, events.Progress)):
+            self._log.write("driver", str(event))
+        self._reporter(event)
+
+    def summary(self, error: str) -> Summary:
+        """Put together what is known."""
+        options, build = self._plan.options, self._build
+        rows = tuple(self._row(item, publish.records(options.packages)) for item in self._plan.items)
+        result = Summary(
+            ok=not error and all(row.status in ("built", "skipped") for row in rows),
+            config=options.run_name,
+            packages=rows,
+            seconds=round(time.monotonic() - self._began, 1),
+            log=self._log.path,
+            channel=options.packages,
+            staging=self._plan.staging_decision.decision,
+            error=error,
+        )
+        return build.add_to(result) if build is not None else result
+
+    def _row(self, item: PlanItem, known: dict[str, publish.Record]) -> PackageResult:
+        package, channel = item.package, self._plan.options.packages
+        record = known.get(package.file_name)
+        fingerprint = self._plan.package_fingerprints[package.file_name]
+        row = PackageResult(
+            name=package.name, version=package.version, build_string=package.build_string, status="missing"
+        )
+        if record is not None and publish.is_published(channel, record, fingerprint):
+            return replace(
+                row,
+                status="skipped" if item.exists else "built",
+                size=record.size,
+                sha256=record.sha256,
+                seconds=0.0 if item.exists else record.seconds,
+                path=str(channel / record.path),
+            )
+        failed = self._build is not None and self._build.failed(package)
+        return replace(row, status="failed" if failed else "missing")
+
+
+def _fresh(plan: Plan) -> Plan:
+    """Look again at what exists, now that nobody else can change it."""
+    options = plan.options
+    known = publish.records(options.packages)
+    items = []
+    for item in plan.items:
+        name = item.package.file_name
+        exists = publish.is_published(options.packages, known.get(name), plan.package_fingerprints[name])
+        items.append(replace(item, exists=exists))
+    decision = stamp.decide(options.state / "tree", options.state / "out", plan.staging)
+    return replace(plan, items=tuple(items), staging_decision=decision)

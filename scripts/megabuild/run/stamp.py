@@ -1,0 +1,80 @@
+"""The stamp in the CMake tree: what the tree was made with, and so whether it may be used again."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from megabuild.engine import cache
+from megabuild.run.fingerprint import Fingerprint, differences
+
+STAMP = ".megabuild-stamp.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What becomes of a former compile; see :class:`megabuild.run.events.StagingDecided`."""
+
+    decision: str
+    reasons: tuple[str, ...]
+
+
+def read(tree: Path) -> Fingerprint | None:
+    """Return what a tree was made with, or None where it has no stamp that can be read."""
+    try:
+        data = json.loads((tree / STAMP).read_text())
+        return Fingerprint(dependency=data["dependency"], source=data["source"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(tree: Path, fingerprint: Fingerprint) -> None:
+    """Stamp a tree."""
+    tree.mkdir(parents=True, exist_ok=True)
+    beside = tree / f"{STAMP}.new"
+    beside.write_text(json.dumps(asdict(fingerprint), indent=1, sort_keys=True))
+    os.replace(beside, tree / STAMP)
+
+
+def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
+    """Compare what there is with what is wanted; nothing is changed.
+
+    Parameters
+    ----------
+    tree:
+        The CMake tree.
+    output_dir:
+        The engine's output folder, where finished stagings lie.
+    fingerprint:
+        What is wanted.
+    """
+    if not tree.is_dir() or not any(tree.iterdir()):
+        return Decision(decision="fresh", reasons=("nothing was compiled yet",))
+    found = read(tree)
+    if found is None:
+        return Decision(decision="recompile", reasons=("nobody knows what the tree was made with",))
+    if found.dependency != fingerprint.dependency:
+        return Decision(
+            decision="recompile", reasons=tuple(differences(found.dependency, fingerprint.dependency))
+        )
+    if found.source != fingerprint.source:
+        return Decision(decision="resume", reasons=tuple(differences(found.source, fingerprint.source)))
+    if cache.staging_caches(output_dir):
+        return Decision(decision="reuse", reasons=("nothing that it depends on has changed",))
+    return Decision(decision="resume", reasons=("the last run ended before it was finished",))
+
+
+def apply(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerprint) -> None:
+    """Make tree and stagings fit: what does not belong to ``fingerprint`` goes.
+
+    The order matters for a run killed in between: stagings go before the stamp changes, the stamp is there before
+    anything is compiled.
+    """
+    if decision.decision == "reuse":
+        return
+    cache.drop_stagings(output_dir)
+    if decision.decision in ("recompile", "fresh") and tree.exists():
+        cache.remove(tree)
+    write(tree, fingerprint)

@@ -1,0 +1,16 @@
+set -eu
+source "$RECIPE_DIR/common.sh"
+phase swap
+version=right
+case "${TINY_FAIL:-}" in
+    swap | "swap $PY_VER")
+        echo "core object dirty: t1.o"
+        exit 9
+        ;;
+    wrong) version=wrong ;;
+esac
+echo "::megabuild:: swap from=3.12 to=$PY_VER steps=3 core=0"
+phase python
+mkdir -p "$SP_DIR/tinypy"
+cp "$PREFIX/lib/libtiny.so" "$SP_DIR/tinypy/linked"
+echo "$version" > "$SP_DIR/tinypy/version"

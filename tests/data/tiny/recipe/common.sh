@@ -1,0 +1,2 @@
+phase() { echo "::megabuild:: phase $*"; }
+export TORCH_TREE="${TORCH_TREE:-$SRC_DIR/tree}"

@@ -1,0 +1,1 @@
+int tiny_1(void) { return 1; }

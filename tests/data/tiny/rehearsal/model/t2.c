@@ -1,0 +1,1 @@
+int tiny_2(void) { return 2; }

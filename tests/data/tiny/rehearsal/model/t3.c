@@ -1,0 +1,1 @@
+int tiny_3(void) { return 3; }

@@ -1,0 +1,1 @@
+int tiny_4(void) { return 4; }

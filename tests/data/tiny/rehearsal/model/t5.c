@@ -1,0 +1,1 @@
+int tiny_5(void) { return 5; }

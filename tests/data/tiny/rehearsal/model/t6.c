@@ -1,0 +1,1 @@
+int tiny_6(void) { return 6; }

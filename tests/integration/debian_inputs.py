@@ -1,0 +1,68 @@
+"""Where tests get a Debian root with PyTorch's build dependencies, its source, and conda packages of the Pythons."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from platformdirs import user_cache_path
+
+from megabuild.errors import ProviderError
+from megabuild.providers import local_channel
+from megabuild.providers.debian import root
+
+PACKAGES = ("numpy", "pybind11", "setuptools", "pyyaml", "typing_extensions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebianInputs:
+    """What a build of Debian's PyTorch starts from.
+
+    Parameters
+    ----------
+    root:
+        Root folder with PyTorch's build dependencies.
+    source:
+        Unpacked and patched source tree; not to be written to.
+    """
+
+    root: Path
+    source: Path
+
+
+def debian_inputs() -> DebianInputs:
+    """The root and the source that the environment names, or the provider's; skips the test where it has none."""
+    given, source = (os.environ.get(f"MEGABUILD_TEST_DEBIAN_{name}", "") for name in ("ROOT", "SOURCE"))
+    if given and source:
+        return DebianInputs(root=Path(given), source=Path(source))
+    if shutil.which("mmdebstrap") is None:
+        pytest.skip("mmdebstrap is not installed, and MEGABUILD_TEST_DEBIAN_ROOT and _SOURCE name no root and source")
+    try:
+        made = root.make(_cache() / "debian", print, lambda _: False)
+    except ProviderError as error:
+        pytest.skip(error.message)
+    return DebianInputs(root=made.path, source=made.source)
+
+
+def python_channel(pythons: tuple[str, ...]) -> str:
+    """The URL of a channel with these Pythons and what PyTorch needs in each."""
+    given = os.environ.get("MEGABUILD_TEST_CHANNEL", "")
+    if given:
+        return given
+    folder = local_channel.prepare(
+        PACKAGES,
+        platform=local_channel.machine_platform(),
+        pythons=pythons,
+        cache=_cache(),
+        stand_ins=False,
+        report=print,
+    )
+    return folder.as_uri()
+
+
+def _cache() -> Path:
+    # The user's own: a root and a channel take minutes to make, and builds want them anyway.
+    return Path(os.environ.get("MEGABUILD_CACHE") or user_cache_path("megabuild"))

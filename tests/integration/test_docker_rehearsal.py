@@ -1,0 +1,80 @@
+"""A rehearsal in a real container gives the same packages as one on the host.
+
+Opt-in (``pytest -m docker``): takes two rehearsals, and an image made of this system's own packages.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from rattler import PathsJson
+
+from megabuild.isolation.choose import rehearsal_image
+
+CONFIG = "linux_64_cpu"
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def image(docker_service: Mapping[str, str], repository: Path) -> str:
+    """The rehearsal's image, made unless it is there already."""
+    name = rehearsal_image()
+    if docker(docker_service, "image", "ls", "--quiet", name) == "":
+        script = repository / "rehearsal" / "image" / "make-image.sh"
+        made = subprocess.run(
+            [str(script), "docker", name],
+            env={**os.environ, **docker_service},
+            capture_output=True,
+            text=True,
+        )
+        assert made.returncode == 0, made.stderr
+    return name
+
+
+def docker(service: Mapping[str, str], *arguments: str) -> str:
+    command = ["docker", *arguments]
+    return subprocess.run(
+        command, env={**os.environ, **service}, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+def rehearse(repository: Path, output: Path, engine: str, environment: Mapping[str, str]) -> None:
+    command = [sys.executable, str(repository / "build-locally.py"), CONFIG, "--rehearse", "--engine", engine]
+    done = subprocess.run(
+        [*command, "--output", str(output)],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+def contents(output: Path) -> dict[str, list[str]]:
+    """Every published package (name, version and build string are its file name) with the files in it."""
+    packages = output / "packages" / f"{CONFIG}-rehearsal"
+    return {
+        str(archive.relative_to(packages)): sorted(
+            str(entry.relative_path) for entry in PathsJson.from_package_archive(archive).paths
+        )
+        for archive in sorted(packages.rglob("*.conda"))
+    }
+
+
+def test_docker_and_host_make_the_same_packages(
+    repository: Path, tmp_path: Path, docker_service: Mapping[str, str], image: str
+) -> None:
+    rehearse(repository, tmp_path / "host", "host", {})
+    rehearse(repository, tmp_path / "docker", "docker", docker_service)
+    on_host, in_docker = contents(tmp_path / "host"), contents(tmp_path / "docker")
+    assert len(on_host) >= 6, "libtorch, pytorch-cpu and pytorch for four Pythons"
+    assert list(in_docker) == list(on_host)
+    assert in_docker == on_host
+    assert all(path.stat().st_uid == os.getuid() for path in (tmp_path / "docker").rglob("*"))
+    assert docker(docker_service, "ps", "--all", "--quiet") == "", "a container was left behind"

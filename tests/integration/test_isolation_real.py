@@ -1,0 +1,237 @@
+"""The isolations with the real docker, podman and bubblewrap of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from megabuild.errors import IsolationError, MegabuildError, OutOfMemoryError
+from megabuild.isolation.base import Isolation
+from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.isolation.container import Container
+from megabuild.isolation.mount import Mount
+
+STATE = "/opt/megabuild/state"
+RECIPE = "/opt/megabuild/recipe"
+SECRET = "not-for-ps"
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture(scope="module", params=["docker", "podman", "bubblewrap"])
+def isolation(
+    request: pytest.FixtureRequest, tiny_image: Callable[[str, Mapping[str, str]], str]
+) -> Iterator[Isolation]:
+    if request.param == "bubblewrap":
+        bubblewrap = Bubblewrap(root=Path("/"))
+        try:
+            bubblewrap.check()
+        except IsolationError as error:
+            pytest.skip(error.message)
+        yield bubblewrap
+        return
+    service = "docker_service" if request.param == "docker" else "podman_storage"
+    environment: Mapping[str, str] = request.getfixturevalue(service)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        image = tiny_image(request.param, environment)
+        container = Container(name=request.param, image=image, local_image=True, network=False)
+        if (problem := trial(container)) is not None:
+            pytest.skip(f"{problem.message}; {problem.remedy}")
+        yield container
+
+
+def trial(isolation: Isolation) -> MegabuildError | None:
+    """Say why the engine starts no container at all, if so: podman without its init, say."""
+    command = isolation.command(["sh", "-c", "exit 0"], mounts=(), env={}, cwd="/", name="megabuild-test")
+    done = run(command, isolation.environment({}))
+    return isolation.failure(done.returncode, output=done.stdout, stopped=False)
+
+
+def run(command: Sequence[str], env: Mapping[str, str], given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=env, input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+    )
+
+
+@pytest.fixture
+def mounts(tmp_path: Path) -> tuple[Mount, ...]:
+    for name in ("state", "recipe"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "recipe" / "recipe.yaml").write_text("the recipe")
+    return (
+        Mount(source=tmp_path / "state", target=STATE, writable=True),
+        Mount(source=tmp_path / "recipe", target=RECIPE),
+    )
+
+
+@pytest.fixture
+def start(isolation: Isolation, mounts: Sequence[Mount]) -> Iterator[Start]:
+    """Start a shell script in the isolation, without a terminal."""
+
+    started: list[subprocess.Popen[str]] = []
+
+    def start_script(script: str, **env: str) -> subprocess.Popen[str]:
+        argv = ["sh", "-c", script]
+        command = isolation.command(argv, mounts=mounts, env=env, cwd=STATE, name="megabuild-test")
+        process = subprocess.Popen(
+            command,
+            env=isolation.environment(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start_script
+    isolation.stop("megabuild-test")
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=60)
+    return process.returncode, output
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} was never written"
+        time.sleep(0.02)
+
+
+def test_check_passes(isolation: Isolation) -> None:
+    isolation.check()
+
+
+def test_a_written_file_belongs_to_the_caller(start: Start, mounts: Sequence[Mount]) -> None:
+    assert finish(start("echo built > result")) == (0, "")
+    result = mounts[0].source / "result"
+    assert result.read_text() == "built\n"
+    assert (result.stat().st_uid, result.stat().st_gid) == (os.getuid(), os.getgid())
+
+
+def test_a_read_only_mount_can_be_read_and_not_written(start: Start, mounts: Sequence[Mount]) -> None:
+    code, output = finish(start(f"cat {RECIPE}/recipe.yaml; echo changed > {RECIPE}/recipe.yaml"))
+    assert code != 0
+    assert "the recipe" in output
+    assert "Read-only" in output
+    assert (mounts[1].source / "recipe.yaml").read_text() == "the recipe"
+
+
+def test_nothing_else_can_be_written(isolation: Isolation, start: Start) -> None:
+    if isinstance(isolation, Container):
+        pytest.skip("a container's own files may be written: they go when it ends")
+    code, output = finish(start("echo x > /usr/megabuild-test; echo x > /megabuild-test"))
+    assert code != 0
+    assert output.count("Read-only") == 2
+    assert not Path("/usr/megabuild-test").exists()
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 42])
+def test_the_commands_exit_code_passes_through(isolation: Isolation, start: Start, code: int) -> None:
+    assert finish(start(f"exit {code}")) == (code, "")
+    assert isolation.failure(code, output="", stopped=False) is None
+
+
+def test_a_missing_tool_is_reported_as_missing(isolation: Isolation, mounts: Sequence[Mount]) -> None:
+    command = isolation.command(["no-such-tool"], mounts=mounts, env={}, cwd=STATE, name="megabuild-test")
+    done = run(command, isolation.environment({}))
+    error = isolation.failure(done.returncode, output=done.stdout, stopped=False)
+    assert isinstance(error, IsolationError)
+    assert "was not found inside" in error.message
+
+
+def test_a_killed_command_is_reported_as_out_of_memory(isolation: Isolation, start: Start) -> None:
+    code, output = finish(start("kill -9 $$"))
+    assert isinstance(isolation.failure(code, output=output, stopped=False), OutOfMemoryError)
+
+
+def test_the_command_finds_its_environment_and_folder(start: Start) -> None:
+    script = 'pwd; echo $TOKEN; echo $PATH; [ -n "$HOME" ]'
+    code, output = finish(start(script, TOKEN=SECRET, PATH="/bin:/usr/bin:/inside"))
+    assert code == 0
+    assert output.splitlines() == [STATE, SECRET, "/bin:/usr/bin:/inside"]
+
+
+def test_the_callers_environment_stays_outside(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGABUILD_OUTSIDE", "leak")
+    code, output = finish(start("env"))
+    assert code == 0
+    assert "MEGABUILD_OUTSIDE" not in output
+
+
+def test_secrets_are_not_in_any_command_line(start: Start, mounts: Sequence[Mount]) -> None:
+    start("echo > running; sleep 60", TOKEN=SECRET)
+    wait_for(mounts[0].source / "running")
+    listing = run(["ps", "-eww", "-o", "args"], os.environ)
+    assert "sleep 60" in listing.stdout
+    assert SECRET not in listing.stdout
+
+
+def test_a_killed_client_leaves_nothing_after_stop(
+    isolation: Isolation, start: Start, mounts: Sequence[Mount]
+) -> None:
+    running, tick = mounts[0].source / "running", mounts[0].source / "tick"
+    process = start("echo > running; while :; do echo >> tick; sleep 0.1; done")
+    wait_for(running)
+    os.killpg(process.pid, signal.SIGKILL)
+    finish(process)
+    isolation.stop("megabuild-test")
+    size = tick.stat().st_size
+    time.sleep(0.5)
+    assert tick.stat().st_size == size
+    if isinstance(isolation, Container):
+        listing = subprocess.run([isolation.name, "ps", "-aq"], stdout=subprocess.PIPE, text=True, check=True)
+        assert listing.stdout == ""
+
+
+def test_the_name_is_free_again_after_stop(
+    isolation: Isolation, start: Start, mounts: Sequence[Mount]
+) -> None:
+    process = start("echo > running; sleep 60")
+    wait_for(mounts[0].source / "running")
+    process.kill()
+    finish(process)
+    isolation.stop("megabuild-test")
+    assert finish(start("exit 0")) == (0, "")
+
+
+def test_sigterm_to_the_client_ends_the_command(start: Start, mounts: Sequence[Mount]) -> None:
+    process = start("echo > running; exec sleep 60")
+    wait_for(mounts[0].source / "running")
+    begun = time.monotonic()
+    os.killpg(process.pid, signal.SIGTERM)
+    code, _ = finish(process)
+    assert code != 0
+    assert time.monotonic() - begun < 10
+
+
+def test_standard_input_reaches_the_command(isolation: Isolation, mounts: Sequence[Mount]) -> None:
+    command = isolation.command(["cat"], mounts=mounts, env={}, cwd=STATE, name="megabuild-test")
+    done = run(command, isolation.environment({}), given="until the end")
+    assert done.stdout == "until the end"
+
+
+def test_an_engines_error_carries_its_message(isolation: Isolation, mounts: Sequence[Mount]) -> None:
+    if not isinstance(isolation, Container):
+        pytest.skip("bubblewrap has no images")
+    absent = Container(name=isolation.name, image="megabuild-test:absent", local_image=True, network=False)
+    with pytest.raises(IsolationError, match="no image"):
+        absent.check()
+    command = absent.command(["true"], mounts=mounts, env={}, cwd=STATE, name="megabuild-test")
+    done = run(command, absent.environment({}))
+    error = absent.failure(done.returncode, output=done.stdout, stopped=False)
+    assert isinstance(error, IsolationError)
+    assert "absent" in error.message

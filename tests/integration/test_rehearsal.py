@@ -1,0 +1,125 @@
+"""The whole pipeline over the model of PyTorch's tree, CUDA-shaped: every output, every Python found here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from megabuild.configs.config import load
+from megabuild.engine import archive
+from megabuild.run import events
+from megabuild.run.options import Options, Plan
+from megabuild.run.publish import owners
+from megabuild.run.session import execute, plan
+from megabuild.run.summary import Summary
+
+CONFIG = "linux_64_cuda130"
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """One finished rehearsal."""
+
+    options: Options
+    plan: Plan
+    summary: Summary
+    events: Sequence[events.Event]
+
+
+@pytest.fixture(scope="module")
+def rehearsal(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    """A rehearsal of everything, in a fresh output folder."""
+    options = Options(
+        config=load(repository, CONFIG),
+        root=repository,
+        output=tmp_path_factory.mktemp("output"),
+        rehearse=True,
+        engine="host",
+        cpu_count=len(os.sched_getaffinity(0)),
+    )
+    made = plan(options, print)
+    seen: list[events.Event] = []
+    return Rehearsal(options=options, plan=made, summary=execute(made, seen.append), events=seen)
+
+
+def archives(rehearsal: Rehearsal) -> dict[str, archive.Archive]:
+    return {Path(row.path).name: archive.read(Path(row.path)) for row in rehearsal.summary.packages}
+
+
+def test_every_output_is_there_for_every_python_found(rehearsal: Rehearsal) -> None:
+    assert rehearsal.summary.ok
+    names = [row.name for row in rehearsal.summary.packages]
+    pythons = [item.package.python for item in rehearsal.plan.items if item.package.name == "pytorch"]
+    assert names.count("libtorch") == 1
+    assert names.count("libtorch-cuda-linalg") == 2
+    assert names.count("pytorch-gpu") == 1
+    assert names.count("pytorch") == len(pythons) == len(set(pythons)) >= 1
+    assert {*pythons, *rehearsal.plan.left_out} == set(rehearsal.options.config.pythons)
+
+
+def test_both_linalg_flavours_come_from_one_staging(rehearsal: Rehearsal) -> None:
+    phases = [
+        (event.package, event.phase) for event in rehearsal.events if isinstance(event, events.PhaseStarted)
+    ]
+    for phase in ("compile", "linalg-nomagma", "linalg-magma", "install"):
+        assert phases.count(("staging", phase)) == 1
+    flavours = [row.build_string for row in rehearsal.summary.packages if row.name == "libtorch-cuda-linalg"]
+    assert sorted("nomagma" if "nomagma" in flavour else "magma" for flavour in flavours) == [
+        "magma",
+        "nomagma",
+    ]
+
+
+def test_no_swap_rebuilds_the_core(rehearsal: Rehearsal) -> None:
+    pythons = {item.package.python for item in rehearsal.plan.items if item.package.name == "pytorch"}
+    assert set(rehearsal.summary.swaps) == pythons
+    assert all(swap["core"] == 0 for swap in rehearsal.summary.swaps.values())
+    assert all(swap["steps"] > 0 for python, swap in rehearsal.summary.swaps.items() if python != "3.12")
+
+
+def test_every_package_was_tested(rehearsal: Rehearsal) -> None:
+    tested = {event.name for event in rehearsal.events if isinstance(event, events.TestRun)}
+    assert tested == {"libtorch", "libtorch-cuda-linalg", "pytorch", "pytorch-gpu"}
+
+
+def test_every_file_has_one_owner(rehearsal: Rehearsal) -> None:
+    assert not owners(archives(rehearsal).values())
+
+
+def test_packages_are_what_the_plan_said(rehearsal: Rehearsal) -> None:
+    assert [(row.name, row.version, row.build_string) for row in rehearsal.summary.packages] == [
+        (item.package.name, item.package.version, item.package.build_string) for item in rehearsal.plan.items
+    ]
+    repodata = json.loads((rehearsal.options.packages / "linux-64" / "repodata.json").read_text())
+    assert set(repodata["packages.conda"]) == {item.package.file_name for item in rehearsal.plan.items}
+
+
+def test_the_disk_holds_less_than_one_and_a_half_trees_of_one_python(rehearsal: Rehearsal) -> None:
+    disk = rehearsal.summary.disk
+    print(
+        f"tree {disk.tree / 1e6:.0f} MB, staged {disk.staged / 1e6:.1f} MB, copied {disk.copied / 1e6:.1f} MB"
+    )
+    assert disk.tree > 0
+    assert disk.staged < disk.tree / 2, "the tree itself must not be in what the engine copies per package"
+
+
+def test_the_log_has_a_time_on_every_line_and_no_line_twice_over(rehearsal: Rehearsal) -> None:
+    lines = [line for line in rehearsal.summary.log.read_text().splitlines() if line]
+    stamped = [line for line in lines if re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ", line)]
+    assert len(stamped) > 0.99 * len(lines)
+
+
+def test_a_second_run_does_nothing(rehearsal: Rehearsal) -> None:
+    again = plan(rehearsal.options, print)
+    assert not again.missing
+    summary = execute(again, lambda event: None)
+    assert summary.ok
+    assert {row.status for row in summary.packages} == {"skipped"}
+    assert summary.seconds < 5

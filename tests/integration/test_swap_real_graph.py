@@ -1,0 +1,164 @@
+"""The Python swap on the CMake graph of real PyTorch 2.6.0, from every Python to every other.
+
+Real: PyTorch's source (Debian's package), its CMake run with a real compiler, its code generators, ninja and its
+records, the interpreters with NumPy and pybind11, and the swap itself. Fake: compiling. Once configured, a stub
+compiler makes empty objects and libraries and hands ninja lists of headers that a scan of the sources found (a superset
+of the compiler's), so that the whole graph "builds" in seconds. After each swap the tree is built, and the next swap
+starts from what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise, permutations
+from pathlib import Path
+
+import pytest
+from debian_inputs import PACKAGES, debian_inputs, python_channel
+from real_graph import RealGraph, install_prefix
+
+from ninja_dry_run import Graph
+from python_swap import EXIT_REFUSED, PYTHON_TARGETS
+
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+STAGING = "3.12"
+MOST_STEPS = 164
+pytestmark = [pytest.mark.debian, pytest.mark.slow]
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """One swap: what it announced, and the seconds it took."""
+
+    before: str
+    after: str
+    steps: int
+    objects: int
+    core: int
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> RealGraph:
+    """A tree configured for the staging Python and built completely."""
+    inputs = debian_inputs()
+    work = tmp_path_factory.mktemp("real-graph")
+    channel = python_channel(PYTHONS)
+    (work / "prefixes").mkdir()
+    for python in PYTHONS:
+        # Installing writes the prefix into scripts and sysconfig: each is installed at the one place it is used at.
+        install_prefix(channel, [f"python {python}.*", *PACKAGES], work / "prefix")
+        (work / "prefix").rename(work / "prefixes" / python)
+    tools = work / "tools"
+    (tools / "stub").mkdir(parents=True)
+    here = Path(__file__).parent
+    (tools / "include_scan.py").write_bytes((here / "include_scan.py").read_bytes())
+    for name in ("gcc", "g++"):
+        (tools / "stub" / name).write_bytes((here / "stub_compiler.sh").read_bytes())
+        (tools / "stub" / name).chmod(0o755)
+    shutil.copytree(inputs.source, work / "tree", symlinks=True)
+    graph = RealGraph(root=inputs.root, work=work, recipe=repository / "recipe", tools=tools)
+    graph.configure(STAGING)
+    graph.compile(STAGING)
+    return graph
+
+
+def circuit(pythons: tuple[str, ...], start: str) -> Iterator[tuple[str, str]]:
+    """Every ordered pair once, each beginning where the one before ended (Hierholzer's algorithm)."""
+    unused = {one: [other for other in pythons if other != one] for one in pythons}
+    stack, path = [start], []
+    while stack:
+        if unused[stack[-1]]:
+            stack.append(unused[stack[-1]].pop())
+        else:
+            path.append(stack.pop())
+    path.reverse()
+    return pairwise(path)
+
+
+def swap_and_build(tree: RealGraph, before: str, after: str) -> Swapped:
+    started = time.monotonic()
+    result = tree.swap(after)
+    seconds = time.monotonic() - started
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert f"::megabuild:: swap from={before} to={after} steps={report['steps']} core=0" in result.stderr
+    tree.compile(after)
+    return Swapped(before, after, report["steps"], report["objects"], report["core"], seconds)
+
+
+def test_no_core_object_includes_a_python_header(tree: RealGraph) -> None:
+    graph = Graph(tree.build)
+    including = {graph.target(graph.by_output[each]) for each in tree.objects_including("Python.h")}
+    assert including == {"torch_python", "functorch", "nnapi_backend"}
+
+
+def test_swapping_from_every_python_to_every_other_leaves_libtorch_alone(
+    tree: RealGraph, record_property: Callable[[str, object], None]
+) -> None:
+    core = {path: when for path, when in tree.object_times().items() if not _is_python_side(path)}
+    assert len(core) > 1000
+    done = [swap_and_build(tree, before, after) for before, after in circuit(PYTHONS, STAGING)]
+    floor = len(tree.objects_including("Python.h"))
+    print(f"\n{floor} objects include Python.h\nfrom  to    steps  objects  core  seconds")
+    for one in done:
+        print(f"{one.before:5} {one.after:5} {one.steps:5}  {one.objects:7}  {one.core:4}  {one.seconds:7.1f}")
+        record_property(f"{one.before}->{one.after}", f"{one.steps} steps, {one.objects} objects, {one.core} core")
+    assert {(one.before, one.after) for one in done} == set(permutations(PYTHONS, 2))
+    assert max(one.steps for one in done) <= MOST_STEPS
+    assert {one.core for one in done} == {0}
+    now = tree.object_times()
+    assert {path: now[path] for path in core} == core, "a core object was made again"
+
+
+def test_the_same_python_again_compiles_nothing(tree: RealGraph) -> None:
+    result = tree.swap(STAGING)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["objects"] == 0
+
+
+def test_a_changed_flag_in_the_environment_is_refused_before_anything_changes(tree: RealGraph) -> None:
+    cache = (tree.build / "CMakeCache.txt").read_bytes()
+    flags = f"-O3 -isystem {tree.prefix}/include"
+    result = tree.swap("3.11", environment={"CXXFLAGS": flags})
+    assert result.returncode == EXIT_REFUSED
+    assert "$CXXFLAGS" in result.stderr
+    assert "-O2 -fdebug-prefix-map" in result.stderr
+    assert "became -O3" in result.stderr
+    assert (tree.build / "CMakeCache.txt").read_bytes() == cache
+
+
+def test_a_changed_flag_in_the_cache_is_refused_with_the_objects_and_the_reason(tree: RealGraph) -> None:
+    cache = tree.build / "CMakeCache.txt"
+    original = cache.read_bytes()
+    changed = re.sub(rb"(?m)^(CMAKE_CXX_FLAGS:STRING=.*)$", rb"\1 -ggdb3", original)
+    assert changed != original
+    cache.write_bytes(changed)
+    result = tree.swap("3.11", environment={"CXXFLAGS": ""})
+    assert result.returncode == EXIT_REFUSED
+    objects = re.search(r"would rebuild (\d+) things outside the Python side \((\d+) objects\)", result.stderr)
+    assert objects is not None
+    assert int(objects[2]) > 1000
+    assert "[c10]: its command line changed (with -ggdb3)" in result.stderr
+    assert result.stderr.count("command line changed") == 20
+    assert cache.read_bytes() == changed
+    cache.write_bytes(original)
+    assert json.loads(tree.swap(STAGING).stdout)["core"] == 0
+
+
+def test_another_prefix_is_refused(tree: RealGraph) -> None:
+    cache = (tree.build / "CMakeCache.txt").read_bytes()
+    elsewhere = f"{tree.prefix}-of-another-output"
+    result = tree.swap("3.11", prefix=elsewhere)
+    assert result.returncode == EXIT_REFUSED
+    assert f"in the prefix {tree.prefix}, and {elsewhere}/bin/python is in {elsewhere}" in result.stderr
+    assert (tree.build / "CMakeCache.txt").read_bytes() == cache
+
+
+def _is_python_side(path: str) -> bool:
+    return any(f"/CMakeFiles/{target}.dir/" in path for target in PYTHON_TARGETS)

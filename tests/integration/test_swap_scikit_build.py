@@ -1,0 +1,139 @@
+"""The Python swap under the real scikit-build-core: a small project with a core library and a Python module."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import python_swap
+from megabuild.providers import interpreters
+
+FILES = {
+    "pyproject.toml": """
+[build-system]
+requires = ["scikit-build-core"]
+build-backend = "scikit_build_core.build"
+[project]
+name = "tiny"
+version = "1"
+[tool.scikit-build]
+build-dir = "build"
+""",
+    "CMakeLists.txt": """
+cmake_minimum_required(VERSION 3.18)
+project(tiny C)
+find_package(Python COMPONENTS Interpreter Development.Module REQUIRED)
+add_library(core STATIC core.c)
+set_target_properties(core PROPERTIES POSITION_INDEPENDENT_CODE ON)
+Python_add_library(torch_python MODULE WITH_SOABI module.c)
+target_link_libraries(torch_python PRIVATE core)
+install(TARGETS torch_python DESTINATION .)
+""",
+    "core.c": "int core(void) { return 1; }\n",
+    "module.c": """
+#include <Python.h>
+int core(void);
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "torch_python", .m_size = -1};
+PyMODINIT_FUNC PyInit_torch_python(void) { return core() ? PyModule_Create(&definition) : NULL; }
+""",
+}
+
+
+@dataclass(kw_only=True)
+class Project:
+    """The project, and virtual environments of several Pythons that take turns at one place."""
+
+    work: Path
+
+    @property
+    def build(self) -> Path:
+        return self.work / "tiny" / "build"
+
+    @property
+    def prefix(self) -> Path:
+        return self.work / "prefix"
+
+    def install(self, name: str, python: Path) -> None:
+        """Make a Python's environment at the prefix, and move it away."""
+        self.must([str(python), "-m", "venv", "--without-pip", str(self.prefix)])
+        pip = [sys.executable, "-m", "pip", "--python", str(self.prefix / "bin" / "python")]
+        self.must([*pip, "install", "-q", "--disable-pip-version-check", "scikit-build-core"])
+        self.prefix.rename(self.work / name)
+
+    def use(self, name: str) -> None:
+        """Put a Python's environment to the prefix."""
+        if self.prefix.exists():
+            self.prefix.rename(self.work / (self.prefix / "name").read_text())
+        (self.work / name).rename(self.prefix)
+        (self.prefix / "name").write_text(name)
+
+    def wheel(self) -> list[str]:
+        """Build a wheel with the Python at the prefix; returns the extension modules in it."""
+        shutil.rmtree(self.work / "dist", ignore_errors=True)
+        code = f"from scikit_build_core.build import build_wheel; build_wheel({str(self.work / 'dist')!r})"
+        self.must([str(self.prefix / "bin" / "python"), "-c", code], cwd=self.work / "tiny")
+        (wheel,) = (self.work / "dist").glob("*.whl")
+        return [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+
+    def core_times(self) -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in self.build.rglob("core.dir/**/*.o")}
+
+    def must(self, command: Sequence[str], cwd: Path | None = None) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.endswith("FLAGS")}
+        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def pythons() -> tuple[str, str]:
+    found = [name for name in interpreters.find(print) if not name.endswith("t")]
+    if len(found) < 2 or not (shutil.which("cmake") and shutil.which("ninja") and find_spec("pip")):
+        pytest.skip("needs two Pythons with headers, cmake, ninja and pip")
+    return found[0], found[-1]
+
+
+@pytest.fixture
+def project(tmp_path: Path, pythons: tuple[str, str]) -> Project:
+    project = Project(work=tmp_path)
+    for name in pythons:
+        project.install(name, interpreters.find(print)[name].executable)
+    (tmp_path / "tiny").mkdir()
+    for file, text in FILES.items():
+        (tmp_path / "tiny" / file).write_text(text)
+    return project
+
+
+def test_the_swap_keeps_the_core_objects_that_scikit_build_core_would_throw_away(
+    project: Project, pythons: tuple[str, str]
+) -> None:
+    first, second = pythons
+    project.use(first)
+    (module,) = project.wheel()
+    assert f"cpython-{first.replace('.', '')}" in module
+    core = project.core_times()
+    assert len(core) == 1
+
+    for before, after in ((first, second), (second, first), (first, second)):
+        project.use(after)
+        report = python_swap.swap(project.build, project.prefix / "bin" / "python", environment={})
+        assert (report.before, report.after, report.backend) == (before, after, "scikit-build-core")
+        assert (report.objects, report.core) == (1, 0)
+        info = json.loads((project.build / ".skbuild-info.json").read_text())
+        assert f"/python{after}/" in info["skbuild_path"]
+        (module,) = project.wheel()
+        assert f"cpython-{after.replace('.', '')}" in module
+        assert project.core_times() == core
+
+    project.use(first)
+    project.wheel()  # without a swap
+    assert not project.core_times().items() & core.items()

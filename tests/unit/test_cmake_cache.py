@@ -1,0 +1,263 @@
+"""CMakeCache.txt by key: what is read, what may be written, and that nothing else changes."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import atomic_file
+from cmake_cache import CacheError, CMakeCache, load, main, save
+
+SMALL = """# This is the CMakeCache file.
+
+########################
+# EXTERNAL cache entries
+########################
+
+//A first line of help
+// and a second
+ALPHA:STRING=one two
+
+//A switch
+SWITCH:BOOL=ON
+
+//Given without a type
+LOOSE:UNINITIALIZED=x
+
+//A quoted name
+"with:colon":PATH=/a;/b
+
+//Outer blanks
+BLANKS:STRING='  kept '
+
+//The project's
+PROJECT_VERSION:STATIC=1.0
+
+########################
+# INTERNAL cache entries
+########################
+
+//ADVANCED property for variable: ALPHA
+ALPHA-ADVANCED:INTERNAL=1
+//STRINGS property for variable: ALPHA
+ALPHA-STRINGS:INTERNAL=one;two
+EMPTY:INTERNAL=
+"""
+
+
+@pytest.fixture(params=["3.11", "3.12"])
+def real_cache(request: pytest.FixtureRequest, repository: Path) -> Path:
+    return repository / "tests/data/cmake-caches" / f"pytorch-2.6.0.py{request.param.replace('.', '')}.CMakeCache.txt"
+
+
+@pytest.fixture
+def build_dir(tmp_path: Path) -> Path:
+    (tmp_path / "CMakeCache.txt").write_text(SMALL)
+    return tmp_path
+
+
+def test_a_real_cache_comes_back_byte_for_byte(real_cache: Path) -> None:
+    assert str(load(real_cache)).encode("utf-8", "surrogateescape") == real_cache.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SMALL,
+        SMALL.replace("\n", "\r\n"),
+        SMALL.rstrip("\n"),
+        SMALL + "\n\n\n",
+        "A:STRING=form\x0cfeed\u2028separator\n",
+        "A:STRING=tab at the end\t\nB:BOOL=OFF",
+    ],
+    ids=["plain", "windows", "no newline at the end", "blank lines", "odd separators", "trailing tab"],
+)
+def test_any_cache_comes_back_byte_for_byte(text: str) -> None:
+    assert str(CMakeCache.parse(text)) == text
+
+
+def test_bytes_that_are_no_utf8_survive(tmp_path: Path) -> None:
+    path = tmp_path / "CMakeCache.txt"
+    path.write_bytes(b"DIR:PATH=/opt/caf\xe9\nOTHER:STRING=a\n")
+    cache = load(path)
+    cache.set("OTHER", "b")
+    save(cache, path)
+    assert path.read_bytes() == b"DIR:PATH=/opt/caf\xe9\nOTHER:STRING=b\n"
+
+
+def test_setting_every_entry_to_its_own_value_changes_nothing(real_cache: Path) -> None:
+    cache = load(real_cache)
+    for entry in cache:
+        if entry.type != "STATIC":
+            cache.set(entry.name, entry.value, entry.type)
+    assert str(cache).encode() == real_cache.read_bytes()
+
+
+def test_random_sets_and_resets_leave_the_bytes_as_they_were(real_cache: Path) -> None:
+    dice = random.Random(7)
+    cache = load(real_cache)
+    names = [entry.name for entry in cache if entry.type in ("STRING", "PATH", "INTERNAL", "UNINITIALIZED")]
+    for name in dice.sample(names, 60):
+        old = cache[name].value
+        cache.set(name, "".join(dice.choices(" =:;'\"/$\\#abc", k=12)))
+        assert load_text(str(cache))[name].value == cache[name].value
+        cache.set(name, old)
+    assert str(cache).encode() == real_cache.read_bytes()
+
+
+def load_text(text: str) -> CMakeCache:
+    return CMakeCache.parse(text)
+
+
+def test_entries_have_type_help_and_properties() -> None:
+    cache = CMakeCache.parse(SMALL)
+    alpha = cache["ALPHA"]
+    assert (alpha.type, alpha.value, alpha.doc) == ("STRING", "one two", "A first line of help and a second")
+    assert alpha.advanced
+    assert alpha.strings == ("one", "two")
+    assert cache["with:colon"].value == "/a;/b"
+    assert cache["BLANKS"].value == "  kept "
+    assert cache["EMPTY"].value == ""
+
+
+def test_properties_are_not_listed_as_entries() -> None:
+    names = [entry.name for entry in CMakeCache.parse(SMALL)]
+    assert names == ["ALPHA", "SWITCH", "LOOSE", "with:colon", "BLANKS", "PROJECT_VERSION", "EMPTY"]
+
+
+def test_setting_one_entry_changes_one_line(real_cache: Path) -> None:
+    cache = load(real_cache)
+    before = str(cache).splitlines()
+    cache.set("pybind11_DIR", "/elsewhere", "PATH")
+    after = str(cache).splitlines()
+    changed = [new for old, new in zip(before, after, strict=True) if old != new]
+    assert changed == ["pybind11_DIR:PATH=/elsewhere"]
+
+
+def test_values_that_cmake_would_trim_are_quoted_and_read_back() -> None:
+    for value in (" leading", "trailing ", "'quoted'", "", " ", "'", "it's"):
+        cache = CMakeCache.parse(SMALL)
+        cache.set("ALPHA", value)
+        assert CMakeCache.parse(str(cache))["ALPHA"].value == value
+
+
+def test_an_untyped_entry_takes_a_type_and_others_keep_theirs() -> None:
+    cache = CMakeCache.parse(SMALL)
+    cache.set("LOOSE", "/x", "PATH")
+    assert cache["LOOSE"].type == "PATH"
+    with pytest.raises(CacheError, match="ALPHA is of type STRING, not PATH"):
+        cache.set("ALPHA", "/x", "PATH")
+    with pytest.raises(CacheError, match="STATIC"):
+        cache.set("PROJECT_VERSION", "2")
+
+
+@pytest.mark.parametrize("value", ["a\nB:STRING=injected", "a\r", "nul\0"])
+def test_a_value_with_a_line_break_is_refused(value: str) -> None:
+    with pytest.raises(CacheError, match="line break or NUL"):
+        CMakeCache.parse(SMALL).set("ALPHA", value)
+
+
+def test_a_bool_takes_only_booleans() -> None:
+    cache = CMakeCache.parse(SMALL)
+    for value in ("OFF", "true", "0", "MKL-NOTFOUND"):
+        cache.set("SWITCH", value)
+    with pytest.raises(CacheError, match="SWITCH is a BOOL"):
+        cache.set("SWITCH", "maybe")
+
+
+def test_added_entries_go_to_their_section_and_can_be_removed_again() -> None:
+    cache = CMakeCache.parse(SMALL)
+    cache.add("NEW", "1", "STRING", "why it is here")
+    cache.add("_NEW", "2", "INTERNAL")
+    text = str(cache)
+    assert text.index("NEW:STRING=1") < text.index("# INTERNAL cache entries") < text.index("_NEW:INTERNAL=2")
+    assert CMakeCache.parse(text)["NEW"].doc == "why it is here"
+    cache.remove("NEW")
+    cache.remove("_NEW")
+    assert str(cache) == SMALL
+
+
+def test_removing_takes_help_and_properties_along() -> None:
+    cache = CMakeCache.parse(SMALL)
+    cache.remove("ALPHA")
+    assert "ALPHA" not in str(cache)
+    assert "first line of help" not in str(cache)
+    with pytest.raises(CacheError, match="no entry ALPHA"):
+        cache.remove("ALPHA")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "no cache entry in it"),
+        ("# only comments\n", "no cache entry in it"),
+        ("A:STRING=1\ngarbage\n", "line 2: not a cache entry: 'garbage'"),
+        ("A:NOTYPE=1\n", "line 1: not a cache entry"),
+        ("A:STRING=1\n\nA:STRING=2\n", "line 3: A was already set in line 1"),
+        ("A:STRING=1\n<<<<<<< HEAD\n", "line 2: not a cache entry"),
+    ],
+)
+def test_a_broken_cache_is_named_with_the_line(text: str, complaint: str) -> None:
+    with pytest.raises(CacheError, match=complaint):
+        CMakeCache.parse(text)
+
+
+def test_an_unknown_name_of_other_case_is_pointed_at() -> None:
+    with pytest.raises(CacheError, match=r"no entry alpha \(there is ALPHA\)"):
+        CMakeCache.parse(SMALL)["alpha"]
+
+
+def test_saving_keeps_the_first_original_and_the_mode(build_dir: Path) -> None:
+    path = build_dir / "CMakeCache.txt"
+    path.chmod(0o640)
+    for value in ("first", "second"):
+        cache = load(path)
+        cache.set("ALPHA", value)
+        save(cache, path)
+    assert (build_dir / "CMakeCache.txt.orig").read_text() == SMALL
+    assert load(path)["ALPHA"].value == "second"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert sorted(each.name for each in build_dir.iterdir()) == ["CMakeCache.txt", "CMakeCache.txt.orig"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(build_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = build_dir / "CMakeCache.txt"
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        atomic_file.write_atomically(path, b"half")
+    assert path.read_text() == SMALL
+    assert os.listdir(build_dir) == ["CMakeCache.txt"]
+
+
+def test_the_command_line_sets_all_or_nothing(build_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["set", str(build_dir), "ALPHA=three", "SWITCH:BOOL=OFF"]) == 0
+    assert main(["get", str(build_dir), "ALPHA", "SWITCH"]) == 0
+    assert capsys.readouterr().out == "three\nOFF\n"
+    assert main(["set", str(build_dir), "ALPHA=four", "MISSING=1"]) == 1
+    assert "no entry MISSING; --new adds one" in capsys.readouterr().err
+    assert load(build_dir / "CMakeCache.txt")["ALPHA"].value == "three"
+    assert main(["set", str(build_dir), "--new", "MISSING:PATH=/x=y:z"]) == 0
+    assert load(build_dir / "CMakeCache.txt")["MISSING"].value == "/x=y:z"
+
+
+@pytest.mark.parametrize("assignment", ["", "no value", "A:lower=1", "=x"])
+def test_an_assignment_that_is_none_is_an_error(
+    assignment: str, build_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["set", str(build_dir), assignment]) == 1
+    assert "not of the form NAME[:TYPE]=VALUE" in capsys.readouterr().err
+
+
+def test_errors_come_without_a_traceback(tmp_path: Path, repository: Path) -> None:
+    script = repository / "recipe" / "cmake_cache.py"
+    result = subprocess.run([sys.executable, script, "get", tmp_path], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr == f"cmake_cache: {tmp_path / 'CMakeCache.txt'}: No such file or directory\n"

@@ -1,0 +1,79 @@
+"""Running CMake again: what it wrote without changing it keeps its time stamp."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cmake_regenerate import RegenerateError, main, regenerate
+
+LONG_AGO = 1_000_000_000_000_000_000
+
+
+@pytest.fixture
+def build_dir(tmp_path: Path) -> Path:
+    """A build folder whose cmake is a script beside it."""
+    folder = tmp_path / "build"
+    folder.mkdir()
+    (folder / "CMakeCache.txt").write_text(f"CMAKE_COMMAND:INTERNAL={tmp_path}/cmake\n")
+    return folder
+
+
+def cmake(build_dir: Path, body: str) -> None:
+    program = build_dir.parent / "cmake"
+    program.write_text(f"#!/bin/sh\ncd '{build_dir}' || exit 1\n{body}\n")
+    program.chmod(0o755)
+
+
+def old_file(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    os.utime(path, ns=(LONG_AGO, LONG_AGO))
+    return path
+
+
+def test_a_source_written_with_the_same_content_keeps_its_time(build_dir: Path) -> None:
+    same, changed = old_file(build_dir / "sub/empty.cpp", "x\n"), old_file(build_dir / "config.h", "old\n")
+    cmake(build_dir, "echo x > sub/empty.cpp; echo new > config.h")
+    assert regenerate(build_dir) == 1
+    assert same.stat().st_mtime_ns == LONG_AGO
+    assert changed.stat().st_mtime_ns > LONG_AGO
+    assert changed.read_text() == "new\n"
+
+
+def test_objects_new_files_and_deleted_ones_are_left_as_they_are(build_dir: Path) -> None:
+    made = old_file(build_dir / "a.o", "x\n")
+    gone = old_file(build_dir / "gone.h", "x\n")
+    cmake(build_dir, "echo x > a.o; rm gone.h; echo x > fresh.h")
+    assert regenerate(build_dir) == 0
+    assert made.stat().st_mtime_ns > LONG_AGO
+    assert not gone.exists()
+    assert (build_dir / "fresh.h").exists()
+
+
+def test_broken_links_and_copies_of_installed_headers_are_no_concern(build_dir: Path) -> None:
+    (build_dir / "broken.h").symlink_to("nowhere")
+    copied = old_file(build_dir / "lib.linux-x86_64-cpython-312/torch/a.h", "x\n")
+    cmake(build_dir, "echo x > lib.linux-x86_64-cpython-312/torch/a.h")
+    assert regenerate(build_dir) == 0
+    assert copied.stat().st_mtime_ns > LONG_AGO
+
+
+def test_the_output_goes_to_a_log_and_its_end_into_the_error(build_dir: Path, tmp_path: Path) -> None:
+    cmake(build_dir, "echo '-- fine'")
+    regenerate(build_dir, log=tmp_path / "log")
+    assert (tmp_path / "log").read_text() == "-- fine\n"
+    cmake(build_dir, "echo 'CMake Error: x'; exit 3")
+    with pytest.raises(RegenerateError, match=r"failed with exit code 3\nCMake Error: x"):
+        regenerate(build_dir, log=tmp_path / "log")
+
+
+def test_the_command_line_ends_without_a_traceback(build_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cmake(build_dir, "exit 0")
+    assert main([str(build_dir)]) == 0
+    cmake(build_dir, "exit 1")
+    assert main([str(build_dir)]) == 1
+    assert main([str(build_dir / "nowhere")]) == 1
+    assert "nowhere/CMakeCache.txt: No such file or directory" in capfd.readouterr().err

@@ -1,0 +1,81 @@
+"""The guard ends what it runs, whatever happens to whoever started it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tiny import wait_for
+
+from megabuild.engine import guard
+
+#: A child, a grandchild in a session of its own, and one that ignores requests to end.
+FAMILY = """
+import subprocess, sys, time
+sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+subprocess.Popen(sleep, start_new_session=True)
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+subprocess.Popen([sys.executable, "-c", deaf])
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def family() -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+    process = subprocess.Popen(
+        [sys.executable, guard.__file__, sys.executable, "-c", FAMILY],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    below = psutil.Process(process.pid).children(recursive=True)
+    assert len(below) == 3
+    yield process, below
+    process.kill()
+    process.stdin.close()
+    process.stdout.close()
+    process.wait()
+
+
+def test_everything_ends_when_standard_input_closes(
+    family: tuple[subprocess.Popen[str], list[psutil.Process]],
+) -> None:
+    process, below = family
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(timeout=10) == 128 + signal.SIGTERM
+    assert not [one for one in below if one.is_running()]
+
+
+def test_everything_ends_when_the_guard_is_asked_to(
+    family: tuple[subprocess.Popen[str], list[psutil.Process]],
+) -> None:
+    process, below = family
+    process.terminate()
+    assert process.wait(timeout=10) == 128 + signal.SIGTERM
+    assert not [one for one in below if one.is_running()]
+
+
+def test_the_engine_ends_with_a_guard_that_was_killed(
+    family: tuple[subprocess.Popen[str], list[psutil.Process]],
+) -> None:
+    process, below = family
+    process.kill()
+    child = next(one for one in below if one.ppid() == process.pid or one == below[0])
+    assert wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, seconds=5)
+    for one in below:
+        if one.is_running():
+            one.kill()
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 9", 9), ("kill -KILL $$", 137)])
+def test_the_exit_code_is_the_command_s(script: str, code: int, tmp_path: Path) -> None:
+    command = [sys.executable, guard.__file__, "sh", "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
+        assert process.wait(timeout=10) == code

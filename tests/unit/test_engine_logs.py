@@ -1,0 +1,110 @@
+"""The follower against what the engine does with its log files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from megabuild.engine.logs import LogFollower
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "out" / "bld" / "rattler-build_x" / "work"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def follower(tmp_path: Path) -> Iterator[LogFollower]:
+    with LogFollower(tmp_path) as following:
+        yield following
+
+
+def facts(folder: Path, **values: str) -> None:
+    (folder / "build_env.sh").write_text(
+        "\n".join(f"export {name}={value}" for name, value in values.items())
+    )
+
+
+def texts(follower: LogFollower, *, last: bool = False) -> list[str]:
+    return [line.text for line in follower.poll(last=last)]
+
+
+def test_lines_come_once_and_only_when_they_are_complete(follower: LogFollower, work: Path) -> None:
+    log = work / "conda_build.log"
+    log.write_text("one\ntw")
+    assert texts(follower) == ["one"]
+    with log.open("a") as file:
+        file.write("o\nthree")
+    assert texts(follower) == ["two"]
+    assert texts(follower, last=True) == ["three"]
+
+
+def test_a_log_is_read_to_its_end_after_its_removal(follower: LogFollower, work: Path) -> None:
+    log = work / "conda_build.log"
+    log.write_text("one\n")
+    assert texts(follower) == ["one"]
+    with log.open("a") as file:
+        file.write("two\n")
+    shutil.rmtree(work)
+    assert texts(follower) == ["two"]
+    assert texts(follower) == []
+
+
+def test_a_log_begun_anew_is_read_from_its_beginning(follower: LogFollower, work: Path) -> None:
+    log = work / "conda_build.log"
+    log.write_text("a long line of the first script\n")
+    assert len(texts(follower)) == 1
+    log.write_text("second\n")
+    assert texts(follower) == ["second"]
+
+
+def test_a_replaced_log_belongs_to_the_next_script(follower: LogFollower, work: Path) -> None:
+    log = work / "conda_build.log"
+    facts(work, PY_VER="3.12")
+    log.write_text("compile\n")
+    (line,) = follower.poll()
+    assert (line.package, line.python) == ("", "")
+    log.unlink()
+    log.write_text("package\n")
+    facts(work, PY_VER="3.11", PKG_NAME="pytorch", PKG_VERSION="2.13.0", PKG_BUILD_STRING="cpu_py311_h1_0")
+    (line,) = follower.poll()
+    assert (line.package, line.version, line.build_string, line.python) == (
+        "pytorch", "2.13.0", "cpu_py311_h1_0", "3.11",
+    )  # fmt: skip
+
+
+def test_staging_s_log_is_not_told_again_in_a_restored_work_folder(
+    follower: LogFollower, tmp_path: Path, work: Path
+) -> None:
+    cached = tmp_path / "out" / "build_cache" / "staging_1" / "work_dir" / "conda_build.log"
+    cached.parent.mkdir(parents=True)
+    cached.write_text("[1/2 1s] compile\n[2/2 2s] link\n")
+    log = work / "conda_build.log"
+    log.write_text("[1/2 1s] com")  # the copy is under way
+    assert texts(follower) == []
+    shutil.copy(cached, log)
+    assert texts(follower) == []
+    with log.open("a") as file:
+        file.write("package\n")
+    assert texts(follower) == ["package"]
+
+
+def test_a_test_is_named_after_its_folder(follower: LogFollower, tmp_path: Path) -> None:
+    for folder in ("out/test/test_libtorch-cuda-linalgAb12Cd/test", "tmp/.tmpq/test_pytorchAb12Cd/test"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "conda_build.log").write_text("import torch\n")
+        facts(tmp_path / folder, PREFIX="x")
+    assert [(line.kind, line.package) for line in follower.poll()] == [
+        ("test", "libtorch-cuda-linalg"),
+        ("test", "pytorch"),
+    ]
+
+
+def test_bytes_that_are_no_text_do_not_stop_the_log(follower: LogFollower, work: Path) -> None:
+    (work / "conda_build.log").write_bytes(b"caf\xe9\n")
+    assert texts(follower) == ["caf\N{REPLACEMENT CHARACTER}"]

@@ -1,0 +1,114 @@
+"""Which isolation a config gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from megabuild.errors import IsolationError, UsageError
+from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.isolation.choose import choose, rehearsal_image
+from megabuild.isolation.container import Container
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    name: str = "linux_64_cpu"
+    platform: str = "linux-64"
+    provider: str = "conda-forge"
+    docker_image: str = "quay.io/condaforge/linux-anvil-x86_64:alma10"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    channels: Sequence[Path | str] = ("conda-forge",)
+    root: Path | None = None
+    overrides: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+REHEARSAL = Environment(channels=(Path("/channel"),), overrides={"torch_source": ("model",)})
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("DOCKER_IMAGE", raising=False)
+    return folder
+
+
+def fake(folder: Path, name: str, answer: str, code: int = 0) -> None:
+    program = folder / name
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] || echo "{answer}"\nexit {code}\n')
+    program.chmod(0o755)
+
+
+def test_a_rehearsal_runs_on_the_host(programs: Path) -> None:
+    assert choose(None, config=Config(), environment=REHEARSAL).name == "host"
+    assert choose("auto", config=Config(), environment=REHEARSAL).name == "host"
+
+
+def test_conda_forge_prefers_docker_then_podman(programs: Path) -> None:
+    fake(programs, "podman", "5.2.0 rootless=true")
+    assert choose("auto", config=Config(), environment=Environment()).name == "podman"
+    fake(programs, "docker", "28.0.1 []")
+    assert choose("auto", config=Config(), environment=Environment()).name == "docker"
+    fake(programs, "docker", "", code=1)
+    assert choose("auto", config=Config(), environment=Environment()).name == "podman"
+
+
+def test_without_an_engine_the_configs_that_work_here_are_named(programs: Path) -> None:
+    with pytest.raises(IsolationError) as none:
+        choose("auto", config=Config(), environment=Environment(), alternatives=("linux_64_cpu_debian",))
+    assert "docker is not installed" in none.value.message
+    assert "podman is not installed" in none.value.message
+    assert "--engine host" in none.value.remedy
+    assert "linux_64_cpu_debian" in none.value.remedy
+
+
+def test_debian_is_built_in_its_root(tmp_path: Path) -> None:
+    environment = Environment(channels=(tmp_path,), root=tmp_path, overrides={"torch_source": ("debian",)})
+    isolation = choose(None, config=Config(provider="debian"), environment=environment)
+    assert isolation == Bubblewrap(root=tmp_path, network=False)
+
+
+def test_wheels_and_other_platforms_are_built_on_the_host() -> None:
+    assert choose(None, config=Config(provider="wheel"), environment=Environment()).name == "host"
+    assert choose(None, config=Config(platform="osx-arm64"), environment=Environment()).name == "host"
+
+
+def test_a_container_rehearsal_uses_the_image_made_here_without_a_network(programs: Path) -> None:
+    isolation = choose("docker", config=Config(), environment=REHEARSAL)
+    assert isinstance(isolation, Container)
+    assert isolation.image == rehearsal_image()
+    assert (isolation.local_image, isolation.network) == (True, False)
+    assert "make-image.sh docker" in isolation.image_remedy
+
+
+def test_a_source_from_elsewhere_keeps_the_network(tmp_path: Path, programs: Path) -> None:
+    environment = Environment(channels=(tmp_path,), overrides={})
+    isolation = choose("podman", config=Config(), environment=environment)
+    assert isinstance(isolation, Container)
+    assert isolation.network
+
+
+def test_another_image_can_be_named(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_IMAGE", "mine:1")
+    isolation = choose("docker", config=Config(), environment=REHEARSAL)
+    assert isinstance(isolation, Container)
+    assert (isolation.image, isolation.local_image) == ("mine:1", False)
+
+
+def test_a_config_without_an_image_says_so(programs: Path) -> None:
+    with pytest.raises(IsolationError, match="no container image"):
+        choose("docker", config=Config(docker_image=""), environment=Environment())
+
+
+def test_an_unknown_engine_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="'vagrant'") as unknown:
+        choose("vagrant", config=Config(), environment=Environment())
+    assert "bubblewrap" in unknown.value.remedy

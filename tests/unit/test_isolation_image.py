@@ -1,0 +1,95 @@
+"""rehearsal/image/make-image.sh with fake apt-get, mmdebstrap and docker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from megabuild.isolation.choose import rehearsal_image
+
+TARGETS = """
+http://mirror.example/debian/ {release} main
+http://mirror.example/debian/ {release} contrib
+http://mirror.example/debian/ {release}-updates main
+http://mirror.example/security/ {release}-security main
+http://tools.example/repo/ {release}-extra main
+http://tools.example/repo/ nodistro main
+"""
+
+
+class FakeTools:
+    """A folder with fake programs, which note what they get."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        release = rehearsal_image().partition(":")[2]
+        (folder / "targets").write_text(TARGETS.format(release=release).lstrip())
+        self.program("apt-get", f"cat {folder}/targets")
+        self.program(
+            "mmdebstrap",
+            f'cat > {folder}/sources; for word; do case $word in *.tar) echo system > "$word";; esac; done',
+        )
+        self.program(
+            "docker",
+            f'echo "$*" >> {folder}/docker.asked; case $* in *.tar*) cat "$4" > {folder}/image;; esac',
+        )
+
+    def program(self, name: str, script: str) -> None:
+        path = self.folder / name
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+
+    def make(self, repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        script = repository / "rehearsal" / "image" / "make-image.sh"
+        (self.folder / "tmp").mkdir(exist_ok=True)
+        environment = {
+            **os.environ,
+            "PATH": f"{self.folder}:{os.environ['PATH']}",
+            "TMPDIR": str(self.folder / "tmp"),
+        }
+        return subprocess.run([str(script), *arguments], env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> FakeTools:
+    if rehearsal_image().partition(":")[2].replace(".", "").isdigit() or "unknown" in rehearsal_image():
+        pytest.skip("this system's release has no codename")
+    return FakeTools(tmp_path)
+
+
+def test_the_image_has_this_systems_release_from_this_systems_mirrors(
+    tools: FakeTools, repository: Path
+) -> None:
+    done = tools.make(repository)
+    assert (done.returncode, done.stdout.strip()) == (0, rehearsal_image())
+    release = rehearsal_image().partition(":")[2]
+    assert (tools.folder / "sources").read_text().splitlines() == [
+        f"deb http://mirror.example/debian/ {release} main",
+        f"deb http://mirror.example/debian/ {release}-updates main",
+        f"deb http://mirror.example/security/ {release}-security main",
+    ]
+    assert (tools.folder / "image").read_text() == "system\n"
+    assert rehearsal_image() in (tools.folder / "docker.asked").read_text()
+
+
+def test_half_a_system_never_becomes_an_image(tools: FakeTools, repository: Path) -> None:
+    tools.program("mmdebstrap", 'for word; do case $word in *.tar) echo half > "$word";; esac; done; exit 1')
+    done = tools.make(repository)
+    assert done.returncode == 1
+    assert "mmdebstrap could not make a system" in done.stderr
+    assert not (tools.folder / "docker.asked").exists()
+    assert list((tools.folder / "tmp").iterdir()) == []
+
+
+def test_an_apt_without_sources_is_named(tools: FakeTools, repository: Path) -> None:
+    (tools.folder / "targets").write_text("")
+    done = tools.make(repository)
+    assert done.returncode == 1
+    assert "apt-get update" in done.stderr
+
+
+def test_an_unknown_engine_is_wrong_usage(tools: FakeTools, repository: Path) -> None:
+    assert tools.make(repository, "vagrant").returncode == 2

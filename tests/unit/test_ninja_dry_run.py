@@ -1,0 +1,225 @@
+"""What ninja would run: steps traced back to build statements, targets and reasons."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ninja_dry_run import Graph, NinjaError, Step, dry_run, main, reasons
+
+RULES = """
+rule C_COMPILER__core_unscanned_Release
+  depfile = $DEP_FILE
+  command = ${LAUNCHER}touch $out && : $FLAGS -c $in
+  description = Building C object $out
+rule C_SHARED_LIBRARY_LINKER__core_Release
+  command = touch $TARGET_FILE
+  description = Linking C shared library $TARGET_FILE
+rule CMAKE_SYMLINK_LIBRARY
+  command = touch $out
+  description = Creating library symlink $out
+rule CUSTOM_COMMAND
+  command = $COMMAND
+  description = $DESC
+rule RERUN_CMAKE
+  command = true
+  description = Re-running CMake...
+  generator = 1
+"""
+BUILD = """# made by a test
+ninja_required_version = 1.5
+top = /top
+include rules.ninja
+
+build core.dir/a.o | core.dir/a.gcno: C_COMPILER__core_unscanned_Release a.c | made.h || order.only
+  FLAGS = -O2 -I$top/include
+  OBJECT_DIR = some/CMakeFiles/core.dir
+build core.dir/with$ blank@2.o: C_COMPILER__core_unscanned_Release a.c || order.only
+  FLAGS = -O2
+  OBJECT_DIR = some/CMakeFiles/core.dir
+build libcore.so.1 | libcore.imp: C_SHARED_LIBRARY_LINKER__core_Release $
+    core.dir/a.o core.dir/with$ blank@2.o
+  OBJECT_DIR = some/CMakeFiles/core.dir
+  TARGET_FILE = libcore.so.1
+build libcore.so: CMAKE_SYMLINK_LIBRARY libcore.so.1
+build made.h: CUSTOM_COMMAND
+  COMMAND = touch made.h && echo "$$PATH" C$:
+  DESC = Generating made.h
+build kernel.cu.o: CUSTOM_COMMAND a.c
+  COMMAND = touch kernel.cu.o
+  DESC = Building NVCC (Device) object kernel.cu.o
+build order.only: phony
+build all: phony libcore.so kernel.cu.o
+default all
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "rules.ninja").write_text(RULES)
+    (tmp_path / "build.ninja").write_text(BUILD)
+    (tmp_path / "a.c").touch()
+    return tmp_path
+
+
+@pytest.fixture
+def ninja() -> str:
+    program = shutil.which("ninja")
+    if program is None:
+        pytest.skip("ninja is not installed")
+    return program
+
+
+def fake_ninja(folder: Path, stdout: str = "", stderr: str = "", code: int = 0) -> str:
+    """A program that says what a ninja of some version said once."""
+    (folder / "stdout").write_text(stdout)
+    (folder / "stderr").write_text(stderr)
+    program = folder / "fake-ninja"
+    program.write_text(f"#!/bin/sh\ncat '{folder}/stdout'; cat '{folder}/stderr' >&2; exit {code}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_statements_are_read_with_continued_lines_escapes_and_dependencies(tree: Path) -> None:
+    graph = Graph(tree)
+    edge = graph.by_output["libcore.so.1"]
+    assert edge.outputs == ("libcore.so.1", "libcore.imp")
+    assert edge.inputs == ("core.dir/a.o", "core.dir/with blank@2.o")
+    assert graph.by_output["core.dir/a.o"].inputs == ("a.c", "made.h")
+    assert graph.by_output["core.dir/with blank@2.o"].inputs == ("a.c",)
+
+
+def test_commands_and_descriptions_are_expanded_as_ninja_does(tree: Path) -> None:
+    graph = Graph(tree)
+    assert graph.command(graph.by_output["made.h"]) == 'touch made.h && echo "$PATH" C:'
+    assert graph.command(graph.by_output["core.dir/a.o"]).endswith("-O2 -I/top/include -c a.c")
+    blank = graph.by_output["core.dir/with blank@2.o"]
+    assert graph.description(blank) == "Building C object 'core.dir/with blank@2.o'"
+
+
+def test_the_target_is_known_for_objects_libraries_and_their_links(tree: Path) -> None:
+    graph = Graph(tree)
+    for output in ("core.dir/a.o", "libcore.so.1", "libcore.so"):
+        assert graph.target(graph.by_output[output]) == "core"
+    assert graph.target(graph.by_output["made.h"]) == ""
+
+
+def test_a_custom_command_that_compiles_counts_as_compiling(tree: Path) -> None:
+    graph = Graph(tree)
+    assert graph.by_output["kernel.cu.o"].makes_binary
+    assert not graph.by_output["made.h"].makes_binary
+
+
+def test_a_real_ninja_is_asked_and_its_steps_are_traced(tree: Path, ninja: str) -> None:
+    steps = dry_run(tree, ninja=ninja)
+    assert {step.outputs[0]: (step.target, step.binary) for step in steps} == {
+        "made.h": ("", False),
+        "core.dir/a.o": ("core", True),
+        "core.dir/with blank@2.o": ("core", True),
+        "libcore.so.1": ("core", True),
+        "libcore.so": ("core", True),
+        "kernel.cu.o": ("", True),
+    }
+    assert {step.reason for step in steps if step.outputs[0] == "made.h"} == {"it does not exist"}
+
+
+def test_a_real_ninja_gives_the_reasons(tree: Path, ninja: str) -> None:
+    (tree / "core.dir").mkdir()
+    subprocess.run([ninja, "-C", tree], check=True, capture_output=True, env={**os.environ, "LAUNCHER": ""})
+    for name in ("core.dir/a.gcno", "libcore.imp"):
+        (tree / name).touch()
+    assert dry_run(tree, ninja=ninja) == ()
+    (tree / "build.ninja").write_text(BUILD.replace("-O2 -I", "-O3 -I"))
+    time.sleep(0.02)
+    (tree / "a.c").touch()
+    why = {step.outputs[0]: step.reason for step in dry_run(tree, ninja=ninja)}
+    assert why["core.dir/a.o"] in ("its command line changed", "a.c is newer")
+    assert why["core.dir/with blank@2.o"] == "a.c is newer"
+    assert why["libcore.so"] == ""
+
+
+def test_a_header_that_is_gone_is_the_reason_for_the_object(tmp_path: Path, ninja: str) -> None:
+    (tmp_path / "build.ninja").write_text(
+        "rule cc\n  command = touch $out && echo $out: $in kept.h gone.h > $out.d\n  description = Building $out\n"
+        "  deps = gcc\n  depfile = $out.d\nbuild a.o: cc a.c\n"
+    )
+    for name in ("a.c", "kept.h", "gone.h"):
+        (tmp_path / name).touch()
+    subprocess.run([ninja, "-C", tmp_path], check=True, capture_output=True)
+    assert dry_run(tmp_path, ninja=ninja) == ()
+    (tmp_path / "gone.h").unlink()
+    (step,) = dry_run(tmp_path, ninja=ninja)
+    assert (step.outputs, step.reason) == (("a.o",), "gone.h is missing")
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_explanations_are_found_on_either_stream(tree: Path, stream: str) -> None:
+    explain = "ninja explain: command line changed for core.dir/a.o\nninja explain: core.dir/a.o is dirty\n"
+    step = "::step::Building C object core.dir/a.o\n"
+    ninja = fake_ninja(tree, explain + step) if stream == "stdout" else fake_ninja(tree, step, explain)
+    expected = Step(
+        "Building C object core.dir/a.o", ("core.dir/a.o", "core.dir/a.gcno"), "core", True, "its command line changed"
+    )
+    assert dry_run(tree, ninja=ninja) == (expected,)
+
+
+def test_a_step_that_no_statement_describes_counts_as_core(tree: Path) -> None:
+    (step,) = dry_run(tree, ninja=fake_ninja(tree, "::step::Doing something else\n"))
+    assert step.binary
+    assert step.outputs == ()
+    assert step.target == ""
+
+
+def test_steps_with_one_description_are_traced_to_different_statements(tree: Path) -> None:
+    text = BUILD.replace("DESC = Generating made.h", "DESC = Generating")
+    (tree / "build.ninja").write_text(text.replace("Building NVCC (Device) object kernel.cu.o", "Generating"))
+    said = "ninja explain: output kernel.cu.o doesn't exist\n::step::Generating\n::step::Generating\n"
+    steps = dry_run(tree, ninja=fake_ninja(tree, said))
+    assert [step.outputs for step in steps] == [("kernel.cu.o",), ("made.h",)]
+
+
+def test_a_tree_that_needs_cmake_first_gives_no_answer(tree: Path) -> None:
+    with pytest.raises(NinjaError, match="wants to run CMake first"):
+        dry_run(tree, ninja=fake_ninja(tree, "::step::Re-running CMake...\n"))
+
+
+def test_failures_are_told_in_ninjas_words(tree: Path, tmp_path: Path) -> None:
+    with pytest.raises(NinjaError, match="multiple rules generate x"):
+        dry_run(tree, ninja=fake_ninja(tree, stderr="ninja: error: multiple rules generate x", code=1))
+    with pytest.raises(NinjaError, match="cannot run /no/ninja"):
+        dry_run(tree, ninja="/no/ninja")
+    with pytest.raises(NinjaError, match="is this a tree configured for ninja"):
+        dry_run(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("line", "output", "reason"),
+    [
+        ("command line changed for a.o", "a.o", "its command line changed"),
+        ("command line not found in log for a.o", "a.o", "ninja has no record of how it was made"),
+        ("output a b.o doesn't exist", "a b.o", "it does not exist"),
+        ("output a.o older than most recent input x/y.h (12 vs 34)", "a.o", "x/y.h is newer"),
+        ("restat of output a.o older than most recent input y.h (1 vs 2)", "a.o", "y.h is newer"),
+        ("recorded mtime of a.o older than most recent input y.h (1 vs 2)", "a.o", "y.h is newer"),
+        ("deps for 'a.o' are missing", "a.o", "ninja has no record of the headers it was made from"),
+        ("stored deps info out of date for 'a.o' (1 vs 2)", "a.o", "its record of headers is older than it"),
+        ("gone.h has no in-edge and is missing", "gone.h", "gone.h is missing"),
+        ("output gone.h of phony edge with no inputs doesn't exist", "gone.h", "gone.h is missing"),
+    ],
+)
+def test_every_explanation_of_ninja_is_put_into_words(line: str, output: str, reason: str) -> None:
+    assert reasons([f"ninja explain: {line}", f"ninja explain: {output} is dirty"]) == {output: reason}
+
+
+def test_the_command_line_prints_steps_and_their_number(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ninja = fake_ninja(tree, "ninja explain: output made.h doesn't exist\n::step::Generating made.h\n")
+    assert main([str(tree), "--ninja", ninja]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "-\tGenerating made.h\t(it does not exist)\n"
+    assert captured.err == "1 steps\n"
+    assert main([str(tree / "nowhere")]) == 1

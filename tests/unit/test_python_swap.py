@@ -1,0 +1,564 @@
+"""The Python swap on real caches, with programs in place of CMake and ninja that say what the test wants to hear."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import python_entries
+import python_facts
+import python_swap
+from cmake_cache import CMakeCache, load
+from cmake_regenerate import RegenerateError
+from frozen_settings import conflicts, difference
+from python_facts import InterpreterError, PythonFacts
+from python_swap import SwapRefused, swap
+from skbuild_state import SkbuildError
+
+PREFIX = "/opt/env"
+# The ten entries that differ between two Pythons in one prefix (measured), and what finds each of them again.
+TEN = {
+    "CMAKE_PREFIX_PATH", "pybind11_DIR", "pybind11_INCLUDE_DIRS", "FIND_PACKAGE_MESSAGE_DETAILS_Python",
+    "PYTHON_MODULE_EXTENSION", "_Python_DEVELOPMENT_MODULE_SIGNATURE", "_Python_INCLUDE_DIR",
+    "_Python_INTERPRETER_PROPERTIES", "_Python_NUMPY_SIGNATURE", "_Python_NumPy_INCLUDE_DIR",
+}  # fmt: skip
+NINJA_FILE = """rule cc
+  command = cc $FLAGS -c $in -o $out
+  description = Building CXX object $out
+build core.o: cc core.cpp
+  FLAGS = -O2
+  OBJECT_DIR = c10/CMakeFiles/c10.dir
+build python.o: cc python.cpp
+  FLAGS = -O2 -isystem {include}
+  OBJECT_DIR = torch/CMakeFiles/torch_python.dir
+"""
+
+
+def facts(version: str = "3.11.7", prefix: str = PREFIX, abi: str = "") -> PythonFacts:
+    major, minor, _ = version.split(".")
+    name = f"python{major}.{minor}{abi}"
+    packages = f"{prefix}/lib/{name}/site-packages"
+    soabi = f"cpython-{major}{minor}{abi}-x86_64-linux-gnu"
+    return PythonFacts(
+        implementation="cpython", version=version, executable=f"{prefix}/bin/python3", prefix=prefix,
+        base_exec_prefix=prefix, abiflags=abi, free_threaded="t" in abi, soabi=soabi, ext_suffix=f".{soabi}.so",
+        include=f"{prefix}/include/{name}", purelib=packages, platlib=packages, libdir=f"{prefix}/lib",
+        library=f"lib{name}.so", shared=True, numpy_include=f"{packages}/numpy/_core/include",
+        pybind11_include=f"{packages}/pybind11/include", pybind11_cmake=f"{packages}/pybind11/share/cmake/pybind11",
+        skbuild=f"{packages}/scikit_build_core",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def caches(repository: Path) -> Mapping[str, Path]:
+    folder = repository / "tests" / "data" / "cmake-caches"
+    return {v: folder / f"pytorch-2.6.0.py{v.replace('.', '')}.CMakeCache.txt" for v in ("3.11", "3.12")}
+
+
+def patched(path: Path, target: PythonFacts) -> CMakeCache:
+    cache = load(path)
+    python_entries.apply(cache, python_entries.plan(cache, target))
+    return cache
+
+
+def parse(*lines: str) -> CMakeCache:
+    return CMakeCache.parse("\n".join(lines) + "\n")
+
+
+# ---- which entries, and what becomes of them --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("old", "new"), [("3.12", "3.11.7"), ("3.11", "3.12.1")])
+def test_a_patched_real_cache_agrees_with_the_other_real_one_in_all_it_still_holds(
+    caches: Mapping[str, Path], old: str, new: str
+) -> None:
+    result = {entry.name: entry.value for entry in patched(caches[old], facts(new))}
+    wanted = {entry.name: entry.value for entry in load(caches[new.rpartition(".")[0]])}
+    assert {name for name in result if result[name] != wanted[name]} == set()
+    assert wanted.keys() - result.keys() >= TEN - {"CMAKE_PREFIX_PATH", "pybind11_DIR"}
+
+
+def test_what_differs_between_the_real_caches_is_exactly_what_is_known_to(caches: Mapping[str, Path]) -> None:
+    one, other = (load(path) for path in caches.values())
+    assert {entry.name for entry in one if entry.value != other.get(entry.name)} == TEN
+    assert {change.name for change in python_entries.plan(one, facts("3.12.1"))} >= TEN
+
+
+def test_cmake_itself_below_lib_python311_is_left_alone(caches: Mapping[str, Path]) -> None:
+    # The fixture's cmake lies in /opt/tools/lib/python3.11: substituting 3.11 in the text made it unusable.
+    before, after = load(caches["3.11"]), patched(caches["3.11"], facts("3.12.1"))
+    for name in ("CMAKE_COMMAND", "CMAKE_CPACK_COMMAND", "CMAKE_CTEST_COMMAND", "CMAKE_ROOT"):
+        assert "/opt/tools/lib/python3.11/" in after[name].value
+        assert after[name] == replace(before[name], line=after[name].line)
+    assert "lib/python3.11/site-packages/cmake" in after.lines[2]
+
+
+def test_numbers_that_look_like_a_version_are_left_alone() -> None:
+    odd = "N:PATH=/opt/env/lib/python3.12x/site-packages"
+    cache = parse("STAMP:STRING=2024-03-12T03:12:00", "SIZE:STRING=312", odd)
+    assert python_entries.plan(cache, facts()) == ()
+
+
+def test_both_signatures_and_the_unguarded_properties_are_found_again(caches: Mapping[str, Path]) -> None:
+    result = patched(caches["3.12"], facts())
+    assert not [entry.name for entry in result if entry.name.startswith("_Python_")]
+    assert result["Python_EXECUTABLE"].value == f"{PREFIX}/bin/python3"
+
+
+def test_free_threaded_pythons_get_their_own_paths(caches: Mapping[str, Path]) -> None:
+    result = patched(caches["3.12"], facts("3.13.0", abi="t"))
+    assert result["pybind11_DIR"].value.startswith("/opt/env/lib/python3.13t/site-packages/")
+    assert result["CMAKE_PREFIX_PATH"].value == "/opt/env/lib/python3.13t/site-packages;/opt/env"
+    assert facts("3.13.0", abi="t").short == "3.13t"
+
+
+def test_a_free_threaded_tree_is_recognised_and_left_again() -> None:
+    cache = parse(
+        "_Python_INTERPRETER_PROPERTIES:INTERNAL=Python;3;13;0;64;t;cpython-313t-x86_64-linux-gnu;;/opt/env/lib",
+        "CMAKE_PREFIX_PATH:PATH=/opt/env/lib/python3.13t/site-packages;/opt/env",
+        "Python_FIND_ABI:STRING=ANY;ANY;ANY;ON",
+    )
+    assert python_entries.version(cache) == "3.13t"
+    python_entries.apply(cache, python_entries.plan(cache, facts("3.12.1")))
+    assert cache["Python_FIND_ABI"].value == "ANY;ANY;ANY;OFF"
+    assert cache["CMAKE_PREFIX_PATH"].value == "/opt/env/lib/python3.12/site-packages;/opt/env"
+
+
+def test_all_names_of_python_entries_are_known() -> None:
+    target = facts("3.11.7")
+    cache = parse(
+        "Python3_EXECUTABLE:FILEPATH=/opt/env/bin/python3.12", "PYTHON_EXECUTABLE:FILEPATH=/opt/env/bin/python3.12",
+        "Python_INCLUDE_DIR:PATH=/opt/env/include/python3.12", "PYTHON_INCLUDE_DIR:PATH=/opt/env/include/python3.12",
+        "Python3_NumPy_INCLUDE_DIR:PATH=/opt/env/lib/python3.12/site-packages/numpy/core/include",
+        "PYTHON_LIBRARY:FILEPATH=/opt/env/lib/libpython3.12.so",
+        "PYTHON_LIBRARY_DEBUG:FILEPATH=PYTHON_LIBRARY_DEBUG-NOTFOUND",
+        "PYTHON_LIB_REL_PATH:STRING=lib/python3.12/site-packages", "SKBUILD_SOABI:STRING=cpython-312-x86_64-linux-gnu",
+        "Python_ROOT_DIR:PATH=/", "_Python3_INCLUDE_DIR:INTERNAL=/opt/env/include/python3.12",
+        "BUILD_PYTHON:BOOL=ON", "USE_NUMPY:BOOL=ON",
+    )  # fmt: skip
+    python_entries.apply(cache, python_entries.plan(cache, target))
+    assert {entry.name: entry.value for entry in cache} == {
+        "Python3_EXECUTABLE": target.executable, "PYTHON_EXECUTABLE": target.executable,
+        "Python_INCLUDE_DIR": target.include, "PYTHON_INCLUDE_DIR": target.include,
+        "Python3_NumPy_INCLUDE_DIR": target.numpy_include,
+        "PYTHON_LIBRARY": "/opt/env/lib/libpython3.11.so", "PYTHON_LIBRARY_DEBUG": "PYTHON_LIBRARY_DEBUG-NOTFOUND",
+        "PYTHON_LIB_REL_PATH": "lib/python3.11/site-packages", "SKBUILD_SOABI": target.soabi,
+        "Python_ROOT_DIR": "/", "BUILD_PYTHON": "ON", "USE_NUMPY": "ON",
+    }  # fmt: skip
+
+
+def test_an_interpreter_that_cmake_had_searched_for_is_pinned() -> None:
+    cache = parse("_Python_EXECUTABLE:INTERNAL=/opt/env/bin/python3.12", "A:STRING=1")
+    python_entries.apply(cache, python_entries.plan(cache, facts()))
+    assert cache["Python_EXECUTABLE"].value == f"{PREFIX}/bin/python3"
+
+
+def test_the_name_by_which_the_tree_calls_the_interpreter_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "python3.11").touch()
+    (tmp_path / "python").symlink_to("python3.11")
+    cache = parse(f"Python_EXECUTABLE:FILEPATH={tmp_path}/python")
+    asked = replace(facts(), executable=f"{tmp_path}/python3.11")
+    assert python_entries.executable(cache, asked) == f"{tmp_path}/python"
+
+
+def test_a_pybind11_outside_of_any_python_is_kept_while_it_is_there(tmp_path: Path) -> None:
+    shared = parse(f"pybind11_DIR:PATH={tmp_path}")
+    assert python_entries.plan(shared, facts()) == ()
+    gone = parse("pybind11_DIR:PATH=/opt/env/share/gone")
+    assert python_entries.plan(gone, facts())[0].new == facts().pybind11_cmake
+
+
+def test_packages_in_another_prefix_are_left_alone() -> None:
+    packages = "lib/python3.12/site-packages"
+    cache = parse(f"CMAKE_MODULE_PATH:PATH=/opt/tools/{packages}/x;/opt/env/{packages}/y")
+    python_entries.apply(cache, python_entries.plan(cache, facts()))
+    expected = "/opt/tools/lib/python3.12/site-packages/x;/opt/env/lib/python3.11/site-packages/y"
+    assert cache["CMAKE_MODULE_PATH"].value == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("Python_NumPy_INCLUDE_DIR:PATH=/x", "has no NumPy"),
+        ("pybind11_DIR:PATH=/opt/env/lib/python3.12/site-packages/pybind11", "has no pybind11"),
+    ],
+)
+def test_an_interpreter_without_what_the_tree_uses_is_an_error(line: str, complaint: str) -> None:
+    with pytest.raises(python_entries.EntriesError, match=complaint):
+        python_entries.plan(parse(line), replace(facts(), numpy_include="", pybind11_cmake=""))
+
+
+# ---- asking the interpreter --------------------------------------------------------------------------------------
+
+
+def test_this_interpreter_answers_for_itself() -> None:
+    answer = python_facts.ask(Path(sys.executable))
+    assert answer.version == ".".join(map(str, sys.version_info[:3]))
+    assert answer.executable == os.path.abspath(sys.executable)
+
+
+def fake_python(folder: Path, *, before: str = "", answer: Mapping[str, object] | None = None) -> Path:
+    """An interpreter of which the test decides what it says."""
+    (folder / "include").mkdir(exist_ok=True)
+    (folder / "include" / "Python.h").touch()
+    values = {**vars(facts()), "include": str(folder / "include"), **(answer or {})}
+    script = folder / "python"
+    script.write_text(f"#!/bin/sh\ncat <<'EOF'\n{before}::python-facts::{json.dumps(values)}\nEOF\n")
+    script.chmod(0o755)
+    return script
+
+
+def test_chatter_before_the_answer_is_no_harm(tmp_path: Path) -> None:
+    assert python_facts.ask(fake_python(tmp_path, before="MKL WARNING\n")).version == "3.11.7"
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ({"implementation": "pypy"}, "is pypy 3.11.7; it must be CPython >= 3.10"),
+        ({"version": "3.9.18"}, "it must be CPython >= 3.10"),
+        ({"include": "/nowhere"}, "no Python.h in /nowhere"),
+    ],
+)
+def test_an_interpreter_that_does_not_fit_is_an_error(tmp_path: Path, answer: dict[str, str], complaint: str) -> None:
+    with pytest.raises(InterpreterError, match=complaint):
+        python_facts.ask(fake_python(tmp_path, answer=answer))
+
+
+def test_something_that_is_no_interpreter_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InterpreterError, match="does not run"):
+        python_facts.ask(tmp_path / "missing")
+    with pytest.raises(InterpreterError, match="does not answer"):
+        python_facts.ask(Path("/bin/false"))
+
+
+# ---- what must not change ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> CMakeCache:
+    return parse(
+        "CMAKE_C_FLAGS:STRING=-O2 -isystem /opt/env/include", "CMAKE_CXX_FLAGS:STRING=-O2 -isystem /opt/env/include",
+        "CMAKE_SHARED_LINKER_FLAGS:STRING=-Wl,-O2", "CMAKE_BUILD_TYPE:STRING=Release",
+        "CMAKE_INSTALL_PREFIX:PATH=/tree/torch", f"CMAKE_CACHEFILE_DIR:INTERNAL={tmp_path}",
+        f"CMAKE_HOME_DIRECTORY:INTERNAL={tmp_path}", "CMAKE_CXX_COMPILER:FILEPATH=/usr/bin/env",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"CFLAGS": "-O2 -isystem /opt/env/include", "CXXFLAGS": "  -O2   -isystem /opt/env/include "},
+        {"CFLAGS": "-isystem /opt/env/include", "LDFLAGS": "-Wl,-O2"},
+        {"CMAKE_BUILD_TYPE": "Release", "CXX": "env", "CUDACXX": "nvcc", "CUDAFLAGS": "-g"},
+        {"CXXFLAGS": "-O3", "CMAKE_CXX_FLAGS": "-O2 -isystem /opt/env/include"},
+    ],
+    ids=["nothing set", "the same words", "CMake added some", "the same program, no CUDA", "CMAKE_CXX_FLAGS wins"],
+)
+def test_an_environment_that_means_the_same_agrees(
+    configured: CMakeCache, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    assert list(conflicts(configured, environment, tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"CFLAGS": "-O3 -isystem /opt/env/include"}, "CMAKE_C_FLAGS='-O2 -isystem /opt/env/include': -O2 became -O3"),
+        ({"CXXFLAGS": "-O2 -isystem /opt/env/include -g"}, "with -g"),
+        ({"LDFLAGS": "-Wl,-O1"}, "-Wl,-O2 became -Wl,-O1"),
+        ({"CMAKE_BUILD_TYPE": "Debug"}, "$CMAKE_BUILD_TYPE 'Debug'"),
+        ({"CMAKE_INSTALL_PREFIX": "/other"}, "/tree/torch became /other"),
+        ({"CXX": "/bin/sh"}, "$CXX is /bin/sh, but the tree was configured with CMAKE_CXX_COMPILER=/usr/bin/env"),
+    ],
+)
+def test_an_environment_that_would_compile_differently_disagrees(
+    configured: CMakeCache, tmp_path: Path, environment: dict[str, str], sentence: str
+) -> None:
+    (found,) = conflicts(configured, environment, tmp_path)
+    assert sentence in found
+
+
+def test_a_tree_that_moved_is_noticed(configured: CMakeCache, tmp_path: Path) -> None:
+    (tmp_path / "moved").mkdir()
+    (found,) = conflicts(configured, {}, tmp_path / "moved")
+    assert f"was configured in {tmp_path} and is now in {tmp_path}/moved" in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("-O2 -g", "-O2", "without -g"),
+        ("-O2", "-O2 -g -a -b -c -d", "with -g -a -b -c and 1 more"),
+        ("a b", "b a", "its words are in another order"),
+        ("a  b", "a b", ""),
+        ('-D"x', '-D"y', '-D"x became -D"y'),
+    ],
+)
+def test_the_difference_of_two_command_lines_is_put_into_words(old: str, new: str, words: str) -> None:
+    assert difference(old, new) == words
+
+
+# ---- the whole swap ----------------------------------------------------------------------------------------------
+
+
+class Tree:
+    """A build folder whose cmake and ninja are scripts."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.build = folder / "build"
+        self.build.mkdir()
+        self.path = self.build / "CMakeCache.txt"
+        self.python = fake_python(folder, answer={"include": str(folder / "include"), "prefix": PREFIX})
+        self._write("build.ninja", NINJA_FILE.format(include="/opt/env/include/python3.12"))
+        text = load(cache)
+        text.set("CMAKE_COMMAND", str(self.program("cmake", "exit 0")))
+        text.set("CMAKE_MAKE_PROGRAM", str(self.ninja(["python.o"], {})))
+        text.set("CMAKE_CACHEFILE_DIR", str(self.build))
+        text.set("CMAKE_HOME_DIRECTORY", str(folder))
+        self.path.write_text(str(text))
+        self.original = self.path.read_bytes()
+
+    def program(self, name: str, body: str) -> Path:
+        path = self.build.parent / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+        return path
+
+    def ninja(self, steps: list[str], why: Mapping[str, str]) -> Path:
+        said = [f"ninja explain: {line}" for line in why.values()] + [f"::step::Building CXX object {s}" for s in steps]
+        return self.program("ninja", "cat <<'EOF'\n" + "\n".join(said) + "\nEOF")
+
+    def swap(self, **environment: str) -> python_swap.Report:
+        return swap(self.build, self.python, environment=environment)
+
+    def left_overs(self) -> list[str]:
+        return sorted(path.name for path in self.build.iterdir() if "undo" in path.name or path.name[0] == ".")
+
+    def _write(self, name: str, text: str) -> None:
+        (self.build / name).write_text(text)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, caches: Mapping[str, Path]) -> Tree:
+    return Tree(tmp_path, caches["3.12"])
+
+
+def test_a_swap_reports_and_leaves_the_new_cache_and_the_original(tree: Tree) -> None:
+    report = tree.swap()
+    assert (report.before, report.after, report.backend) == ("3.12", "3.11", "setup.py")
+    assert (report.steps, report.objects, report.core) == (1, 1, 0)
+    assert python_swap.marker(report) == "::megabuild:: swap from=3.12 to=3.11 steps=1 core=0"
+    assert "python3.11" in load(tree.path)["CMAKE_PREFIX_PATH"].value
+    assert (tree.build / "CMakeCache.txt.orig").read_bytes() == tree.original
+    assert tree.left_overs() == []
+
+
+def test_a_dirty_core_object_is_refused_by_name_with_the_reason(tree: Tree) -> None:
+    tree.ninja(["core.o", "python.o"], {"core.o": "command line changed for core.o"})
+    changed = NINJA_FILE.replace("FLAGS = -O2\n", "FLAGS = -O3\n").format(include="/opt/env/include/python3.11")
+    tree.program("cmake", f"cat > '{tree.build}/build.ninja' <<'EOF'\n{changed}\nEOF")
+    with pytest.raises(SwapRefused) as refusal:
+        tree.swap()
+    assert "ninja would rebuild 1 things outside the Python side (1 objects)" in str(refusal.value)
+    assert "core.o [c10]: its command line changed (-O2 became -O3)" in str(refusal.value)
+    assert tree.path.read_bytes() == tree.original
+    assert tree.left_overs() == []
+
+
+def test_a_newer_header_is_named_as_the_reason(tree: Tree) -> None:
+    tree.ninja(["core.o"], {"core.o": "output core.o older than most recent input /opt/env/include/x.h (1 vs 2)"})
+    with pytest.raises(SwapRefused, match=r"core\.o \[c10\]: /opt/env/include/x\.h is newer"):
+        tree.swap()
+
+
+def test_of_many_dirty_objects_the_first_are_named_and_all_counted(tree: Tree) -> None:
+    tree.ninja([f"unknown{number}.o" for number in range(50)], {})
+    with pytest.raises(SwapRefused) as refusal:
+        tree.swap()
+    lines = str(refusal.value).splitlines()
+    assert "50 things" in lines[0]
+    assert len(lines) == 22
+    assert lines[-1] == "  ... and 30 more"
+
+
+def test_after_a_refusal_ninja_has_to_run_cmake_before_it_builds_anything(tree: Tree) -> None:
+    tree.ninja(["core.o"], {})
+    tree.program("cmake", f"touch '{tree.build}/build.ninja'")
+    with pytest.raises(SwapRefused):
+        tree.swap()
+    assert tree.path.stat().st_mtime_ns >= (tree.build / "build.ninja").stat().st_mtime_ns
+
+
+def test_what_cmake_wrote_for_a_refused_swap_is_undone_with_its_time_stamp(tree: Tree) -> None:
+    # A header that lists the compiler's flags: written for the refused flags and back again, it would be newer than
+    # all the objects that include it.
+    header = tree.build / "macros.h"
+    header.write_text("-O2")
+    os.utime(header, (1_000_000_000, 1_000_000_000))
+    tree.ninja(["core.o"], {})
+    tree.program("cmake", f"echo '-O3' > '{header}'")
+    with pytest.raises(SwapRefused):
+        tree.swap()
+    assert (header.read_text(), header.stat().st_mtime) == ("-O2", 1_000_000_000)
+
+
+def test_a_failing_cmake_brings_the_cache_back_and_is_quoted(tree: Tree) -> None:
+    tree.program("cmake", "echo 'CMake Error: no NumPy'; exit 1")
+    with pytest.raises(RegenerateError, match="CMake Error: no NumPy"):
+        tree.swap()
+    assert tree.path.read_bytes() == tree.original
+    assert tree.left_overs() == []
+
+
+def test_another_python_found_by_cmake_is_refused(tree: Tree) -> None:
+    found = "_Python_INTERPRETER_PROPERTIES:INTERNAL=Python;3;9;2;64;<none>;cpython-39-x86_64-linux-gnu;abi3;/usr"
+    tree.program("cmake", f"echo '{found}' >> '{tree.path}'")
+    with pytest.raises(SwapRefused, match=r"CMake found Python 3\.9\.2 .* instead of 3\.11\.7"):
+        tree.swap()
+
+
+def test_flags_that_cmake_changed_are_refused(tree: Tree) -> None:
+    tree.program("cmake", f"sed -i 's/^CMAKE_CXX_FLAGS:STRING=.*/CMAKE_CXX_FLAGS:STRING=-O0/' '{tree.path}'")
+    with pytest.raises(SwapRefused, match="CMAKE_CXX_FLAGS"):
+        tree.swap()
+    assert tree.path.read_bytes() == tree.original
+
+
+def test_another_prefix_is_refused_before_anything_changes(tree: Tree) -> None:
+    answer = {"prefix": "/opt/other", "include": str(tree.build.parent / "include")}
+    tree.python = fake_python(tree.build.parent, answer=answer)
+    with pytest.raises(SwapRefused, match="with a Python in the prefix /opt/env"):
+        tree.swap()
+    assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
+
+
+def test_other_flags_in_the_environment_are_refused_before_anything_changes(tree: Tree) -> None:
+    with pytest.raises(SwapRefused, match=r"\$CXXFLAGS '-O3'"):
+        tree.swap(CXXFLAGS="-O3")
+    assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
+
+
+def test_another_generator_is_refused(tree: Tree) -> None:
+    cache = load(tree.path)
+    cache.set("CMAKE_GENERATOR", "Unix Makefiles")
+    tree.path.write_text(str(cache))
+    with pytest.raises(SwapRefused, match="configured for Unix Makefiles"):
+        tree.swap()
+
+
+def test_a_swap_that_was_killed_is_undone_by_the_next(tree: Tree) -> None:
+    tree.program("cmake", "kill -9 $PPID")
+    command = [sys.executable, python_swap.__file__, str(tree.build), "--python", str(tree.python)]
+    killed = subprocess.run(command, env={"PATH": os.defpath}, check=False)
+    assert killed.returncode == -9
+    assert tree.left_overs() == ["python-swap.undo"]
+    assert "python3.12" not in load(tree.path)["CMAKE_PREFIX_PATH"].value
+    tree.program("cmake", "exit 0")
+    assert tree.swap().before == "3.12"
+    assert tree.left_overs() == []
+
+
+def test_a_planned_swap_changes_nothing(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    assert python_swap.main([str(tree.build), "--python", str(tree.python), "--dry-run"]) == 0
+    assert "pybind11_DIR: /opt/env/lib/python3.12" in capsys.readouterr().out
+    assert tree.path.read_bytes() == tree.original
+    assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
+
+
+@pytest.fixture
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("plain_environment")
+def test_the_command_line_ends_with_the_marker_or_prints_json(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    assert python_swap.main([str(tree.build), "--python", str(tree.python)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "::megabuild:: swap from=3.12 to=3.11 steps=1 core=0"
+    tree.path.write_bytes(tree.original)
+    assert python_swap.main([str(tree.build), "--python", str(tree.python), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["steps"] == 1
+    assert captured.err == "::megabuild:: swap from=3.12 to=3.11 steps=1 core=0\n"
+
+
+@pytest.mark.usefixtures("plain_environment")
+def test_exit_codes_tell_a_refusal_from_an_error(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    tree.ninja(["core.o"], {})
+    assert python_swap.main([str(tree.build), "--python", str(tree.python)]) == 9
+    assert capsys.readouterr().err.startswith("python_swap: refused: ninja would rebuild")
+    assert python_swap.main([str(tree.build / "nowhere"), "--python", str(tree.python)]) == 1
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("plain_environment")
+def test_further_targets_can_be_declared_python_side(tree: Tree) -> None:
+    tree.ninja(["core.o"], {})
+    assert python_swap.main([str(tree.build), "--python", str(tree.python), "--python-target", "c10"]) == 0
+
+
+def test_other_headers_behind_the_same_path_make_the_python_side_compile_again(tree: Tree) -> None:
+    header = tree.build.parent / "include" / "Python.h"
+    for name in ("core.o", "python.o"):
+        (tree.build / name).touch()
+    tree.swap()
+    tree.path.write_bytes(tree.original)
+    tree.swap()
+    tree.path.write_bytes(tree.original)
+    assert (tree.build / "python.o").exists(), "nothing had changed"
+    header.write_text("#define PY_MICRO_VERSION 8\n")
+    os.utime(header, (1_000_000_000, 1_000_000_000))
+    tree.swap()
+    assert not (tree.build / "python.o").exists()
+    assert (tree.build / "core.o").exists()
+
+
+# ---- scikit-build-core ------------------------------------------------------------------------------------------
+
+
+def test_scikit_build_cores_state_follows_the_interpreter(tree: Tree) -> None:
+    (tree.build / ".skbuild-info.json").write_text(
+        json.dumps({"source_dir": "/tree", "skbuild_path": "/opt/env/lib/python3.12/site-packages/scikit_build_core"})
+    )
+    (tree.build / "CMakeInit.txt").write_text(
+        'set(SKBUILD [===[2]===] CACHE STRING "" FORCE)\n'
+        'set(CMAKE_PREFIX_PATH [===[/opt/env/lib/python3.12/site-packages;/opt/env]===] CACHE PATH "" FORCE)\n'
+        'set(FLAG ON CACHE BOOL "" FORCE)\n'
+    )
+    report = tree.swap()
+    assert report.backend == "scikit-build-core"
+    assert json.loads((tree.build / ".skbuild-info.json").read_text()) == {
+        "source_dir": "/tree",
+        "skbuild_path": "/opt/env/lib/python3.11/site-packages/scikit_build_core",
+    }
+    assert (tree.build / "CMakeInit.txt").read_text() == (
+        'set(SKBUILD [===[2]===] CACHE STRING "" FORCE)\n'
+        'set(CMAKE_PREFIX_PATH [===[/opt/env/lib/python3.11/site-packages;/opt/env]===] CACHE PATH "" FORCE)\n'
+        'set(FLAG ON CACHE BOOL "" FORCE)\n'
+    )
+
+
+def test_a_refused_swap_brings_scikit_build_cores_state_back(tree: Tree) -> None:
+    info = json.dumps({"skbuild_path": "/opt/env/lib/python3.12/site-packages/scikit_build_core"})
+    (tree.build / ".skbuild-info.json").write_text(info)
+    tree.ninja(["core.o"], {})
+    with pytest.raises(SwapRefused):
+        tree.swap()
+    assert (tree.build / ".skbuild-info.json").read_text() == info
+    assert tree.left_overs() == [".skbuild-info.json"]
+
+
+def test_broken_state_of_scikit_build_core_is_an_error(tree: Tree) -> None:
+    (tree.build / ".skbuild-info.json").write_text("{")
+    with pytest.raises(SkbuildError, match="cannot be read"):
+        tree.swap()
+    assert tree.path.read_bytes() == tree.original

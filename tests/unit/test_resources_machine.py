@@ -1,0 +1,89 @@
+"""Cores, memory and what a build will want."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from megabuild.errors import UsageError
+from megabuild.resources.estimate import GB, estimate
+from megabuild.resources.jobs import compile_jobs
+from megabuild.resources.machine import Machine, disk_free, measure
+
+LARGE = Machine(cores=16, memory=64 * GB, memory_free=60 * GB)
+
+
+def test_a_cgroup_limits_memory_and_cores(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("1000000000\n")
+    (tmp_path / "memory.current").write_text("400000000\n")
+    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    machine = measure(tmp_path)
+    assert (machine.cores, machine.memory) == (1, 1_000_000_000)
+    assert machine.memory_free <= 600_000_000
+
+
+def test_the_first_version_of_cgroups_is_read_as_well(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("1000000000")
+    (tmp_path / "memory" / "memory.usage_in_bytes").write_text("0")
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("100000")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000")
+    machine = measure(tmp_path)
+    assert (machine.cores, machine.memory) == (1, 1_000_000_000)
+
+
+@pytest.mark.parametrize("unlimited", ["max\n", "9223372036854771712\n"])
+def test_no_limit_is_none(tmp_path: Path, unlimited: str) -> None:
+    (tmp_path / "memory.max").write_text(unlimited)
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert measure(tmp_path).memory == measure(tmp_path / "none").memory
+
+
+def test_there_are_as_many_jobs_as_cores_where_memory_allows() -> None:
+    assert compile_jobs(LARGE, bytes_per_job=2 * GB).count == 16
+
+
+def test_memory_lowers_the_jobs_and_the_reason_says_so() -> None:
+    jobs = compile_jobs(LARGE, bytes_per_job=8 * GB)
+    assert jobs.count == 7
+    assert "memory" in jobs.reason
+
+
+def test_there_is_always_one_job() -> None:
+    assert compile_jobs(LARGE, bytes_per_job=1000 * GB).count == 1
+
+
+@pytest.mark.parametrize("name", ["CPU_COUNT", "MAX_JOBS"])
+def test_the_user_s_number_is_never_changed(name: str) -> None:
+    assert compile_jobs(LARGE, bytes_per_job=8 * GB, environ={name: "40"}).count == 40
+    assert compile_jobs(LARGE, bytes_per_job=8 * GB, requested=3, environ={name: "40"}).count == 3
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-2", "1.5"])
+def test_a_number_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="CPU_COUNT"):
+        compile_jobs(LARGE, bytes_per_job=GB, environ={"CPU_COUNT": text})
+
+
+def test_free_disk_is_known_for_a_folder_still_to_be_made(tmp_path: Path) -> None:
+    assert disk_free(tmp_path / "a" / "b") > 0
+
+
+def test_what_is_done_already_costs_nothing_more() -> None:
+    whole = estimate(source="debian", cuda=False, optimization="0", pythons=4, staging=True, jobs=2)
+    rest = estimate(source="debian", cuda=False, optimization="0", pythons=1, staging=False, jobs=2)
+    nothing = estimate(source="debian", cuda=False, optimization="0", pythons=0, staging=False)
+    assert whole.cpu_hours == pytest.approx(1.9 + 4 * 0.46)
+    assert whole.hours == pytest.approx(whole.cpu_hours / 2)
+    assert rest.cpu_hours == pytest.approx(0.46)
+    assert (nothing.disk, nothing.cpu_hours) == (0, 0)
+
+
+def test_cuda_takes_more_than_cpu_and_a_rehearsal_least() -> None:
+    def of(source: str, cuda: bool) -> tuple[int, int, float]:
+        found = estimate(source=source, cuda=cuda, optimization="2", pythons=5, staging=True)
+        return found.disk, found.memory_per_job, found.cpu_hours
+
+    assert of("model", False) < of("official", False) < of("official", True)

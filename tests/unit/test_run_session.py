@@ -1,0 +1,272 @@
+"""Whole runs of the tiny megabuild."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny import PACKAGES, ROOT, Tiny, driver, make_channel, provider, wait_for
+
+from megabuild.engine import archive, strays
+from megabuild.errors import (
+    BuildError,
+    BusyError,
+    IntegrityError,
+    MegabuildError,
+    OutOfMemoryError,
+    OutOfSpaceError,
+    PackageTestError,
+    PreflightError,
+    SwapRefused,
+)
+from megabuild.run import events, planning
+from megabuild.run.summary import PackageResult
+
+Make = Callable[..., Tiny]
+
+
+@pytest.fixture(scope="session")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_channel(tmp_path_factory.mktemp("channel"))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(planning, "provide", provider(channel))
+    root = tmp_path / "root"
+    shutil.copytree(ROOT, root)
+    return Tiny(output=tmp_path / "output", channel=channel, root=root)
+
+
+def statuses(tiny: Tiny, **choices: object) -> list[tuple[str, str]]:
+    summary = tiny.run(**choices)
+    return [(row.build_string.split("_")[0][:5], row.status) for row in summary.packages]
+
+
+def decision(tiny: Tiny) -> tuple[str, tuple[str, ...]]:
+    (event,) = tiny.of(events.StagingDecided)
+    return event.decision, tuple(event.reasons)
+
+
+def content(row: PackageResult, name: str) -> str:
+    """A file of a package, by its last part."""
+    with zipfile.ZipFile(row.path) as outer:
+        packed = next(outer.read(part) for part in outer.namelist() if part.startswith("pkg-"))
+    plain = subprocess.run(["zstd", "-dc"], input=packed, stdout=subprocess.PIPE, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(plain)) as inner:
+        member = next(member for member in inner if member.name.endswith(f"/{name}"))
+        file = inner.extractfile(member)
+        assert file is not None
+        return file.read().decode()
+
+
+def test_a_run_builds_tests_and_publishes_everything_once(tiny: Tiny) -> None:
+    summary = tiny.run()
+    assert summary.ok
+    assert [row.status for row in summary.packages] == ["built"] * 3
+    assert all(Path(row.path).is_file() and row.size and len(row.sha256) == 64 for row in summary.packages)
+    assert (tiny.options().packages / "linux-64" / "repodata.json").is_file()
+    assert decision(tiny)[0] == "fresh"
+    assert (
+        tiny.log_text().count("[1/6 0.5s] Building C object") == 2
+    )  # the shell's trace, and the line itself
+    assert summary.swaps == {"3.11": {"steps": 3, "core": 0}, "3.12": {"steps": 3, "core": 0}}
+    assert summary.disk.peak > 0
+    assert json.loads((tiny.options().state / "run.json").read_text())["ok"] is True
+
+
+def test_a_second_run_has_nothing_to_do(tiny: Tiny) -> None:
+    first = tiny.run()
+    second = tiny.run()
+    assert [row.status for row in second.packages] == ["skipped"] * 3
+    assert [row.sha256 for row in second.packages] == [row.sha256 for row in first.packages]
+    assert not tiny.of(events.PhaseStarted)
+    assert second.seconds < 1
+
+
+def test_narrowing_builds_only_the_python_asked_for_and_the_rest_comes_later_from_the_same_staging(
+    tiny: Tiny,
+) -> None:
+    assert [name for name, _ in statuses(tiny, pythons=("3.12",))][1:] == ["py312"]
+    assert [status for _, status in statuses(tiny)] == ["skipped", "built", "skipped"]
+    assert decision(tiny)[0] == "reuse"
+    assert not [line for line in tiny.log_text().splitlines() if "Building C object" in line]
+
+
+def test_a_changed_source_keeps_the_tree_and_compiles_what_changed(tiny: Tiny) -> None:
+    tiny.run()
+    (tiny.root / "rehearsal" / "model" / "t2.c").write_text("int changed;\n")
+    summary = tiny.run()
+    assert decision(tiny) == ("resume", ("source tree changed",))
+    assert [row.status for row in summary.packages] == ["built"] * 3
+    assert all(content(row, "linked").count("int changed") == 1 for row in summary.packages[1:])
+    assert summary.reused["tree"] == 5
+    assert tiny.log_text().count("staging          [1/1") == 1
+
+
+def test_a_changed_script_recompiles_and_says_why(tiny: Tiny) -> None:
+    tiny.run()
+    with (tiny.root / "recipe" / "common.sh").open("a") as file:
+        file.write("export CXXFLAGS=-O3\n")
+    tiny.run()
+    assert decision(tiny) == ("recompile", ("common.sh changed",))
+
+
+def test_a_changed_script_of_one_output_rebuilds_that_output_alone(tiny: Tiny) -> None:
+    tiny.run()
+    with (tiny.root / "recipe" / "build_py.sh").open("a") as file:
+        file.write("# nothing\n")
+    assert [status for _, status in statuses(tiny)] == ["skipped", "built", "built"]
+    assert decision(tiny)[0] == "reuse"
+
+
+def test_a_new_version_of_a_dependency_recompiles_and_says_which(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.run()
+    newer = make_channel(tmp_path / "newer", (*PACKAGES, ("tool", "1.1", "0")))
+    monkeypatch.setattr(planning, "provide", provider(newer))
+    tiny.run()
+    assert decision(tiny) == ("recompile", ("tool 1.0 -> 1.1",))
+
+
+def test_a_python_that_is_not_here_is_left_out_with_the_reason(
+    tiny: Tiny, channel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "provide", provider(channel, pythons=("3.12",)))
+    plan = tiny.plan()
+    assert dict(plan.left_out) == {"3.11": "not available here"}
+    assert {item.package.python for item in plan.items} == {None, "3.12"}
+
+
+@pytest.mark.parametrize(
+    ("says", "error"),
+    [
+        ("g++: fatal error: Killed signal terminated program cc1plus", OutOfMemoryError),
+        ("cc1: fatal error: /x.o: No space left on device", OutOfSpaceError),
+        ("t1.c:1:1: error: expected expression", BuildError),
+    ],
+)
+def test_a_failing_compile_says_what_to_do(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, says: str, error: type[Exception]
+) -> None:
+    monkeypatch.setenv("TINY_STAGING_FAIL", says)
+    with pytest.raises(error) as caught:
+        tiny.run()
+    assert says in str(caught.value)
+    assert "staging of libtorch" in str(caught.value)
+    assert json.loads((tiny.options().state / "run.json").read_text())["ok"] is False
+
+
+def test_a_refused_swap_has_an_error_of_its_own(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINY_FAIL", "swap")
+    with pytest.raises(SwapRefused, match="core object dirty"):
+        tiny.run()
+
+
+def test_a_failing_package_test_is_no_package_and_what_passed_is_published(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_FAIL", "wrong")
+    with pytest.raises(PackageTestError, match="test of tinypy"):
+        tiny.run()
+    published = [path.name for path in (tiny.options().packages / "linux-64").glob("*.conda")]
+    assert [name.split("-")[0] for name in published] == ["tinylib"]
+    monkeypatch.delenv("TINY_FAIL")
+    assert [status for _, status in statuses(tiny)] == ["skipped", "built", "built"]
+
+
+def test_a_run_that_keeps_going_builds_what_it_can_and_fails_at_the_end(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_FAIL", "swap 3.11")
+    with pytest.raises(MegabuildError):
+        tiny.run(keep_going=True)
+    summary = json.loads((tiny.options().state / "run.json").read_text())
+    assert [row["status"] for row in summary["packages"]] == ["built", "missing", "built"]
+
+
+def test_without_tests_nothing_is_published_and_the_next_run_tests_what_is_there(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_TEST_SECONDS", "0.5")
+    assert [status for _, status in statuses(tiny, skip_tests=True)] == ["missing"] * 3
+    assert [status for _, status in statuses(tiny)] == ["built"] * 3
+    assert not tiny.of(events.PackageStarted)
+    assert [event.name for event in tiny.of(events.TestRun)] == ["tinypy"]
+
+
+def test_a_damaged_published_package_is_built_again(tiny: Tiny) -> None:
+    damaged = Path(tiny.run().packages[1].path)
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    assert [status for _, status in statuses(tiny)] == ["skipped", "built", "skipped"]
+    assert archive.read(damaged).name == "tinypy"
+
+
+def test_an_unsolvable_environment_is_named_before_anything_is_built(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = make_channel(tmp_path / "without", PACKAGES[1:])
+    monkeypatch.setattr(planning, "provide", provider(without))
+    with pytest.raises(PreflightError, match=r"staging: build environment .*tool"):
+        tiny.plan()
+
+
+def test_a_path_that_scripts_stumble_over_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    tiny.output = tmp_path / "my output"
+    with pytest.raises(PreflightError, match="holds ' '"):
+        tiny.run()
+
+
+def test_a_source_without_a_hash_is_refused(tiny: Tiny) -> None:
+    with pytest.raises(IntegrityError, match="no sha256"):
+        tiny.run(rehearse=False, engine="host")
+
+
+def test_only_one_run_at_a_time(tiny: Tiny) -> None:
+    plan = tiny.plan()
+    with driver(tiny, TINY_SECONDS="2") as process:
+        lock = tiny.options().state / "lock.pid"
+        assert wait_for(lambda: lock.exists() and lock.read_text() == str(process.pid))
+        with pytest.raises(BusyError, match=str(process.pid)):
+            tiny.run()
+    assert plan.missing
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_however_the_driver_ends_nothing_of_it_is_left_and_the_next_run_goes_on(
+    tiny: Tiny, number: signal.Signals
+) -> None:
+    state = tiny.options().state
+    with driver(tiny, TINY_SECONDS="0.3") as process:
+        assert wait_for(lambda: (state / "tree" / "build" / "t2.o").exists())
+        process.send_signal(number)
+        process.wait(timeout=15)
+    assert wait_for(lambda: not strays.find(state), seconds=5)
+    assert [status for _, status in statuses(tiny)] == ["built"] * 3
+    assert decision(tiny)[0] == "resume"
+    assert tiny.of(events.Reused)[0].objects >= 2
+
+
+def test_a_closed_standard_input_of_the_terminal_does_not_matter(tiny: Tiny) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    saved = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        assert tiny.run().ok
+    finally:
+        os.dup2(saved, 0)
+        os.close(saved)
+        os.close(reading)

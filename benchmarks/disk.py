@@ -1,10 +1,10 @@
-"""What a rehearsal costs in disk, with the CMake tree outside the engine's work folder and inside: `python benchmarks/disk.py`.
+"""What a rehearsal costs in disk, with the CMake tree outside the engine's work folder and inside.
 
-Rehearses a config for one Python and for all that are here, twice each: as the driver does it (the tree lies in the state
-folder, `TORCH_TREE`), and as plain rattler-build does it (the tree lies in the work folder, which the engine copies into
-its cache and for every output). A sampler adds up all copies of the tree below the output folder: folders that hold
-PyTorch's `build/CMakeCache.txt`. Printed are bytes of the tree itself, of all its copies at the peak, and their ratio to
-the tree of a single-Python build.
+Rehearses a config for one Python and for all that are here, twice each: as the driver does it (the tree lies in the
+state folder, `TORCH_TREE`), and as plain rattler-build does it (the tree lies in the work folder, which the engine
+copies into its cache and for every output). A sampler adds up all copies of the tree below the output folder: folders
+that hold PyTorch's `build/CMakeCache.txt`. Printed are bytes of the tree itself, of all its copies at the peak, and
+their ratio to the tree of a single-Python build.
 
     python benchmarks/disk.py [CONFIG]
 """
@@ -22,6 +22,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS_BETWEEN_SAMPLES = 0.25
+#: Prints the private environment's Python.
+ASK_FOR_ENVIRONMENT = """
+import runpy, sys
+sys.path.insert(0, "scripts")
+sys.argv = ["bootstrap", "run"]
+runpy.run_module("megabuild.bootstrap", run_name="__main__")
+"""
 
 
 def size(folder: str, seen: set[tuple[int, int]]) -> int:
@@ -100,9 +107,9 @@ def engine_alone(state: Path) -> tuple[list[str], dict[str, str]]:
         shutil.rmtree(state / folder, ignore_errors=True)
     plain = state / "plain-job.json"
     plain.write_text(json.dumps(job))
-    ask = "import sys; sys.path.insert(0, 'scripts'); import runpy; sys.argv = ['bootstrap', 'run']; " \
-          "runpy.run_module('megabuild.bootstrap', run_name='__main__')"  # fmt: skip
-    python = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    python = subprocess.run(
+        [sys.executable, "-c", ASK_FOR_ENVIRONMENT], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
     worker = ROOT / "scripts" / "megabuild" / "engine" / "worker.py"
     return [python, str(worker), str(plain), str(state / "plain-outcome.json")], {"PYTHONPATH": str(ROOT / "scripts")}
 

@@ -8,6 +8,8 @@ cd "$TORCH_TREE"
 rm -rf build/lib.* build/bdist.* build/temp.* dist torch.egg-info torch/_C.*.so functorch/_C.*.so functorch/_C*.so
 
 phase swap
+# From here on the tree is no longer as staging configured it: should staging have to run again, it configures anew.
+rm -f build/configured-with.txt
 "$PYTHON" "$RECIPE_DIR/python_swap.py" build --python "$PYTHON"
 
 phase python "version=$PY_VER"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# pytorch and libtorch together, as a user has them.
+# pytorch and libtorch together, as a user has them: pytorch.sh VERSION CUDA_VERSION|None
 set -euo pipefail
 
-python tests/torch_works.py
+python tests/torch_works.py "$1" "$2"
 python tests/one_owner.py "$CONDA_PREFIX"
 
 # from the environment, and from site-packages, where pip-style builds look

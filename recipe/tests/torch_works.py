@@ -1,6 +1,8 @@
-"""A tensor computation, the build's own description of itself, and what this variant must offer."""
+"""A tensor computation, the build's own description of itself, and what this variant must offer.
 
-import os
+torch_works.py VERSION CUDA_VERSION|None
+"""
+
 import sys
 import sysconfig
 from pathlib import Path
@@ -8,28 +10,32 @@ from pathlib import Path
 import numpy
 import torch
 
+expected, cuda = sys.argv[1:]
+
 matrix = torch.tensor([[3.0, 1.0], [1.0, 2.0]], requires_grad=True)
 solution = torch.linalg.solve(matrix, torch.tensor([9.0, 8.0]))
 assert numpy.allclose(solution.detach().numpy(), [2.0, 3.0]), solution
 solution.sum().backward()
-assert matrix.grad is not None and bool((matrix.grad != 0).any()), matrix.grad
+assert matrix.grad is not None
+assert bool((matrix.grad != 0).any()), matrix.grad
 assert float((torch.ones(4, 4) @ torch.ones(4, 4)).sum()) == 64.0
 
 described = torch.__config__.show()
 print(described)
 assert "PyTorch built with" in described
-expected = os.environ["PKG_VERSION"]
 assert torch.__version__.split("+")[0] == expected, (torch.__version__, expected)
 
-cuda = os.environ.get("cuda_compiler_version", "None")
 assert torch.backends.cuda.is_built() == (cuda != "None"), (torch.backends.cuda.is_built(), cuda)
 if cuda != "None":
-    assert torch.version.cuda is not None and torch.version.cuda.startswith(cuda), (torch.version.cuda, cuda)
+    assert str(torch.version.cuda).startswith(cuda), (torch.version.cuda, cuda)
 
 tag = sys.implementation.cache_tag
 folder = Path(sysconfig.get_path("purelib"))
 foreign = [
-    path for name in ("torch", "torchgen", "functorch") for path in (folder / name).rglob("*.pyc") if tag not in path.name
+    path
+    for name in ("torch", "torchgen", "functorch")
+    for path in (folder / name).rglob("*.pyc")
+    if tag not in path.name
 ]
 assert not foreign, f"compiled by another Python than {tag}: {foreign[:5]}"
 suffix = sysconfig.get_config_var("EXT_SUFFIX")

@@ -1,8 +1,8 @@
 """Real PyTorch's packages as a user meets them: solved from the channel, installed into a fresh environment, used.
 
-Needs what `python build-locally.py linux_64_cpu_debian --optimization 0` publishes (hours of compiling, so no test makes it);
-MEGABUILD_TEST_PACKAGES names another output folder. Every Python that was built is tried, in the Debian root whose glibc and
-libraries the packages were made for.
+Needs what `python build-locally.py linux_64_cpu_debian --optimization 0` publishes (hours of compiling, so no test
+makes it); MEGABUILD_TEST_PACKAGES names another output folder. Every Python that was built is tried, in the Debian root
+whose glibc and libraries the packages were made for.
 """
 
 from __future__ import annotations

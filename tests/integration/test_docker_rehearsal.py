@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from rattler import PathsJson
+from rattler import IndexJson, PathsJson
 
 from megabuild.isolation.choose import rehearsal_image
 
@@ -56,12 +56,13 @@ def rehearse(repository: Path, output: Path, engine: str, environment: Mapping[s
     assert done.returncode == 0, done.stdout[-5000:]
 
 
-def contents(output: Path) -> dict[str, list[str]]:
-    """Every published package (name, version and build string are its file name) with the files in it."""
+def contents(output: Path) -> dict[str, tuple[list[str], list[str]]]:
+    """Every published package (name, version and build string are its file name): what it requires and holds."""
     packages = output / "packages" / f"{CONFIG}-rehearsal"
     return {
-        str(archive.relative_to(packages)): sorted(
-            str(entry.relative_path) for entry in PathsJson.from_package_archive(archive).paths
+        str(archive.relative_to(packages)): (
+            sorted(IndexJson.from_package_archive(archive).depends),
+            sorted(str(entry.relative_path) for entry in PathsJson.from_package_archive(archive).paths),
         )
         for archive in sorted(packages.rglob("*.conda"))
     }
@@ -76,5 +77,5 @@ def test_docker_and_host_make_the_same_packages(
     assert len(on_host) >= 6, "libtorch, pytorch-cpu and pytorch for four Pythons"
     assert list(in_docker) == list(on_host)
     assert in_docker == on_host
-    assert all(path.stat().st_uid == os.getuid() for path in (tmp_path / "docker").rglob("*"))
+    assert all(path.lstat().st_uid == os.getuid() for path in (tmp_path / "docker").rglob("*"))
     assert docker(docker_service, "ps", "--all", "--quiet") == "", "a container was left behind"

@@ -209,13 +209,12 @@ def test_the_name_is_free_again_after_stop(
 
 
 def test_sigterm_to_the_client_ends_the_command(start: Start, mounts: Sequence[Mount]) -> None:
-    process = start("echo > running; exec sleep 60")
-    wait_for(mounts[0].source / "running")
-    begun = time.monotonic()
+    state = mounts[0].source
+    process = start("trap 'echo > asked; exit 3' TERM; echo > running; sleep 60 & wait; echo > not-asked")
+    wait_for(state / "running")
     os.killpg(process.pid, signal.SIGTERM)
-    code, _ = finish(process)
-    assert code != 0
-    assert time.monotonic() - begun < 10
+    finish(process)  # whatever its code: podman's is 0 when the container is removed before it could look
+    assert not (state / "not-asked").exists()
 
 
 def test_standard_input_reaches_the_command(isolation: Isolation, mounts: Sequence[Mount]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -110,7 +111,8 @@ def row(output: str, config: str) -> list[str]:
 def test_every_match_is_built_in_sequence_with_ten_jobs(checkout: Checkout) -> None:
     code, output = checkout.run("linux_64*")
     assert (code, checkout.calls()) == (0, ["linux_64_cpu 10", "linux_64_cuda130 10"])
-    assert row(output, "linux_64_cpu")[1:3] == ["0", "0:00:00"]
+    assert row(output, "linux_64_cpu")[1] == "0"
+    assert re.fullmatch(r"0:00:\d\d", row(output, "linux_64_cpu")[2])
     assert checkout.zipped()["linux_64_cpu.log"] == "fake build of linux_64_cpu\n"
 
 
@@ -210,7 +212,7 @@ def test_a_signal_in_the_middle_ends_with_table_and_zip(
     process.send_signal(number)
     code, output = finish(process)
     assert code == expected
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
     assert row(output, "linux_64_cpu")[1] == "0"
     assert row(output, "linux_64_cuda130")[1] == "77", "the driver's own exit code, not the signal's"
     assert row(output, "linux_aarch64_cpu")[1:3] == ["not", "started"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.engine.logs import LogFollower
+from megabuild.engine.logs import UNKNOWN, LogFollower
 
 
 @pytest.fixture
@@ -103,6 +103,11 @@ def test_a_test_is_named_after_its_folder(follower: LogFollower, tmp_path: Path)
         ("test", "libtorch-cuda-linalg"),
         ("test", "pytorch"),
     ]
+
+
+def test_a_log_whose_folder_vanished_is_nobody_s(follower: LogFollower, work: Path) -> None:
+    (work / "conda_build.log").write_text("quick\n")
+    assert [line.package for line in follower.poll()] == [UNKNOWN]
 
 
 def test_bytes_that_are_no_text_do_not_stop_the_log(follower: LogFollower, work: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+UNKNOWN = "?"
 _HEAD_BYTES = 256
 _EXPORT = re.compile(r"^export (PKG_NAME|PKG_VERSION|PKG_BUILD_STRING|PY_VER)='?([^'\n]*)'?$", re.MULTILINE)
 #: ``test_<package><six random characters>``; tests of imports have no package in their environment
@@ -36,7 +37,7 @@ class LogLine:
     kind:
         ``build`` or ``test``.
     package:
-        Name of the package, empty for staging.
+        Name of the package, empty for staging, ``UNKNOWN`` where its folder went before it could be looked into.
     version, build_string, python:
         The package's, empty where the script does not know.
     text:
@@ -124,6 +125,7 @@ class LogFollower:
                     return None
                 log.head = here[:_HEAD_BYTES]
                 log.file.seek(len(copied))
+        log.facts = _facts(kind, path.with_name("build_env.sh"))
         return log
 
     def _paths(self, pattern: str) -> list[Path]:
@@ -150,7 +152,7 @@ class LogFollower:
         for line in lines:
             yield LogLine(
                 kind=log.kind,
-                package=log.facts.get("PKG_NAME", ""),
+                package=log.facts.get("PKG_NAME", "") if log.facts else UNKNOWN,
                 version=log.facts.get("PKG_VERSION", ""),
                 build_string=log.facts.get("PKG_BUILD_STRING", ""),
                 python=log.facts.get("PY_VER", "") if "PKG_NAME" in log.facts else "",
@@ -161,7 +163,7 @@ class LogFollower:
 def _facts(kind: str, environment: Path) -> dict[str, str]:
     """What the script that writes a log works on, from the environment file beside it and the name of its folder."""
     try:
-        facts = dict(_EXPORT.findall(environment.read_text(errors="replace")))
+        facts = {"known": "yes", **dict(_EXPORT.findall(environment.read_text(errors="replace")))}
     except OSError:
         return {}
     if kind == "test" and (match := _TEST_FOLDER.fullmatch(environment.parent.parent.name)):

@@ -114,7 +114,10 @@ class Container:
             time.sleep(0.1)
 
     def failure(self, returncode: int, *, output: str, stopped: bool) -> MegabuildError | None:
-        """Recognise the engine's own errors, memory running out, and a tool that the image lacks."""
+        """Recognise the engine's own errors, memory running out, and a tool that the image lacks.
+
+        Success needs another proof than exit code 0: podman may report it for a container that a signal ended.
+        """
         if returncode == _ENGINE_ERROR:
             remedy = f"see what `{self.name} run --rm --init {self.image} true` says, or choose another with --engine"
             if "container-init binary" in output:

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from megabuild.engine.logs import LogLine
+from megabuild.engine.logs import UNKNOWN, LogLine
 from megabuild.run import events
 
 #: What the build scripts set NINJA_STATUS to: ``[12/1374 34.5s] ``
@@ -98,7 +98,7 @@ class Parser:
     def _script_changed(self, line: LogLine) -> Iterator[events.Event]:
         # a package's test has several scripts, not all of which know their build string
         script = (line.kind, line.package, "" if line.kind == "test" else line.build_string)
-        if script == self._script:
+        if script == self._script or line.package == UNKNOWN:
             return
         if self._script == _STAGING_SCRIPT:
             self.totals.staging_seconds = self.seconds()

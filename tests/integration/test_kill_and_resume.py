@@ -58,7 +58,10 @@ class Driver:
         """Run a rehearsal to its end; return its duration in seconds."""
         began = time.monotonic()
         with self.start(output) as process:
-            said, _ = process.communicate()
+            try:
+                said, _ = process.communicate()
+            finally:
+                process.kill()  # only where the test itself was interrupted
         assert process.returncode == 0, said[-5000:]
         return time.monotonic() - began
 
@@ -112,9 +115,14 @@ def driver(repository: Path) -> Driver:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> tuple[Contents, float]:
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The one output folder of all runs, emptied in between: in another one the object cache would not hit."""
+    return tmp_path_factory.mktemp("output")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(driver: Driver, output: Path) -> tuple[Contents, float]:
     """What an undisturbed run makes, and how long it takes with warm caches."""
-    output = tmp_path_factory.mktemp("undisturbed")
     driver.finish(output)  # fills the caches
     expected = contents(output)
     shutil.rmtree(output)
@@ -127,7 +135,7 @@ def undisturbed(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 @pytest.mark.slow
 def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_finish(
-    driver: Driver, undisturbed: tuple[Contents, float], tmp_path: Path
+    driver: Driver, undisturbed: tuple[Contents, float], output: Path
 ) -> None:
     expected, seconds = undisturbed
     seed = int(os.environ.get("MEGABUILD_TEST_SEED", "20261121"))
@@ -135,7 +143,6 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
     print(f"\nan undisturbed run takes {seconds:.1f} s; seed {seed}")
     killed = 0
     for number in range(KILLS):
-        output = tmp_path / f"run{number}"
         moment = (number + chance.random()) / KILLS * seconds
         with driver.start(output) as process:
             try:
@@ -144,7 +151,7 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
                 process.send_signal(signal.SIGKILL)
                 killed += 1
             process.wait()
-            ended = until(lambda folder=output: not strays(folder), MERCY_SECONDS)  # type: ignore[misc]
+            ended = until(lambda: not strays(output), MERCY_SECONDS)
             assert ended, f"killed after {moment:.1f} s, still there: {strays(output)}"
         rest = driver.finish(output)
         print(f"killed after {moment:5.1f} s, finished by the next run in {rest:5.1f} s")

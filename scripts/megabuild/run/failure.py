@@ -65,7 +65,9 @@ class Recent:
             if kind == wanted and (kind != "test" or any(name.startswith(f"{package}-") for name in broken)):
                 what = f"{kind} of {package} {build_string}".rstrip() if package else "staging of libtorch"
                 return what, [*self._scripts[kind, package, build_string], *self._engine]
-        built = next((script for script in reversed(self._scripts) if script[0] == "build" and script[1]), None)
+        built = next(
+            (script for script in reversed(self._scripts) if script[0] == "build" and script[1]), None
+        )
         if wanted == "test" and built:  # a look at a package's contents, which prints nothing
             return f"test of {built[1]} {built[2]}", list(self._engine)
         return "the engine", list(self._engine)

@@ -10,8 +10,8 @@ from megabuild.engine.logs import LogLine
 from megabuild.run import events
 from megabuild.run.progress import Totals
 
-#: CMake's words for a compile, behind ninja's counter.
-_COMPILE = re.compile(r"^\[\d+/\d+ [\d.]+s\] Building \w+ object (\S+)")
+#: A compile behind ninja's counter: in CMake's words, or as the command itself where ninja is told to be verbose.
+_COMPILE = re.compile(r"^\[\d+/\d+ [\d.]+s\] (?:Building \w+ object (\S+)|.* -o (\S+\.o) -c )")
 STATS = "ccache-stats.log"
 _HITS = frozenset({"direct_cache_hit", "preprocessed_cache_hit"})
 _MISSES = frozenset({"cache_miss"})
@@ -39,7 +39,7 @@ class Objects:
     def feed(self, line: LogLine) -> None:
         """Note what staging compiles."""
         if not line.package and (match := _COMPILE.match(line.text)):
-            self._compiled.add(match[1])
+            self._compiled.add(match[1] or match[2])
 
     def reused(self, tree: Path, totals: Totals) -> Iterator[events.Reused]:
         """Give one event per source that saved compiles, and add them to the totals."""

@@ -112,8 +112,8 @@ def _signals() -> Iterator[None]:
         yield  # only the main thread may set handlers; whoever runs us elsewhere has handlers of his own
         return
     # nohup(1) has a closed terminal ignored, and that is how it stays
-    asked = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
-    former = {number: signal.signal(number, stop) for number in asked}
+    both = (signal.SIGTERM, signal.SIGHUP)
+    former = {number: signal.signal(number, stop) for number in both if signal.getsignal(number) != signal.SIG_IGN}
     try:
         yield
     finally:

@@ -89,7 +89,7 @@ def test(job: dict[str, Any], names: list[str]) -> tuple[list[str], str]:
         try:
             test_package(package, channel=[output.as_uri(), *job["channels"]])
         except Exception as error:  # the engine's exceptions have no useful base class
-            if kind_of(str(error)) == "solve":  # it needs a package that was not built yet, and is none the worse for it
+            if kind_of(str(error)) == "solve":  # it needs a package not built yet: none the worse
                 problem = problem or str(error)
                 continue
             problem = f"Test failed: {package.name}: {error}"

@@ -24,7 +24,7 @@ if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
         # the same kernels several times over, for instruction sets that -O0 makes no use of
         "$PYTHON" "$RECIPE_DIR/cmake_cache.py" set build --new \
             CXX_AVX2_FOUND:BOOL=FALSE CXX_AVX512_FOUND:BOOL=FALSE
-        cmake build
+        "$PYTHON" "$RECIPE_DIR/cmake_regenerate.py" build
     fi
     echo "$settings" >build/configured-with.txt
 fi
@@ -36,7 +36,7 @@ switch_magma() {
     # PyTorch >= 2.13 forces USE_* of the environment into the cache on every run of CMake: both must say the same
     export USE_MAGMA="$1"
     "$PYTHON" "$RECIPE_DIR/cmake_cache.py" set build "USE_MAGMA=$1"
-    cmake build
+    "$PYTHON" "$RECIPE_DIR/cmake_regenerate.py" build
 }
 
 if [[ "$cuda_compiler_version" != "None" ]]; then

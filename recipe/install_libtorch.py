@@ -1,7 +1,7 @@
 """Lay what belongs to libtorch from PyTorch's own install folder into an environment.
 
-PyTorch installs into ``torch/`` of its source tree; libtorch's part of that (libraries, programs, headers, CMake files) goes
-to the usual places of an environment, the rest stays for the Python package. Standard library only.
+PyTorch installs into ``torch/`` of its source tree; libtorch's part of that (libraries, programs, headers, CMake files)
+goes to the usual places of an environment, the rest stays for the Python package. Standard library only.
 """
 
 from __future__ import annotations

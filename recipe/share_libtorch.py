@@ -1,8 +1,8 @@
 """Make an installed ``torch`` folder use the libtorch that lies in the environment instead of a copy of its own.
 
-What libtorch owns becomes relative links: header folders as a whole, so that a compiler that meets a header on both ways
-sees one file; libraries, programs and CMake files one by one, among those that stay. ``libtorch_python`` also goes to
-``lib/``, where ``TorchConfig.cmake`` looks for it. Standard library only.
+What libtorch owns becomes relative links: header folders as a whole, so that a compiler that meets a header on both
+ways sees one file; libraries, programs and CMake files one by one, among those that stay. ``libtorch_python`` also goes
+to ``lib/``, where ``TorchConfig.cmake`` looks for it. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
 
 #: Folders of ``torch`` that libtorch has a part in.
 SHARED = ("bin", "include", "lib", "share")

@@ -1,8 +1,8 @@
 """Bring a fresh copy of the sources into a build tree that outlives it, touching only what differs.
 
 The engine unpacks and patches the sources anew for every run, which gives patched files new times; ninja would compile
-again whatever includes them. Here a file is replaced only when its content differs, so that an interrupted compile goes on
-where it stopped. Standard library only: build scripts call this with whatever Python is at hand.
+again whatever includes them. Here a file is replaced only when its content differs, so that an interrupted compile goes
+on where it stopped. Standard library only: build scripts call this with whatever Python is at hand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from pathlib import Path
 
 MANIFEST = ".megabuild-sync.json"
 #: What the engine itself writes into its work folder; no sources.
-ENGINE_FILES = frozenset({"conda_build.log", "conda_build.sh", "build_env.sh", ".source_info.json", ".condapackageignore"})
+ENGINE_FILES = frozenset(
+    {"conda_build.log", "conda_build.sh", "build_env.sh", ".source_info.json", ".condapackageignore"}
+)
 
 
 def source_files(root: Path) -> Iterator[Path]:
@@ -49,7 +51,7 @@ def sync(source: Path, tree: Path) -> tuple[int, int]:
     Parameters
     ----------
     source:
-        Freshly unpacked sources. Moved, not copied, where a file differs.
+        Freshly unpacked sources.
     tree:
         The build tree; made if absent.
 
@@ -147,8 +149,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("source", type=Path, nargs="?")
     parser.add_argument("tree", type=Path, nargs="?")
-    parser.add_argument("--keep", nargs="*", default=[], metavar="NAME", help="names at SOURCE's top that are not removed")
-    parser.add_argument("--generate", type=Path, metavar="FILE", help="run COMMAND, keep FILE's time if it comes out the same")
+    parser.add_argument("--keep", nargs="*", default=[], metavar="NAME", help="what stays at SOURCE's top")
+    parser.add_argument("--generate", type=Path, metavar="FILE", help="run COMMAND; the same content keeps FILE's time")
     split = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:split])
     if options.generate:

@@ -80,17 +80,19 @@ def test_a_user_solves_installs_and_computes(tag: str, environment: Environment,
     assert environment.root is not None
     inside = str(prefix)  # paths in the environment name the place it was installed to
     activated = f'for script in {inside}/etc/conda/activate.d/*.sh; do . "$script"; done; exec python user_of_torch.py'
-    command = Bubblewrap(root=environment.root, network=False).command(
+    variables = {"PATH": f"{inside}/bin:/usr/bin:/bin", "CONDA_PREFIX": inside, "HOME": "/tmp", "MAX_JOBS": "2"}
+    engine = Bubblewrap(root=environment.root, network=False)
+    command = engine.command(
         ["bash", "-c", activated],
         mounts=[
             Mount(source=prefix, target=inside),
             Mount(source=ROOT / "tests" / "checks", target="/opt/megabuild/checks"),
         ],
-        env={"PATH": f"{inside}/bin:/usr/bin:/bin", "CONDA_PREFIX": inside, "HOME": "/tmp", "MAX_JOBS": "2"},
+        env=variables,
         cwd="/opt/megabuild/checks",
         name=f"user-{tag}",
     )
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=engine.environment(variables), capture_output=True, text=True, check=False)
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("ok ") == 4, done.stdout

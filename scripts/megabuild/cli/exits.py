@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -58,11 +59,22 @@ def run(
     arguments:
         Arguments instead of ``sys.argv[1:]``.
     """
-    sys.exit(
+    _leave(
         outcome(
             lambda: command.main(arguments, prog_name=name, standalone_mode=False, obj=invocation), invocation
         )
     )
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process. The solver's native threads may outlive a solve, and abort an interpreter that is torn down."""
+    if "rattler" not in sys.modules:
+        sys.exit(code)
+    with contextlib.suppress(OSError, ValueError):  # a closed pipe, a closed stream
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def outcome(action: Callable[[], object], invocation: Invocation) -> int:

@@ -14,7 +14,8 @@ from megabuild.errors import ProviderError
 from megabuild.providers import local_channel
 from megabuild.providers.debian import root
 
-PACKAGES = ("numpy", "pybind11", "setuptools", "pyyaml", "typing_extensions")
+# PyTorch 2.6 imports pkg_resources and predates pybind11 3.
+PACKAGES = ("numpy", "pybind11 <3", "setuptools <75", "pyyaml", "typing_extensions")
 
 
 @dataclass(frozen=True, kw_only=True)

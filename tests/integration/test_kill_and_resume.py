@@ -21,6 +21,7 @@ import psutil
 import pytest
 from rattler import PathsJson
 
+pytestmark = pytest.mark.long
 CONFIG = "linux_64_cpu"
 PYTHONS = 2
 KILLS = 10

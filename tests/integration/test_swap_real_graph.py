@@ -28,7 +28,7 @@ from python_swap import EXIT_REFUSED, PYTHON_TARGETS
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 STAGING = "3.12"
 MOST_STEPS = 164
-pytestmark = [pytest.mark.debian, pytest.mark.slow]
+pytestmark = [pytest.mark.debian, pytest.mark.long]
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,23 @@
 """``kill -9`` of the driver at ten moments of a rehearsal, and one plain run after each.
 
-Moments are random, one in each tenth of an undisturbed run's duration; MEGABUILD_TEST_SEED gives others.
+Moments are random, one in each tenth of an undisturbed run's duration; MEGABUILD_TEST_SEED gives others. A moment is
+kept as a line of the log and a time after it: on a busy machine the same number of seconds would be somewhere else.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import os
 import random
+import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -28,6 +31,22 @@ KILLS = 10
 #: How long after the driver's death its compilers and tests may live on.
 MERCY_SECONDS = 10.0
 Contents = Mapping[str, Sequence[str]]
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\S+Z ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undisturbed:
+    """What a run makes that nobody kills, how long it takes, and when it wrote each line of its log, in seconds."""
+
+    contents: Contents
+    seconds: float
+    lines: Sequence[float]
+
+    def moment(self, share: float) -> tuple[int, float]:
+        """Turn a share of the duration into a number of log lines and the seconds since the last of them."""
+        at = share * self.seconds
+        count = bisect.bisect_right(self.lines, at)
+        return count, at - (self.lines[count - 1] if count else 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,16 +74,41 @@ class Driver:
             start_new_session=True,
         )
 
-    def finish(self, output: Path) -> float:
-        """Run a rehearsal to its end; return its duration in seconds."""
-        began = time.monotonic()
+    def finish(self, output: Path) -> tuple[float, float]:
+        """Run a rehearsal to its end; return the time when it was started and its duration, both in seconds."""
+        began = time.time()
         with self.start(output) as process:
             try:
                 said, _ = process.communicate()
             finally:
                 process.kill()  # only where the test itself was interrupted
         assert process.returncode == 0, said[-5000:]
-        return time.monotonic() - began
+        return began, time.time() - began
+
+    def kill(self, output: Path, lines: int, seconds: float) -> bool:
+        """Start a rehearsal and kill the driver so many seconds after its log has so many lines.
+
+        Returns
+        -------
+        bool
+            Whether it was still running.
+        """
+        with self.start(output) as process:
+            try:
+                until(lambda: process.poll() is not None or len(log_lines(output)) >= lines, 3600)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(seconds)
+            finally:
+                running = process.poll() is None
+                process.kill()
+                process.wait()
+        return running
+
+
+def log_lines(output: Path) -> list[str]:
+    """The log of the present run, without lines of other origin that have no time."""
+    log = output / f"{CONFIG}-rehearsal" / "logs" / "latest.log"
+    return [line for line in log.read_text().splitlines() if _STAMP.match(line)] if log.exists() else []
 
 
 def contents(output: Path) -> dict[str, list[str]]:
@@ -122,41 +166,42 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(driver: Driver, output: Path) -> tuple[Contents, float]:
-    """What an undisturbed run makes, and how long it takes with warm caches."""
+def undisturbed(driver: Driver, output: Path) -> Undisturbed:
+    """A run with warm caches."""
     driver.finish(output)  # fills the caches
     expected = contents(output)
     shutil.rmtree(output)
-    seconds = driver.finish(output)
+    began, seconds = driver.finish(output)
     assert contents(output) == expected
     assert len(expected) == 2 + PYTHONS, "libtorch, pytorch-cpu, and pytorch for each Python"
+    stamps = [datetime.strptime(line.split()[0], "%Y-%m-%dT%H:%M:%S.%f%z") for line in log_lines(output)]
     shutil.rmtree(output)
-    return expected, seconds
+    return Undisturbed(
+        contents=expected, seconds=seconds, lines=[stamp.timestamp() - began for stamp in stamps]
+    )
 
 
 @pytest.mark.slow
 def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_finish(
-    driver: Driver, undisturbed: tuple[Contents, float], output: Path
+    driver: Driver, undisturbed: Undisturbed, output: Path
 ) -> None:
-    expected, seconds = undisturbed
     seed = int(os.environ.get("MEGABUILD_TEST_SEED", "20261121"))
     chance = random.Random(seed)
-    print(f"\nan undisturbed run takes {seconds:.1f} s; seed {seed}")
+    print(f"\nan undisturbed run takes {undisturbed.seconds:.1f} s; seed {seed}")
     killed = 0
     for number in range(KILLS):
-        moment = (number + chance.random()) / KILLS * seconds
-        with driver.start(output) as process:
-            try:
-                process.wait(moment)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                killed += 1
-            process.wait()
-            ended = until(lambda: not strays(output), MERCY_SECONDS)
-            assert ended, f"killed after {moment:.1f} s, still there: {strays(output)}"
-        rest = driver.finish(output)
-        print(f"killed after {moment:5.1f} s, finished by the next run in {rest:5.1f} s")
-        assert contents(output) == expected, f"killed after {moment:.1f} s"
+        share = (number + chance.random()) / KILLS
+        running = driver.kill(output, *undisturbed.moment(share))
+        killed += running
+        where = f"killed at {share:.0%}" if running else f"ended by itself before {share:.0%}"
+        assert until(lambda: not strays(output), MERCY_SECONDS), f"{where}, still there: {strays(output)}"
+        done = len(list((output / "packages").rglob("*.conda")))
+        last = next(
+            (line[25:70].strip() for line in reversed(log_lines(output)) if "Started" in line), "the plan"
+        )
+        _, seconds = driver.finish(output)
+        print(f"{where} ({last}, {done} packages published), finished by the next run in {seconds:.1f} s")
+        assert contents(output) == undisturbed.contents, where
         assert not strays(output)
         shutil.rmtree(output)
-    assert killed >= KILLS - 2, f"only {killed} runs were still going when they should have been killed"
+    assert killed >= KILLS - 1, f"only {killed} runs were still going when they should have been killed"

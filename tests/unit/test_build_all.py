@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -65,6 +66,8 @@ class Checkout:
         environment = {key: value for key, value in os.environ.items() if key != "CPU_COUNT"}
         return subprocess.Popen(
             [str(self.root / "scripts" / "build-all.sh"), *arguments],
+            # a shell cannot trap what it finds ignored, as under a background job
+            preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             env={**environment, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -14,3 +14,4 @@ phase python
 mkdir -p "$SP_DIR/tinypy"
 cp "$PREFIX/lib/libtiny.so" "$SP_DIR/tinypy/linked"
 echo "$version" > "$SP_DIR/tinypy/version"
+sleep 0.5  # the engine removes the log soon after; whoever follows it must have had a chance on a busy machine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,8 @@ def repository() -> Path:
 def invocation(tmp_path: Path) -> Invocation:
     """A start of the program whose crash files go to a temporary folder."""
     return Invocation(log_folder=tmp_path / "logs")
+
+
+# Started from a background job or by nohup, these are ignored, and so in every child: nothing could be interrupted.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -2,9 +2,11 @@
 
 Rehearses a config for one Python and for all that are here, twice each: as the driver does it (the tree lies in the
 state folder, `TORCH_TREE`), and as plain rattler-build does it (the tree lies in the work folder, which the engine
-copies into its cache and for every output). A sampler adds up all copies of the tree below the output folder: folders
-that hold PyTorch's `build/CMakeCache.txt`. Printed are bytes of the tree itself, of all its copies at the peak, and
-their ratio to the tree of a single-Python build.
+copies into its cache and for every output). A sampler looks at all trees below the state folder (folders that hold
+PyTorch's `build/CMakeCache.txt`) four times a second. Printed are the largest tree, what copies of it were written in
+all (a tree that appears while there is another one is a copy), the sum of all trees at the peak, and its ratio to the
+largest tree of the driver's single-Python run; then the peak of the whole state folder, environments and packages
+included.
 
     python benchmarks/disk.py [CONFIG]
 """
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,22 +61,45 @@ def trees(state: Path) -> list[str]:
     return [str(place) for place in places if (place / "build" / "CMakeCache.txt").exists()]
 
 
+@dataclass
+class Tree:
+    """A tree that stands at present: whether it appeared beside another one, and its largest size in bytes."""
+
+    copy: bool
+    largest: int = 0
+
+
 class Sampler(threading.Thread):
-    """Remembers the largest sum of all copies of the tree, and the largest single one."""
+    """Remembers the largest tree, what copies were made of it, and the peaks of all trees and of the whole folder.
+
+    What a copy grows by, because it is built in, counts as copied.
+    """
 
     def __init__(self, state: Path) -> None:
         super().__init__(daemon=True)
         self._state = state
         self._done = threading.Event()
-        self.peak = self.single = 0
+        self._standing: dict[str, Tree] = {}
+        self.single = self.copied = self.peak = self.everything = 0
 
     def run(self) -> None:
         """Sample until stopped."""
         while not self._done.wait(SECONDS_BETWEEN_SAMPLES):
-            seen: set[tuple[int, int]] = set()
-            sizes = [size(tree, seen) for tree in trees(self._state)]
-            self.peak = max(self.peak, sum(sizes))
-            self.single = max([self.single, *sizes])
+            self._sample()
+
+    def _sample(self) -> None:
+        seen: set[tuple[int, int]] = set()
+        sizes = {place: size(place, seen) for place in trees(self._state)}
+        self._standing = {place: tree for place, tree in self._standing.items() if place in sizes}
+        for place, now in sizes.items():
+            tree = self._standing.setdefault(place, Tree(copy=bool(self._standing)))
+            if tree.copy:
+                self.copied += max(0, now - tree.largest)
+            tree.largest = max(tree.largest, now)
+            self.single = max(self.single, now)
+        together = sum(sizes.values())
+        self.peak = max(self.peak, together)
+        self.everything = max(self.everything, together + size(str(self._state), seen))
 
     def stop(self) -> None:
         """End the sampling."""
@@ -84,17 +110,29 @@ class Sampler(threading.Thread):
 def driver(config: str, output: Path, pythons: list[str]) -> list[str]:
     """The driver's command for a rehearsal."""
     narrowed = [word for python in pythons for word in ("--python", python)]
-    return [sys.executable, str(ROOT / "build-locally.py"), config, "--rehearse", "-o", str(output), *narrowed]
+    return [
+        sys.executable,
+        str(ROOT / "build-locally.py"),
+        config,
+        "--rehearse",
+        "-o",
+        str(output),
+        *narrowed,
+    ]
 
 
 def sampled(state: Path, command: list[str], **environment: str) -> Sampler:
     """Run a command and watch a state folder meanwhile."""
     sampler = Sampler(state)
     sampler.start()
-    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
     sampler.stop()
     if done.returncode:
-        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        sys.exit(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        )
     return sampler
 
 
@@ -111,14 +149,17 @@ def engine_alone(state: Path) -> tuple[list[str], dict[str, str]]:
         [sys.executable, "-c", ASK_FOR_ENVIRONMENT], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
     worker = ROOT / "scripts" / "megabuild" / "engine" / "worker.py"
-    return [python, str(worker), str(plain), str(state / "plain-outcome.json")], {"PYTHONPATH": str(ROOT / "scripts")}
+    return [python, str(worker), str(plain), str(state / "plain-outcome.json")], {
+        "PYTHONPATH": str(ROOT / "scripts")
+    }
 
 
 def main() -> None:
     """Measure and print."""
     config = sys.argv[1] if len(sys.argv) > 1 else "linux_64_cuda130"
     base = 0
-    print(f"{'tree':18} {'Pythons':>7} {'tree MB':>8} {'peak of copies MB':>18} {'x single tree':>14}")
+    heads = ("largest tree", "copied", "peak of trees", "x single tree", "peak of all")
+    print(f"{'MB; the tree lies':18} {'Pythons':>7} " + " ".join(f"{head:>13}" for head in heads))
     for pythons in (["3.12"], []):
         with tempfile.TemporaryDirectory() as temporary:
             output = Path(temporary).resolve()
@@ -129,8 +170,16 @@ def main() -> None:
             runs["in the work folder"] = sampled(state, command, **environment)
             for name, sampler in runs.items():
                 base = base or sampler.single
-                megabytes = [value / 1e6 for value in (sampler.single, sampler.peak)]
-                print(f"{name:18} {count:7} {megabytes[0]:8.1f} {megabytes[1]:18.1f} {sampler.peak / base:14.2f}")
+                values = (
+                    sampler.single,
+                    sampler.copied,
+                    sampler.peak,
+                    sampler.peak / base * 1e6,
+                    sampler.everything,
+                )
+                print(
+                    f"{name:18} {count:7} " + " ".join(f"{value / 1e6:13.2f}" for value in values), flush=True
+                )
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ set -euo pipefail
 source "$RECIPE_DIR/build_env.sh"
 cd "$TORCH_TREE"
 
+clean() { rm -rf build/lib.* build/bdist.* build/temp.* dist torch.egg-info build/shared-with-libtorch.txt; }
 # Left from the Python before this one: setup.py would pack it.
-rm -rf build/lib.* build/bdist.* build/temp.* dist torch.egg-info torch/_C.*.so functorch/_C.*.so functorch/_C*.so
+clean
+rm -f torch/_C.*.so functorch/_C.*.so functorch/_C*.so
 
 phase swap
 # From here on the tree is no longer as staging configured it: should staging have to run again, it configures anew.
@@ -13,8 +15,16 @@ rm -f build/configured-with.txt
 "$PYTHON" "$RECIPE_DIR/python_swap.py" build --python "$PYTHON"
 
 phase python "version=$PY_VER"
-"$PYTHON" -m pip install . --no-deps --no-build-isolation --no-cache-dir --disable-pip-version-check -v
+"$PYTHON" setup.py build
 
 phase package
-"$PYTHON" "$RECIPE_DIR/share_libtorch.py" "$SP_DIR/torch" "$PREFIX"
-rm -rf build/lib.* build/bdist.* build/temp.* dist torch.egg-info
+# In three steps, where `pip install .` would do: setuptools copies the package twice, packs and unpacks it, and most of
+# it is libtorch's, gigabytes with CUDA, which is thrown away in the end.
+"$PYTHON" "$RECIPE_DIR/share_libtorch.py" take-out build/lib.*/torch "$PREFIX" build/shared-with-libtorch.txt
+"$PYTHON" setup.py bdist_wheel --skip-build
+"$PYTHON" -m pip install dist/torch-*.whl --no-deps --no-index --no-cache-dir \
+    --disable-pip-version-check -v
+"$PYTHON" "$RECIPE_DIR/share_libtorch.py" link "$SP_DIR/torch" "$PREFIX" build/shared-with-libtorch.txt
+# names a folder of the machine that built
+rm -f "$SP_DIR"/torch-*.dist-info/direct_url.json
+clean

@@ -1,8 +1,10 @@
-"""Make an installed ``torch`` folder use the libtorch that lies in the environment instead of a copy of its own.
+"""Make the package ``torch`` use the libtorch that lies in the environment instead of a copy of its own.
 
-What libtorch owns becomes relative links: header folders as a whole, so that a compiler that meets a header on both
-ways sees one file; libraries, programs and CMake files one by one, among those that stay. ``libtorch_python`` also goes
-to ``lib/``, where ``TorchConfig.cmake`` looks for it. Standard library only.
+``take-out`` removes what libtorch owns from a ``torch`` folder and notes it: done between building and packing, it
+spares copying, packing and unpacking all of libtorch for every Python. ``link`` puts relative links into the installed
+folder instead: header folders as a whole, so that a compiler that meets a header on both ways sees one file; libraries,
+programs and CMake files one by one, among those that stay. ``libtorch_python`` also goes to ``lib/``, where
+``TorchConfig.cmake`` looks for it. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,15 +13,58 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 #: Folders of ``torch`` that libtorch has a part in.
 SHARED = ("bin", "include", "lib", "share")
+#: The one library that belongs to the Python, wherever it is found.
+PYTHON_SIDE = "libtorch_python."
 
 
-def share(torch: Path, prefix: Path) -> int:
-    """Replace copies of libtorch's files below ``torch`` by links into ``prefix``.
+def take_out(torch: Path, prefix: Path) -> list[str]:
+    """Remove what libtorch owns from a ``torch`` folder.
+
+    Parameters
+    ----------
+    torch:
+        The built package, ``build/lib.*/torch``.
+    prefix:
+        The environment, with libtorch installed.
+
+    Returns
+    -------
+    list[str]
+        What was removed, relative to both folders.
+    """
+    taken = []
+    for folder, folders, files in os.walk(torch):
+        here = Path(folder)
+        place = here.relative_to(torch)
+        if not place.parts:
+            folders[:] = [name for name in SHARED if name in folders]
+            continue
+        if place == Path("include"):
+            for name in [name for name in folders if owned(here / name, prefix / place / name)]:
+                shutil.rmtree(here / name)
+                folders.remove(name)
+                taken.append((place / name).as_posix())
+        for name in files:
+            if not name.startswith(PYTHON_SIDE) and os.path.lexists(prefix / place / name):
+                (here / name).unlink()
+                taken.append((place / name).as_posix())
+    return sorted(taken)
+
+
+def owned(folder: Path, shared: Path) -> bool:
+    """Say whether every file below ``folder`` is also below ``shared``."""
+    return shared.is_dir() and all(
+        os.path.lexists(shared / path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()
+    )
+
+
+def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
+    """Link what was taken out, and ``libtorch_python``, from an installed ``torch`` folder into the environment.
 
     Parameters
     ----------
@@ -27,6 +72,8 @@ def share(torch: Path, prefix: Path) -> int:
         ``site-packages/torch``.
     prefix:
         The environment, with libtorch installed.
+    places:
+        What :func:`take_out` removed.
 
     Returns
     -------
@@ -37,52 +84,38 @@ def share(torch: Path, prefix: Path) -> int:
     ------
     FileNotFoundError
         If ``torch`` has no ``libtorch_python``.
+    FileExistsError
+        If something lies where a link belongs.
     """
-    python_side = sorted((torch / "lib").glob("libtorch_python.*"))
+    python_side = sorted((torch / "lib").glob(f"{PYTHON_SIDE}*"))
     if not python_side:
         raise FileNotFoundError(f"no libtorch_python in {torch / 'lib'}: the Python side was not built")
+    linked = list(places)
     for library in python_side:
-        shutil.copy2(library, prefix / "lib" / library.name, follow_symlinks=False)
-    linked = 0
-    for folder, folders, files in os.walk(torch):
-        here = Path(folder)
-        place = here.relative_to(torch)
-        if not place.parts:
-            folders[:] = [name for name in SHARED if name in folders]
-            continue
-        if place == Path("include"):
-            for name in [name for name in folders if owned(here / name, prefix / place / name)]:
-                shutil.rmtree(here / name)
-                link(here / name, prefix / place / name)
-                folders.remove(name)
-                linked += 1
-        for name in files:
-            if os.path.lexists(prefix / place / name):
-                (here / name).unlink()
-                link(here / name, prefix / place / name)
-                linked += 1
-    return linked
-
-
-def owned(folder: Path, shared: Path) -> bool:
-    """Say whether every file below ``folder`` is also below ``shared``."""
-    return shared.is_dir() and all(
-        os.path.lexists(shared / path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()
-    )
-
-
-def link(place: Path, target: Path) -> None:
-    """Make ``place`` a relative link to ``target``: the environment will be moved."""
-    place.symlink_to(os.path.relpath(target, place.parent))
+        shutil.move(library, prefix / "lib" / library.name)
+        linked.append(library.relative_to(torch).as_posix())
+    for place in linked:
+        (torch / place).parent.mkdir(parents=True, exist_ok=True)
+        # relative: the environment will be moved
+        (torch / place).symlink_to(os.path.relpath(prefix / place, (torch / place).parent))
+    return len(linked)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line: ``TORCH PREFIX``."""
+    """Run the command line: ``take-out|link TORCH PREFIX LIST``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("torch", type=Path, help="site-packages/torch")
+    parser.add_argument("action", choices=("take-out", "link"))
+    parser.add_argument("torch", type=Path, help="the package's folder")
     parser.add_argument("prefix", type=Path, help="the environment, with libtorch installed")
+    parser.add_argument("list", type=Path, help="file that holds what was taken out, a line each")
     options = parser.parse_args(arguments)
-    print(f"::megabuild:: shared links={share(options.torch, options.prefix)}")
+    if options.action == "take-out":
+        places = take_out(options.torch, options.prefix)
+        options.list.write_text("".join(f"{place}\n" for place in places))
+        print(f"::megabuild:: taken-out places={len(places)}")
+    else:
+        links = link(options.torch, options.prefix, options.list.read_text().splitlines())
+        print(f"::megabuild:: shared links={links}")
     return 0
 
 

@@ -1,0 +1,89 @@
+"""Packing ``torch`` without libtorch, and linking to it afterwards."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import share_libtorch
+
+OF_LIBTORCH = [
+    "bin/shm_manager",
+    "include/c10/util.h",
+    "include/c10/core/a.h",
+    "lib/libc10.so",
+    "share/cmake/T.cmake",
+]
+OF_PYTHON = ["__init__.py", "_C.so", "lib/libtorch_python.so", "include/pybind11/p.h", "lib/libown.so"]
+
+
+def write(folder: Path, names: list[str], text: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """An environment with libtorch."""
+    write(tmp_path / "env", OF_LIBTORCH, "libtorch")
+    # the environment has this folder too, but not all of it; and a name that torch has elsewhere
+    write(tmp_path / "env", ["include/pybind11/other.h", "__init__.py"], "other")
+    return tmp_path / "env"
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """What setuptools has collected."""
+    write(tmp_path / "built", [*OF_LIBTORCH, *OF_PYTHON], "torch")
+    return tmp_path / "built"
+
+
+def test_takes_out_what_libtorch_owns_and_nothing_else(built: Path, prefix: Path) -> None:
+    taken = share_libtorch.take_out(built, prefix)
+    assert taken == ["bin/shm_manager", "include/c10", "lib/libc10.so", "share/cmake/T.cmake"]
+    assert sorted(str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()) == sorted(
+        OF_PYTHON
+    )
+
+
+def test_libtorch_python_stays_with_the_python_though_another_one_lies_in_the_environment(
+    built: Path, prefix: Path
+) -> None:
+    write(prefix, ["lib/libtorch_python.so"], "of another Python")
+    assert "lib/libtorch_python.so" not in share_libtorch.take_out(built, prefix)
+
+
+def test_links_lead_to_libtorch_wherever_the_environment_goes(
+    built: Path, prefix: Path, tmp_path: Path
+) -> None:
+    places = share_libtorch.take_out(built, prefix)
+    installed = prefix / "lib" / "python3.12" / "site-packages" / "torch"
+    shutil.copytree(built, installed)
+    assert share_libtorch.link(installed, prefix, places) == len(places) + 1
+    moved = tmp_path / "elsewhere"
+    prefix.rename(moved)
+    there = moved / installed.relative_to(prefix)
+    assert {name: (there / name).read_text() for name in OF_LIBTORCH} == dict.fromkeys(
+        OF_LIBTORCH, "libtorch"
+    )
+    assert (there / "include" / "c10").is_symlink()
+    assert (there / "lib" / "libtorch_python.so").is_symlink()
+    assert (moved / "lib" / "libtorch_python.so").read_text() == "torch"
+
+
+def test_a_package_without_its_python_side_is_an_error(prefix: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="libtorch_python"):
+        share_libtorch.link(tmp_path / "nothing", prefix, [])
+
+
+def test_the_command_line_keeps_the_list_in_a_file(
+    built: Path, prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noted = tmp_path / "list.txt"
+    assert share_libtorch.main(["take-out", str(built), str(prefix), str(noted)]) == 0
+    assert share_libtorch.main(["link", str(built), str(prefix), str(noted)]) == 0
+    assert "links=5" in capsys.readouterr().out
+    assert (built / "lib" / "libc10.so").read_text() == "libtorch"

@@ -24,7 +24,6 @@ import psutil
 import pytest
 from rattler import PathsJson
 
-pytestmark = pytest.mark.long
 CONFIG = "linux_64_cpu"
 PYTHONS = 2
 KILLS = 10

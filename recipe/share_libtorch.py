@@ -10,6 +10,7 @@ programs and CMake files one by one, among those that stay. ``libtorch_python`` 
 from __future__ import annotations
 
 import argparse
+import filecmp
 import os
 import shutil
 import sys
@@ -91,8 +92,18 @@ def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
     if not python_side:
         raise FileNotFoundError(f"no libtorch_python in {torch / 'lib'}: the Python side was not built")
     linked = list(places)
-    for library in python_side:
-        shutil.move(library, prefix / "lib" / library.name)
+    kept: list[Path] = []
+    for library in sorted(python_side, key=lambda path: -len(path.name)):
+        home = prefix / "lib" / library.name
+        # a wheel cannot hold links: libtorch_python.so.2 and libtorch_python.so come out of it as copies
+        original = next((other for other in kept if filecmp.cmp(other, library, shallow=False)), None)
+        if original is None:
+            shutil.move(library, home)
+            kept.append(home)
+        else:
+            library.unlink()
+            home.unlink(missing_ok=True)
+            home.symlink_to(original.name)
         linked.append(library.relative_to(torch).as_posix())
     for place in linked:
         (torch / place).parent.mkdir(parents=True, exist_ok=True)

@@ -74,6 +74,17 @@ def test_links_lead_to_libtorch_wherever_the_environment_goes(
     assert (moved / "lib" / "libtorch_python.so").read_text() == "torch"
 
 
+def test_copies_that_a_wheel_made_of_links_become_links_again(built: Path, prefix: Path) -> None:
+    write(built, ["lib/libtorch_python.so.2", "lib/libtorch_python.so.2.6.0"], "torch")
+    write(built, ["lib/libtorch_python.dylib"], "another one")
+    share_libtorch.link(built, prefix, share_libtorch.take_out(built, prefix))
+    lib = prefix / "lib"
+    files = sorted(path.name for path in lib.glob("libtorch_python*") if not path.is_symlink())
+    assert files == ["libtorch_python.dylib", "libtorch_python.so.2.6.0"]
+    assert {(lib / f"libtorch_python.so{end}").read_text() for end in ("", ".2", ".2.6.0")} == {"torch"}
+    assert (built / "lib" / "libtorch_python.so").read_text() == "torch"
+
+
 def test_a_package_without_its_python_side_is_an_error(prefix: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="libtorch_python"):
         share_libtorch.link(tmp_path / "nothing", prefix, [])

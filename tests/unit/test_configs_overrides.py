@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.configs.config import load
-from megabuild.configs.overrides import complete, python_pins
+from megabuild.configs.overrides import arch_list, complete, python_pins
 from megabuild.errors import UsageError
 
 
@@ -54,3 +54,14 @@ def test_a_whole_group_may_change_its_length(repository: Path) -> None:
     config = load(repository, "linux_64_cpu")
     both = {"python": ["3.15.* *_cp315", "3.16.* *_cp316"], "is_python_min": ["true", "false"]}
     assert complete(config, both) == {key: tuple(values) for key, values in both.items()}
+
+
+@pytest.mark.parametrize("text", ["9.0;12.0+PTX", "9.0,12.0+PTX", " 9.0 12.0+PTX;"])
+def test_an_arch_list_is_spelled_as_the_config_spells_it(repository: Path, text: str) -> None:
+    assert arch_list(load(repository, "linux_64_cuda130"), text) == "9.0;12.0+PTX"
+
+
+@pytest.mark.parametrize("text", ["sm_90", "9", "", "9.0;twelve"])
+def test_what_is_no_arch_list_is_refused(repository: Path, text: str) -> None:
+    with pytest.raises(UsageError, match="no CUDA architecture"):
+        arch_list(load(repository, "linux_64_cuda130"), text)

@@ -31,9 +31,9 @@ class Config:
     accelerator: str
     #: ``13.0``, or None for a CPU build
     cuda_version: str | None
-    #: ``mkl`` or ``generic``
+    #: ``mkl``, ``generic`` or ``wheel``
     blas: str
-    #: where build environments come from: ``conda-forge`` or ``debian``
+    #: where build environments come from: ``conda-forge``, ``debian`` or ``wheel``
     provider: str
     torch_version: str
     #: the config's file

@@ -15,7 +15,7 @@ from megabuild.errors import ConfigError
 
 MATRIX_FILE = "conda_build_config.yaml"
 CONFIG_FOLDER = ".ci_support"
-PROVIDERS = ("conda-forge", "debian")
+PROVIDERS = ("conda-forge", "debian", "wheel")
 
 #: Keys whose every value stays in the config, since the recipe builds a package for each of them.
 _BUILT_IN_ONE_CONFIG = ("python", "is_python_min", "linalg_backend")

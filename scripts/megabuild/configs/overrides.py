@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from megabuild.configs.config import Config, python_version
@@ -70,3 +71,27 @@ def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:
 def _normalised(version: str) -> str:
     digits = version.removeprefix("py").removeprefix("cp")
     return f"{digits[0]}.{digits[1:]}" if digits[:1].isdigit() and "." not in digits else digits
+
+
+def arch_list(config: Config, text: str) -> str:
+    """Return a list of CUDA architectures in the config's spelling: ``9.0;12.0+PTX``.
+
+    Parameters
+    ----------
+    config:
+        The config that it is for.
+    text:
+        Architectures with ``;``, ``,`` or blanks between them.
+
+    Raises
+    ------
+    UsageError
+        The config is for CPUs, or the text holds something else.
+    """
+    if config.cuda_version is None:
+        raise UsageError(f"{config.name} is for CPUs", "an arch list goes with a CUDA config")
+    archs = re.split(r"[;,\s]+", text.strip(" ;,"))
+    bad = [arch for arch in archs if not re.fullmatch(r"\d{1,2}\.\d[af]?(\+PTX)?", arch)]
+    if bad:
+        raise UsageError(f"'{bad[0]}' is no CUDA architecture", "write them like '9.0;12.0+PTX'")
+    return ";".join(archs)

@@ -56,6 +56,7 @@ def render(
     *,
     overrides: Mapping[str, Sequence[str]] | None = None,
     env: Mapping[str, str] | None = None,
+    build_platform: str | None = None,
 ) -> tuple[PlannedPackage, ...]:
     """Return the packages of a config in the order the engine builds them, each once.
 
@@ -69,6 +70,8 @@ def render(
         Variant values in place of the config's; partners of zipped keys follow by themselves.
     env:
         Environment that the recipe may ask for while it is rendered.
+    build_platform:
+        conda's platform that compiles, where it is not the config's own.
 
     Raises
     ------
@@ -82,7 +85,9 @@ def render(
         values.update({key: list(value) for key, value in changed.items()})
         variants = VariantConfig(values, [list(group) for group in config.zip_keys])
     platform = PlatformConfig(
-        target_platform=config.platform, build_platform=config.platform, host_platform=config.platform
+        target_platform=config.platform,
+        build_platform=build_platform or config.platform,
+        host_platform=config.platform,
     )
     try:
         with _environment(env or {}):

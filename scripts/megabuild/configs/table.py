@@ -10,13 +10,17 @@ from megabuild.configs.config import available, load
 from megabuild.configs.render import render
 
 TABLE_FILE = Path("tests") / "data" / "rendered.json"
+PYG_TABLE_FILE = TABLE_FILE.with_name("rendered_pyg.json")
+
+#: Where packages for other processors are cross-compiled; it is part of their hashes.
+CROSS_FROM = "linux-64"
 
 #: A rehearsal differs from the real build in nothing but this.
 REHEARSAL: Mapping[str, Sequence[str]] = {"torch_source": ("model",)}
 
 
 def table(root: Path) -> dict[str, list[str]]:
-    """Render every config, and ``<config>-rehearsal`` beside it.
+    """Render every config, and ``<config>-rehearsal`` beside those that compile PyTorch.
 
     Returns
     -------
@@ -26,7 +30,8 @@ def table(root: Path) -> dict[str, list[str]]:
     rows: dict[str, list[str]] = {}
     for name in available(root):
         config = load(root, name)
-        for row, overrides in ((name, {}), (f"{name}-rehearsal", REHEARSAL)):
+        rehearsed = {} if config.provider == "wheel" else {f"{name}-rehearsal": REHEARSAL}
+        for row, overrides in {name: {}, **rehearsed}.items():
             packages = render(config, recipe, overrides=overrides)
             rows[row] = [
                 f"{package.subdir}/{package.file_name}" for package in packages if not package.skipped
@@ -34,9 +39,37 @@ def table(root: Path) -> dict[str, list[str]]:
     return rows
 
 
+def pyg_recipes(root: Path) -> tuple[Path, ...]:
+    """Return the recipes of PyTorch Geometric's extensions, sorted by name."""
+    return tuple(sorted((root / "recipe" / "pyg").glob("*/recipe.yaml")))
+
+
+def pyg_table(root: Path) -> dict[str, list[str]]:
+    """Render every extension for every config that has extensions: those for Linux, and ``<config>-cross`` beside them.
+
+    Returns
+    -------
+    As `table`, for the packages of all extensions of a config.
+    """
+    rows: dict[str, list[str]] = {}
+    for name in available(root):
+        config = load(root, name)
+        if not config.platform.startswith("linux"):
+            continue
+        crossed = {f"{name}-cross": CROSS_FROM} if config.platform != CROSS_FROM else {}
+        for row, build_platform in {name: config.platform, **crossed}.items():
+            rows[row] = [
+                f"{package.subdir}/{package.file_name}"
+                for recipe in pyg_recipes(root)
+                for package in render(config, recipe, build_platform=build_platform)
+            ]
+    return rows
+
+
 def write_table(root: Path) -> Path:
-    """Write the table to ``tests/data/rendered.json``; returns its path."""
-    path = root / TABLE_FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(table(root), indent=1) + "\n", encoding="utf-8")
-    return path
+    """Write the tables to ``tests/data/rendered.json`` and ``rendered_pyg.json``; returns the first one's path."""
+    for name, rows in ((TABLE_FILE, table(root)), (PYG_TABLE_FILE, pyg_table(root))):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return root / TABLE_FILE

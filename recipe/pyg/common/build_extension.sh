@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# One extension with a setup.py of torch.utils.cpp_extension: compile it, or take a verified wheel, and look inside.
+set -euo pipefail
+source "$RECIPE_DIR/../common/build_env.sh"
+cd "$SRC_DIR"
+
+if [[ -n "${PYG_WHEEL:-}" ]]; then
+    phase repackage "wheel=$(basename "$PYG_WHEEL")"
+    wheel="$PYG_WHEEL"
+else
+    if [[ "${with_metis:-none}" != none ]]; then
+        phase metis
+        # Static and with its symbols kept inside: an environment may also hold a METIS with 32-bit indices
+        cmake -G Ninja -S "$common/metis" -B "$work/metis-build" -DMETIS_SOURCE="$SRC_DIR/metis" -DCMAKE_BUILD_TYPE=
+        cmake --build "$work/metis-build"
+        export WITH_METIS=1
+        metis_flags="-DIDXTYPEWIDTH=64 -DREALTYPEWIDTH=32 -I$SRC_DIR/metis/include"
+        CFLAGS="$CFLAGS $metis_flags" CXXFLAGS="$CXXFLAGS $metis_flags"
+        LDFLAGS="$LDFLAGS -L$work/metis-build -Wl,--exclude-libs,libmetis.a"
+    fi
+    phase compile
+    "$PYTHON" "$common/build_wheel.py" "$SRC_DIR/dist"
+    wheel=("$SRC_DIR"/dist/*.whl)
+    [[ ${#wheel[@]} == 1 ]] || refuse "expected one wheel in dist, found: ${wheel[*]}"
+fi
+
+phase install
+# shellcheck disable=SC2128  # the one wheel
+install_wheel "$wheel" "$module"
+phase verify
+verify_package "$module"
+lay_out_checks

@@ -1,0 +1,140 @@
+"""Neighbour search, sampling and clustering against searches over all pairs of points."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch_cluster import (
+    fps,
+    graclus_cluster,
+    grid_cluster,
+    knn,
+    knn_graph,
+    nearest,
+    neighbor_sampler,
+    radius,
+    radius_graph,
+    random_walk,
+)
+
+
+def clouds(device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Points and queries in two separate examples."""
+    x, y = torch.rand(60, 3, device=device), torch.rand(20, 3, device=device)
+    batch_x = (torch.arange(60, device=device) >= 35).long()
+    batch_y = (torch.arange(20, device=device) >= 12).long()
+    return x, y, batch_x, batch_y
+
+
+def distances(x: Tensor, y: Tensor, batch_x: Tensor, batch_y: Tensor) -> Tensor:
+    """From every query to every point, infinite between examples."""
+    apart = (y[:, None].double() - x[None].double()).norm(dim=-1)
+    return torch.where(batch_y[:, None] == batch_x[None], apart, torch.full_like(apart, torch.inf))
+
+
+def test_nearest_neighbours(device: torch.device) -> None:
+    x, y, batch_x, batch_y = clouds(device)
+    apart = distances(x, y, batch_x, batch_y)
+    query, point = knn(x, y, 5, batch_x, batch_y)
+    assert query.tolist() == [at for at in range(20) for _ in range(5)]
+    expected = apart.topk(5, largest=False).values
+    assert_close(apart[query, point].reshape(20, 5).sort().values, expected)
+
+
+def test_nearest_neighbours_among_the_points_themselves(device: torch.device) -> None:
+    x, _, batch, _ = clouds(device)
+    source, target = knn_graph(x, 3, batch)
+    apart = distances(x, x, batch, batch).fill_diagonal_(torch.inf)
+    assert bool((source != target).all())
+    assert_close(apart[target, source].reshape(60, 3).sort().values, apart.topk(3, largest=False).values)
+
+
+def test_neighbours_within_a_radius(device: torch.device) -> None:
+    x, y, batch_x, batch_y = clouds(device)
+    query, point = radius(x, y, 0.4, batch_x, batch_y, max_num_neighbors=60)
+    expected = (distances(x, y, batch_x, batch_y) <= 0.4).nonzero()
+    assert sorted(zip(query.tolist(), point.tolist(), strict=True)) == sorted(map(tuple, expected.tolist()))
+    source, target = radius_graph(x, 0.3, batch_x, max_num_neighbors=60)
+    expected = (distances(x, x, batch_x, batch_x).fill_diagonal_(torch.inf) <= 0.3).nonzero()
+    assert sorted(zip(target.tolist(), source.tolist(), strict=True)) == sorted(map(tuple, expected.tolist()))
+
+
+def test_nearest_point(device: torch.device) -> None:
+    x, y, batch_x, batch_y = clouds(device)
+    expected = distances(y, x, batch_y, batch_x).argmin(1)
+    assert nearest(x, y, batch_x, batch_y).tolist() == expected.tolist()
+
+
+def test_farthest_points_one_after_the_other(device: torch.device) -> None:
+    x, _, batch, _ = clouds(device)
+    found = fps(x, batch, ratio=0.2, random_start=False).tolist()
+    expected = []
+    for example in (0, 1):
+        members = (batch == example).nonzero()[:, 0].tolist()
+        chosen = [members[0]]
+        while len(chosen) < -(-len(members) * 2 // 10):
+            chosen.append(
+                max(members, key=lambda at: min(float((x[at] - x[other]).norm()) for other in chosen))
+            )
+        expected += chosen
+    assert found == expected
+
+
+def test_grid_cells(device: torch.device) -> None:
+    x = torch.rand(200, 2, device=device) * 9.9
+    size = torch.tensor([2.0, 3.0], device=device)
+    cells = grid_cluster(x, size, torch.zeros(2, device=device), torch.full((2,), 9.9, device=device))
+    column, row = (x / size).floor().long().unbind(1)
+    assert cells.tolist() == (row * 5 + column).tolist()
+
+
+def ring(nodes: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Edges in both directions, sorted by source."""
+    node = torch.arange(nodes, device=device)
+    edges = torch.stack([node.repeat(2), torch.cat([(node + 1) % nodes, (node - 1) % nodes])])
+    row, column = edges[:, (edges[0] * nodes + edges[1]).argsort()]
+    return row, column
+
+
+def test_graclus_matches_neighbours(device: torch.device) -> None:
+    row, column = ring(20, device)
+    cluster = graclus_cluster(row, column)
+    edges = set(zip(row.tolist(), column.tolist(), strict=True))
+    single: list[int] = []
+    for label in set(cluster.tolist()):
+        members = (cluster == label).nonzero()[:, 0].tolist()
+        assert len(members) in (1, 2)
+        single += members if len(members) == 1 else []
+        assert len(members) == 1 or tuple(members) in edges
+    # a node is left alone only when its neighbours are taken
+    assert not any((a, b) in edges for a in single for b in single)
+
+
+def test_graclus_prefers_heavy_edges(device: torch.device) -> None:
+    # pairs 0-1, 2-3, … hold together ten times as strongly
+    row, column = ring(20, device)
+    pair = torch.div(row, 2, rounding_mode="floor") == torch.div(column, 2, rounding_mode="floor")
+    cluster = graclus_cluster(row, column, torch.where(pair, 10.0, 1.0))
+    assert bool((cluster[0::2] == cluster[1::2]).all())
+
+
+def test_walks_go_along_edges(device: torch.device) -> None:
+    row, column = ring(20, device)
+    start = torch.arange(20, device=device)
+    for p, q in ((1.0, 1.0), (0.3, 4.0)):
+        walk, edge = random_walk(row, column, start, 15, p, q, return_edge_indices=True)
+        assert walk[:, 0].tolist() == start.tolist()
+        assert row[edge].tolist() == walk[:, :-1].tolist()
+        assert column[edge].tolist() == walk[:, 1:].tolist()
+
+
+def test_sampled_edges_are_the_neighbours_edges(device: torch.device) -> None:
+    pointers = torch.tensor([0, 4, 4, 10, 11])
+    start = torch.tensor([2, 0, 1, 3])
+    edges = neighbor_sampler(start, pointers, 3)
+    counts = [
+        sum(int(pointers[at]) <= edge < int(pointers[at + 1]) for edge in edges.tolist()) for at in range(4)
+    ]
+    assert counts == [3, 0, 3, 1]
+    assert len(set(edges.tolist())) == len(edges)

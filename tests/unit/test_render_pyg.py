@@ -1,0 +1,161 @@
+"""What every config renders to for PyTorch Geometric's extensions: the names that are kept, and rules they obey."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from megabuild.configs.config import Config, available, load
+from megabuild.configs.render import PlannedPackage, render
+from megabuild.configs.table import PYG_TABLE_FILE, pyg_recipes, pyg_table
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = {recipe.parent.name: recipe for recipe in pyg_recipes(ROOT)}
+CONFIGS = [name for name in available(ROOT) if name.startswith("linux")]
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def config(request: pytest.FixtureRequest) -> Config:
+    return load(ROOT, request.param)
+
+
+@pytest.fixture(scope="module")
+def packages(config: Config) -> dict[str, tuple[PlannedPackage, ...]]:
+    return {name: render(config, recipe) for name, recipe in RECIPES.items()}
+
+
+def test_every_config_renders_to_the_names_that_are_kept() -> None:
+    expected = json.loads((ROOT / PYG_TABLE_FILE).read_text())
+    found = pyg_table(ROOT)
+    assert sorted(found) == sorted(expected)
+    for name, files in found.items():
+        assert files == expected[name], f"{name}; if that is wanted: python scripts/megabuild configs --table"
+
+
+def test_there_are_five_extensions_for_both_platforms_and_every_accelerator() -> None:
+    assert set(RECIPES) == {
+        "pyg-lib",
+        "pytorch_cluster",
+        "pytorch_scatter",
+        "pytorch_sparse",
+        "pytorch_spline_conv",
+    }
+    for platform in ("linux_64", "linux_aarch64"):
+        assert {f"{platform}_{kind}" for kind in ("cpu", "cuda129", "cuda130")} <= set(CONFIGS)
+
+
+def test_a_package_for_every_python_and_one_pyg_lib_for_all(
+    config: Config, packages: dict[str, tuple[PlannedPackage, ...]]
+) -> None:
+    for name, made in packages.items():
+        # the one for all is built with the oldest
+        pythons = config.pythons[:1] if name == "pyg-lib" else config.pythons
+        assert [package.python for package in made] == list(pythons), name
+        assert {package.version for package in made} == {
+            config.variant[f"{name.replace('-', '_').replace('pytorch_', 'pyg_')}_version"][0]
+        }
+
+
+def test_build_strings_tell_accelerator_blas_and_python(
+    config: Config, packages: dict[str, tuple[PlannedPackage, ...]]
+) -> None:
+    for made in packages.values():
+        for package in made:
+            python = "abi3" if package.name == "pyg-lib" else f"py{(package.python or '').replace('.', '')}"
+            pattern = rf"{config.accelerator}_{config.blas}_{python}_h[0-9a-f]{{7}}_{package.build_number}"
+            assert re.fullmatch(pattern, package.build_string), package.build_string
+
+
+def test_no_two_packages_of_all_configs_share_a_name() -> None:
+    files = [file for rows in pyg_table(ROOT).values() for file in rows]
+    assert len(set(files)) == len(files)
+
+
+def test_they_are_built_against_the_pytorch_of_their_own_config(
+    config: Config, packages: dict[str, tuple[PlannedPackage, ...]]
+) -> None:
+    flavour = f"{config.accelerator}_{config.blas}"
+    other = "pytorch-cpu" if config.cuda_version else "pytorch-gpu"
+    for made in packages.values():
+        for package in made:
+            assert f"pytorch =={config.torch_version} {flavour}_*" in package.host
+            assert f"libtorch =={config.torch_version} {flavour}_*" in package.host
+            assert {"libtorch", "python"} <= {spec.split()[0] for spec in package.run}
+            assert f"{other} <0.0a0" in package.constraints
+
+
+def test_nvcc_is_that_of_the_config(config: Config, packages: dict[str, tuple[PlannedPackage, ...]]) -> None:
+    wanted = [f"cuda-nvcc_{config.platform} {config.cuda_version}.*"] if config.cuda_version else []
+    for made in packages.values():
+        for package in made:
+            assert [spec for spec in package.build if spec.startswith("cuda-nvcc")] == wanted
+            assert (f"cuda-version {config.cuda_version}.*" in package.host) == bool(wanted)
+
+
+def test_ninja_takes_part_in_a_jobserver(packages: dict[str, tuple[PlannedPackage, ...]]) -> None:
+    assert all("ninja >=1.13" in package.build for made in packages.values() for package in made)
+
+
+@pytest.mark.parametrize("name", ["linux_aarch64_cpu", "linux_aarch64_cuda130"])
+def test_cross_compiling_makes_the_same_packages_with_a_pytorch_that_runs_here(name: str) -> None:
+    config = load(ROOT, name)
+    for recipe in RECIPES.values():
+        native = render(config, recipe)
+        crossed = render(config, recipe, build_platform="linux-64")
+        assert [(package.name, package.version, package.python) for package in crossed] == [
+            (package.name, package.version, package.python) for package in native
+        ]
+        for package in crossed:
+            assert "cross-python_linux-aarch64" in package.build
+            assert f"pytorch =={config.torch_version} {config.accelerator}_*" in package.build
+            assert f"gxx_linux-aarch64 {config.variant['cxx_compiler_version'][0]}.*" in package.build
+        assert not any(spec.startswith(("cross-python", "pytorch ")) for spec in native[0].build)
+
+
+def test_where_sources_and_tools_come_from_is_not_part_of_the_names() -> None:
+    config = load(ROOT, "linux_64_cuda130")
+    overrides = {
+        "pyg_source_base": ("file:///somewhere",),
+        "pyg_lib_source_path": ("/somewhere/pyg-lib",),
+        "pyg_metis_source_path": ("/somewhere/metis",),
+    }
+    env = {"PYG_CCACHE": "/usr/bin/ccache", "PYG_WHEEL": "/a.whl", "MAKEFLAGS": "-j", "CPU_COUNT": "3"}
+    for recipe in RECIPES.values():
+        names = [package.file_name for package in render(config, recipe)]
+        assert [
+            package.file_name for package in render(config, recipe, overrides=overrides, env=env)
+        ] == names
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "changed"),
+    [
+        ("torch_cuda_arch_list", "9.0;12.0", set(RECIPES)),
+        ("torch_version", "2.13.1", set(RECIPES)),
+        ("pyg_sparse_metis", "none", {"pytorch_sparse"}),
+        ("pyg_lib_commit", "0" * 40, {"pyg-lib"}),
+    ],
+)
+def test_what_changes_the_contents_changes_the_name(key: str, value: str, changed: set[str]) -> None:
+    config = load(ROOT, "linux_64_cuda130")
+    for name, recipe in RECIPES.items():
+        before = {package.file_name for package in render(config, recipe)}
+        after = {package.file_name for package in render(config, recipe, overrides={key: (value,)})}
+        assert before.isdisjoint(after) if name in changed else before == after, name
+
+
+def test_macos_has_no_extensions() -> None:
+    config = load(ROOT, "osx_arm64_cpu")
+    assert not [package for recipe in RECIPES.values() for package in render(config, recipe)]
+
+
+def test_pyg_lib_is_built_with_any_one_python_under_the_same_name() -> None:
+    config, recipe = load(ROOT, "linux_64_cpu"), RECIPES["pyg-lib"]
+    (usual,) = render(config, recipe)
+    overrides = {"python": ("3.12.* *_cpython",), "is_python_min": ("true",)}
+    (other,) = render(config, recipe, overrides=overrides)
+    assert (usual.python, other.python) == ("3.10", "3.12")
+    assert other.file_name == usual.file_name

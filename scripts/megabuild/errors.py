@@ -99,6 +99,18 @@ class OutOfMemoryError(MegabuildError):
     exit_code = 13
 
 
+class VerdictError(MegabuildError):
+    """A built package or an installed library is not what it should be."""
+
+    exit_code = 14
+
+
+class NoGpuError(MegabuildError):
+    """There is no GPU on this machine, so nothing could be tried on one."""
+
+    exit_code = 15
+
+
 class Interrupted(MegabuildError):
     """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
 

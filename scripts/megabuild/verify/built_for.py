@@ -1,0 +1,111 @@
+"""What the metadata of a package say that it was built for: conda's dependencies, a wheel's tags and version."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from typing import Any
+
+_LOCAL = re.compile(r"(?:\+|\.)?pt(\d)(\d+)(?:\.?(cpu|cu(\d+)(\d)))?$")
+_TORCH_LOCAL = re.compile(r"(cpu|cu(\d+)(\d))$")
+_BUILD = re.compile(r"(?:cpu|cuda(\d+)(\d))_")
+_TORCH_PACKAGES = ("pytorch", "libtorch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltFor:
+    """What metadata say.
+
+    Parameters
+    ----------
+    source:
+        Where it stands, for people.
+    torch:
+        A version or the beginning of one: ``2.13.0``, ``2.13``; None where nothing is said.
+    cuda:
+        ``13.0``, ``cpu``, or None.
+    python:
+        ``3.12``, ``abi3`` (any from some version on), or None.
+    """
+
+    source: str
+    torch: str | None = None
+    cuda: str | None = None
+    python: str | None = None
+
+
+def from_conda(index: Mapping[str, Any]) -> BuiltFor:
+    """Read a package's ``index.json``, or its record in ``conda-meta``."""
+    torch: str | None = None
+    cuda: str | None = None
+    python: str | None = None
+    for text in index.get("depends", ()):
+        name, *rest = str(text).split()
+        if name in _TORCH_PACKAGES and rest:
+            torch = torch or re.sub(r"^[=~]=?|[.*]+$", "", rest[0].split(",")[0].lstrip(">=~!"))
+            if len(rest) > 1 and (build := _BUILD.match(rest[1])):
+                cuda = f"{build[1]}.{build[2]}" if build[1] else "cpu"
+        if name == "python_abi" and rest:
+            python = re.sub(r"\.\*$", "", rest[0].split(",")[0]) + ("t" if rest[-1].endswith("t") else "")
+    own = _BUILD.match(str(index.get("build", "")))
+    if cuda is None and own:
+        cuda = f"{own[1]}.{own[2]}" if own[1] else "cpu"
+    if torch is None and index.get("name") in _TORCH_PACKAGES:
+        torch = str(index.get("version"))
+    python = python or _only_python(index)
+    return BuiltFor(source="the package's dependencies", torch=torch, cuda=cuda, python=python)
+
+
+def _only_python(index: Mapping[str, Any]) -> str | None:
+    """Return the one Python that ``>=3.11,<3.12.0a0`` or ``3.11.*`` allows; ``abi3`` where several will do."""
+    specs = [
+        str(text).partition(" ")[2] for text in index.get("depends", ()) if str(text).split()[0] == "python"
+    ]
+    for spec in specs:
+        if only := re.match(r"=*(\d+\.\d+)\.\*", spec):
+            return only[1]
+        bounds = re.match(r">=(\d+)\.(\d+)[^,]*,<(\d+)\.(\d+)", spec)
+        if bounds and bounds[1] == bounds[3] and int(bounds[2]) + 1 == int(bounds[4]):
+            return f"{bounds[1]}.{bounds[2]}"
+    return "abi3" if specs else None
+
+
+def from_wheel(metadata: str, wheel: str) -> BuiltFor:
+    """Read ``METADATA`` and ``WHEEL`` of a wheel's ``.dist-info``."""
+    headers, tags = HeaderParser().parsestr(metadata), HeaderParser().parsestr(wheel).get_all("Tag") or ()
+    name, version = str(headers["Name"] or "").lower(), str(headers["Version"] or "")
+    torch, cuda = _from_local(version)
+    if name == "torch":
+        torch, local = version.partition("+")[0], _TORCH_LOCAL.match(version.partition("+")[2])
+        cuda = None if local is None else f"{local[2]}.{local[3]}" if local[2] else "cpu"
+    for requirement in headers.get_all("Requires-Dist") or ():
+        if torch is None and (exact := re.match(r"torch\s*\(?===?\s*([\d.]+)", requirement)):
+            torch = exact[1].rstrip(".")
+    return BuiltFor(source="the wheel's tags and version", torch=torch, cuda=cuda, python=_from_tags(tags))
+
+
+def _from_local(version: str) -> tuple[str | None, str | None]:
+    """Read ``2.1.2+pt213cu130``: pt213 is torch 2.13."""
+    found = _LOCAL.search(version.partition("+")[2])
+    if not found:
+        return None, None
+    cuda = f"{found[4]}.{found[5]}" if found[4] else found[3]
+    return f"{found[1]}.{found[2]}", cuda
+
+
+def _from_tags(tags: Iterable[str]) -> str | None:
+    for tag in tags:
+        interpreter, abi, _ = (*tag.split("-"), "", "")[:3]
+        if abi == "abi3":
+            return "abi3"
+        if found := re.fullmatch(r"cp(\d)(\d+)", interpreter):
+            return f"{found[1]}.{found[2]}" + ("t" if abi.endswith("t") else "")
+    return None
+
+
+def same_torch(said: str, installed: str) -> bool:
+    """Whether ``2.13`` or ``2.13.0`` is the torch installed, such as ``2.13.0+cu130``."""
+    parts, there = said.partition("+")[0].split("."), installed.partition("+")[0].split(".")
+    return parts == there[: len(parts)]

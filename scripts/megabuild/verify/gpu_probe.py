@@ -1,0 +1,151 @@
+"""Runs in the interpreter of the environment that is examined; standard library, and what is installed there.
+
+Prints one JSON document after a mark: driver, torch, GPUs, and operations on the GPU compared with the CPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import json
+from collections.abc import Callable
+from typing import Any
+
+MARK = "::gpu-probe::"
+
+
+def driver() -> dict[str, Any]:
+    """Ask the driver itself for its CUDA version and the number of GPUs."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return {"error": "there is no NVIDIA driver (libcuda.so.1)"}
+    code = library.cuInit(0)
+    version, count = ctypes.c_int(), ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(version))
+    if code == 0:
+        library.cuDeviceGetCount(ctypes.byref(count))
+    found = {"cuda": f"{version.value // 1000}.{version.value % 1000 // 10}", "count": count.value}
+    return found if count.value else {**found, "error": f"the NVIDIA driver finds no GPU (cuInit: {code})"}
+
+
+def driver_version() -> str | None:
+    """Return the kernel module's version, such as 580.95.05."""
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8") as stream:
+            words = stream.readline().split()
+    except OSError:
+        return None
+    return next((word for word in words if word[:1].isdigit() and "." in word), None)
+
+
+def matrix_product(torch: Any, device: str) -> Any:
+    """Solve nothing, launch something: a product and a sum."""
+    return (numbers(torch, 64, 64).to(device) @ numbers(torch, 64, 64).to(device)).sum(0)
+
+
+def scatter(torch: Any, device: str) -> Any:
+    """Take the sum of segments, which is a kernel of torch_scatter's own."""
+    module = importlib.import_module("torch_scatter")
+    ends = torch.tensor([0, 3, 3, 10, 32], device=device)
+    return module.segment_csr(numbers(torch, 32, 8).to(device), ends, reduce="sum")
+
+
+def sparse(torch: Any, device: str) -> Any:
+    """Multiply a sparse matrix with a dense one."""
+    module = importlib.import_module("torch_sparse")
+    rows, columns = torch.arange(32) % 7, torch.arange(32) % 5
+    matrix = module.SparseTensor(
+        row=rows, col=columns, value=numbers(torch, 32, 1)[:, 0], sparse_sizes=(7, 5)
+    )
+    return module.matmul(matrix.to(device), numbers(torch, 5, 4).to(device), reduce="sum")
+
+
+def cluster(torch: Any, device: str) -> Any:
+    """Find nearest neighbours; which ones, not in which order."""
+    module = importlib.import_module("torch_cluster")
+    points = numbers(torch, 50, 3).to(device)
+    query, point = module.knn(points, points[:9], 4).cpu()
+    return (query * 50 + point).sort().values
+
+
+def spline(torch: Any, device: str) -> Any:
+    """Evaluate a B-spline basis."""
+    module = importlib.import_module("torch_spline_conv")
+    places = numbers(torch, 16, 2).abs().clamp(0, 1).to(device)
+    sizes = torch.tensor([5, 5], device=device)
+    open_ones = torch.tensor([1, 1], dtype=torch.uint8, device=device)
+    return module.spline_basis(places, sizes, open_ones, 1)[0]
+
+
+def segments(torch: Any, device: str) -> Any:
+    """Multiply segments of rows with a matrix each."""
+    module = importlib.import_module("pyg_lib.ops")
+    ends = torch.tensor([0, 5, 8], device=device)
+    return module.segment_matmul(numbers(torch, 8, 16).to(device), ends, numbers(torch, 2, 16, 32).to(device))
+
+
+OPERATIONS: dict[str, Callable[[Any, str], Any]] = {
+    "torch": matrix_product,
+    "torch_scatter": scatter,
+    "torch_sparse": sparse,
+    "torch_cluster": cluster,
+    "torch_spline_conv": spline,
+    "pyg_lib": segments,
+}
+
+
+def numbers(torch: Any, *shape: int) -> Any:
+    """Return the same random numbers for every call with the same shape, on the CPU."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(7))
+
+
+def compare(torch: Any, name: str) -> dict[str, Any]:
+    """Run one operation on the CPU and on the GPU."""
+    try:
+        expected = OPERATIONS[name](torch, "cpu")
+        found = OPERATIONS[name](torch, "cuda")
+        torch.cuda.synchronize()
+        # TF32, and sums in another order
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-2, atol=1e-2)
+    except Exception as error:  # whatever an extension raises is the answer
+        return {
+            "name": name,
+            "ok": False,
+            "error": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}",
+        }
+    return {"name": name, "ok": True, "error": ""}
+
+
+def installed(name: str) -> bool:
+    """Whether a module is there; it may still fail to load."""
+    return importlib.util.find_spec(name) is not None
+
+
+def main() -> None:
+    """Print what was found."""
+    report: dict[str, Any] = {
+        "driver": driver(),
+        "driver_version": driver_version(),
+        "devices": [],
+        "operations": [],
+    }
+    try:
+        torch = importlib.import_module("torch")
+    except Exception as error:  # a library that is missing, an interpreter that does not fit
+        report["torch_error"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    else:
+        report |= {"torch": torch.__version__, "torch_cuda": torch.version.cuda}
+        if torch.cuda.is_available():
+            for index in range(torch.cuda.device_count()):
+                major, minor = torch.cuda.get_device_capability(index)
+                report["devices"].append(
+                    {"name": torch.cuda.get_device_name(index), "arch": f"sm_{major}{minor}"}
+                )
+            report["operations"] = [compare(torch, name) for name in OPERATIONS if installed(name)]
+    print(MARK + json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""What can be looked into: conda packages, wheels, and environments. Nothing of them is run or imported."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernels import KERNELS
+from megabuild.errors import IntegrityError, UsageError
+from megabuild.verify.built_for import BuiltFor, from_conda, from_wheel
+from megabuild.verify.torch_beside import TorchBeside, find
+
+_SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/]+)/")
+_TORCH_LIBRARY = re.compile(r"(?:lib/)?lib(?:torch|c10|caffe2|shm)\w*\.so")
+_PYTHON_FOLDER = re.compile(r"python(\d\.\d+t?)")
+_KINDS = ".conda, .tar.bz2, .whl, or the folder of an environment"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """A library of a subject: where it lies now, its path in the subject, and the module it belongs to."""
+
+    file: Path
+    path: str
+    module: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Something to look into.
+
+    Parameters
+    ----------
+    name:
+        For people.
+    libraries:
+        Libraries of torch and of its extensions; in a package, all of its libraries.
+    built_for:
+        What metadata say, per module.
+    torch:
+        The torch in it, for an environment.
+    python:
+        An environment's Python, ``3.12``.
+    prefix:
+        An environment's folder.
+    """
+
+    name: str
+    libraries: tuple[Library, ...]
+    built_for: dict[str, BuiltFor] = field(default_factory=dict)
+    torch: TorchBeside | None = None
+    python: str | None = None
+    prefix: Path | None = None
+
+
+@contextmanager
+def open_subject(path: Path) -> Iterator[Subject]:
+    """Open a package, a wheel or an environment; what is unpacked is deleted at the end.
+
+    Raises
+    ------
+    UsageError
+        There is nothing at ``path``, or it is something else.
+    IntegrityError
+        A package or wheel is damaged.
+    """
+    if path.is_dir():
+        yield _environment(path)
+        return
+    if not path.is_file():
+        raise UsageError(f"there is no {path}", f"give a file or folder: {_KINDS}")
+    if not path.name.endswith((".conda", ".tar.bz2", ".whl")):
+        raise UsageError(f"{path.name} is nothing to look into", f"give {_KINDS}")
+    with tempfile.TemporaryDirectory(prefix="megabuild-verify-") as folder:
+        unpacked = Path(folder)
+        try:
+            subject = _wheel(path, unpacked) if path.suffix == ".whl" else _package(path, unpacked)
+        # rattler's errors share no base class
+        except Exception as error:
+            if isinstance(error, (KeyboardInterrupt, IntegrityError)):
+                raise
+            raise IntegrityError(f"{path} cannot be read: {error}", "get or build it again") from error
+        yield subject
+
+
+def _package(path: Path, folder: Path) -> Subject:
+    if path.name.endswith(".conda"):
+        from rattler.package_streaming import extract
+
+        extract(path, folder)
+    else:
+        with tarfile.open(path) as archive:
+            if hasattr(tarfile, "data_filter"):
+                archive.extractall(folder, filter="data")
+            else:
+                archive.extractall(folder)
+    built_for = from_conda(json.loads((folder / "info" / "index.json").read_text(encoding="utf-8")))
+    libraries = _libraries(folder)
+    return Subject(
+        name=path.name,
+        libraries=libraries,
+        built_for=dict.fromkeys({library.module for library in libraries}, built_for),
+    )
+
+
+def _wheel(path: Path, folder: Path) -> Subject:
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if ".so" in name or ".dist-info/" in name]
+        archive.extractall(folder, names)
+    information = next(folder.glob("*.dist-info"))
+    built_for = _dist_info(information)
+    libraries = _libraries(folder)
+    return Subject(
+        name=path.name,
+        libraries=libraries,
+        built_for=dict.fromkeys({library.module for library in libraries}, built_for),
+    )
+
+
+def _dist_info(folder: Path) -> BuiltFor:
+    tags = folder / "WHEEL"  # absent where conda installed it
+    return from_wheel(
+        (folder / "METADATA").read_text(encoding="utf-8"),
+        tags.read_text(encoding="utf-8") if tags.is_file() else "",
+    )
+
+
+def site_packages(prefix: Path) -> tuple[Path, str]:
+    """Return an environment's site-packages and its Python's version.
+
+    Raises
+    ------
+    UsageError
+        The folder has no Python, or several of them without torch.
+    """
+    found = sorted(
+        (folder, version[1])
+        for name in ("site-packages", "dist-packages")
+        for folder in prefix.glob(f"lib*/python3.*/{name}")
+        if (version := _PYTHON_FOLDER.search(folder.parent.name)) and not folder.parent.parent.is_symlink()
+    )
+    with_torch = [(folder, version) for folder, version in found if (folder / "torch").is_dir()]
+    chosen = with_torch or found
+    if len(chosen) != 1:
+        count = f"{len(chosen)} Pythons" if chosen else "no Python"
+        raise UsageError(
+            f"{prefix} is no environment: {count} in it", "give the folder of a conda environment or a venv"
+        )
+    return chosen[0]
+
+
+def _environment(prefix: Path) -> Subject:
+    site, python = site_packages(prefix)
+    modules = ("torch", *KERNELS)
+    files = [path for module in modules for path in (site / module).rglob("*.so*") if path.is_file()]
+    files += [
+        path
+        for path in prefix.glob("lib/*.so")
+        if _TORCH_LIBRARY.fullmatch(f"lib/{path.name}") and not path.is_symlink()
+    ]
+    built_for: dict[str, BuiltFor] = {}
+    for information in sorted(site.glob("*.dist-info")):
+        module = information.name.partition("-")[0].lower().replace("pytorch_", "torch_")
+        if module in modules and (information / "METADATA").is_file():
+            built_for[module] = _dist_info(information)
+    for record in sorted((prefix / "conda-meta").glob("*.json")):
+        name = record.name.rpartition("-")[0].rpartition("-")[0]
+        module = name.replace("pytorch_", "torch_").replace("-", "_")
+        if module in KERNELS:
+            built_for[module] = from_conda(json.loads(record.read_text(encoding="utf-8")))
+    return Subject(
+        name=str(prefix),
+        libraries=_named(prefix, files),
+        built_for=built_for,
+        torch=find(site, prefix),
+        python=python,
+        prefix=prefix,
+    )
+
+
+def _libraries(folder: Path) -> tuple[Library, ...]:
+    files = (path for path in folder.rglob("*.so*") if path.is_file() and not path.is_symlink())
+    return _named(folder, list(files))
+
+
+def _named(folder: Path, files: Sequence[Path]) -> tuple[Library, ...]:
+    return tuple(
+        Library(file=file, path=(path := file.relative_to(folder).as_posix()), module=module_of(path))
+        for file in sorted(files)
+    )
+
+
+def module_of(path: str) -> str:
+    """Return the module that a library belongs to, by its path in a package, a wheel or an environment."""
+    if _TORCH_LIBRARY.fullmatch(path):
+        return "torch"
+    if found := _SITE.match(path):
+        return found[1]
+    return path.partition("/")[0]

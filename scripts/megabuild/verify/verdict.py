@@ -1,0 +1,58 @@
+"""What came out, per library and for the whole subject."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryVerdict:
+    """One library.
+
+    Parameters
+    ----------
+    path, module:
+        Its path in the subject, and the Python module that it belongs to.
+    archs, ptx:
+        Device code in it: ``sm_90``; ``compute_120``.
+    needed:
+        What it links to.
+    torch, cuda, python:
+        What it was built against, as far as the library or the metadata beside it tell; None where they do not.
+    ok, reason, remedy:
+        Whether it is what it should be; if not, why not and what to do. With ``ok``, a reason is a remark.
+    """
+
+    path: str
+    module: str
+    archs: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
+    torch: str | None = None
+    cuda: str | None = None
+    python: str | None = None
+    ok: bool = True
+    reason: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A whole subject: a package, a wheel or an environment."""
+
+    subject: str
+    libraries: tuple[LibraryVerdict, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is something to judge, and all of it is what it should be."""
+        return bool(self.libraries) and all(library.ok for library in self.libraries)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this as JSON values."""
+        return {
+            "subject": self.subject,
+            "ok": self.ok,
+            "libraries": [asdict(library) for library in self.libraries],
+        }

@@ -1,0 +1,196 @@
+"""Libraries really built for tests: against official torch wheels, with NVIDIA's compiler from PyPI.
+
+Everything is kept between runs in the user's cache folder, by what it was made of. Only wheels are fetched: no
+interpreter of the torch's Python is needed, since nothing is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from platformdirs import user_cache_path
+
+SOURCES = Path(__file__).resolve().parent.parent / "data" / "verify"
+_CUDA_TOOLKIT = ("cuda-toolkit[nvcc,cccl,crt,nvvm,cudart]==13.0.3.0", "nvidia-cuda-cuobjdump==13.5.37")
+# upstream names every library that it may need; not every compiler keeps what it does
+_CXX = ("g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-s", "-Wl,--no-as-needed")
+_UNPACKED = ("torch/include/", "torch/lib/", "torch/version.py", ".dist-info/")
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """NVIDIA's compiler, in a folder of the cache."""
+
+    home: Path
+
+    def fatbin_library(self, name: str, *flags: str) -> Path:
+        """Compile kernel.cu alone into a shared library, and return it."""
+        kernel = SOURCES / "kernel.cu"
+        made = _cached(f"fatbins/{name}.so", kernel, flags)
+        if not made.exists():
+            nvcc = [
+                str(self.home / "bin" / "nvcc"),
+                "-shared",
+                "-Xcompiler",
+                "-fPIC",
+                *self._runtime(made.parent),
+            ]
+            # the last one counts: flags may ask for the static runtime, which relocatable code is linked with
+            nvcc += [] if "-cudart" in flags else ["-cudart", "none"]
+            _run([*nvcc, "-Wno-deprecated-gpu-targets", *flags, "-o", f"{made}.part", str(kernel)])
+            Path(f"{made}.part").replace(made)
+        return made
+
+    def object(self, *archs: str) -> Path:
+        """Compile kernel.cu for architectures such as 90 and 120, and return the object."""
+        kernel = SOURCES / "kernel.cu"
+        made = _cached(f"fatbins/{'-'.join(archs)}.o", kernel, archs)
+        if not made.exists():
+            codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
+            nvcc = [
+                str(self.home / "bin" / "nvcc"),
+                "-c",
+                "-Xcompiler",
+                "-fPIC",
+                *codes,
+                "--compress-mode=size",
+            ]
+            _run([*nvcc, "-o", f"{made}.part.o", str(kernel)])
+            Path(f"{made}.part.o").replace(made)
+        return made
+
+    def _runtime(self, folder: Path) -> list[str]:
+        link = folder / "libcudart.so"  # wheels have the versioned name only
+        if not link.is_symlink():
+            link.symlink_to(self.home / "lib" / "libcudart.so.13")
+        return [f"-L{self.home / 'lib'}", f"-L{folder}", "-lcudart"]
+
+    @property
+    def runtime(self) -> Path:
+        """The CUDA runtime library."""
+        return self.home / "lib" / "libcudart.so.13"
+
+    @property
+    def cuobjdump(self) -> Path:
+        """NVIDIA's own reader of device code."""
+        return self.home / "bin" / "cuobjdump"
+
+
+@dataclass(frozen=True)
+class Torch:
+    """An official torch wheel, unpacked as an environment has it."""
+
+    prefix: Path
+    site_packages: Path
+
+    def build(self, name: str, *flags: str, linked: Iterable[Path] = ()) -> Path:
+        """Compile operator.cpp against this torch, link it to more, and return the library."""
+        source, more = SOURCES / "operator.cpp", list(linked)
+        texts = [*_CXX, *flags, *(str(path) for path in more), str(self.site_packages)]
+        made = _cached(f"libraries/{name}.so", source, texts)
+        if not made.exists():
+            torch = self.site_packages / "torch"
+            includes = [f"-I{torch / 'include'}", f"-I{torch / 'include/torch/csrc/api/include'}"]
+            libraries = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10"]
+            compiler = [*_CXX, *flags, *includes]
+            objects = [str(path) for path in more]
+            _run(
+                [
+                    *compiler,
+                    "-o",
+                    f"{made}.part",
+                    str(source),
+                    *objects,
+                    *libraries,
+                    "-Wl,--allow-shlib-undefined",
+                ]
+            )
+            Path(f"{made}.part").replace(made)
+        return made
+
+
+def torch_wheel(requirement: str, python: str) -> Torch:
+    """Fetch a torch wheel and unpack it, once; skip the test where it cannot be had.
+
+    Parameters
+    ----------
+    requirement:
+        Such as ``torch==2.13.0+cpu``.
+    python:
+        ``3.11``.
+    """
+    prefix = _cached(f"torch/{requirement.replace('==', '-')}-py{python}", None, (requirement, python))
+    site = prefix / "lib" / f"python{python}" / "site-packages"
+    if not prefix.exists():
+        work = _fresh(prefix)
+        platforms = [f"--platform=manylinux_2_28_{os.uname().machine}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--only-binary=:all:",
+            *platforms,
+        ]
+        _fetch([*command, f"--python-version={python}", "-d", str(work / "wheel"), requirement])
+        (wheel,) = (work / "wheel").glob("torch-*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if any(part in name for part in _UNPACKED)]
+            archive.extractall(work / site.relative_to(prefix), names)
+        shutil.rmtree(work / "wheel")
+        work.rename(prefix)
+    return Torch(prefix=prefix, site_packages=site)
+
+
+def cuda() -> Cuda:
+    """Fetch NVIDIA's compiler, once; skip the test where it cannot be had."""
+    folder = _cached("cuda-13.0", None, _CUDA_TOOLKIT)
+    if not folder.exists():
+        work = _fresh(folder)
+        _fetch([sys.executable, "-m", "pip", "install", "-q", "--target", str(work), *_CUDA_TOOLKIT])
+        work.rename(folder)
+    home = folder / "nvidia" / "cu13"
+    for program in (home / "bin").iterdir():
+        if program.is_file():
+            program.chmod(0o755)
+    return Cuda(home=home)
+
+
+def _cached(name: str, source: Path | None, texts: Sequence[str]) -> Path:
+    """Return a path of the cache that is another one for other contents."""
+    digest = hashlib.sha256("\0".join(texts).encode())
+    if source is not None:
+        digest.update(source.read_bytes())
+    base = user_cache_path("megabuild") / "tests" / "verify"
+    path = base / Path(name).parent / digest.hexdigest()[:12] / Path(name).name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _fresh(target: Path) -> Path:
+    work = target.with_name(f"{target.name}.part")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    return work
+
+
+def _fetch(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"not to be had: {command[-1]}: {(done.stderr.strip().splitlines() or [''])[-1]}")
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"

@@ -1,0 +1,145 @@
+"""Device code in fatbins, and the ELF reader against pyelftools."""
+
+from __future__ import annotations
+
+import _ctypes
+import struct
+from pathlib import Path
+
+import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+import cuda_archs
+from cuda_archs import fatbins, runs_on, wanted
+from elf_file import NotElf, opened
+
+MACHINE_CODE, PTX = 2, 1
+FOR_ONE, FOR_FAMILY = 0x100011, 0x1200011
+
+
+def entry(kind: int, arch: int, flags: int = 0x8011, payload: bytes = b"x" * 24) -> bytes:
+    """Make one entry as fatbinary writes them: 64 bytes of header, then the payload."""
+    header = struct.pack("<HHIQ", kind, 0x101, 64, len(payload)) + bytes(12) + struct.pack("<I", arch)
+    return header + bytes(8) + struct.pack("<Q", flags) + bytes(16) + payload
+
+
+def fatbin(*entries: bytes) -> bytes:
+    """Make one fatbin."""
+    content = b"".join(entries)
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(content)) + content
+
+
+def a_library() -> Path:
+    """Return some shared library of this Python's."""
+    return Path(_ctypes.__file__)
+
+
+def test_machine_code_and_ptx_are_told_apart_by_kind() -> None:
+    (unit,) = fatbins(fatbin(entry(MACHINE_CODE, 90), entry(MACHINE_CODE, 120), entry(PTX, 120)))
+    assert unit.sm == {"sm_90", "sm_120"}
+    assert unit.ptx == {"compute_120"}
+
+
+def test_every_translation_unit_is_kept_apart_with_padding_between() -> None:
+    found = fatbins(
+        fatbin(entry(MACHINE_CODE, 90, payload=b"odd")) + bytes(5) + fatbin(entry(MACHINE_CODE, 80))
+    )
+    assert [sorted(unit.sm) for unit in found] == [["sm_90"], ["sm_80"]]
+
+
+def test_code_for_one_gpu_or_one_family_only_has_a_letter() -> None:
+    (unit,) = fatbins(fatbin(entry(MACHINE_CODE, 90, FOR_ONE), entry(MACHINE_CODE, 100, FOR_FAMILY)))
+    assert unit.sm == {"sm_90a", "sm_100f"}
+
+
+def test_an_empty_section_holds_nothing() -> None:
+    assert fatbins(b"") == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (fatbin(entry(MACHINE_CODE, 90))[:-8], "cut off"),
+        (b"something else!!" * 2, "unknown at byte 0"),
+        (fatbin(b"\x02\x00\x01\x01" + bytes(60)), "unknown form"),
+    ],
+)
+def test_what_is_not_understood_is_refused_rather_than_passed_over(data: bytes, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        fatbins(data)
+
+
+@pytest.mark.parametrize(
+    ("device", "sm", "ptx", "answer"),
+    [
+        ("sm_90", ["sm_90"], [], "native"),
+        ("sm_89", ["sm_80"], [], "native"),  # a higher minor number of the same major one
+        ("sm_80", ["sm_86"], [], "missing"),  # never the other way
+        ("sm_120", ["sm_90"], [], "missing"),
+        ("sm_120", ["sm_90"], ["compute_90"], "PTX-only"),
+        ("sm_90", ["sm_80"], ["compute_120"], "missing"),
+        ("sm_90", ["sm_90a"], [], "native"),
+        ("sm_103", ["sm_100a"], ["compute_100a"], "missing"),
+        ("sm_103", ["sm_100f"], [], "native"),
+        ("sm_103", [], ["compute_100f"], "PTX-only"),
+        ("sm_120", [], ["compute_100f"], "missing"),
+    ],
+)
+def test_what_runs_on_a_gpu(device: str, sm: list[str], ptx: list[str], answer: str) -> None:
+    assert runs_on(device, sm, ptx) == answer
+
+
+def test_an_arch_list_means_machine_code_and_ptx_where_it_says_so() -> None:
+    assert wanted(["7.5", "9.0a", "12.0+PTX"]) == (
+        frozenset({"sm_75", "sm_90a", "sm_120"}),
+        frozenset({"compute_120"}),
+    )
+    with pytest.raises(ValueError, match="Hopper"):
+        wanted(["Hopper"])
+
+
+def test_archs_are_sorted_by_number() -> None:
+    assert cuda_archs.ordered(["sm_120", "sm_90a", "sm_90", "sm_100"]) == (
+        "sm_90",
+        "sm_90a",
+        "sm_100",
+        "sm_120",
+    )
+
+
+def test_the_elf_reader_agrees_with_pyelftools() -> None:
+    with a_library().open("rb") as stream:
+        other = ELFFile(stream)
+        symbols, dynamic = other.get_section_by_name(".dynsym"), other.get_section_by_name(".dynamic")
+        assert isinstance(symbols, SymbolTableSection)
+        assert isinstance(dynamic, DynamicSection)
+        named = [symbol for symbol in symbols.iter_symbols() if symbol.name]
+        exported = {symbol.name for symbol in named if symbol["st_shndx"] != "SHN_UNDEF"}
+        undefined = {
+            symbol.name
+            for symbol in named
+            if symbol["st_shndx"] == "SHN_UNDEF" and symbol["st_info"]["bind"] != "STB_WEAK"
+        }
+        needed = tuple(
+            str(vars(tag)["needed"]) for tag in dynamic.iter_tags() if tag.entry.d_tag == "DT_NEEDED"
+        )
+        section = other.get_section_by_name(".rodata")
+        assert section is not None
+        constants = section.data()
+    assert undefined
+    with opened(a_library()) as library:
+        assert library.exported() == exported
+        assert library.undefined() == undefined
+        assert library.needed() == needed
+        assert library.content(".rodata") == constants
+
+
+def test_a_library_cut_off_anywhere_is_damaged(tmp_path: Path) -> None:
+    whole = a_library().read_bytes()
+    for part in (0, 3, 64, len(whole) // 2, len(whole) - 100):
+        cut = tmp_path / "cut.so"
+        cut.write_bytes(whole[:part])
+        with pytest.raises(NotElf), opened(cut):
+            pass

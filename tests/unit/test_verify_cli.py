@@ -1,0 +1,192 @@
+"""`megabuild verify` and `megabuild verify-gpu` as a user and a script see them."""
+
+from __future__ import annotations
+
+import _ctypes
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megabuild.cli.exits import Invocation, outcome
+from megabuild.cli.megabuild import megabuild
+from megabuild.cli.text import Signs
+from megabuild.cli.verdict_views import code, gpu_lines, verdict_lines
+from megabuild.verify import gpu, gpu_probe
+from megabuild.verify.verdict import LibraryVerdict, Verdict
+
+ASCII = Signs.of(io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+
+
+def call(invocation: Invocation, *arguments: str) -> int:
+    """Run the command line and return its exit code."""
+    return outcome(lambda: megabuild.main(list(arguments), standalone_mode=False, obj=invocation), invocation)
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """A wheel of torch_spline_conv with a library that is none of its own, and that lacks the others."""
+    path = tmp_path / "torch_spline_conv-1.2.2+pt213cu130-cp312-cp312-linux_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(_ctypes.__file__, "torch_spline_conv/_basis_cuda.so")
+        information = "torch_spline_conv-1.2.2+pt213cu130.dist-info"
+        archive.writestr(f"{information}/METADATA", "Name: torch_spline_conv\nVersion: 1.2.2+pt213cu130\n")
+        archive.writestr(f"{information}/WHEEL", "Tag: cp312-cp312-linux_x86_64\n")
+    return path
+
+
+def test_a_failing_verdict_has_an_exit_code_of_its_own(
+    wheel: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(invocation, "verify", str(wheel)) == 14
+    shown = capsys.readouterr().out
+    assert "compiled without CUDA: no device code" in shown
+    assert "torch_spline_conv has no library for weighting" in shown
+    assert "FORCE_CUDA=1" in shown
+
+
+def test_json_is_one_document_with_every_library(
+    wheel: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(invocation, "verify", "--json", str(wheel), str(wheel)) == 14
+    first, second = json.loads(capsys.readouterr().out)
+    assert first == second
+    assert (first["subject"], first["ok"]) == (wheel.name, False)
+    library = first["libraries"][0]
+    assert (library["torch"], library["module"], library["ok"]) == ("2.13", "torch_spline_conv", False)
+    assert library["needed"]
+
+
+def test_a_package_without_libraries_is_not_called_good(
+    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "torch_scatter-2.1.2-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("torch_scatter-2.1.2.dist-info/METADATA", "Name: torch_scatter\nVersion: 2.1.2\n")
+        archive.writestr("torch_scatter/__init__.py", "")
+    assert call(invocation, "verify", str(path)) == 14
+    assert "nothing to verify" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [("verify", "missing.whl"), ("verify", "--accelerator", "gpu", "missing.whl")]
+)
+def test_a_mistake_is_no_verdict(
+    arguments: tuple[str, ...], invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(invocation, *arguments) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_tables_fit_80_columns_and_give_each_reason_once() -> None:
+    every = tuple(f"sm_{arch}" for arch in (75, 80, 86, 90, 100, 110, 120))
+    libraries = tuple(
+        LibraryVerdict(
+            path=f"torch_sparse/_{stem}_cuda.cpython-312-x86_64-linux-gnu.so", module="torch_sparse", archs=every,
+            ptx=("compute_120",), torch="2.13.0", cuda="13", python="3.12", ok=False,
+            reason="built for another torch: its headers differ from 2.13.0+cu130 at c10/util/intrusive_ptr.h:233",
+            remedy="install a build of torch_sparse for torch 2.13.0+cu130, or compile it there: no build isolation",
+        )
+        for stem in ("convert", "neighbor_sample", "spmm")
+    )  # fmt: skip
+    lines = verdict_lines(Verdict(subject="torch_sparse", libraries=libraries), ASCII)
+    assert max(map(len, lines)) <= 80
+    assert "\n".join(lines).count("another torch") == 1
+    assert all(line.isascii() for line in lines)
+
+
+def test_device_code_is_shown_in_short() -> None:
+    assert code(("sm_90", "sm_120"), ("compute_120",)) == "9.0 12.0 +PTX"
+    assert code(tuple(f"sm_{n}" for n in (75, 80, 86, 90, 100, 110, 120)), ()) == "7.5 to 12.0 (7)"
+    assert code(("sm_90a",), ()) == "9.0a"
+    assert code((), ()) == ""
+
+
+def on_h200(**more: Any) -> dict[str, Any]:
+    """Return what a probe answers on a machine with a GPU."""
+    answer = {
+        "driver": {"cuda": "13.0", "count": 1}, "driver_version": "580.95.05", "torch": "2.13.0+cu130",
+        "torch_cuda": "13.0", "devices": [{"name": "NVIDIA H200", "arch": "sm_90"}],
+        "operations": [{"name": "torch", "ok": True, "error": ""}],
+    }  # fmt: skip
+    return answer | more
+
+
+@pytest.fixture
+def carried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment with three libraries: with code for 9.0, with PTX only, and with neither."""
+    libraries = (
+        LibraryVerdict(path="native.so", module="torch", archs=("sm_90",)),
+        LibraryVerdict(path="ptx.so", module="torch_scatter", archs=("sm_80",), ptx=("compute_80",)),
+        LibraryVerdict(path="missing.so", module="torch_sparse", archs=("sm_120",)),
+    )
+    monkeypatch.setattr(gpu, "verify", lambda environment: Verdict(subject="env", libraries=libraries))
+
+
+@pytest.mark.usefixtures("carried")
+def test_each_library_is_compared_with_the_gpu() -> None:
+    report = gpu.judged(Path("env"), on_h200())
+    assert [one.runs for one in report.libraries] == ["native", "PTX-only", "missing"]
+    assert not report.ok
+    assert report.faults == ("missing.so has no code for sm_90: rebuild with 9.0 in TORCH_CUDA_ARCH_LIST",)
+    lines = gpu_lines(report, ASCII)
+    assert "GPU: NVIDIA H200, sm_90" in lines
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ({"driver": {"cuda": "12.4", "count": 1}}, "the driver knows CUDA 12.4 at most, torch needs 13.0"),
+        ({"torch_cuda": None, "devices": []}, "torch was built without CUDA"),
+        ({"devices": []}, "torch cannot use the GPU"),
+    ],
+)
+@pytest.mark.usefixtures("carried")
+def test_what_is_wrong_with_driver_and_torch_is_said(answer: dict[str, Any], fault: str) -> None:
+    report = gpu.judged(Path("env"), on_h200(**answer))
+    assert any(found.startswith(fault) for found in report.faults)
+    assert not report.ok
+
+
+@pytest.mark.usefixtures("carried")
+def test_an_operation_that_differs_fails() -> None:
+    wrong = {"name": "torch_scatter", "ok": False, "error": "AssertionError: Tensor-likes are not close!"}
+    report = gpu.judged(Path("env"), on_h200(operations=[wrong]))
+    assert not report.ok
+    assert any("not close" in line for line in gpu_lines(report, ASCII))
+
+
+def has_gpu() -> bool:
+    """Whether this machine has one."""
+    return bool(gpu_probe.driver().get("count"))
+
+
+@pytest.mark.skipif(has_gpu(), reason="this machine has a GPU")
+def test_without_a_gpu_it_says_so_with_a_code_of_its_own(
+    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    assert call(invocation, "verify-gpu", str(folder)) == 15
+    shown = capsys.readouterr()
+    assert "GPU: none" in shown.out
+    assert "no GPU was tried" in shown.err
+    assert call(invocation, "verify-gpu", "--json", str(folder)) == 15
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["ok"], answer["devices"], answer["operations"]) == (False, [], [])
+
+
+def test_an_environment_whose_python_breaks_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "lib/python3.12/site-packages").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin/python"
+    python.write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
+    python.chmod(0o755)
+    report = gpu.examine(tmp_path)
+    assert report.faults == ("the environment's Python ended with 3: broken",)

@@ -1,0 +1,178 @@
+"""What metadata say, and what an installed torch tells of the libraries beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from megabuild.errors import IntegrityError, UsageError
+from megabuild.verify.built_for import from_conda, from_wheel, same_torch
+from megabuild.verify.expected import Expectation, accelerator
+from megabuild.verify.subject import module_of, open_subject
+from megabuild.verify.torch_beside import TorchBeside, find, readable
+
+HEADER = """#pragma once
+inline void check(int x) {
+  TORCH_INTERNAL_ASSERT(
+      x > 0,
+      "small");
+  TORCH_INTERNAL_ASSERT_DEBUG_ONLY(x < 9);
+}
+"""
+
+
+@pytest.fixture
+def torch(tmp_path: Path) -> TorchBeside:
+    """An installed torch of three files."""
+    package = tmp_path / "lib/python3.12/site-packages/torch"
+    (package / "include/c10/util").mkdir(parents=True)
+    (package / "include/c10/util/check.h").write_text(HEADER)
+    (package / "version.py").write_text("__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\n")
+    found = find(package.parent, tmp_path)
+    assert found is not None
+    return found
+
+
+def test_torch_is_read_without_importing_it(torch: TorchBeside) -> None:
+    assert (torch.version, torch.cuda) == ("2.13.0+cu130", "13.0")
+
+
+def test_a_torch_without_cuda_has_no_archs(torch: TorchBeside) -> None:
+    (torch.package / "version.py").write_text("__version__ = '2.13.0'\ncuda: Optional[str] = None\n")
+    found = find(torch.package.parent, torch.prefix)
+    assert found is not None
+    assert (found.cuda, found.archs) == (None, ())
+
+
+def test_the_list_that_activation_exports_is_what_libtorch_promises(torch: TorchBeside) -> None:
+    script = torch.prefix / "etc/conda/activate.d/libtorch_activate.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text('    export CF_TORCH_CUDA_ARCH_LIST="9.0;12.0+PTX"\n')
+    assert torch.archs == ("9.0", "12.0+PTX")
+
+
+def test_assertions_at_lines_that_the_headers_have_are_accepted(torch: TorchBeside) -> None:
+    # the first and the last line of a call: compilers differ
+    assert torch.denies(frozenset({("c10/util/check.h", line) for line in (3, 5, 6)})) == []
+
+
+def test_assertions_at_other_lines_come_from_another_torch(torch: TorchBeside) -> None:
+    assert torch.denies(frozenset({("c10/util/check.h", 4), ("c10/util/check.h", 3)})) == [
+        "c10/util/check.h:4"
+    ]
+
+
+def test_without_headers_assertions_tell_nothing(torch: TorchBeside) -> None:
+    assert torch.denies(frozenset({("c10/util/gone.h", 4)})) == []
+
+
+def test_only_symbols_of_torch_can_be_missing_in_torch(torch: TorchBeside) -> None:
+    undefined = frozenset(
+        {"_ZN3c106detail3newEv", "_ZNK2at6Tensor3oldEv", "_ZTIN3c105ErrorE", "malloc", "_ZSt4cout"}
+    )
+    assert torch.lacks(undefined) == ["_ZN3c106detail3newEv", "_ZNK2at6Tensor3oldEv", "_ZTIN3c105ErrorE"]
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("_ZN3c106detail3newEv", "c10::detail::new"),
+        ("_ZNK2at6Tensor3oldERKSt6vectorIlE", "at::Tensor::old"),
+        ("_ZTIN3c105ErrorE", "c10::Error"),
+        ("malloc", "malloc"),
+    ],
+)
+def test_symbols_are_shown_as_names(symbol: str, name: str) -> None:
+    assert readable(symbol) == name
+
+
+def test_a_conda_package_says_torch_cuda_and_python_in_its_dependencies() -> None:
+    depends = ["python", "pytorch 2.13.0 cuda130_wheel_py312_h1_300", "python_abi 3.12.* *_cp312"]
+    found = from_conda({"name": "pytorch_scatter", "build": "cuda130_py312_h1_0", "depends": depends})
+    assert (found.torch, found.cuda, found.python) == ("2.13.0", "13.0", "3.12")
+
+
+@pytest.mark.parametrize(
+    ("spec", "python"),
+    [
+        ("python >=3.11,<3.12.0a0", "3.11"),
+        ("python 3.13.*", "3.13"),
+        ("python >=3.10", "abi3"),
+        ("python", "abi3"),
+    ],
+)
+def test_the_one_python_that_dependencies_allow_is_the_one_it_was_built_for(spec: str, python: str) -> None:
+    assert from_conda({"name": "pytorch_scatter", "build": "cpu_h1_0", "depends": [spec]}).python == python
+
+
+def test_a_conda_package_for_every_python_says_so() -> None:
+    depends = ["python >=3.10", "libtorch 2.13.0 cpu_generic_h1_0"]
+    found = from_conda({"name": "pyg-lib", "build": "cpu_h1_0", "depends": depends})
+    assert (found.torch, found.cuda, found.python) == ("2.13.0", "cpu", "abi3")
+
+
+@pytest.mark.parametrize(
+    ("version", "tag", "expected"),
+    [
+        ("2.1.2+pt213cu130", "cp312-cp312-linux_x86_64", ("2.13", "13.0", "3.12")),
+        ("0.8.0+pt213cpu", "cp310-abi3-linux_x86_64", ("2.13", "cpu", "abi3")),
+        ("2.1.2+pt26cu124", "cp313-cp313t-linux_x86_64", ("2.6", "12.4", "3.13t")),
+        ("2.1.2", "cp311-cp311-linux_x86_64", (None, None, "3.11")),
+    ],
+)
+def test_a_wheel_says_torch_cuda_and_python(version: str, tag: str, expected: tuple[str | None, ...]) -> None:
+    found = from_wheel(f"Name: torch_scatter\nVersion: {version}\n", f"Wheel-Version: 1.0\nTag: {tag}\n")
+    assert (found.torch, found.cuda, found.python) == expected
+
+
+def test_versions_are_compared_as_far_as_they_are_given() -> None:
+    assert same_torch("2.13", "2.13.0+cu130")
+    assert same_torch("2.13.0", "2.13.0")
+    assert not same_torch("2.1", "2.13.0")
+
+
+def test_what_an_expectation_leaves_open_is_filled() -> None:
+    known = Expectation(accelerator="cuda130", archs=("9.0",), python="3.12", exact_archs=False)
+    found = Expectation(accelerator="", archs=("12.0",)).filled(known)
+    assert (found.accelerator, found.archs, found.python, found.exact_archs) == (
+        "cuda130",
+        ("12.0",),
+        "3.12",
+        True,
+    )
+    assert (found.cuda, found.cuda_version) == (True, "13.0")
+    assert accelerator("12.9") == "cuda129"
+
+
+@pytest.mark.parametrize(("name", "archs"), [("gpu", ()), ("cuda130", ("Hopper",))])
+def test_an_expectation_that_means_nothing_is_refused(name: str, archs: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError):
+        Expectation(accelerator=name, archs=archs)
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("lib/libtorch_cuda.so", "torch"),
+        ("lib/python3.12/site-packages/torch/lib/libtorch_cpu.so", "torch"),
+        ("lib/python3.12/site-packages/torch_sparse/_spmm_cuda.so", "torch_sparse"),
+        ("torch_scatter/_version_cpu.so", "torch_scatter"),
+    ],
+)
+def test_a_library_belongs_to_the_module_of_its_folder(path: str, module: str) -> None:
+    assert module_of(path) == module
+
+
+def test_a_damaged_wheel_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    wheel = tmp_path / "torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"
+    wheel.write_bytes(b"PK\x03\x04 cut off")
+    with pytest.raises(IntegrityError, match="cannot be read"), open_subject(wheel):
+        pass
+
+
+@pytest.mark.parametrize("name", ["nothing.whl", "README.md", "."])
+def test_what_cannot_be_looked_into_is_a_usage_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("text")
+    with pytest.raises(UsageError), open_subject(tmp_path / name):
+        pass

@@ -8,7 +8,10 @@ from megabuild.cli.build import build
 from megabuild.cli.completion import completion
 from megabuild.cli.configs import configs
 from megabuild.cli.exits import Invocation, run
+from megabuild.cli.install_pyg import install_pyg
 from megabuild.cli.root import repository
+from megabuild.cli.verify import verify
+from megabuild.cli.verify_gpu import verify_gpu
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,6 +22,9 @@ def megabuild() -> None:
 
 megabuild.add_command(build)
 megabuild.add_command(configs)
+megabuild.add_command(install_pyg)
+megabuild.add_command(verify)
+megabuild.add_command(verify_gpu)
 megabuild.add_command(completion)
 
 

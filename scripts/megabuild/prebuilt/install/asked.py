@@ -1,0 +1,72 @@
+"""Says what the Python that runs it is and has, as one JSON document.
+
+Runs in the user's environment: standard library only, any Python from 3.8 on, and nothing in here may fail because of
+what is installed there.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import re
+import sys
+import sysconfig
+from typing import Any
+
+
+def _torch() -> dict[str, Any]:
+    import torch
+
+    found = {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "hip": getattr(torch.version, "hip", None),
+    }
+    try:
+        found["archs"] = (torch._C._cuda_getArchFlags() or "").split()
+    except Exception:  # a build without CUDA has no such function
+        found["archs"] = []
+    try:
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        capabilities = [torch.cuda.get_device_capability(number) for number in range(count)]
+        found["devices"] = [f"{major}.{minor}" for major, minor in capabilities]
+    except Exception:  # a driver that does not fit
+        found["devices"] = []
+    return found
+
+
+def _distributions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(re.sub(r"[-_.]+", "_", name).lower(), distribution.version)
+    return found
+
+
+def _main() -> None:
+    torch: dict[str, Any] | None = None
+    problem = ""
+    try:
+        torch = _torch()
+    except ModuleNotFoundError as error:
+        problem = "" if error.name == "torch" else f"{type(error).__name__}: {error}"
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    facts = {
+        "prefix": sys.prefix,
+        "implementation": sys.implementation.name,
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        "platform": sysconfig.get_platform(),
+        "glibc": platform.libc_ver()[1],
+        "site": sysconfig.get_path("platlib"),
+        "distributions": _distributions(),
+        "torch": torch,
+        "torch_problem": problem,
+    }
+    print("\n" + json.dumps(facts))
+
+
+_main()

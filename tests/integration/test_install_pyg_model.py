@@ -1,0 +1,227 @@
+"""install-pyg on an environment with a model of PyTorch: an index with good and bad wheels, and the rest compiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch_model
+from wheel_files import make_page, make_wheel
+
+pytestmark = pytest.mark.slow
+
+TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+VERSION = "9.9"  # not the matrix's, which knows the hashes of upstream's archives
+END = "\n--- standard output ---\n"
+NAMES = ("torch_scatter", "torch_sparse", "torch_cluster", "torch_spline_conv")
+
+
+@dataclass
+class Place:
+    """An environment, an index, archives of sources."""
+
+    folder: Path
+    repository: Path
+    links: list[str] = field(default_factory=list)
+
+    @property
+    def venv(self) -> Path:
+        return self.folder / "venv"
+
+    @property
+    def site(self) -> Path:
+        (found,) = self.venv.glob("lib/python*/site-packages")
+        return found
+
+    @property
+    def sdists(self) -> Path:
+        return self.folder / "sdists"
+
+    def offer(
+        self, name: str, *, archs: tuple[str, ...] = ("9.0",), local: str = "pt213cu130", cuda: bool = True
+    ) -> Path:
+        work = self.folder / "libraries" / f"{name}-{len(self.links)}"
+        files = torch_model.libraries(name, work, self.site / "torch", archs, cuda=cuda)
+        file_name = f"{name}-{VERSION}+{local}-{TAG}-{TAG}-linux_{os.uname().machine}.whl"
+        wheel = make_wheel(self.folder / "index" / "torch-2.13.0+cu130", file_name, files)
+        self.links.append(f"torch-2.13.0%2Bcu130/{file_name.replace('+', '%2B')}")
+        make_page(self.folder / "index", "2.13.0", "cu130", self.links)
+        return wheel
+
+    def install(self, *words: str, **changes: str) -> tuple[int, dict[str, Any], str]:
+        """Run it; returns exit code, the JSON document's rows by name, and what was said: errors, END, output."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FORCE_")}
+        environment |= {
+            "PYTHONPATH": str(self.repository / "scripts"),
+            "MEGABUILD_CACHE": str(self.folder / "cache"),
+            "CUDA_HOME": str(self.folder / "cuda"),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "MAX_JOBS": "2",
+            **changes,
+        }
+        code = "from megabuild.cli.install_pyg import main; main()"
+        options = [
+            "--python",
+            str(self.venv),
+            "--index",
+            str(self.folder / "index"),
+            "--sdists",
+            str(self.sdists),
+        ]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *options, *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        rows: dict[str, Any] = {}
+        if "--json" in words:
+            rows = {row["name"]: row for row in json.loads(done.stdout)["extensions"]}
+        return done.returncode, rows, f"{done.stderr}{END}{done.stdout}"
+
+    def libraries(self, name: str) -> list[str]:
+        return sorted(path.name for path in (self.site / name).glob("*.so"))
+
+
+@pytest.fixture(scope="module")
+def plain_venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment to copy: to make one takes seconds."""
+    path = tmp_path_factory.mktemp("plain") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", path], check=True)
+    return path
+
+
+@pytest.fixture
+def place(tmp_path: Path, repository: Path, plain_venv: Path) -> Place:
+    place = Place(tmp_path, repository)
+    shutil.copytree(plain_venv, place.venv, symlinks=True)
+    torch_model.make_torch(place.site)
+    (tmp_path / "cuda" / "bin").mkdir(parents=True)
+    (tmp_path / "cuda" / "bin" / "nvcc").touch()
+    place.sdists.mkdir()
+    (tmp_path / "index").mkdir()
+    return place
+
+
+def asked(*names: str) -> list[str]:
+    return [f"{name}=={VERSION}" for name in names]
+
+
+def test_one_wheel_fits_and_the_rest_is_compiled(place: Place) -> None:
+    place.offer("torch_scatter")
+    place.offer("torch_sparse", local="pt213cu126")
+    corrupt = place.offer("torch_cluster")
+    corrupt.write_bytes(corrupt.read_bytes()[:-100])
+    place.offer("torch_spline_conv", cuda=False)
+    for name in NAMES:
+        torch_model.make_sdist(name, VERSION, place.sdists)
+
+    code, rows, said = place.install("--json", "--arch-list", "9.0", *asked(*NAMES))
+    assert code == 0, said
+    assert {name: row["source"] for name, row in rows.items()} == {
+        "torch_scatter": "prebuilt",
+        "torch_sparse": "source",
+        "torch_cluster": "source",
+        "torch_spline_conv": "source",
+    }
+    notes = {name: " ".join(row["notes"]) for name, row in rows.items()}
+    assert notes["torch_scatter"] == ""
+    assert notes["torch_sparse"] == "no wheel: the index's wheel is for torch 2.13 cu126"
+    assert notes["torch_cluster"].startswith("no wheel: the wheel is damaged")
+    assert notes["torch_spline_conv"].startswith("no wheel: the wheel claims cu130 but has no kernels")
+    for name in NAMES:
+        assert place.libraries(name) == [f"_{stem}_cuda.so" for stem in torch_model.stems(name)]
+
+    # again: everything is there, is looked into, and stays
+    code, rows, said = place.install("--json", "--arch-list", "9.0", *asked(*NAMES))
+    assert code == 0, said
+    assert {row["source"] for row in rows.values()} == {"there"}
+
+
+def test_one_that_fails_does_not_stop_the_others(place: Place) -> None:
+    torch_model.make_sdist("torch_scatter", VERSION, place.sdists, broken=True)
+    place.offer("torch_spline_conv")
+    code, _, said = place.install(*asked("torch_scatter", "torch_spline_conv"))
+    assert code == 8, said
+    table = said.partition(END)[2].strip().splitlines()
+    assert table[0].split() == ["extension", "version", "from", "time", "result"]
+    assert [line.split()[0] for line in table[1:3]] == ["torch_scatter", "torch_spline_conv"]
+    assert "failed" in table[1]
+    assert "verified" in table[2]
+    assert "it does not compile: " in said
+    assert max(map(len, (line for line in table if place.folder.name not in line))) <= 80
+    assert not (place.site / "torch_scatter").exists()
+    assert place.libraries("torch_spline_conv")
+
+
+def test_a_cpu_build_beside_a_cuda_torch_is_found_and_replaced(place: Place) -> None:
+    """pip says that all is well, and the first operation on a GPU fails: what this program is there to end."""
+    wheel = place.offer("torch_spline_conv", cuda=False)
+    pip = [
+        str(place.venv / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        str(wheel),
+    ]
+    subprocess.run(pip, check=True)
+    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
+    code, rows, said = place.install(
+        "--json", "--source", "source", *asked("torch_spline_conv"), "--arch-list", "9.0"
+    )
+    assert code == 0, said
+    assert rows["torch_spline_conv"]["notes"][0].startswith(f"{VERSION}+pt213cu130 was there, but")
+    assert place.libraries("torch_spline_conv")[0] == "_basis_cuda.so"
+
+
+def test_a_wheel_without_the_arch_of_this_machine_is_passed_over(place: Place) -> None:
+    place.offer("torch_spline_conv", archs=("9.0",))
+    code, rows, said = place.install(
+        "--json", "--source", "prebuilt", "--arch-list", "9.0;12.0", *asked("torch_spline_conv")
+    )
+    assert code == 5, said
+    assert "12" in rows["torch_spline_conv"]["error"]
+    assert not (place.site / "torch_spline_conv").exists()
+
+
+def test_without_a_network_every_extension_gets_its_reason(place: Place) -> None:
+    environment = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+    words = ["--json", "--index", "http://127.0.0.1:9/whl", *asked("torch_scatter", "torch_cluster")]
+    code, rows, said = place.install(*words, **environment)
+    assert code == 5, said
+    for row in rows.values():
+        assert row["notes"][0].startswith("no wheel: 127.0.0.1:9 cannot be used")
+        assert row["error"].startswith(("no build tools", "no sources"))
+        assert "--sdists" in row["remedy"]
+    assert len(rows) == 2
+
+
+def test_a_wheel_that_does_not_import_is_removed_again(place: Place) -> None:
+    wheel = place.offer("torch_spline_conv")
+    files = torch_model.libraries("torch_spline_conv", place.folder / "again", place.site / "torch", ("9.0",))
+    files["torch_spline_conv/__init__.py"] = b"import a_module_that_nobody_has\n"
+    make_wheel(wheel.parent, wheel.name, files)
+    code, rows, said = place.install("--json", "--source", "prebuilt", *asked("torch_spline_conv"))
+    assert code == 5, said
+    assert "No module named 'a_module_that_nobody_has'" in rows["torch_spline_conv"]["error"]
+    assert not (place.site / "torch_spline_conv").exists()
+
+
+def test_an_environment_needs_no_pip_of_its_own(place: Place) -> None:
+    for path in place.site.glob("pip*"):
+        shutil.rmtree(path)
+    place.offer("torch_spline_conv")
+    code, rows, said = place.install("--json", *asked("torch_spline_conv"))
+    assert code == 0, said
+    assert rows["torch_spline_conv"]["source"] == "prebuilt"

@@ -1,0 +1,281 @@
+"""install-pyg: which environment, which versions, how many jobs, and what is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner, Result
+
+from megabuild.cli import install_pyg as command
+from megabuild.cli.exits import Invocation, outcome
+from megabuild.cli.install_views import environment_lines, result_lines
+from megabuild.cli.megabuild import megabuild
+from megabuild.cli.text import Signs
+from megabuild.errors import PreflightError, UsageError
+from megabuild.prebuilt.install.compiling import Workshop, cuda_home
+from megabuild.prebuilt.install.environment import Environment, arch_list, interpreter, look
+from megabuild.prebuilt.install.installing import archs_for, jobs_for
+from megabuild.prebuilt.install.pip import last_words
+from megabuild.prebuilt.install.rows import Row
+from megabuild.resources.jobs import Jobs
+from megabuild.resources.machine import Machine
+
+
+def environment(**changes: Any) -> Environment:
+    values: dict[str, Any] = {
+        "python": Path("/e/bin/python"),
+        "prefix": Path("/e"),
+        "site": Path("/e/lib/python3.12/site-packages"),
+        "version": "3.12",
+        "platform": "linux-64",
+        "glibc": "2.36",
+        "torch_version": "2.13.0+cu130",
+        "cuda_version": "13.0",
+        "torch_archs": ("9.0", "12.0+PTX"),
+        "devices": (),
+        "distributions": {},
+    }
+    return Environment(**{**values, **changes})
+
+
+def row(**changes: Any) -> Row:
+    values: dict[str, Any] = {
+        "extension": "torch_spline_conv",
+        "version": "1.2.2+pt213cu130",
+        "source": "prebuilt",
+        "notes": (),
+        "error": "",
+        "remedy": "",
+        "exit_code": 0,
+        "seconds": 3.2,
+    }
+    return Row(**{**values, **changes})
+
+
+def fake_python(folder: Path, answer: str) -> Path:
+    path = folder / "bin" / "python"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\n{answer}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+# ---- the environment ---------------------------------------------------------------------------------------------
+def test_the_active_environment_is_meant_where_none_is_named(tmp_path: Path) -> None:
+    python = fake_python(tmp_path / "venv", "exit 0")
+    conda = fake_python(tmp_path / "conda", "exit 0")
+    assert (
+        interpreter(None, {"VIRTUAL_ENV": str(tmp_path / "venv"), "CONDA_PREFIX": str(tmp_path / "conda")})
+        == python
+    )
+    assert interpreter(None, {"CONDA_PREFIX": str(tmp_path / "conda")}) == conda
+    assert interpreter(None, {"PATH": str(python.parent)}) == python
+
+
+def test_an_environment_is_named_by_folder_or_interpreter(tmp_path: Path) -> None:
+    python = fake_python(tmp_path, "exit 0")
+    assert interpreter(str(tmp_path), {}) == python
+    assert interpreter(str(python), {}) == python
+    for wrong in (tmp_path / "nothing", tmp_path / "bin" / "nothing"):
+        with pytest.raises(UsageError):
+            interpreter(str(wrong), {})
+    with pytest.raises(UsageError, match="no environment is active"):
+        interpreter(None, {"PATH": str(tmp_path)})
+
+
+def test_an_environment_without_torch_gets_a_sentence() -> None:
+    with pytest.raises(PreflightError, match="has no PyTorch"):
+        look(Path(sys.executable))  # the tests' own
+
+
+def test_a_python_that_does_not_run_gets_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="does not run: broken libc"):
+        look(fake_python(tmp_path, "echo broken libc >&2; exit 1"))
+
+
+def test_a_torch_that_does_not_import_is_told_from_none(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    (site / "torch.py").write_text("raise OSError('libcudart.so.13: cannot open shared object file')\n")
+    with pytest.raises(PreflightError, match=r"`import torch` fails: OSError: libcudart\.so\.13"):
+        look(venv / "bin" / "python")
+
+
+def test_archs_of_torch_as_an_arch_list() -> None:
+    assert arch_list(["sm_75", "sm_90a", "sm_120", "compute_120"]) == ("7.5", "9.0a", "12.0+PTX")
+    assert arch_list(["gfx90a"]) == ()
+
+
+def test_archs_are_asked_for_or_those_of_the_gpus_or_torchs_own() -> None:
+    assert archs_for(environment(devices=("8.9",)), ("9.0",)) == ("9.0",)
+    assert archs_for(environment(devices=("8.9",)), ()) == ("8.9",)
+    assert archs_for(environment(), ()) == ("9.0", "12.0+PTX")
+    assert archs_for(environment(cuda_version=None), ("9.0",)) == ()
+
+
+@pytest.mark.parametrize(("cuda", "jobs"), [(None, 3), ("13.0", 2)])
+def test_jobs_fit_into_memory(cuda: str | None, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MAX_JOBS", "CPU_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    machine = Machine(cores=16, memory=16 * 10**9, memory_free=8 * 10**9)
+    assert jobs_for(environment(cuda_version=cuda), machine, None).count == jobs
+    assert jobs_for(environment(cuda_version=cuda), machine, 7).count == 7
+
+
+def test_nvcc_is_found_in_nvidias_wheels(tmp_path: Path) -> None:
+    there = environment(site=tmp_path, prefix=tmp_path / "prefix")
+    nvcc = tmp_path / "nvidia" / "cu13" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.touch()
+    assert cuda_home(there, {"PATH": str(tmp_path)}) == tmp_path / "nvidia" / "cu13"
+
+
+def test_no_nvcc_names_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="no nvcc") as raised:
+        cuda_home(environment(site=tmp_path, prefix=tmp_path), {"PATH": str(tmp_path)}, tmp_path / "cuda")
+    assert '"cuda-toolkit[nvcc,cccl,profiler]==13.0.*"' in raised.value.remedy
+
+
+def test_pips_errors_are_kept_and_its_warnings_are_not() -> None:
+    said = "WARNING: Retrying\nERROR: Could not find a version\nERROR: No matching distribution\n[notice] new pip\n"
+    assert last_words(said) == "ERROR: Could not find a version; ERROR: No matching distribution"
+    assert last_words("\n") == "it said nothing"
+
+
+def test_an_interrupted_compile_leaves_no_compiler_behind(tmp_path: Path) -> None:
+    wrapper = tmp_path / "wrapper.py"
+    started = tmp_path / "started"
+    wrapper.write_text(
+        "import pathlib, subprocess, sys\n"
+        "compiler = subprocess.Popen(['sleep', '60'])\n"
+        f"pathlib.Path({str(started)!r}).write_text(str(compiler.pid))\n"
+        "compiler.wait()\n"
+    )
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        if started.exists() and started.read_text():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise KeyboardInterrupt
+
+    workshop = Workshop(
+        environment=environment(python=Path(sys.executable)),
+        wrapper=wrapper,
+        jobs=1,
+        archs=(),
+        tools=tmp_path / "tools",
+    )
+    (tmp_path / "source").mkdir()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            workshop.build(tmp_path / "source", tmp_path / "log", os.environ)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    compiler = int(started.read_text())
+    for _ in range(100):
+        if not psutil.pid_exists(compiler) or psutil.Process(compiler).status() == psutil.STATUS_ZOMBIE:
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the compiler goes on")
+
+
+# ---- the command line ----------------------------------------------------------------------------------------------
+def invoke(*arguments: str, invocation: Invocation) -> Result:
+    return CliRunner().invoke(megabuild, ["install-pyg", *arguments], obj=invocation)
+
+
+def test_help_fits_80_columns(invocation: Invocation) -> None:
+    text = invoke("--help", invocation=invocation).stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert "--sdists" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("torch_scater",), "there is no extension 'torch_scater'"),
+        (("torch_scatter==new",), "'new' is no version"),
+        (("--arch-list", "sm_90"), "'sm_90' is no CUDA arch"),
+        (("--python", "/nowhere/python"), "there is no Python /nowhere/python"),
+    ],
+)
+def test_a_mistake_gets_a_sentence(invocation: Invocation, arguments: tuple[str, ...], message: str) -> None:
+    result = invoke(*arguments, invocation=invocation)
+    assert isinstance(result.exception, UsageError)
+    assert result.exception.message == message
+    assert result.exception.remedy
+
+
+def test_versions_come_from_the_matrix_and_order_from_need() -> None:
+    requests = command._requests(("torch_sparse", "scatter==2.1.1"))
+    assert [(request.extension.name, request.version, request.source_version) for request in requests] == [
+        ("torch_scatter", "2.1.1", "2.1.1"),
+        ("torch_sparse", "", "0.6.18"),
+    ]
+    assert requests[0].sha256 == ""  # the matrix knows the hash of another version
+    assert requests[1].sha256.startswith("2f14c510")
+    assert command._requests(())[0].extension.name == "pyg_lib"
+
+
+def test_the_entry_point_sets_itself_up_and_names_itself(repository: Path) -> None:
+    entry = repository / "scripts" / "install-pyg"
+    assert os.access(entry, os.X_OK)
+    compile(entry.read_text(), str(entry), "exec")
+
+
+# ---- what is shown -------------------------------------------------------------------------------------------------
+def test_the_table_and_its_reasons_fit_80_columns() -> None:
+    rows = [
+        row(),
+        row(
+            extension="torch_scatter", version="2.1.2", source="source", notes=("no wheel: " + "word " * 30,)
+        ),
+        row(extension="torch_sparse", source="there"),
+        row(
+            extension="pyg_lib",
+            version="",
+            source="",
+            error="it does not compile: x.cpp:1: error",
+            remedy="mend it",
+        ),
+    ]
+    lines = result_lines(rows, Signs.of(sys.__stdout__))  # type: ignore[arg-type]
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["extension", "version", "from", "time", "result"]
+    text = "\n".join(lines)
+    assert "pyg_lib: it does not compile" in text
+    assert "pyg_lib: mend it" in text
+    assert "was there" in text
+
+
+def test_what_was_found_is_said_first() -> None:
+    lines = environment_lines(environment(), ("9.0", "12.0+PTX"), Jobs(count=2, reason="2 cores"))
+    assert lines == [
+        "/e: Python 3.12, linux-64",
+        "PyTorch 2.13.0+cu130, CUDA 13.0",
+        "compiling for 9.0 12.0+PTX (no GPU here)",
+        "2 compile jobs (2 cores)",
+    ]
+
+
+def test_with_json_a_mistake_is_a_document_too(
+    invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["install-pyg", "--json", "-p", "/nowhere/x"]
+    code = outcome(lambda: megabuild.main(arguments, standalone_mode=False, obj=invocation), invocation)
+    assert code == UsageError.exit_code
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "UsageError"

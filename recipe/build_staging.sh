@@ -1,6 +1,11 @@
 #!/usr/bin/env bash
 # Staging: compile libtorch once, against one fixed Python, and lay its files into $PREFIX for the outputs to pick from.
 set -euo pipefail
+if [[ "$torch_source" == "wheel" ]]; then
+    # Nothing to compile: an official wheel of the base Python is taken apart.
+    echo "::megabuild:: phase split"
+    exec "${PYTHON:-$PREFIX/bin/python}" -B "$RECIPE_DIR/split_wheel.py" libtorch "$torch_source_path" "$torch_python_base" "$PREFIX"
+fi
 source "$RECIPE_DIR/build_env.sh"
 
 phase sync

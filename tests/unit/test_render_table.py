@@ -45,7 +45,9 @@ def test_libtorch_comes_once_and_pytorch_for_every_python(
     assert len(of(packages, "libtorch")) == 1
     assert [package.python for package in of(packages, "pytorch")] == list(config.pythons)
     assert len(of(packages, "pytorch-gpu" if config.cuda_version else "pytorch-cpu")) == 1
-    assert len(of(packages, "libtorch-cuda-linalg")) == (2 if config.cuda_version else 0)
+    # a wheel has it inside libtorch
+    flavours = 2 if config.cuda_version and config.provider != "wheel" else 0
+    assert len(of(packages, "libtorch-cuda-linalg")) == flavours
 
 
 def test_build_numbers_make_the_solver_prefer_cuda_mkl_and_magma(
@@ -115,7 +117,15 @@ def test_compilers_and_stdlib_are_those_of_the_config(
     (version,) = config.variant["cxx_compiler_version"]
     assert f"{compiler}_{config.platform} {version}.*" in libtorch.staging_build
     cuda = [spec for spec in libtorch.staging_build if spec.startswith("cuda-nvcc")]
-    assert cuda == ([f"cuda-nvcc_{config.platform} {config.cuda_version}.*"] if config.cuda_version else [])
+    compiled = config.cuda_version and config.provider != "wheel"
+    assert cuda == ([f"cuda-nvcc_{config.platform} {config.cuda_version}.*"] if compiled else [])
+
+
+def test_nothing_is_compiled_out_of_wheels() -> None:
+    for name in ("linux_64_cpu_wheel", "linux_64_cuda130_wheel"):
+        for package in render(load(ROOT, name), RECIPE):
+            assert not [spec for spec in package.staging_build if spec.startswith(("cmake", "ninja"))]
+            assert "libgomp" in package.run or package.name != "libtorch"
 
 
 def test_where_torch_source_lies_is_not_part_of_the_names() -> None:

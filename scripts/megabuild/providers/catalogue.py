@@ -13,6 +13,28 @@ from ruamel.yaml import YAML
 
 
 @dataclass(frozen=True, kw_only=True)
+class NvidiaWheel:
+    """What becomes of one of NVIDIA's wheels.
+
+    Parameters
+    ----------
+    run:
+        Package with its libraries, or with everything where there is no `dev`.
+    dev:
+        Package with headers and links for linkers, or empty.
+    depends:
+        Further packages that `dev` needs.
+    also:
+        Other names for `dev`.
+    """
+
+    run: str
+    dev: str = ""
+    depends: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Catalogue:
     """catalogue.yaml as data.
 
@@ -30,6 +52,10 @@ class Catalogue:
         Packages split off another one, to the name of that one.
     stand_ins:
         Stand-ins to the further stand-ins they need.
+    nvidia:
+        PyPI name of NVIDIA's wheels to the packages made from them.
+    nvidia_toolkit:
+        Parts of the CUDA toolkit that building needs.
     """
 
     wheels: Mapping[str, str]
@@ -38,6 +64,8 @@ class Catalogue:
     programs: frozenset[str]
     companions: Mapping[str, str]
     stand_ins: Mapping[str, tuple[str, ...]]
+    nvidia: Mapping[str, NvidiaWheel]
+    nvidia_toolkit: tuple[str, ...]
 
     @cached_property
     def _conda_names(self) -> dict[str, str]:
@@ -62,4 +90,14 @@ def load() -> Catalogue:
         programs=frozenset(data["programs"]),
         companions=data["companions"],
         stand_ins={name: tuple(others) for name, others in data["stand_ins"].items()},
+        nvidia={
+            name: NvidiaWheel(
+                run=entry["run"],
+                dev=entry.get("dev", ""),
+                depends=tuple(entry.get("depends", ())),
+                also=tuple(entry.get("also", ())),
+            )
+            for name, entry in data["nvidia"].items()
+        },
+        nvidia_toolkit=tuple(data["nvidia_toolkit"]),
     )

@@ -69,7 +69,7 @@ def packages(toolchain: Toolchain, platform: str) -> list[Package]:
         kind: str, variables: Mapping[str, str], depends: Sequence[str], strong: Sequence[str] = ()
     ) -> Package:
         name = f"{kind}_{platform}"
-        activate, deactivate = _scripts(variables)
+        activate, deactivate = scripts(variables)
         return Package(
             name=name,
             version=version,
@@ -78,7 +78,7 @@ def packages(toolchain: Toolchain, platform: str) -> list[Package]:
             depends=tuple(depends),
             run_exports={"strong": tuple(strong)} if strong else {},
             inputs={**inputs, "activate": activate, "deactivate": deactivate},
-            fill=partial(_write_scripts, name, activate, deactivate),
+            fill=partial(write_scripts, name, activate, deactivate),
             summary=f"Activates the system's GCC {version}",
         )
 
@@ -163,13 +163,15 @@ def _cxx_variables(toolchain: Toolchain) -> dict[str, str]:
     }
 
 
-def _scripts(variables: Mapping[str, str]) -> tuple[str, str]:
+def scripts(variables: Mapping[str, str]) -> tuple[str, str]:
+    """Write the shell scripts that set variables on activation and restore them on deactivation."""
     body = "".join(_SET.format(name=name, value=value) for name, value in variables.items())
     restore = "".join(_RESTORE.format(name=name) for name in variables)
     return _PROLOGUE + body + "unset _MB_PREFIX _MB_MAP\n", restore
 
 
-def _write_scripts(name: str, activate: str, deactivate: str, prefix: Path) -> None:
+def write_scripts(name: str, activate: str, deactivate: str, prefix: Path) -> None:
+    """Put a package's scripts where activation looks for them, run in the order of their names."""
     for kind, text in (("activate", activate), ("deactivate", deactivate)):
         folder = prefix / "etc" / "conda" / f"{kind}.d"
         folder.mkdir(parents=True)

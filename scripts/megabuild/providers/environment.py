@@ -28,6 +28,10 @@ class Environment:
     virtual_packages:
         What the solver must believe of the machine that the packages are for, where that is not this one: the glibc of
         `root`, the CUDA of a GPU that a build machine does not need to have. Such as {"__glibc": "2.41"}.
+    staging_source:
+        The part of `source` that libtorch is made from, where that is not all of it.
+    left_out:
+        Pythons of the config that cannot be built here, with the reason where one is known.
     notes:
         Sentences for the plan: stand-ins used, Pythons left out, versions that differ from the config's.
     """
@@ -37,6 +41,8 @@ class Environment:
     fingerprint: str
     root: Path | None = None
     source: Path | None = None
+    staging_source: Path | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
     overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     virtual_packages: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

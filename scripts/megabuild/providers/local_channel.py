@@ -80,6 +80,15 @@ def machine_platform() -> str:
     return f"{prefix}-{machines.get(machine.lower(), machine)}"
 
 
+def require(platform: str) -> None:
+    """Raise a ProviderError where no channel can be made for `platform` here."""
+    if platform != machine_platform() or platform not in compiler_packages.MACHINES:
+        raise ProviderError(
+            f"the local channel serves {machine_platform()}, not {platform}",
+            "Build this config on such a machine, or in its container image.",
+        )
+
+
 def prepare(
     needs: Sequence[str],
     *,
@@ -133,11 +142,7 @@ def make(
     ProviderError
         Another platform, no Python, no compiler, no network, or a requirement that cannot be met.
     """
-    if platform != machine_platform() or platform not in compiler_packages.MACHINES:
-        raise ProviderError(
-            f"the local channel serves {machine_platform()}, not {platform}",
-            "Build this config on such a machine, or in its container image.",
-        )
+    require(platform)
     found = interpreters.find(report)
     chosen = {python: found[python] for python in pythons if python in found}
     if not chosen:

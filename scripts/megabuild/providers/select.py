@@ -5,17 +5,24 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import ProviderError
-from megabuild.providers import local_channel, reachability, specs
+from megabuild.providers import catalogue, local_channel, reachability, specs
 from megabuild.providers.debian import enter, libraries
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment
+from megabuild.providers.interpreters import Interpreter
+from megabuild.providers.interpreters import find as find_interpreters
 from megabuild.providers.local_channel import LocalChannel
+from megabuild.providers.package import Package
 from megabuild.providers.toolchain import probe
+from megabuild.providers.wheel import nvidia
+from megabuild.providers.wheel import torch as torch_wheels
+from megabuild.providers.wheels import download, lock
 
 #: Where a build inside a root folder finds the source.
 _SOURCE_INSIDE = "/opt/megabuild/source"
@@ -58,8 +65,10 @@ def provide(
         return _conda_forge(config)
     if config.provider == "debian":
         return _debian(config, planned, cache, report, ask)
+    if config.provider == "wheel":
+        return _wheel(config, planned, cache, report)
     raise ProviderError(
-        f"{config.name}: there is no provider {config.provider!r}", "Known: conda-forge, debian."
+        f"{config.name}: there is no provider {config.provider!r}", "Known: conda-forge, debian, wheel."
     )
 
 
@@ -107,7 +116,8 @@ def _gpu(config: Config) -> dict[str, str]:
 
 def _alternatives(config: Config) -> str:
     """Configs that need no channel, and the rehearsal, as far as they fit this machine."""
-    here = [path.stem for path in sorted(config.path.parent.glob("*_debian.yaml"))]
+    folder = config.path.parent
+    here = [path.stem for path in sorted((*folder.glob("*_debian.yaml"), *folder.glob("*_wheel.yaml")))]
     fitting = [name for name in here if name.startswith(local_channel.machine_platform().replace("-", "_"))]
     return ", ".join([*fitting, f"{config.name} --rehearse"])
 
@@ -148,6 +158,64 @@ def _debian(
         extra=[libraries.package(root, toolchain.glibc, config.platform)],
     )
     return _environment(config, made, specs.parse(needs), root)
+
+
+def _wheel(
+    config: Config, planned: Sequence[PlannedPackage], cache: Path, report: Callable[[str], None]
+) -> Environment:
+    local_channel.require(config.platform)
+    interpreters = find_interpreters(report)
+    found = torch_wheels.find(config, interpreters, cache / "wheels")
+    base = found.base(config.variant.get("torch_python_base", ("",))[0])
+    asked_for = {package.python for package in planned if package.python}
+    wheels = torch_wheels.fetch(config, found, asked_for, interpreters, base=base, cache=cache, report=report)
+    needs = requirements(planned)
+    made = local_channel.make(
+        needs,
+        platform=config.platform,
+        pythons=[python for python in found.locks if python in asked_for or python == base],
+        cache=cache,
+        stand_ins=False,
+        report=report,
+        extra=_nvidia(config, found, base, interpreters, cache, report) if config.cuda_version else (),
+    )
+    environment = _environment(config, made, specs.parse(needs))
+    overrides = {**environment.overrides, "torch_python_base": (base,)}
+    if (base,) == config.variant.get("torch_python_base"):
+        del overrides["torch_python_base"]
+    return replace(
+        environment,
+        source=wheels.path,
+        staging_source=wheels.base,
+        pythons=tuple(python for python in config.pythons if python in found.locks),
+        left_out=found.left_out,
+        overrides=overrides,
+        fingerprint=hashlib.sha256(f"{environment.fingerprint}\n{wheels.fingerprint}".encode()).hexdigest(),
+        notes=(
+            *(
+                note
+                for note in environment.notes
+                if not note.startswith(("torch_python_base ", "not on this"))
+            ),
+            f"libtorch is made from {found.wheel(base).file_name}",
+        ),
+    )
+
+
+def _nvidia(
+    config: Config,
+    found: torch_wheels.Found,
+    base: str,
+    interpreters: Mapping[str, Interpreter],
+    cache: Path,
+    report: Callable[[str], None],
+) -> list[Package]:
+    """NVIDIA's packages that the base Python's wheel goes with, and what else building needs of that toolkit."""
+    table = catalogue.load()
+    needed = torch_wheels.requirements(found.wheel(base), found.locks[base].environment, table.nvidia_toolkit)
+    locked = lock.resolve(needed, interpreters[base], cache / "wheels" / "locks")
+    files = download.download([locked], interpreters, cache / "wheels", report)
+    return nvidia.packages(locked, files, table.nvidia, config.cuda_version or "", config.platform)
 
 
 def _environment(

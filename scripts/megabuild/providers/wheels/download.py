@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from packaging.utils import parse_wheel_filename
+
 from megabuild.errors import IntegrityError
 from megabuild.providers.command import run
 from megabuild.providers.interpreters import Interpreter
@@ -53,9 +55,12 @@ def download(
 
 
 def _fetch(wheels: Sequence[Wheel], interpreter: Interpreter, files: Mapping[str, Path]) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
+    folder = next(iter(files.values())).parent.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    # beside their final place: gigabytes need not be copied
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
         requirements = Path(temporary, "requirements.txt")
-        lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in wheels]
+        lines = [f"{wheel.name}==={_version(wheel)} --hash=sha256:{wheel.sha256}" for wheel in wheels]
         requirements.write_text("\n".join(lines) + "\n")
         target = Path(temporary, "wheels")
         run(
@@ -73,21 +78,23 @@ def _fetch(wheels: Sequence[Wheel], interpreter: Interpreter, files: Mapping[str
             ],
             what=f"downloading wheels for Python {interpreter.python}",
             remedy="Check the network and pip's configuration (pip config list).",
-            timeout=900,
+            timeout=3600,
             env=pip_environment(),
         )
         for wheel in wheels:
             _keep(target / wheel.file_name, files[wheel.sha256], wheel.sha256)
 
 
+def _version(wheel: Wheel) -> str:
+    """The version as pip compares it with "===", by which 2.0 cannot turn out to be 2.0+cpu."""
+    return str(parse_wheel_filename(wheel.file_name)[1])
+
+
 def _keep(source: Path, final: Path, sha256: str) -> None:
-    """Copy into the cache under a temporary name, check, and rename."""
-    final.parent.mkdir(parents=True, exist_ok=True)
-    temporary = final.with_name(f"{final.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(source.read_bytes())
-    if file_sha256(temporary) != sha256:
-        temporary.unlink()
+    """Check, and move into the cache in one step."""
+    if file_sha256(source) != sha256:
         raise IntegrityError(
             f"{final.name} is not the file that was resolved", "Delete the cache's wheels folder."
         )
-    os.replace(temporary, final)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(source, final)

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from megabuild.errors import ProviderError
 from megabuild.providers.command import run
 from megabuild.providers.interpreters import Interpreter
+from megabuild.providers.store import file_sha256
 
 _FORMAT = 1
 _REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
@@ -44,7 +45,9 @@ class Lock:
     wheels: tuple[Wheel, ...]
 
 
-def resolve(requirements: Sequence[str], interpreter: Interpreter, folder: Path) -> Lock:
+def resolve(
+    requirements: Sequence[str], interpreter: Interpreter, folder: Path, *, dependencies: bool = True
+) -> Lock:
     """Return the lock for `requirements`, from `folder` if they were resolved before, else by asking pip.
 
     Parameters
@@ -55,6 +58,8 @@ def resolve(requirements: Sequence[str], interpreter: Interpreter, folder: Path)
         Evaluates markers and tags.
     folder:
         Where locks are kept.
+    dependencies:
+        Whether to lock what the requirements require, too.
 
     Raises
     ------
@@ -67,13 +72,14 @@ def resolve(requirements: Sequence[str], interpreter: Interpreter, folder: Path)
         interpreter.version,
         interpreter.soabi,
         interpreter.free_threaded,
+        *(() if dependencies else ("alone",)),
     ]
     path = folder / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
     try:
         return _from_json(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError, KeyError):
         pass
-    lock = _ask_pip(requirements, interpreter)
+    lock = _ask_pip(requirements, interpreter, () if dependencies else ("--no-deps",))
     folder.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     temporary.write_text(json.dumps(asdict(lock), indent=1))
@@ -100,7 +106,7 @@ def pip_environment() -> dict[str, str]:
     return {**environment, "PIP_DEFAULT_TIMEOUT": "10", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _ask_pip(requirements: Sequence[str], interpreter: Interpreter) -> Lock:
+def _ask_pip(requirements: Sequence[str], interpreter: Interpreter, options: Sequence[str]) -> Lock:
     with tempfile.TemporaryDirectory() as temporary:
         report = Path(temporary, "report.json")
         run(
@@ -111,6 +117,7 @@ def _ask_pip(requirements: Sequence[str], interpreter: Interpreter) -> Lock:
                 "--retries=0",
                 "--dry-run",
                 "--ignore-installed",
+                *options,
                 "--report",
                 str(report),
                 *requirements,
@@ -136,7 +143,7 @@ def _wheel(entry: Mapping[str, Any]) -> Wheel:
         local = Path(unquote(urlsplit(download["url"]).path))
         if urlsplit(download["url"]).scheme != "file" or not local.is_file():
             raise ProviderError(f"pip knows no hash for {file_name}", "Use an index that gives hashes.")
-        sha256 = hashlib.sha256(local.read_bytes()).hexdigest()
+        sha256 = file_sha256(local)
     return Wheel(
         name=metadata["name"],
         version=metadata["version"],

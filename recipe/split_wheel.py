@@ -1,0 +1,188 @@
+"""Make libtorch and pytorch out of official wheels of PyTorch, in place of compiling them.
+
+``libtorch`` lays libtorch's files from the wheel of one Python into an environment. ``pytorch`` unpacks the wheel of
+another Python beside it: files that are the same in both wheels become links to libtorch's, everything else is that
+Python's own. Whether they are the same is looked at file by file: wheels of one release need not come from one build.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import configparser
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+import share_libtorch
+import wheel_parts
+from install_libtorch import HEADERS
+from same_code import same_code
+from wheel_parts import Wheel
+
+_PROGRAM = """\
+#!{python}
+import sys
+from {module} import {top}
+if __name__ == "__main__":
+    sys.exit({attribute}())
+"""
+
+
+def libtorch(wheel: Wheel, prefix: Path) -> int:
+    """Lay libtorch's files into an environment.
+
+    Parameters
+    ----------
+    wheel:
+        The wheel of the base Python.
+    prefix:
+        The environment.
+
+    Returns
+    -------
+    int
+        Number of files.
+    """
+    places = {member: place for member in wheel.members if (place := wheel_parts.libtorch_place(member))}
+    _extract(wheel, places, prefix)
+    return len(places)
+
+
+def pytorch(wheel: Wheel, base: Wheel, prefix: Path, site_packages: Path, python: str) -> tuple[int, int]:
+    """Unpack what is one Python's own, and link the rest to libtorch.
+
+    Parameters
+    ----------
+    wheel:
+        The wheel of this Python.
+    base:
+        The wheel that libtorch was made from.
+    prefix:
+        The environment, with libtorch installed.
+    site_packages:
+        The environment's folder for modules.
+    python:
+        The environment's interpreter.
+
+    Returns
+    -------
+    tuple[int, int]
+        Number of files unpacked, and of links to libtorch.
+    """
+    common = shared(wheel, base)
+    gone = {member for member in wheel.members if member in common or wheel_parts.left_out(member)}
+    _extract(wheel, {member: member for member in wheel.members if member not in gone}, site_packages)
+    taken = linked_places(wheel, common)
+    links = share_libtorch.link(site_packages / "torch", prefix, taken)
+    _programs(site_packages / wheel.metadata, prefix, python)
+    _settle_metadata(site_packages, wheel.metadata, gone)
+    return len(wheel.members) - len(gone), links
+
+
+def shared(wheel: Wheel, base: Wheel) -> set[str]:
+    """Give the files of libtorch that are the same in two wheels; libraries need only be the same when loaded."""
+    common = set()
+    for member, (size, crc) in wheel.members.items():
+        if wheel_parts.libtorch_place(member) is None or member not in base.members:
+            continue
+        if (size, crc) == base.members[member]:
+            common.add(member)
+        elif ".so" in PurePosixPath(member).name:
+            with tempfile.TemporaryDirectory(dir=os.environ.get("SRC_DIR")) as folder:
+                _extract(wheel, {member: "ours"}, Path(folder))
+                _extract(base, {member: "theirs"}, Path(folder))
+                if same_code(Path(folder, "ours"), Path(folder, "theirs")):
+                    common.add(member)
+    return common
+
+
+def linked_places(wheel: Wheel, common: set[str]) -> list[str]:
+    """Say what becomes a link in ``torch``: whole folders of headers where all of it is shared, else single files."""
+    whole = tuple(
+        f"include/{name}"
+        for name in HEADERS
+        if (below := [member for member in wheel.members if member.startswith(f"torch/include/{name}/")])
+        and all(member in common for member in below)
+    )
+    places = [member.removeprefix("torch/") for member in common]
+    return sorted(
+        [*whole, *(place for place in places if not place.startswith(tuple(f"{w}/" for w in whole)))]
+    )
+
+
+def _extract(wheel: Wheel, places: dict[str, str], folder: Path) -> None:
+    with zipfile.ZipFile(wheel.path) as archive:
+        for member, place in places.items():
+            target = folder / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            info = archive.getinfo(member)
+            with archive.open(info) as source, target.open("wb") as written:
+                while block := source.read(1 << 20):  # checks the CRC at the end
+                    written.write(block)
+            library = ".so" in target.name or "bin/" in place
+            target.chmod(0o755 if library or info.external_attr >> 16 & stat.S_IXUSR else 0o644)
+
+
+def _programs(metadata: Path, prefix: Path, python: str) -> None:
+    """Write the programs that the wheel's metadata asks for, as pip would."""
+    parser = configparser.ConfigParser(delimiters=("=",))
+    parser.read_string((metadata / "entry_points.txt").read_text())
+    (prefix / "bin").mkdir(exist_ok=True)
+    for name, target in parser.items("console_scripts") if parser.has_section("console_scripts") else ():
+        module, _, attribute = target.split("[")[0].strip().partition(":")
+        text = _PROGRAM.format(python=python, module=module, top=attribute.split(".")[0], attribute=attribute)
+        (prefix / "bin" / name).write_text(text)
+        (prefix / "bin" / name).chmod(0o755)
+
+
+def _settle_metadata(site_packages: Path, folder: str, gone: Iterable[str]) -> None:
+    """Let METADATA and RECORD say what is there now."""
+    metadata = site_packages / folder
+    text = (metadata / "METADATA").read_text(encoding="utf-8")
+    (metadata / "METADATA").write_text(wheel_parts.without_nvidia(text), encoding="utf-8")
+    (metadata / "INSTALLER").write_text("conda\n")
+    changed = {f"{folder}/{name}" for name in ("METADATA", "INSTALLER", "RECORD")}
+    lines = [*wheel_parts.record_without((metadata / "RECORD").read_text(), {*gone, *changed})]
+    for name in sorted(changed):
+        content = (site_packages / name).read_bytes()
+        hashed = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        lines.append(f"{name},," if name.endswith("/RECORD") else f"{name},sha256={hashed},{len(content)}")
+    (metadata / "RECORD").write_text("\n".join(lines) + "\n")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line: ``libtorch WHEELS BASE PREFIX`` or ``pytorch WHEELS BASE PREFIX PYTHON SITE PROGRAM``."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    actions = parser.add_subparsers(dest="action", required=True)
+    for name in ("libtorch", "pytorch"):
+        action = actions.add_parser(name)
+        action.add_argument("wheels", type=Path, help="folder with wheels of PyTorch")
+        action.add_argument("base", help="the Python whose wheel libtorch is made from, such as 3.12")
+        action.add_argument("prefix", type=Path, help="the environment")
+        if name == "pytorch":
+            action.add_argument("python", help="the environment's Python, such as 3.13")
+            action.add_argument("site_packages", type=Path, help="its folder for modules")
+            action.add_argument("program", help="its interpreter")
+    options = parser.parse_args(arguments)
+    base = wheel_parts.find(options.wheels, options.base)
+    print(f"::megabuild:: wheel {base.path.name}")
+    if options.action == "libtorch":
+        print(f"::megabuild:: installed files={libtorch(base, options.prefix)}")
+        return 0
+    wheel = wheel_parts.find(options.wheels, options.python)
+    unpacked, links = pytorch(wheel, base, options.prefix, options.site_packages, options.program)
+    print(f"::megabuild:: wheel {wheel.path.name} files={unpacked}")
+    print(f"::megabuild:: shared links={links}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

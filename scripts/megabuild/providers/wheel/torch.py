@@ -1,0 +1,242 @@
+"""Official wheels of PyTorch: one for every Python, all of the config's version and accelerator."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+from packaging.requirements import Requirement
+
+from megabuild.configs.config import Config
+from megabuild.errors import IntegrityError, ProviderError
+from megabuild.providers.interpreters import Interpreter
+from megabuild.providers.parallel import each
+from megabuild.providers.wheels import download, lock
+from megabuild.providers.wheels.lock import Lock, Wheel
+
+_AT_ONCE = 2  # pip keeps a core busy
+_REMEDY = (
+    "Let pip know an index that has it (pip config set global.extra-index-url URL), or leave that Python out."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What there is for a config.
+
+    Parameters
+    ----------
+    locks:
+        X.Y(t) to the lock that holds that Python's wheel alone.
+    left_out:
+        X.Y(t) to the reason why there is none.
+    """
+
+    locks: Mapping[str, Lock]
+    left_out: Mapping[str, str]
+
+    def wheel(self, python: str) -> Wheel:
+        """The wheel for one of the Pythons in `locks`."""
+        return self.locks[python].wheels[0]
+
+    def base(self, wanted: str) -> str:
+        """The Python whose wheel libtorch is made from: the wanted one, or the newest with a GIL that has a wheel."""
+        usable = [python for python in self.locks if not python.endswith("t")] or list(self.locks)
+        return wanted if wanted in usable else usable[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder:
+    """Downloaded wheels.
+
+    Parameters
+    ----------
+    path:
+        Folder that holds one folder per Python.
+    base:
+        The one of the base Python.
+    fingerprint:
+        sha256 over the hashes of the wheels that were asked for.
+    """
+
+    path: Path
+    base: Path
+    fingerprint: str
+
+
+def find(config: Config, interpreters: Mapping[str, Interpreter], folder: Path) -> Found:
+    """Ask pip which wheels of PyTorch fit; nothing is downloaded.
+
+    Which accelerator a wheel is for stands in its local version (``2.13.0+cpu``) or, where it has none as those on
+    PyPI, in what it requires.
+
+    Parameters
+    ----------
+    config:
+        Names version and accelerator.
+    interpreters:
+        X.Y(t) to the interpreter that decides which wheels fit.
+    folder:
+        Cache folder for wheels and locks.
+
+    Raises
+    ------
+    ProviderError
+        No Python has a wheel that fits.
+    """
+
+    def look(python: str) -> tuple[str, Lock | str]:
+        return python, _look(config, interpreters[python], folder / "locks")
+
+    answers = dict(each(look, [one for one in config.pythons if one in interpreters], _AT_ONCE))
+    found = Found(
+        locks={python: answer for python, answer in answers.items() if isinstance(answer, Lock)},
+        left_out={python: answer for python, answer in answers.items() if isinstance(answer, str)},
+    )
+    if not found.locks:
+        reasons = "; ".join(f"Python {python}: {reason}" for python, reason in found.left_out.items())
+        raise ProviderError(f"{config.name}: no wheel of PyTorch fits ({reasons})", _REMEDY)
+    return found
+
+
+def _look(config: Config, interpreter: Interpreter, locks: Path) -> Lock | str:
+    version, cuda = config.torch_version, config.cuda_version
+    tag = f"cu{cuda.replace('.', '')}" if cuda else "cpu"
+    reasons: list[str] = []
+    # "===" compares the text, so that a wheel with a local version cannot stand for the one without
+    for exact in (version, f"{version}+{tag}"):
+        try:
+            answer = lock.resolve([f"torch==={exact}"], interpreter, locks, dependencies=False)
+        except ProviderError as error:
+            reasons.append(f"no wheel of torch {exact} ({error.message.splitlines()[-1].strip()})")
+            continue
+        wheel = answer.wheels[0]
+        offered = accelerator(wheel, answer.environment)
+        if offered == cuda:
+            return answer
+        reasons.append(f"the wheel of torch {exact} is for {f'CUDA {offered}' if offered else 'CPU'}")
+    return "; ".join(reasons)
+
+
+def accelerator(wheel: Wheel, environment: Mapping[str, str]) -> str | None:
+    """Return the CUDA version a wheel of PyTorch is for ("13.0"), or None for CPU.
+
+    Parameters
+    ----------
+    wheel:
+        With its metadata.
+    environment:
+        Values of markers where it would be installed.
+    """
+    local = wheel.version.partition("+")[2]
+    if match := re.fullmatch(r"cu(\d+)(\d)", local):
+        return f"{match[1]}.{match[2]}"
+    for text in wheel.requires:
+        requirement = Requirement(text)
+        named = re.fullmatch(r"cuda-toolkit|nvidia-cuda-runtime(-cu\d+)?", requirement.name)
+        holds = requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""})
+        version = re.search(r"==\s*(\d+\.\d+)", str(requirement.specifier))
+        if named and holds and version:
+            return version[1]
+    return None
+
+
+def fetch(
+    config: Config,
+    found: Found,
+    pythons: Container[str],
+    interpreters: Mapping[str, Interpreter],
+    *,
+    base: str,
+    cache: Path,
+    report: Callable[[str], None],
+) -> Folder:
+    """Download the wheels of some Pythons and of the base, and lay them out for the recipe.
+
+    Raises
+    ------
+    ProviderError
+        A download failed.
+    IntegrityError
+        A file is not what was resolved, or its content is for another accelerator than its metadata says.
+    """
+    wanted = [python for python in found.locks if python in pythons or python == base]
+    locks = [found.locks[python] for python in wanted]
+    path = cache / "torch-wheels" / f"{config.torch_version}-{config.accelerator}"
+    path.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f"{path.name}.lock")):
+        files = download.download(locks, interpreters, cache / "wheels", report)
+        for python in wanted:
+            wheel = found.wheel(python)
+            _check(files[wheel.sha256], config.cuda_version)
+            _link(files[wheel.sha256], path / python / wheel.file_name)
+    hashes = [found.wheel(python).sha256 for python in wanted]
+    return Folder(
+        path=path, base=path / base, fingerprint=hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    )
+
+
+def _check(path: Path, cuda: str | None) -> None:
+    """Look into the wheel: metadata can be right and the build another one."""
+    with zipfile.ZipFile(path) as archive:
+        text = archive.read("torch/version.py").decode()
+    named = re.search(r"^cuda\b[^=]*=\s*(?:'([\d.]+)'|None)", text, re.MULTILINE)
+    if named is None or named[1] != cuda:
+        raise IntegrityError(
+            f"{path.name} says of itself that it is for {f'CUDA {named[1]}' if named and named[1] else 'CPU'}",
+            f"Delete {path.parent}, and look where pip got it from.",
+        )
+
+
+def _link(source: Path, target: Path) -> None:
+    """Have exactly this file in its folder, without a second copy where the file system can do that."""
+    if target.is_file() and target.samefile(source):
+        return
+    shutil.rmtree(target.parent, ignore_errors=True)
+    target.parent.mkdir()
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def requirements(wheel: Wheel, environment: Mapping[str, str], parts: Sequence[str]) -> list[str]:
+    """What a CUDA wheel needs of NVIDIA's, for pip, with further parts of the same CUDA toolkit.
+
+    Parameters
+    ----------
+    wheel:
+        The wheel of PyTorch.
+    environment:
+        Values of markers where it would be installed.
+    parts:
+        Extras of ``cuda-toolkit``, such as "nvcc".
+
+    Raises
+    ------
+    ProviderError
+        The wheel does not name its CUDA toolkit.
+    """
+    needed, toolkit = [], ""
+    for text in wheel.requires:
+        requirement = Requirement(text)
+        if requirement.marker is not None and not requirement.marker.evaluate({**environment, "extra": ""}):
+            continue
+        if requirement.name.startswith(("nvidia-", "cuda-toolkit")):
+            extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+            needed.append(f"{requirement.name}{extras}{requirement.specifier}")
+        if requirement.name == "cuda-toolkit":
+            toolkit = f"cuda-toolkit[{','.join(parts)}]{requirement.specifier}"
+    if not toolkit:
+        raise ProviderError(
+            f"{wheel.file_name} does not say which CUDA toolkit it was built with",
+            "This provider knows wheels from PyTorch 2.11 on.",
+        )
+    return [*needed, toolkit]

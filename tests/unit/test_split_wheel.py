@@ -1,0 +1,183 @@
+"""Taking official wheels apart: what is libtorch's, what is a Python's own, and what two wheels share."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import split_wheel
+import wheel_parts
+from same_code import digest, same_code
+
+METADATA = """\
+Metadata-Version: 2.4
+Name: torch
+Requires-Dist: filelock
+Requires-Dist: cuda-toolkit[cudart]==13.0.3; platform_system == "Linux"
+Requires-Dist: nvidia-cudnn-cu13==9.20.0.48
+Requires-Dist: triton==3.7.1
+
+Requires-Dist: nvidia-in-the-description
+"""
+ENTRY_POINTS = "[console_scripts]\ntorchrun = torch.distributed.run:main\n"
+FILES = {
+    "torch/__init__.py": b"",
+    "torch/_C.so": b"python side",
+    "torch/lib/libc10.so": b"c10",
+    "torch/lib/libtorch_cpu.so": b"cpu",
+    "torch/lib/libtorch_python.so": b"python",
+    "torch/lib/libgomp.so.1": b"gomp",
+    "torch/lib/libtorchbind_test.so": b"test",
+    "torch/bin/torch_shm_manager": b"shm",
+    "torch/bin/test_jit": b"test",
+    "torch/test/test_a.py": b"",
+    "torch/include/ATen/ATen.h": b"aten",
+    "torch/include/c10/a.h": b"a",
+    "torch/include/c10/b.h": b"b",
+    "torch/include/pybind11/pybind11.h": b"pybind11",
+    "torch/share/cmake/Torch/TorchConfig.cmake": b"cmake",
+    "torch/testing/__init__.py": b"",
+    "functorch/__init__.py": b"",
+}
+
+
+def wheel(folder: Path, tag: str, **changed: bytes) -> wheel_parts.Wheel:
+    """A wheel with few files; `changed` names files by their last part, dots as underscores."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"torch-2.13.0-cp{tag}-cp{tag}-manylinux_2_28_x86_64.whl"
+    info = "torch-2.13.0.dist-info"
+    record = (
+        "".join(f"{name},sha256=x,1\n" for name in FILES) + f"{info}/RECORD,,\n{info}/METADATA,sha256=x,1\n"
+    )
+    meta = {
+        f"{info}/METADATA": METADATA.encode(),
+        f"{info}/RECORD": record.encode(),
+        f"{info}/entry_points.txt": ENTRY_POINTS.encode(),
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**FILES, **meta}.items():
+            archive.writestr(name, changed.get(name.rpartition("/")[2].replace(".", "_"), content))
+    python = f"{tag[0]}.{tag[1:]}"
+    return wheel_parts.find(folder, python)
+
+
+def split(base: wheel_parts.Wheel, other: wheel_parts.Wheel, tmp_path: Path) -> Path:
+    """Install both parts as the recipe does; returns the environment."""
+    prefix = tmp_path / "prefix"
+    split_wheel.libtorch(base, prefix)
+    split_wheel.pytorch(other, base, prefix, prefix / "site", f"{prefix}/bin/python")
+    return prefix
+
+
+def test_libtorch_gets_libraries_headers_and_cmake_files_only(tmp_path: Path) -> None:
+    split_wheel.libtorch(wheel(tmp_path / "w", "312"), tmp_path / "prefix")
+    found = {path.relative_to(tmp_path / "prefix").as_posix() for path in (tmp_path / "prefix").rglob("*.*")}
+    assert found == {
+        "lib/libc10.so", "lib/libtorch_cpu.so", "include/ATen/ATen.h", "include/c10/a.h", "include/c10/b.h",
+        "share/cmake/Torch/TorchConfig.cmake",
+    }  # fmt: skip
+    assert (tmp_path / "prefix/bin/torch_shm_manager").stat().st_mode & 0o111
+
+
+def test_what_is_the_same_becomes_links(tmp_path: Path) -> None:
+    prefix = split(wheel(tmp_path / "a", "312"), wheel(tmp_path / "b", "313"), tmp_path)
+    torch = prefix / "site" / "torch"
+    for place in ("lib/libc10.so", "lib/libtorch_cpu.so", "lib/libtorch_python.so", "include/c10"):
+        assert (torch / place).is_symlink(), place
+        assert (torch / place).resolve() == prefix / place
+    assert not (torch / "include" / "pybind11").is_symlink()
+    assert (torch / "include" / "pybind11" / "pybind11.h").read_bytes() == b"pybind11"
+
+
+def test_a_file_that_differs_stays_the_pythons_own(tmp_path: Path) -> None:
+    prefix = split(
+        wheel(tmp_path / "a", "312"),
+        wheel(tmp_path / "b", "313", libtorch_cpu_so=b"other", b_h=b"other"),
+        tmp_path,
+    )
+    torch = prefix / "site" / "torch"
+    assert (torch / "lib/libtorch_cpu.so").read_bytes() == b"other"
+    assert (prefix / "lib/libtorch_cpu.so").read_bytes() == b"cpu"
+    assert not (torch / "include/c10").is_symlink()
+    assert (torch / "include/c10/a.h").is_symlink()
+    assert (torch / "include/c10/b.h").read_bytes() == b"other"
+    assert (torch / "include/ATen").is_symlink()
+
+
+def test_tests_and_other_programs_are_left_out_but_not_testing(tmp_path: Path) -> None:
+    prefix = split(wheel(tmp_path / "a", "312"), wheel(tmp_path / "b", "313"), tmp_path)
+    names = {path.name for path in prefix.rglob("*")}
+    assert not names & {"test", "test_jit", "libtorchbind_test.so", "libgomp.so.1"}
+    assert "testing" in names
+
+
+def test_metadata_names_what_is_there(tmp_path: Path) -> None:
+    prefix = split(wheel(tmp_path / "a", "312"), wheel(tmp_path / "b", "313"), tmp_path)
+    info = prefix / "site" / "torch-2.13.0.dist-info"
+    metadata = (info / "METADATA").read_text()
+    assert "nvidia-cudnn" not in metadata
+    assert "cuda-toolkit" not in metadata
+    assert "Requires-Dist: triton==3.7.1" in metadata
+    assert "nvidia-in-the-description" in metadata
+    record = (info / "RECORD").read_text().splitlines()
+    assert not [line for line in record if line.startswith(("torch/test/", "torch/lib/libc10"))]
+    assert sum(line.startswith("torch-2.13.0.dist-info/METADATA,") for line in record) == 1
+
+
+def test_programs_start_the_environments_python(tmp_path: Path) -> None:
+    prefix = split(wheel(tmp_path / "a", "312"), wheel(tmp_path / "b", "313"), tmp_path)
+    program = prefix / "bin" / "torchrun"
+    assert program.read_text().startswith(f"#!{prefix}/bin/python\n")
+    assert program.stat().st_mode & 0o111
+
+
+def test_a_wheel_that_is_missing_is_named(tmp_path: Path) -> None:
+    wheel(tmp_path / "w", "312")
+    with pytest.raises(FileNotFoundError, match=r"0 wheels of PyTorch for Python 3\.13"):
+        wheel_parts.find(tmp_path / "w", "3.13")
+
+
+def test_a_wheel_that_reaches_outside_itself_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "torch-1-cp312-cp312-any.whl", "w") as archive:
+        archive.writestr("torch/../../outside", "")
+    with pytest.raises(ValueError, match="outside itself"):
+        wheel_parts.find(tmp_path, "3.12")
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Libraries that a C compiler made: one, the same with another build ID and other symbols, and another one."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    folder = tmp_path_factory.mktemp("libraries")
+    for name, code, build_id in (
+        ("one", "static int helper(int a) { return a + 1; }", "0x01"),
+        ("twin", "static int assistant(int a) { return a + 1; }", "0x02"),
+        ("other", "static int helper(int a) { return a + 2; }", "0x01"),
+    ):
+        source = folder / "source.c"
+        called = "assistant" if name == "twin" else "helper"
+        source.write_text(f"{code}\nint answer(int a) {{ return {called}(a) * 7; }}\n")
+        options = ["-O0", "-shared", "-fPIC", f"-Wl,--build-id={build_id}"]
+        command = ["gcc", *options, "-o", str(folder / f"{name}.so"), str(source)]
+        subprocess.run(command, check=True)
+    return folder
+
+
+def test_build_id_and_local_symbols_make_no_other_library(libraries: Path) -> None:
+    assert (libraries / "one.so").read_bytes() != (libraries / "twin.so").read_bytes()
+    assert same_code(libraries / "one.so", libraries / "twin.so")
+
+
+def test_other_code_is_another_library(libraries: Path) -> None:
+    assert not same_code(libraries / "one.so", libraries / "other.so")
+
+
+def test_what_is_no_library_is_compared_byte_for_byte(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"#!/bin/sh\n")
+    (tmp_path / "b").write_bytes(b"#!/bin/sh\n#")
+    assert digest(tmp_path / "a") != digest(tmp_path / "b")

@@ -23,6 +23,13 @@ def test_a_cgroup_limits_memory_and_cores(tmp_path: Path) -> None:
     assert machine.memory_free <= 600_000_000
 
 
+def test_cached_files_are_not_taken_for_used_memory(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("1000000000\n")
+    (tmp_path / "memory.current").write_text("900000000\n")
+    (tmp_path / "memory.stat").write_text("anon 300000000\ninactive_file 500000000\nactive_file 100000000\n")
+    assert measure(tmp_path).memory_free == 600_000_000
+
+
 def test_the_first_version_of_cgroups_is_read_as_well(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     (tmp_path / "cpu").mkdir()

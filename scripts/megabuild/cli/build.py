@@ -23,12 +23,14 @@ EXAMPLES = """
 {prog} linux_64_cpu --rehearse              all of it, in minutes
 {prog} linux_64_cpu_debian --plan           what would be built
 {prog} linux_64_cpu_debian -p 3.12 -p 3.13  two Pythons only
+{prog} linux_64_cpu_wheel -e scatter        one extension only
 {prog} --filter 'linux_64_cuda*'            choose among some
 """
 HELP = {"help_option_names": ["-h", "--help"]}
 CHOICE = "Choosing what is built"
 SHOW = "Only showing"
 HOW = "How it is built"
+PYG = "PyTorch Geometric's extensions"
 DEBUG = "Debugging a build"
 
 
@@ -83,6 +85,35 @@ DEBUG = "Debugging a build"
     metavar="DIR",
     help="Packages, logs and work trees.  [default: output/ in the repository]",
 )
+@option(
+    PYG,
+    "--pyg",
+    type=click.Choice(["auto", "source", "prebuilt", "none"]),
+    default="auto",
+    show_default=True,
+    help="auto: a wheel where one fits and passes verification, else compile.",
+)
+@option(
+    PYG,
+    "--extension",
+    "-e",
+    "extensions",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one and what it needs; may be repeated.",
+)
+@option(
+    PYG, "--pyg-index", metavar="URL|DIR", help="Where wheels are looked for.  [default: the official index]"
+)
+@option(PYG, "--pyg-sources", metavar="URL|DIR", help="Where source archives lie.  [default: PyPI's]")
+@option(PYG, "--arch-list", metavar="LIST", help="CUDA architectures in place of the config's: '9.0;12.0'.")
+@option(
+    PYG,
+    "--memory",
+    type=click.FloatRange(min=1),
+    metavar="GB",
+    help="Most memory for their compilers together.  [default: what is free]",
+)
 @option(DEBUG, "--debug", is_flag=True, help="Make the build environment and print how to enter it.")
 @option(
     DEBUG, "--output-id", metavar="NAME", help="With --debug: which package's.  [default: libtorch-staging]"
@@ -102,10 +133,16 @@ def build(
     optimization: str | None,
     keep_going: bool,
     output: Path | None,
+    pyg: str,
+    extensions: tuple[str, ...],
+    pyg_index: str | None,
+    pyg_sources: str | None,
+    arch_list: str | None,
+    memory: float | None,
     debug: bool,
     output_id: str | None,
 ) -> int:
-    """Build CONFIG: libtorch once, pytorch for every Python.
+    """Build CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
 
     Without CONFIG you are asked for one. A second run continues where the first one ended: finished packages are
     skipped, and an unfinished compile goes on.
@@ -135,6 +172,12 @@ def build(
         keep_going=keep_going,
         optimization=optimization,
         cpu_count=jobs,
+        pyg=pyg,
+        pyg_index=pyg_index,
+        pyg_sources=pyg_sources,
+        extensions=extensions,
+        arch_list=arch_list,
+        memory=int(memory * 1e9) if memory is not None else None,
     )
     if debug:
         from megabuild.cli.debug import STAGING, debug_package

@@ -72,5 +72,27 @@ def narrate(event: events.Event, signs: Signs) -> str | None:
             return f"testing {event.name}"
         case events.Warned():
             return f"{signs.warning} {event.message}"
+        case events.JobsChanged():
+            return f"{event.count} compile jobs at once for all extensions together ({event.reason})"
+        case events.TaskStarted(step="build"):
+            return f"{event.task}: started"
+        case events.TaskEnded(status="failed"):
+            return f"{signs.failed} {event.task}: {event.message}"
+        case events.TaskEnded(status="waits"):
+            return f"{event.task}: {event.message}"
+        case events.InTask():
+            return _in_task(event, signs)
         case _:
             return None
+
+
+def _in_task(event: events.InTask, signs: Signs) -> str | None:
+    """Several tasks run at the same time: their phases are for the moving lines, the rest says whose it is."""
+    match event.event:
+        case events.PhaseStarted() | events.TestRun():
+            return None
+        case events.PackageBuilt():
+            return narrate(event.event, signs)
+        case inner:
+            line = narrate(inner, signs)
+            return f"{event.task}: {line}" if line else None

@@ -20,6 +20,8 @@ from megabuild.run import events
 _QUIET_SECONDS = 60.0
 _NOTE_SECONDS = 5.0
 _MEMORY_SECONDS = 2.0
+_MOST_TASKS = 8
+_TASK_WIDTH = 12
 
 
 class Shown(AbstractContextManager["Shown"], Protocol):
@@ -61,6 +63,8 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
         """Take one event."""
         now = time.monotonic()
         line = narrate(event, self._signs)
+        if isinstance(event, events.InTask):
+            event = event.event  # its own progress counts like anybody's
         if isinstance(event, events.Progress) and (
             now - self._told >= _QUIET_SECONDS or event.done == event.total
         ):
@@ -92,7 +96,8 @@ class LiveReporter(AbstractContextManager["LiveReporter"]):
         self._since = self._started
         self._step = "planning"
         self._progress: events.Progress | None = None
-        self._live = Live(console=console, transient=True, refresh_per_second=4, get_renderable=self.line)
+        self._tasks: dict[str, events.PhaseStarted | events.Progress | None] = {}
+        self._live = Live(console=console, transient=True, refresh_per_second=4, get_renderable=self.lines)
 
     def __enter__(self) -> LiveReporter:
         self._live.start()
@@ -105,6 +110,7 @@ class LiveReporter(AbstractContextManager["LiveReporter"]):
 
     def __call__(self, event: events.Event, /) -> None:
         """Take one event."""
+        self._note_task(event)
         if isinstance(event, events.Progress):
             self._progress = event
             self._step = step(event)
@@ -129,6 +135,41 @@ class LiveReporter(AbstractContextManager["LiveReporter"]):
             return click.confirm(question, default=False, err=True)
         finally:
             self._live.start()
+
+    def _note_task(self, event: events.Event) -> None:
+        match event:
+            case events.TaskStarted():
+                self._tasks[event.task] = None
+            case events.TaskEnded() | events.InTask(event=events.PackageBuilt()):
+                self._tasks.pop(event.task, None)
+            case events.InTask(event=events.PhaseStarted() | events.Progress()):
+                if event.task in self._tasks:
+                    self._tasks[event.task] = event.event  # type: ignore[assignment]
+            case _:
+                pass
+
+    def lines(self) -> Text:
+        """Return everything that moves: a line, or one for every task that runs."""
+        if not self._tasks:
+            return self.line()
+        running = list(self._tasks.items())[:_MOST_TASKS]
+        rows = [self._task_line(name, at) for name, at in running]
+        if len(self._tasks) > _MOST_TASKS:
+            rows.append(Text(f"and {len(self._tasks) - _MOST_TASKS} more"))
+        memory = self._memory.used()
+        if memory:
+            rows[-1].append(f"  {size(memory)}")
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
+
+    def _task_line(self, name: str, at: events.PhaseStarted | events.Progress | None) -> Text:
+        line = Text(no_wrap=True, overflow="ellipsis")
+        if isinstance(at, events.Progress) and at.total:
+            full = _TASK_WIDTH * at.done // at.total
+            line.append(self._signs.full * full, "green")
+            line.append(self._signs.empty * (_TASK_WIDTH - full), "dim")
+            return line.append(f" {at.done}/{at.total}{_eta(at)}  {name}")
+        what = at.phase if at is not None else "environment"
+        return line.append(self._signs.empty * _TASK_WIDTH, "dim").append(f" {what}  {name}")
 
     def line(self) -> Text:
         """Return the moving line, as long as the console is wide."""

@@ -12,6 +12,7 @@ from megabuild.configs.overrides import python_pins
 from megabuild.configs.render import render
 from megabuild.configs.table import REHEARSAL
 from megabuild.run.options import Options, Plan
+from megabuild.run.pyg.tasks import Extensions
 from megabuild.run.summary import PackageResult, Summary
 
 _HASH_DIGITS = 12
@@ -29,7 +30,7 @@ def plan_lines(plan: Plan, signs: Signs) -> list[str]:
         for item in plan.items
     ]
     lines += table(("package", "state"), rows)
-    lines.append("")
+    lines += ["", *extension_lines(plan.extensions, signs), ""]
     lines += [
         f"{signs.warning} Python {python} is left out: {reason}" for python, reason in plan.left_out.items()
     ]
@@ -42,8 +43,33 @@ def plan_lines(plan: Plan, signs: Signs) -> list[str]:
             f"{_cpu(figures.cpu_hours)}"
         )
         lines.append(f"  ({figures.basis})")
+    elif plan.extensions.missing:
+        lines.append("PyTorch's packages are there already")
     else:
         lines.append("everything is there already")
+    return lines
+
+
+def extension_lines(extensions: Extensions, signs: Signs) -> list[str]:
+    """Return what becomes of PyTorch Geometric's extensions, and why."""
+    if extensions.reason:
+        return [f"PyTorch Geometric's extensions: {extensions.reason}"]
+    rows = [
+        (
+            label(package.name, package.build_string, package.version),
+            f"{signs.kept} there" if task.exists else task.how.replace("nothing", f"{signs.failed} nothing"),
+            "" if task.exists else task.reason,
+        )
+        for task in extensions.tasks
+        for package in task.packages
+    ]
+    lines = table(("extension", "state", "why"), rows) if rows else []
+    lines += [f"{signs.warning} {name} is left out: {why}" for name, why in extensions.left_out.items()]
+    seconds = sum(task.cpu_seconds for task in extensions.missing if task.how == "compile")
+    if seconds:
+        lines.append(
+            f"  compiling them takes about {_cpu(seconds / 3600)} without CUDA (measured for the four sdists)"
+        )
     return lines
 
 
@@ -80,6 +106,23 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             }
             for item in plan.items
         ],
+        "extensions": {
+            "reason": plan.extensions.reason,
+            "left_out": dict(plan.extensions.left_out),
+            "tasks": [
+                {
+                    "name": task.name,
+                    "extension": task.extension,
+                    "python": task.python,
+                    "how": task.how,
+                    "reason": task.reason,
+                    "wheel": str(task.wheel) if task.wheel else None,
+                    "exists": task.exists,
+                    "file_names": [package.file_name for package in task.packages],
+                }
+                for task in plan.extensions.tasks
+            ],
+        },
         "left_out": dict(plan.left_out),
         "notes": list(plan.notes),
         "overrides": {key: list(values) for key, values in plan.overrides.items()},
@@ -112,7 +155,9 @@ def package_lines(packages: Sequence[PackageResult], signs: Signs) -> list[str]:
         )
         for row in packages
     ]
-    return table(("package", "size", "sha256", "time", "status"), rows, right=frozenset({1, 3}))
+    lines = table(("package", "size", "sha256", "time", "status"), rows, right=frozenset({1, 3}))
+    notes = [f"  {label(row.name, row.build_string)}: {row.note}" for row in packages if row.note]
+    return [*lines, *(["", "failed:", *notes] if notes else [])]
 
 
 def summary_lines(summary: Summary, signs: Signs) -> list[str]:

@@ -9,6 +9,8 @@ Figures and where they come from:
   (pytorch-cpu-feedstock #210), which have three cores: 15 and 1.5 CPU hours.
 - The same with CUDA: 8 to 9 h for a config with five Pythons on conda-forge's CI (its #298), taken as eight cores;
   3 to 5.3 GB per compile of flash-attention (pytorch #130443, #124018); a tree of 30 GB.
+- Official wheels taken apart: a few CPU minutes; no tree, but with CUDA a gigabyte of libraries, copied by the engine
+  several times, and 4 GB of test environments. Measured with PyTorch 2.13.
 - A rehearsal: measured with this repository, a few CPU minutes and less than a gigabyte.
 """
 
@@ -68,6 +70,14 @@ _FIGURES = {
         staging_hours=1.9, python_hours=0.46, tree=3.6, package=0.4, per_python=0.1, memory=1.7,
         basis="measured with PyTorch 2.6 at -O0 on two cores",
     ),
+    "wheel-cpu": _Figures(
+        staging_hours=0.01, python_hours=0.02, tree=1.5, package=0.3, per_python=0.2, memory=0.5,
+        basis="measured with PyTorch 2.13",
+    ),
+    "wheel-cuda": _Figures(
+        staging_hours=0.02, python_hours=0.03, tree=4.0, package=1.0, per_python=0.2, memory=0.5,
+        basis="measured with PyTorch 2.13",
+    ),
     "official-cpu": _Figures(
         staging_hours=15, python_hours=1.5, tree=12.0, package=0.5, per_python=0.2, memory=2.5,
         basis="reported for conda-forge's three-core runners",
@@ -87,7 +97,7 @@ def estimate(
     Parameters
     ----------
     source:
-        ``official``, ``debian`` or ``model``: what is compiled.
+        ``official``, ``debian``, ``wheel`` or ``model``: what it is made from.
     cuda:
         Whether for CUDA.
     optimization:
@@ -109,7 +119,8 @@ def estimate(
     elif source == "debian":
         kind = f"debian-{optimization}" if f"debian-{optimization}" in _FIGURES else "debian-2"
     else:
-        kind = "official-cuda" if cuda else "official-cpu"
+        made_from = "wheel" if source == "wheel" else "official"
+        kind = f"{made_from}-{'cuda' if cuda else 'cpu'}"
     figures = _FIGURES[kind]
     cpu_hours = (figures.staging_hours if staging else 0.0) + pythons * figures.python_hours
     # the tree once, half of it again while a package is made, packages and their unpacked test environments

@@ -46,7 +46,9 @@ def measure(cgroup: Path = _CGROUP) -> Machine:
     limit = _number(cgroup / "memory.max") or _number(cgroup / "memory" / "memory.limit_in_bytes")
     if limit and limit < min(total, _NO_LIMIT):
         used = _number(cgroup / "memory.current") or _number(cgroup / "memory" / "memory.usage_in_bytes") or 0
-        total, free = limit, min(free, max(limit - used, 0))
+        # files that were read or written lately count as used, but the kernel gives them up for whoever needs memory
+        held = max(0, used - _file_cache(cgroup))
+        total, free = limit, min(free, max(limit - held, 0))
     return Machine(cores=_cores(cgroup), memory=total, memory_free=free)
 
 
@@ -75,6 +77,20 @@ def _quota(cgroup: Path) -> float | None:
         )
         return quota / period if quota and quota > 0 and period else None
     return int(text[0]) / int(text[1]) if text and text[0].isdigit() else None
+
+
+def _file_cache(cgroup: Path) -> int:
+    """Bytes of cached files in the cgroup that nobody maps or has used twice."""
+    for path, key in (
+        (cgroup / "memory.stat", "inactive_file"),
+        (cgroup / "memory" / "memory.stat", "total_inactive_file"),
+    ):
+        try:
+            values = dict(line.split(" ", 1) for line in path.read_text().splitlines())
+            return int(values.get(key, 0))
+        except (OSError, ValueError):
+            continue
+    return 0
 
 
 def _number(path: Path) -> int | None:

@@ -167,6 +167,48 @@ class Warned:
     message: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskStarted:
+    """One of several tasks that run at the same time began: building or testing an extension for one Python."""
+
+    task: str
+    #: ``build`` or ``test``
+    step: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEnded:
+    """A task is over.
+
+    Parameters
+    ----------
+    status:
+        ``built``, ``failed``, ``stopped``, or ``waits`` where its test needs packages that others still make.
+    message:
+        What went wrong or what it waits for.
+    """
+
+    task: str
+    status: str
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InTask:
+    """Something happened in one of several tasks."""
+
+    task: str
+    event: Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobsChanged:
+    """From now on another number of compile jobs runs at once, all tasks together."""
+
+    count: int
+    reason: str
+
+
 Event = (
     RunStarted
     | Checked
@@ -181,6 +223,10 @@ Event = (
     | TestRun
     | LogLine
     | Warned
+    | TaskStarted
+    | TaskEnded
+    | InTask
+    | JobsChanged
 )
 
 

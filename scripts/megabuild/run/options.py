@@ -11,6 +11,7 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.providers.environment import Environment
 from megabuild.resources.estimate import Estimate
 from megabuild.run.fingerprint import Fingerprint
+from megabuild.run.pyg.tasks import Extensions
 from megabuild.run.stamp import Decision
 
 
@@ -46,6 +47,19 @@ class Options:
         Build only up to this output.
     cache:
         Folder for what configs share, or None for the user's cache folder (or ``MEGABUILD_CACHE``).
+    pyg:
+        PyTorch Geometric's extensions: ``auto`` (a wheel where one fits, else compile), ``source``, ``prebuilt``, or
+        ``none``.
+    pyg_index:
+        Where wheels of extensions are looked for: URL or folder; None for the official index.
+    pyg_sources:
+        Folder or URL with the extensions' source archives, or None for PyPI's.
+    extensions:
+        Only these extensions, and what they need; empty for all.
+    arch_list:
+        CUDA architectures in place of the config's.
+    memory:
+        Most bytes that compilers of extensions may take together, or None for all that is free.
     """
 
     config: Config
@@ -61,6 +75,12 @@ class Options:
     debug: bool = False
     up_to: str | None = None
     cache: Path | None = None
+    pyg: str = "auto"
+    pyg_index: str | None = None
+    pyg_sources: str | None = None
+    extensions: tuple[str, ...] = ()
+    arch_list: str | None = None
+    memory: int | None = None
 
     @property
     def run_name(self) -> str:
@@ -118,6 +138,8 @@ class Plan:
         By file name: sha256 over what the package depends on.
     notes:
         Sentences for the user.
+    extensions:
+        PyTorch Geometric's extensions, or why there are none.
     """
 
     options: Options
@@ -130,6 +152,7 @@ class Plan:
     staging_decision: Decision
     package_fingerprints: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    extensions: Extensions = field(default_factory=Extensions)
 
     @property
     def staging_fingerprint(self) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import platformdirs
@@ -23,13 +23,18 @@ from megabuild.run.options import Options, Plan
 
 _INSIDE = "/opt/megabuild"
 VARIANT = "variant.yaml"
+COMPILER_LAUNCHER = "compiler-launcher"
 #: How the engine is told of virtual packages.
 _OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"}
-_LAUNCHER = """\
+LAUNCHER = """\
 #!/bin/sh
 # In front of every compiler of this config: the object cache where there is one, else the compiler itself. Always this
 # file, since another command line would compile everything again.
 program={program}
+# A build may have put us on PATH under the cache's name: round and round it would go.
+case "${{MEGABUILD_LAUNCHED:-}}" in xx*) exec "$@" ;; esac
+MEGABUILD_LAUNCHED="x${{MEGABUILD_LAUNCHED:-}}"
+export MEGABUILD_LAUNCHED
 command -v "$program" >/dev/null 2>&1 || exec "$@"
 CCACHE_DIR={folder}
 CCACHE_STATSLOG={stats}
@@ -78,6 +83,8 @@ class View:
         The provider's source tree inside, or None.
     caches:
         Environment that points the engine at caches it may write to.
+    more:
+        Further folders that were asked for, by name: their paths inside.
     """
 
     place: Place
@@ -85,9 +92,38 @@ class View:
     channels: tuple[str, ...]
     source: str | None
     caches: Mapping[str, str]
+    more: Mapping[str, str] = field(default_factory=dict)
 
 
-def view(plan: Plan, isolation: Isolation, cache: Path) -> View:
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a view is to show.
+
+    Parameters
+    ----------
+    state:
+        Folder that belongs to this run or task alone; writable.
+    recipe:
+        The recipe file.
+    recipes:
+        Folder to show with it, in which its scripts lie.
+    channels:
+        Channels in order of priority.
+    launcher:
+        Text of the program in front of compilers, with ``{program}``, ``{folder}``, ``{stats}`` and ``{state}``.
+    more:
+        Further folders to show, by a name for them.
+    """
+
+    state: Path
+    recipe: Path
+    recipes: Path
+    channels: Sequence[Path | str]
+    launcher: str = LAUNCHER
+    more: Mapping[str, Path] = field(default_factory=dict)
+
+
+def view(plan: Plan, isolation: Isolation, cache: Path, wanted: Wanted | None = None) -> View:
     """Lay out mounts and paths for one run; folders that are missing are made.
 
     Parameters
@@ -98,8 +134,16 @@ def view(plan: Plan, isolation: Isolation, cache: Path) -> View:
         Where to run it.
     cache:
         The folder that configs share.
+    wanted:
+        What to show; without it, what PyTorch's own recipe needs.
     """
     options, environment = plan.options, plan.environment
+    wanted = wanted or Wanted(
+        state=options.state,
+        recipe=options.recipe,
+        recipes=options.recipe.parent,
+        channels=environment.channels,
+    )
     mounts: list[Mount] = []
 
     def shown(name: str, source: Path, *, writable: bool = False) -> str:
@@ -109,24 +153,25 @@ def view(plan: Plan, isolation: Isolation, cache: Path) -> View:
         mounts.append(Mount(source=source, target=target, writable=writable))
         return isolation.path(target, source)
 
-    state = shown("state", options.state, writable=True)
-    recipe = shown("recipe", options.recipe.parent)
+    state = shown("state", wanted.state, writable=True)
+    recipes = shown("recipe", wanted.recipes)
     if (options.root / "rehearsal").is_dir():
         shown("rehearsal", options.root.absolute() / "rehearsal")
     scripts = shown("scripts", Path(megabuild.__file__).resolve().parent)
     site = shown("site", Path(rattler_build.__file__).resolve().parent.parent)
     channels = []
-    for number, channel in enumerate(environment.channels):
+    for number, channel in enumerate(wanted.channels):
         if isinstance(channel, Path):
             inside = shown(f"channel{number or ''}", channel.resolve())
             channels.append(f"file://{inside}")
         else:
             channels.append(channel)
     source = shown("source", environment.source) if environment.source else None
+    more = {name: shown(name, folder) for name, folder in wanted.more.items()}
     on_host = isolation.name == "host"
     place = Place(
         isolation=isolation,
-        state=options.state,
+        state=wanted.state,
         state_inside=state,
         scripts_inside=scripts,
         python=sys.executable if on_host else "python3",
@@ -135,20 +180,24 @@ def view(plan: Plan, isolation: Isolation, cache: Path) -> View:
     )
     # On the host the engine's own package cache is shared with whatever else uses it; elsewhere it needs a place.
     caches = {} if on_host else {"RATTLER_CACHE_DIR": shown("rattler", cache / "rattler", writable=True)}
-    _launcher(options.state, state, shown("ccache", cache / "ccache", writable=True))
+    ccache = shown("ccache", cache / "ccache", writable=True)
+    _launcher(wanted.launcher, wanted.state, inside=state, ccache=ccache)
     return View(
         place=place,
-        recipe=f"{recipe}/{options.recipe.name}",
+        recipe=f"{recipes}/{wanted.recipe.relative_to(wanted.recipes).as_posix()}",
         channels=tuple(channels),
         source=source,
         caches=caches,
+        more=more,
     )
 
 
-def _launcher(state: Path, inside: str, ccache: str) -> None:
+def _launcher(text: str, state: Path, *, inside: str, ccache: str) -> None:
     program = os.environ.get("TORCH_CCACHE", "") or "ccache"
-    path = state / "compiler-launcher"
-    path.write_text(_LAUNCHER.format(program=program, folder=ccache, stats=f"{inside}/ccache-stats.log"))
+    path = state / COMPILER_LAUNCHER
+    path.write_text(
+        text.format(program=program, folder=ccache, stats=f"{inside}/ccache-stats.log", state=inside)
+    )
     path.chmod(0o755)
 
 
@@ -168,7 +217,8 @@ def job(plan: Plan, seen: View, *, jobs: int, leftovers: Sequence[str]) -> Job:
     """
     options = plan.options
     state = seen.place.state_inside
-    _variant_file(plan, seen)
+    source = {"torch_source_path": (seen.source,)} if seen.source is not None else {}
+    variant_file(options.config, {**plan.overrides, **source}, options.state)
     return Job(
         recipe=seen.recipe,
         output_dir=f"{state}/out",
@@ -180,11 +230,10 @@ def job(plan: Plan, seen: View, *, jobs: int, leftovers: Sequence[str]) -> Job:
         env={
             "STAGING_FINGERPRINT": plan.staging_fingerprint,
             "TORCH_TREE": f"{state}/tree",
-            "TORCH_CCACHE": f"{state}/compiler-launcher",
+            "TORCH_CCACHE": f"{state}/{COMPILER_LAUNCHER}",
             "CPU_COUNT": str(jobs),
             "MAX_JOBS": str(jobs),
-            **seen.caches,
-            **{_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()},
+            **engine_environment(plan, seen),
         },
         leftovers=leftovers,
         published=[item.package.file_name for item in plan.items if item.exists],
@@ -194,14 +243,18 @@ def job(plan: Plan, seen: View, *, jobs: int, leftovers: Sequence[str]) -> Job:
     )
 
 
-def _variant_file(plan: Plan, seen: View) -> None:
-    """Write the config with this run's overrides in it: a file is what the engine's own command line could repeat."""
-    config = for_engine(plan.options.config)
-    values = {**config.variant, **complete(config, plan.overrides)}
-    if seen.source is not None:
-        values["torch_source_path"] = (seen.source,)
+def engine_environment(plan: Plan, seen: View) -> dict[str, str]:
+    """Return what the engine must be told through its environment: its caches, and the machine to build for."""
+    virtual = plan.environment.virtual_packages
+    return {**seen.caches, **{_OVERRIDES[name]: version for name, version in virtual.items()}}
+
+
+def variant_file(config: Config, overrides: Mapping[str, Sequence[str]], folder: Path) -> None:
+    """Write a config with a run's overrides in it: a file is what the engine's own command line could repeat."""
+    config = for_engine(config)
+    values = {**config.variant, **complete(config, overrides)}
     document = {
         **{key: list(value) for key, value in values.items()},
         "zip_keys": [list(g) for g in config.zip_keys],
     }
-    (plan.options.state / VARIANT).write_text(json.dumps(document, indent=1))  # JSON is YAML
+    (folder / VARIANT).write_text(json.dumps(document, indent=1))  # JSON is YAML

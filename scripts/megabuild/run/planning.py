@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from megabuild.configs.overrides import complete, python_pins
+from megabuild.configs.overrides import arch_list, complete, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.cache import staging_caches
 from megabuild.errors import IsolationError, ProviderError, UsageError
@@ -20,6 +20,7 @@ from megabuild.resources.machine import measure
 from megabuild.run import fingerprint, publish, solving, stamp
 from megabuild.run.options import Options, Plan, PlanItem
 from megabuild.run.place import cache_folder, for_engine, state_inside
+from megabuild.run.pyg import extending
 from megabuild.run.recipe_parts import Part, parts
 
 Overrides = Mapping[str, Sequence[str]]
@@ -45,7 +46,8 @@ def make_plan(
         The config does not render, the provider has no environment, nothing can be built here.
     """
     wanted = _wanted(options)
-    everything = _render(options, wanted)
+    extensions = extending.begin(options, report)
+    everything = [*_render(options, wanted), *extensions.packages(wanted)]
     environment = provide(
         options.config,
         everything,
@@ -81,6 +83,7 @@ def make_plan(
         package_fingerprints=each,
         notes=environment.notes,
     )
+    plan = replace(plan, extensions=extensions.finish(plan, report), notes=(*plan.notes, *extensions.notes))
     return replace(plan, estimate=estimate_for(plan, jobs_for(plan).count))
 
 
@@ -124,11 +127,18 @@ def _wanted(options: Options) -> dict[str, tuple[str, ...]]:
     """Overrides that follow from the options alone."""
     wanted: dict[str, tuple[str, ...]] = {"python": python_pins(options.config, options.pythons)}
     if options.rehearse:
+        if options.config.provider == "wheel":
+            raise UsageError(
+                f"{options.config.name} compiles no PyTorch, so there is nothing to rehearse",
+                "leave out --rehearse",
+            )
         wanted["torch_source"] = ("model",)
     if options.optimization is not None:
         if options.optimization not in ("0", "2"):
             raise UsageError(f"optimisation '{options.optimization}'", "it can be 2 or 0")
         wanted["torch_optimization"] = (options.optimization,)
+    if options.arch_list is not None:
+        wanted["torch_cuda_arch_list"] = (arch_list(options.config, options.arch_list),)
     return wanted
 
 
@@ -137,7 +147,11 @@ def _adjusted(
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Add what the provider changes, and leave out the Pythons that it does not have."""
     pins = {pin: version for pin in wanted["python"] for version in _versions(options, pin)}
-    left_out = {v: "not available here" for v in pins.values() if v not in environment.pythons}
+    left_out = {
+        v: environment.left_out.get(v, "not available here")
+        for v in pins.values()
+        if v not in environment.pythons
+    }
     kept = tuple(pin for pin, version in pins.items() if version in environment.pythons)
     if not kept:
         raise ProviderError(
@@ -190,7 +204,7 @@ def _fingerprints(
             variant=_variant(options, overrides),
             build=build,
             host=host,
-            source=model or environment.source,
+            source=model or environment.staging_source or environment.source,
             root=environment.root,
             place=f"{place} {image}".strip(),
         )

@@ -13,6 +13,7 @@ from types import FrameType
 
 from filelock import FileLock, Timeout
 
+from megabuild.configs.render import PlannedPackage
 from megabuild.engine import strays
 from megabuild.errors import BusyError, Interrupted, MegabuildError
 from megabuild.isolation.choose import choose
@@ -22,6 +23,10 @@ from megabuild.run.logfile import LogFile, Mask
 from megabuild.run.options import Options, Plan, PlanItem
 from megabuild.run.planning import jobs_for, make_plan
 from megabuild.run.preflight import checks
+from megabuild.run.pyg import extending
+from megabuild.run.pyg.planning import published
+from megabuild.run.pyg.run import ExtensionsBuild
+from megabuild.run.pyg.tasks import Task
 from megabuild.run.summary import PackageResult, Summary
 
 __all__ = ["Options", "Plan", "PlanItem", "Summary", "execute", "plan"]
@@ -113,7 +118,9 @@ def _signals() -> Iterator[None]:
         return
     # nohup(1) has a closed terminal ignored, and that is how it stays
     both = (signal.SIGTERM, signal.SIGHUP)
-    former = {number: signal.signal(number, stop) for number in both if signal.getsignal(number) != signal.SIG_IGN}
+    former = {
+        number: signal.signal(number, stop) for number in both if signal.getsignal(number) != signal.SIG_IGN
+    }
     try:
         yield
     finally:
@@ -136,11 +143,12 @@ class _Run:
         self._reporter = reporter
         self._began = time.monotonic()
         self._build: Build | None = None
+        self._extensions: ExtensionsBuild | None = None
 
     def go(self) -> None:
         """Check, heal, build, publish."""
         plan, options = self._plan, self._plan.options
-        if not plan.missing:
+        if not plan.missing and not plan.extensions.missing:
             self._tell(events.RunStarted(config=options.run_name, log=self._log.path, isolation="none"))
             return
         environment = replace(plan.environment, overrides=dict(plan.overrides))
@@ -152,18 +160,30 @@ class _Run:
         ended = strays.end(options.state)
         if ended:
             self._tell(events.Healed(what=f"{ended} processes of an earlier run"))
-        self._build = Build(plan, isolation, jobs, tell=self._tell, log=self._log)
-        self._build.run()
+        if plan.missing:
+            self._build = Build(plan, isolation, jobs, tell=self._tell, log=self._log)
+            self._build.run()
+        if plan.extensions.missing:
+            self._extensions = ExtensionsBuild(
+                plan, isolation, check=extending.check(plan), tell=self._tell, log=self._log
+            )
+            self._extensions.run()
 
     def _tell(self, event: events.Event) -> None:
-        if not isinstance(event, (events.LogLine, events.Progress)):
+        if not isinstance(event, (events.LogLine, events.Progress, events.InTask)):
             self._log.write("driver", str(event))
         self._reporter(event)
 
     def summary(self, error: str) -> Summary:
         """Put together what is known."""
         options, build = self._plan.options, self._build
-        rows = tuple(self._row(item, publish.records(options.packages)) for item in self._plan.items)
+        known = publish.records(options.packages)
+        rows = tuple(self._row(item, known) for item in self._plan.items)
+        rows += tuple(
+            self._extension_row(task, package, known)
+            for task in self._plan.extensions.tasks
+            for package in task.packages
+        )
         result = Summary(
             ok=not error and all(row.status in ("built", "skipped") for row in rows),
             config=options.run_name,
@@ -177,23 +197,39 @@ class _Run:
         return build.add_to(result) if build is not None else result
 
     def _row(self, item: PlanItem, known: dict[str, publish.Record]) -> PackageResult:
-        package, channel = item.package, self._plan.options.packages
-        record = known.get(package.file_name)
+        package = item.package
         fingerprint = self._plan.package_fingerprints[package.file_name]
+        failed = self._build is not None and self._build.failed(package)
+        row = self._found(package, known, fingerprint, there=item.exists)
+        return replace(row, status="failed") if row.status == "missing" and failed else row
+
+    def _extension_row(
+        self, task: Task, package: PlannedPackage, known: dict[str, publish.Record]
+    ) -> PackageResult:
+        row = self._found(package, known, task.fingerprint, there=task.exists)
+        why = self._extensions.failed.get(task.name) if self._extensions is not None else None
+        if row.status != "missing" or why is None:
+            return row
+        return replace(row, status="failed", note=why.message.splitlines()[0])
+
+    def _found(
+        self, package: PlannedPackage, known: dict[str, publish.Record], fingerprint: str, *, there: bool
+    ) -> PackageResult:
+        """Describe a package by what is published of it."""
+        channel, record = self._plan.options.packages, known.get(package.file_name)
         row = PackageResult(
             name=package.name, version=package.version, build_string=package.build_string, status="missing"
         )
-        if record is not None and publish.is_published(channel, record, fingerprint):
-            return replace(
-                row,
-                status="skipped" if item.exists else "built",
-                size=record.size,
-                sha256=record.sha256,
-                seconds=0.0 if item.exists else record.seconds,
-                path=str(channel / record.path),
-            )
-        failed = self._build is not None and self._build.failed(package)
-        return replace(row, status="failed" if failed else "missing")
+        if record is None or not publish.is_published(channel, record, fingerprint):
+            return row
+        return replace(
+            row,
+            status="skipped" if there else "built",
+            size=record.size,
+            sha256=record.sha256,
+            seconds=0.0 if there else record.seconds,
+            path=str(channel / record.path),
+        )
 
 
 def _fresh(plan: Plan) -> Plan:
@@ -206,4 +242,9 @@ def _fresh(plan: Plan) -> Plan:
         exists = publish.is_published(options.packages, known.get(name), plan.package_fingerprints[name])
         items.append(replace(item, exists=exists))
     decision = stamp.decide(options.state / "tree", options.state / "out", plan.staging)
-    return replace(plan, items=tuple(items), staging_decision=decision)
+    tasks = tuple(
+        replace(task, exists=published(task, task.fingerprint, options.packages, known))
+        for task in plan.extensions.tasks
+    )
+    extensions = replace(plan.extensions, tasks=tasks)
+    return replace(plan, items=tuple(items), staging_decision=decision, extensions=extensions)

@@ -21,6 +21,8 @@ class PackageResult:
         Duration of the build script, 0 for skipped packages.
     size:
         Bytes of the package file, 0 where there is none.
+    note:
+        Why it failed, in a line.
     """
 
     name: str
@@ -31,6 +33,7 @@ class PackageResult:
     sha256: str = ""
     seconds: float = 0.0
     path: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

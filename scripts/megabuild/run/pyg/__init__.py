@@ -1,0 +1,1 @@
+"""PyTorch Geometric's extensions, built after PyTorch's packages and against them, several at once."""

@@ -1,0 +1,1 @@
+int tiny(void) { return 1; }

@@ -1,0 +1,110 @@
+"""Whether the extensions' sources can be had, before anything is compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from megabuild.configs.config import load
+from megabuild.errors import UsageError
+from megabuild.run.pyg import sources
+from megabuild.run.pyg.planning import why_not
+from megabuild.run.pyg.tasks import chosen, recipes
+
+Variant = dict[str, tuple[str, ...]]
+ARCHIVES = ("scatter-2.1.2", "sparse-0.6.18", "cluster-1.6.3", "spline_conv-1.2.2")
+
+
+@pytest.fixture
+def variant(repository: Path) -> Variant:
+    return dict(load(repository, "linux_64_cpu").variant)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ARCHIVES:
+        (tmp_path / f"torch_{name}.tar.gz").touch()
+    return tmp_path
+
+
+def silent(url: str) -> str:
+    return "no such host"
+
+
+def everything(url: str) -> str:
+    return ""
+
+
+def test_with_a_network_nothing_is_changed(repository: Path, variant: Variant) -> None:
+    found = sources.find(recipes(repository), variant, None, everything)
+    assert (found.overrides, found.left_out, found.notes) == ({}, {}, {})
+
+
+def test_without_one_every_extension_is_left_out_with_the_reason_and_the_remedy(
+    repository: Path, variant: Variant
+) -> None:
+    found = sources.find(recipes(repository), variant, None, silent)
+    assert set(found.left_out) == set(recipes(repository))
+    assert all("no such host" in why and "--pyg-sources" in why for why in found.left_out.values())
+
+
+def test_an_address_is_asked_once(repository: Path, variant: Variant) -> None:
+    asked: list[str] = []
+
+    def note(url: str) -> str:
+        asked.append(url)
+        return ""
+
+    sources.find(recipes(repository), variant, "https://mirror.example/t", note)
+    assert len(asked) == len(set(asked))
+    assert asked[0].startswith("https://mirror.example/t/") or asked[1].startswith(
+        "https://mirror.example/t/"
+    )
+
+
+def test_a_folder_of_archives_stands_in_for_the_index(
+    repository: Path, variant: Variant, folder: Path
+) -> None:
+    found = sources.find(recipes(repository), variant, str(folder), silent)
+    assert found.overrides["pyg_source_base"] == (folder.as_uri(),)
+    assert set(found.left_out) == {"pyg-lib"}
+    assert found.overrides["pyg_sparse_metis"] == ("none",)
+    assert "without METIS" in found.notes["pytorch_sparse"]
+
+
+def test_an_archive_that_the_folder_lacks_is_named(repository: Path, variant: Variant, folder: Path) -> None:
+    (folder / "torch_cluster-1.6.3.tar.gz").unlink()
+    found = sources.find(recipes(repository), variant, str(folder), silent)
+    assert "has no torch_cluster-1.6.3.tar.gz" in found.left_out["pytorch_cluster"]
+    assert "pytorch_scatter" not in found.left_out
+
+
+def test_checkouts_beside_the_archives_are_taken(repository: Path, variant: Variant, folder: Path) -> None:
+    for name in ("pyg-lib", "METIS"):
+        (folder / name).mkdir()
+    found = sources.find(recipes(repository), variant, str(folder), silent)
+    assert not found.left_out
+    assert found.overrides["pyg_lib_source_path"] == (str(folder / "pyg-lib"),)
+    assert found.folders == {"pyg-lib": folder / "pyg-lib", "pytorch_sparse": folder / "METIS"}
+    assert "pyg_sparse_metis" not in found.overrides
+
+
+def test_a_folder_that_there_is_not_is_named(repository: Path, variant: Variant, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nosuch"):
+        sources.find(recipes(repository), variant, str(tmp_path / "nosuch"), silent)
+
+
+@pytest.mark.parametrize("name", ["scatter", "torch_scatter", "pytorch_scatter", "pytorch-scatter"])
+def test_an_extension_has_several_names(repository: Path, name: str) -> None:
+    assert chosen(recipes(repository), [name]) == ("pytorch_scatter",)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [("osx_arm64_cpu", "for Linux only"), ("linux_64_cpu_debian", "Debian"), ("linux_64_cpu", "")],
+)
+def test_a_config_that_builds_none_says_why(repository: Path, config: str, says: str) -> None:
+    why = why_not(load(repository, config), pyg="auto", rehearse=False)
+    assert says in why
+    assert bool(says) == bool(why)

@@ -149,7 +149,7 @@ def test_one_wheel_fits_and_the_rest_is_compiled(place: Place) -> None:
 def test_one_that_fails_does_not_stop_the_others(place: Place) -> None:
     torch_model.make_sdist("torch_scatter", VERSION, place.sdists, broken=True)
     place.offer("torch_spline_conv")
-    code, _, said = place.install(*asked("torch_scatter", "torch_spline_conv"))
+    code, _, said = place.install("--arch-list", "9.0", *asked("torch_scatter", "torch_spline_conv"))
     assert code == 8, said
     table = said.partition(END)[2].strip().splitlines()
     assert table[0].split() == ["extension", "version", "from", "time", "result"]
@@ -157,7 +157,9 @@ def test_one_that_fails_does_not_stop_the_others(place: Place) -> None:
     assert "failed" in table[1]
     assert "verified" in table[2]
     assert "it does not compile: " in said
-    assert max(map(len, (line for line in table if place.folder.name not in line))) <= 80
+    assert "error: expected" in said, "the compiler's own words"
+    logs = str(place.repository)  # a path is never broken
+    assert max(len(line) for line in table if place.folder.name not in line and logs not in line) <= 80
     assert not (place.site / "torch_scatter").exists()
     assert place.libraries("torch_spline_conv")
 

@@ -199,7 +199,8 @@ def test_a_wheel_without_the_arch_of_this_machine_is_passed_over(place: Place) -
 
 def test_without_a_network_every_extension_gets_its_reason(place: Place) -> None:
     environment = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
-    words = ["--json", "--index", "http://127.0.0.1:9/whl", *asked("torch_scatter", "torch_cluster")]
+    words = ["--json", "--arch-list", "9.0", "--index", "http://127.0.0.1:9/whl"]
+    words += asked("torch_scatter", "torch_cluster")
     code, rows, said = place.install(*words, **environment)
     assert code == 5, said
     for row in rows.values():
@@ -207,6 +208,14 @@ def test_without_a_network_every_extension_gets_its_reason(place: Place) -> None
         assert row["error"].startswith(("no build tools", "no sources"))
         assert "--sdists" in row["remedy"]
     assert len(rows) == 2
+
+
+def test_without_archs_nothing_is_compiled_for_cuda_but_the_option_is_named(place: Place) -> None:
+    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
+    code, rows, said = place.install("--json", "--source", "source", *asked("torch_spline_conv"))
+    assert code != 0, said
+    assert "what to compile for" in rows["torch_spline_conv"]["error"]
+    assert "--arch-list" in rows["torch_spline_conv"]["remedy"]
 
 
 def test_a_wheel_that_does_not_import_is_removed_again(place: Place) -> None:

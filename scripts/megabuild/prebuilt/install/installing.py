@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from megabuild.errors import IntegrityError, MegabuildError, ProviderError
+from megabuild.errors import IntegrityError, MegabuildError, ProviderError, UsageError
 from megabuild.prebuilt.choose import Index, Judge, Wanted, choose
 from megabuild.prebuilt.install.compiling import GXX_BYTES, NVCC_BYTES, Workshop
 from megabuild.prebuilt.install.environment import Environment
@@ -181,6 +181,11 @@ class Installer:
         archs = archs_for(self._environment, options.archs)
         if request.extension.repository:  # a library that it uses needs 6.0 or newer
             archs = tuple(arch for arch in archs if int(arch.split(".")[0]) >= 6)
+        if self._environment.cuda_version is not None and not archs:
+            raise UsageError(
+                "it is not known what to compile for: there is no GPU here, and this PyTorch names no archs",
+                'name them: --arch-list "9.0;12.0"',
+            )
         workshop = Workshop(
             environment=self._environment,
             wrapper=options.wrapper,

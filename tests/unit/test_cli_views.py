@@ -46,7 +46,7 @@ def a_plan(options: Options) -> Plan:
         environment=Environment(channels=(Path("/channel"),), pythons=("3.12",), fingerprint="0" * 64),
         estimate=estimate(source="official", cuda=True, optimization="2", pythons=5, staging=True, jobs=8),
         staging=Fingerprint(source={"tarball": "1"}),
-        staging_decision=Decision(decision="fresh", reasons=("nothing was compiled yet",)),
+        staging_decision=Decision(decision="fresh", reasons=("nothing was made yet",)),
         notes=("gcc 12 stands in for gcc 14",),
     )
 
@@ -91,7 +91,7 @@ def test_a_plan_shows_every_package_and_what_is_there(options: Options) -> None:
     assert "! Python 3.14 is left out: no such interpreter here" in text
     assert "! gcc 12 stands in for gcc 14" in text
     assert "CPU hours" in text
-    assert "libtorch is compiled from the start" in text
+    assert "libtorch is made from the start" in text
 
 
 def test_a_plan_is_json(options: Options) -> None:

@@ -36,6 +36,18 @@ def test_a_ninja_line_is_progress_of_the_phase_announced_before() -> None:
     )
 
 
+def test_ninjas_side_by_side_are_added_up() -> None:
+    found = feed(
+        Parser(),
+        line("::megabuild:: phase compile"),
+        line("[1/2 30.0s _knn_cpu of 5] c++"),
+        line("[1/2 31.0s _fps_cpu of 5] c++"),
+        line("[2/2 60.0s _knn_cpu of 5] c++"),
+    )
+    counted = [(event.done, event.total) for event in found if isinstance(event, events.Progress)]
+    assert counted == [(1, 5), (2, 5), (3, 5)]
+
+
 @pytest.mark.parametrize(
     "text",
     [

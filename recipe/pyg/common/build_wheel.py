@@ -58,6 +58,7 @@ class ModulesAtOnce(cpp_extension.BuildExtension):
             jobserver = own = Jobserver.create(_jobs())
             os.environ["MAKEFLAGS"] = own.makeflags
         os.environ.pop("MAX_JOBS", None)
+        self._objects = sum(len(module.sources) for module in self.extensions)
         try:
             # the largest first: the last one to end should be a small one
             modules = sorted(self.extensions, key=_weight, reverse=True)
@@ -78,8 +79,11 @@ class ModulesAtOnce(cpp_extension.BuildExtension):
         self.extensions = [module]
         if sys.platform == "linux":
             module.define_macros = [macro for macro in module.define_macros if macro[0] not in _FOR_PYTHON]
+        name = module.name.rpartition(".")[2]
+        # each ninja counts its own objects: whoever reads their output can add them up
+        os.environ["NINJA_STATUS"] = f"[%f/%t %es {name} of {self._objects}] "
         # PyTorch writes a build.ninja into it, always under the same name
-        self.build_temp = str(Path("build", "temp", module.name.rpartition(".")[2]))
+        self.build_temp = str(Path("build", "temp", name))
         module.include_dirs = _neutral_includes(module.include_dirs)
         module.library_dirs = _neutral_libraries(module.library_dirs)
         self.compiler.include_dirs = _neutral_includes(self.compiler.include_dirs)

@@ -10,10 +10,10 @@ from megabuild.cli.text import Signs, duration, size
 from megabuild.run import events
 
 _STAGING = {
-    "fresh": "libtorch is compiled from the start",
-    "reuse": "the finished compile of libtorch is reused",
+    "fresh": "libtorch is made from the start",
+    "reuse": "the finished libtorch is reused",
     "resume": "the compile of libtorch goes on where it stopped",
-    "recompile": "libtorch is compiled again, with objects from the object cache",
+    "recompile": "libtorch is made again, with objects from the object cache",
 }
 _PHASES = {
     "staging": "environment",

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from megabuild.engine.logs import UNKNOWN, LogLine
 from megabuild.run import events
 
-#: What the build scripts set NINJA_STATUS to: ``[12/1374 34.5s] ``
-_NINJA = re.compile(r"^\[(\d+)/(\d+) (\d+(?:\.\d+)?)s\] ")
+#: What the build scripts set NINJA_STATUS to: ``[12/1374 34.5s] ``; where several ninjas run side by side, each with its
+#: name and the steps of all: ``[1/3 34.5s _knn_cpu of 30] ``
+_NINJA = re.compile(r"^\[(\d+)/(\d+) (\d+(?:\.\d+)?)s(?: (?P<one>\S+) of (?P<all>\d+))?\] ")
 _MARKER = re.compile(r"^::megabuild:: (\w[\w-]*)\s*(.*)$")
 _STAGING_SCRIPT = ("build", "", "")
 _WINDOW_SECONDS = 90.0
@@ -70,6 +71,7 @@ class Parser:
         self._clock = clock
         self._eta = Eta(clock)
         self._phase = ""
+        self._beside: dict[str, int] = {}
         self._script: tuple[str, str, str] = ("", "", "")
         self._began = clock()
 
@@ -78,7 +80,7 @@ class Parser:
         yield from self._script_changed(line)
         match = _NINJA.match(line.text)
         if match:
-            done, total = int(match[1]), int(match[2])
+            done, total = self._count(match)
             yield events.Progress(
                 phase=self._phase,
                 package=line.package or STAGING,
@@ -90,6 +92,14 @@ class Parser:
             )
         elif marker := _MARKER.match(line.text):
             yield from self._marker(line, marker[1], marker[2])
+
+    def _count(self, match: re.Match[str]) -> tuple[int, int]:
+        """Return the steps done and the steps in all, of all ninjas that run side by side."""
+        done, total = int(match[1]), int(match[2])
+        if match["one"] is None:
+            return done, total
+        self._beside[match["one"]] = done
+        return sum(self._beside.values()), int(match["all"])
 
     def seconds(self) -> float:
         """Seconds since the script that is running, or was the last to run, began."""
@@ -117,6 +127,7 @@ class Parser:
         if kind == "phase" and rest:
             self._phase = rest.split()[0]
             self._eta = Eta(self._clock)
+            self._beside.clear()
             yield events.PhaseStarted(phase=self._phase, package=line.package or STAGING, python=line.python)
         elif kind == "swap" and {"to", "steps", "core"} <= values.keys():
             swap = events.Swapped(

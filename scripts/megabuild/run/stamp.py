@@ -51,7 +51,7 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
         What is wanted.
     """
     if not tree.is_dir() or not any(tree.iterdir()):
-        return Decision(decision="fresh", reasons=("nothing was compiled yet",))
+        return Decision(decision="fresh", reasons=("nothing was made yet",))
     found = read(tree)
     if found is None:
         return Decision(decision="recompile", reasons=("nobody knows what the tree was made with",))

@@ -111,6 +111,18 @@ class NoGpuError(MegabuildError):
     exit_code = 15
 
 
+class AuditError(MegabuildError):
+    """A source of the audit cannot be read: no answer, a refusal, or an answer that makes no sense."""
+
+    exit_code = 16
+
+
+class FindingsError(MegabuildError):
+    """The audit found what ``--fail-on`` names."""
+
+    exit_code = 17
+
+
 class Interrupted(MegabuildError):
     """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
 

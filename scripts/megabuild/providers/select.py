@@ -11,7 +11,7 @@ from pathlib import Path
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import ProviderError
-from megabuild.providers import catalogue, local_channel, reachability, specs
+from megabuild.providers import alternatives, catalogue, local_channel, reachability, specs
 from megabuild.providers.debian import enter, libraries
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment
@@ -97,9 +97,10 @@ def _conda_forge(config: Config) -> Environment:
     for name, url in channels.items():
         reason = reachability.why_unreachable(url)
         if reason:
+            works = ", ".join([*alternatives.without_channel(config), f"{config.name} --rehearse"])
             raise ProviderError(
                 f"{config.name}: the channel {name} does not answer ({reason})",
-                f"Set CONDA_CHANNEL_ALIAS to a mirror, or use what works here: {_alternatives(config)}.",
+                f"Set CONDA_CHANNEL_ALIAS to a mirror, or use what works here: {works}.",
             )
     return Environment(
         channels=tuple(channels.values()),
@@ -112,14 +113,6 @@ def _conda_forge(config: Config) -> Environment:
 def _gpu(config: Config) -> dict[str, str]:
     """CUDA packages ask for a driver; building and testing them does not."""
     return {"__cuda": config.cuda_version} if config.cuda_version else {}
-
-
-def _alternatives(config: Config) -> str:
-    """Configs that need no channel, and the rehearsal, as far as they fit this machine."""
-    folder = config.path.parent
-    here = [path.stem for path in sorted((*folder.glob("*_debian.yaml"), *folder.glob("*_wheel.yaml")))]
-    fitting = [name for name in here if name.startswith(local_channel.machine_platform().replace("-", "_"))]
-    return ", ".join([*fitting, f"{config.name} --rehearse"])
 
 
 def _local(

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from megabuild.engine.logs import UNKNOWN, LogLine
 from megabuild.run import events
 
-#: What the build scripts set NINJA_STATUS to: ``[12/1374 34.5s] ``; where several ninjas run side by side, each with its
-#: name and the steps of all: ``[1/3 34.5s _knn_cpu of 30] ``
+#: What the build scripts set NINJA_STATUS to: ``[12/1374 34.5s] ``; where several ninjas run side by side, each with
+#: its name and the steps of all: ``[1/3 34.5s _knn_cpu of 30] ``
 _NINJA = re.compile(r"^\[(\d+)/(\d+) (\d+(?:\.\d+)?)s(?: (?P<one>\S+) of (?P<all>\d+))?\] ")
 _MARKER = re.compile(r"^::megabuild:: (\w[\w-]*)\s*(.*)$")
 _STAGING_SCRIPT = ("build", "", "")

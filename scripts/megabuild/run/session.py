@@ -17,6 +17,7 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.engine import strays
 from megabuild.errors import BusyError, Interrupted, MegabuildError
 from megabuild.isolation.choose import choose
+from megabuild.providers import alternatives
 from megabuild.run import events, publish, stamp
 from megabuild.run.build import Build
 from megabuild.run.logfile import LogFile, Mask
@@ -152,7 +153,12 @@ class _Run:
             self._tell(events.RunStarted(config=options.run_name, log=self._log.path, isolation="none"))
             return
         environment = replace(plan.environment, overrides=dict(plan.overrides))
-        isolation = choose(options.engine, config=options.config, environment=environment)
+        isolation = choose(
+            options.engine,
+            config=options.config,
+            environment=environment,
+            alternatives=alternatives.without_channel(options.config),
+        )
         self._tell(events.RunStarted(config=options.run_name, log=self._log.path, isolation=isolation.name))
         jobs = jobs_for(plan)
         for name, found in checks(plan, isolation, jobs):

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.render import PlannedPackage, render
@@ -45,6 +46,14 @@ def test_there_are_five_extensions_for_both_platforms_and_every_accelerator() ->
     }
     for platform in ("linux_64", "linux_aarch64"):
         assert {f"{platform}_{kind}" for kind in ("cpu", "cuda129", "cuda130")} <= set(CONFIGS)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_package_is_looked_into_and_runs_its_operators(name: str) -> None:
+    recipe = YAML(typ="safe").load(RECIPES[name].read_text())
+    scripts = [line for test in recipe["outputs"][0]["tests"] for line in test.get("script", ())]
+    assert any(line.startswith("python checks/verify_package.py ") for line in scripts)
+    assert "python checks/run_operators.py tests/operators.py" in scripts
 
 
 def test_a_package_for_every_python_and_one_pyg_lib_for_all(

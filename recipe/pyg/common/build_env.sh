@@ -26,8 +26,16 @@ export BUILD_ENV_LINK="$work/env"
 ln -sfn "$PREFIX" "$BUILD_ENV_LINK"
 
 compiler_flags() {
-    local word words=()
+    local word previous="" words=()
+    # The environment's headers are looked for with -I, before those in site-packages. Were their folder one of the
+    # system's as well, GCC would move it behind: all headers would be found under a path with the Python's version in it,
+    # and nothing would be the same text for two Pythons.
     for word in $1; do
+        if [[ "$previous $word" == "-isystem $PREFIX/include" ]]; then
+            unset 'words[-1]'
+            continue
+        fi
+        previous="$word"
         case "$word" in
             # no debug information is made, so there are no paths in it to map
             -fdebug-prefix-map=*) continue ;;
@@ -102,7 +110,7 @@ else
     LDFLAGS="$LDFLAGS -L$PREFIX/lib -L$PREFIX/targets/$cuda_target/lib -L$PREFIX/targets/$cuda_target/lib/stubs"
     NVCC_FLAGS="-Xfatbin -compress-all"
     [[ "$cuda_compiler_version" == 13.* ]] && NVCC_FLAGS+=" -compress-mode=size"
-    export NVCC_FLAGS="$NVCC_FLAGS -isystem $cuda_include -isystem $BUILD_ENV_LINK/include -w"
+    export NVCC_FLAGS="$NVCC_FLAGS -isystem $cuda_include -w"
     export CMAKE_CUDA_FLAGS="-w" CMAKE_CUDA_COMPILER_LAUNCHER="${PYG_CCACHE:-}"
     # what the compiler depends on is of no use to a build that runs once, and not every object cache can tell
     export TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES=1

@@ -106,11 +106,12 @@ else
     export CUDA_HOME="$BUILD_PREFIX"
     [[ -x "$CUDA_HOME/bin/nvcc" ]] || CUDA_HOME="$(dirname "$(dirname "$(command -v nvcc)")")"
     cuda_include="$BUILD_ENV_LINK/targets/$cuda_target/include"
-    CFLAGS="$CFLAGS -isystem $cuda_include" CXXFLAGS="$CXXFLAGS -isystem $cuda_include"
+    # -I and not -isystem, as above: where this folder is a link to the environment's own, GCC takes them for one
+    CFLAGS="$CFLAGS -I$cuda_include" CXXFLAGS="$CXXFLAGS -I$cuda_include"
     LDFLAGS="$LDFLAGS -L$PREFIX/lib -L$PREFIX/targets/$cuda_target/lib -L$PREFIX/targets/$cuda_target/lib/stubs"
     NVCC_FLAGS="-Xfatbin -compress-all"
     [[ "$cuda_compiler_version" == 13.* ]] && NVCC_FLAGS+=" -compress-mode=size"
-    export NVCC_FLAGS="$NVCC_FLAGS -isystem $cuda_include -w"
+    export NVCC_FLAGS="$NVCC_FLAGS -I$cuda_include -w"
     export CMAKE_CUDA_FLAGS="-w" CMAKE_CUDA_COMPILER_LAUNCHER="${PYG_CCACHE:-}"
     # what the compiler depends on is of no use to a build that runs once, and not every object cache can tell
     export TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES=1

@@ -119,7 +119,7 @@ class Bench:
         self.python: str = arguments.python
         self.interpreter: str = arguments.interpreter
         self.jobs: int | None = arguments.jobs
-        self.memory: float | None = arguments.memory
+        self.memory: float = arguments.memory
         self.logs = self.work / "logs"
         self.sdists = self.work / "sdists"
         self.output: Path = (arguments.output or self.work / "output").absolute()
@@ -178,7 +178,7 @@ class Bench:
         words = [word for name in self.names for word in ("--extension", name)]
         words += ["--pyg", "source", "--pyg-sources", str(self.sdists)]
         words += ["--jobs", str(self.jobs)] if self.jobs else []
-        words += ["--memory", str(self.memory)] if self.memory else []
+        words += ["--memory", str(self.memory)]
         return measured(self._driver(*words), self.logs / f"driver-{label}.log", self._environment())
 
     def empty_object_cache(self) -> None:
@@ -242,7 +242,7 @@ def main() -> None:
         "--interpreter", default="python3.11", help="the same Python on this machine, for pip"
     )
     parser.add_argument("--jobs", type=int, help="compile jobs of the driver")
-    parser.add_argument("--memory", type=float, help="GB for the driver's compilers")
+    parser.add_argument("--memory", type=float, default=6.0, help="GB that the driver may use  [default: 6]")
     parser.add_argument("--without-pip", action="store_true", help="only the driver, cold and warm")
     arguments = parser.parse_args()
     bench = Bench(arguments)
@@ -262,6 +262,7 @@ def main() -> None:
         f"warm takes {100 * warm.seconds / cold.seconds:.1f} % of cold on the clock, "
         f"{100 * warm.cpu_seconds / cold.cpu_seconds:.1f} % of its CPU seconds"
     )
+    print(f"most memory of the driver's runs: {max(cold.peak, warm.peak) / 1e9:.1f} of {bench.memory:.1f} GB given")
     (bench.work / "result.json").write_text(
         json.dumps({"extensions": bench.names, **{k: asdict(v) for k, v in costs.items()}}, indent=1)
     )

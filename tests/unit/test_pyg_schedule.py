@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from megabuild.engine.archive import Archive
-from megabuild.errors import BuildError, OutOfMemoryError
+from megabuild.errors import BuildError, IntegrityError, Interrupted, MegabuildError, OutOfMemoryError
 from megabuild.run import events
 from megabuild.run.pyg.compilers import Seen
 from megabuild.run.pyg.governor import Governor
-from megabuild.run.pyg.schedule import Failed, Inbox, Schedule
+from megabuild.run.pyg.schedule import Failed, Inbox, Schedule, Steps
 from megabuild.run.pyg.tasks import Task
 
 GB = 1_000_000_000
@@ -54,6 +54,7 @@ class Run:
         self.told: list[events.Event] = []
         self.failed: dict[str, Failed] = {}
         self.fakes: list[Fake] = []
+        self.publishing: MegabuildError | None = None
         self._folder = folder
         self._jobs = jobs
         self._shares = shares
@@ -74,9 +75,14 @@ class Run:
         Schedule(
             self.fakes, done={}, failed=self.failed, fifo=lambda task: self._folder / task.name,
             governor=governor, tell=self.told.append,
-            finished=lambda steps, archives: [Path(f"/channel/{steps.task.name}.conda")],
+            finished=self.finished,
             inbox=inbox, stop=threading.Event(), shares_objects=self._shares,
         ).run()  # fmt: skip
+
+    def finished(self, steps: Steps, archives: Sequence[Archive]) -> list[Path]:
+        if self.publishing is not None:
+            raise self.publishing
+        return [Path(f"/channel/{steps.task.name}.conda")]
 
     def ended(self) -> dict[str, str]:
         return {event.task: event.status for event in self.told if isinstance(event, events.TaskEnded)}
@@ -151,6 +157,25 @@ def test_a_fault_of_this_program_ends_the_run_and_no_thread_goes_on(tmp_path: Pa
     with pytest.raises(ZeroDivisionError):
         run.go()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("pytorch_")]
+
+
+def test_ctrl_c_while_a_package_is_published_ends_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path, jobs=1)
+    run.add("pytorch_cluster")
+    run.add("pytorch_scatter")
+    run.publishing = Interrupted("interrupted by SIGTERM")
+    with pytest.raises(Interrupted):
+        run.go()
+    assert run.failed == {}
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("pytorch_")]
+
+
+def test_a_package_that_cannot_be_published_fails_its_task_alone(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.add("pytorch_cluster")
+    run.publishing = IntegrityError("two owners of a file")
+    run.go()
+    assert run.failed["pytorch_cluster-py312"].message == "two owners of a file"
 
 
 def test_a_need_that_nobody_makes_is_a_failure_and_not_an_endless_wait(tmp_path: Path) -> None:

@@ -123,6 +123,12 @@ class FindingsError(MegabuildError):
     exit_code = 17
 
 
+class ChangesError(MegabuildError):
+    """``audit --compare`` found that something changed."""
+
+    exit_code = 18
+
+
 class Interrupted(MegabuildError):
     """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
 

@@ -1,0 +1,199 @@
+"""The audit's cache: what is spoilt does not count, and what cannot be written does no harm."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from audit_site import services
+
+from megabuild.errors import AuditError
+from megabuild.network.cache import Cache
+
+
+def entries(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_an_entry_comes_back_with_its_age_and_facts(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cache.write("key", b"data\nwith lines\0", facts={"commit": "abc"})
+    entry = cache.read("key")
+    assert entry is not None
+    assert (entry.data, entry.facts) == (b"data\nwith lines\0", {"commit": "abc"})
+    assert 0 <= entry.age < 60
+    assert datetime.fromisoformat(entry.when.replace("Z", "+00:00")).tzinfo == timezone.utc
+    assert cache.read("another key") is None
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda content: content[:-3],
+        lambda content: content[:10],
+        lambda content: b"",
+        lambda content: content[:-1] + b"?",
+        lambda content: b"\xff" * 100,
+        lambda content: b"[1, 2]\n" + content,
+        lambda content: content.replace(b'"key": "key"', b'"key": "yek"'),
+        lambda content: content.replace(b'"fetched": "2', b'"fetched": "x'),
+    ],
+    ids=["cut", "cut head", "empty", "one byte", "garbage", "list", "other key", "date"],
+)
+def test_a_spoilt_entry_is_told_and_removed(tmp_path: Path, spoil: object) -> None:
+    told: list[str] = []
+    cache = Cache(tmp_path, told.append)
+    cache.write("key", b"data")
+    (file,) = entries(tmp_path)
+    file.write_bytes(spoil(file.read_bytes()))  # type: ignore[operator]
+    assert cache.read("key") is None
+    assert len(told) == 1
+    assert "spoilt" in told[0]
+    assert not entries(tmp_path)
+
+
+def test_a_key_leads_nowhere(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    cache.write("../../../outside", b"data")
+    assert {path.name for path in tmp_path.iterdir()} == {"cache"}
+
+
+@pytest.mark.parametrize("kind", ["folder", "dangling link", "pipe"])
+def test_what_is_no_file_is_no_entry(tmp_path: Path, kind: str) -> None:
+    told: list[str] = []
+    cache = Cache(tmp_path / "cache", told.append)
+    cache.write("key", b"data")
+    (file,) = entries(tmp_path / "cache")
+    file.unlink()
+    if kind == "folder":
+        file.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to(tmp_path / "victim")
+    assert cache.read("key") is None
+    assert len(told) == 1
+    cache.write("key", b"again")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    told: list[str] = []
+    cache = Cache(tmp_path / "file" / "cache", told.append)
+    assert cache.write("one", b"1").data == b"1"
+    assert cache.write("two", b"2").data == b"2"
+    assert len(told) == 1
+    assert "nothing is kept" in told[0]
+
+
+def test_a_full_disk_leaves_no_part_behind(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    told: list[str] = []
+    cache = Cache(tmp_path, told.append)
+    real = os.fdopen
+
+    def on_a_full_disk(descriptor: int, mode: str) -> object:
+        os.dup2(full, descriptor)
+        return real(descriptor, mode)
+
+    full = os.open("/dev/full", os.O_WRONLY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fdopen", on_a_full_disk)
+        assert cache.write("key", b"x" * 100000).data == b"x" * 100000
+    os.close(full)
+    assert "No space left" in told[0]
+    assert not entries(tmp_path)
+
+
+def test_a_fresh_entry_is_not_made_again(tmp_path: Path) -> None:
+    given, made = services(tmp_path), []
+
+    def make() -> bytes:
+        made.append(1)
+        return b"new"
+
+    assert given.cached("key", 60.0, make).data == b"new"
+    assert given.cached("key", 60.0, make).data == b"new"
+    assert len(made) == 1
+    given.cached("key", 0.0, make)
+    assert len(made) == 2
+
+
+def test_an_old_entry_stands_in_when_a_new_one_cannot_be_had(tmp_path: Path) -> None:
+    told: list[str] = []
+    given = services(tmp_path, told)
+    given.cached("key", 60.0, lambda: b"old")
+
+    def fail() -> bytes:
+        raise AuditError("the server is down")
+
+    assert given.cached("key", 0.0, fail).data == b"old"
+    assert "the server is down" in told[0]
+    with pytest.raises(AuditError, match="the server is down"):
+        given.cached("another", 0.0, fail)
+
+
+def test_a_spoilt_entry_is_made_again(tmp_path: Path) -> None:
+    told: list[str] = []
+    given = services(tmp_path, told)
+    given.cached("key", 60.0, lambda: b"first")
+    (file,) = entries(tmp_path)
+    file.write_bytes(b"poison")
+    assert given.cached("key", 60.0, lambda: b"second").data == b"second"
+    assert "spoilt" in told[0]
+
+
+def test_offline_takes_any_age_and_makes_nothing(tmp_path: Path) -> None:
+    services(tmp_path).cached("key", 60.0, lambda: b"old")
+    given = services(tmp_path, offline=True)
+    assert given.cached("key", -1.0, lambda: b"new").data == b"old"
+    with pytest.raises(AuditError, match="--offline"):
+        given.cached("another", 60.0, lambda: b"new")
+
+
+def test_threads_that_want_the_same_wait_for_one_to_make_it(tmp_path: Path) -> None:
+    given, made, found = services(tmp_path), [], []
+    ready = threading.Barrier(4)
+
+    def make() -> bytes:
+        made.append(1)
+        return b"data"
+
+    def work() -> None:
+        ready.wait()
+        found.append(given.cached("key", 60.0, make).data)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [b"data"] * 4
+    assert len(made) == 1
+
+
+def test_two_writers_leave_one_whole_entry(tmp_path: Path) -> None:
+    caches = [Cache(tmp_path), Cache(tmp_path)]
+    data = [b"a" * 100000, b"b" * 100000]
+
+    def work(number: int) -> None:
+        for _ in range(30):
+            caches[number].write("key", data[number])
+            entry = caches[number].read("key")
+            assert entry is not None
+            assert entry.data in data
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    entry = Cache(tmp_path).read("key")
+    assert entry is not None
+    assert entry.data in data
+    assert len(entries(tmp_path)) == 1

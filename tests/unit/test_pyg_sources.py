@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from megabuild.configs.config import load
-from megabuild.errors import UsageError
+from megabuild.errors import ProviderError, UsageError
 from megabuild.run.pyg import sources
 from megabuild.run.pyg.planning import why_not
+from megabuild.run.pyg.sdists import Sdist
 from megabuild.run.pyg.tasks import chosen, recipes
 
 Variant = dict[str, tuple[str, ...]]
@@ -88,6 +90,39 @@ def test_checkouts_beside_the_archives_are_taken(repository: Path, variant: Vari
     assert found.overrides["pyg_lib_source_path"] == (str(folder / "pyg-lib"),)
     assert found.folders == {"pyg-lib": folder / "pyg-lib", "pytorch_sparse": folder / "METIS"}
     assert "pyg_sparse_metis" not in found.overrides
+
+
+def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
+    repository: Path, variant: Variant, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def download(wanted: Sequence[Sdist]) -> Path:
+        asked.extend(sdist.file_name for sdist in wanted)
+        return tmp_path
+
+    found = sources.find(recipes(repository), variant, None, silent, download)
+    assert sorted(asked)[0].startswith("torch_cluster-")
+    assert len(asked) == 4
+    assert found.overrides["pyg_source_base"] == (tmp_path.as_uri(),)
+    assert set(found.left_out) == {"pyg-lib"}
+
+
+def test_where_pip_has_none_either_both_reasons_are_told(repository: Path, variant: Variant) -> None:
+    def download(wanted: Sequence[Sdist]) -> Path:
+        raise ProviderError("pip's index is silent, too")
+
+    found = sources.find(recipes(repository), variant, None, silent, download)
+    assert "no such host; pip's index is silent, too" in found.left_out["pytorch_scatter"]
+
+
+def test_a_folder_of_checkouts_alone_leaves_the_archives_to_the_index(
+    repository: Path, variant: Variant, tmp_path: Path
+) -> None:
+    (tmp_path / "pyg-lib").mkdir()
+    found = sources.find(recipes(repository), variant, str(tmp_path), everything)
+    assert not found.left_out
+    assert found.overrides == {"pyg_lib_source_path": (str(tmp_path / "pyg-lib"),)}
 
 
 def test_a_folder_that_there_is_not_is_named(repository: Path, variant: Variant, tmp_path: Path) -> None:

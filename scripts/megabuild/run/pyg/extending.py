@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,8 @@ from megabuild.configs.overrides import complete
 from megabuild.configs.render import PlannedPackage
 from megabuild.run import solving
 from megabuild.run.options import Options, Plan
-from megabuild.run.place import for_engine
-from megabuild.run.pyg import planning, sources, tasks
+from megabuild.run.place import cache_folder, for_engine
+from megabuild.run.pyg import planning, sdists, sources, tasks
 from megabuild.run.pyg.checking import checker
 from megabuild.run.pyg.tasks import Extensions, Task
 from megabuild.run.pyg.wheels import archs_of, chooser
@@ -46,7 +47,8 @@ class Extending:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for the plan."""
-        return tuple(note for extension, note in self.sources.notes.items() if extension in self.wanted)
+        notes = (note for extension, note in self.sources.notes.items() if extension in self.wanted)
+        return tuple(dict.fromkeys(notes))
 
     def packages(self, overrides: Overrides) -> tuple[PlannedPackage, ...]:
         """Return what they would make, for the provider, which must have what that takes."""
@@ -148,5 +150,12 @@ def begin(options: Options, report: Callable[[str], None]) -> Extending:
     found = sources.Sources()
     if not reason:
         report("looking for the extensions' sources")
-        found = sources.find(recipes, options.config.variant, options.pyg_sources)
+        cache = cache_folder(options, os.environ)
+        # those of all recipes: an extension that was not asked for may be needed by one that was
+        found = sources.find(
+            recipes,
+            options.config.variant,
+            options.pyg_sources,
+            download=lambda wanted: sdists.download(wanted, cache),
+        )
     return Extending(options=options, reason=reason, recipes=recipes, wanted=wanted, sources=found)

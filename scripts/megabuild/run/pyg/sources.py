@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
-from megabuild.errors import UsageError
+from megabuild.errors import IntegrityError, ProviderError, UsageError
+from megabuild.run.pyg.sdists import Sdist
 
 BASE = "pyg_source_base"
 METIS = "pyg_sparse_metis"
@@ -70,6 +71,7 @@ def find(
     variant: Mapping[str, tuple[str, ...]],
     given: str | None,
     ask: Callable[[str], str] = answers,
+    download: Callable[[Sequence[Sdist]], Path] | None = None,
 ) -> Sources:
     """Look for the sources of some extensions.
 
@@ -84,18 +86,14 @@ def find(
         archives as checkouts with their submodules.
     ask:
         Says why an address does not answer.
+    download:
+        Gets archives from pip's index into a folder, for where the usual address does not answer; None to do without.
 
     Raises
     ------
     UsageError
         ``given`` is neither a URL nor a folder.
     """
-    overrides, left_out, folders = dict[str, tuple[str, ...]](), dict[str, str](), dict[str, Path]()
-    notes: dict[str, str] = {}
-    folder = _folder(given)
-    base = folder.as_uri() if folder else given or variant.get(BASE, ("",))[0]
-    if given:
-        overrides[BASE] = (base,)
     checked: dict[str, str] = {}
 
     def why(url: str) -> str:
@@ -103,24 +101,63 @@ def find(
             checked[url] = ask(url)
         return checked[url]
 
-    for extension, recipe in recipes.items():
-        archive = _archive(extension, variant)
-        if archive:
-            name, path = archive
-            if folder is not None:
-                there = any((folder / place).is_file() for place in (path, Path(path).name))
-                missing = "" if there else f"{folder} has no {Path(path).name}"
-            elif base.startswith("file:"):
-                missing = ""
-            else:
-                # one address speaks for all: they are on the same index
-                first = next(path for path in _archives(recipes, variant) if path)
-                missing = why(f"{base}/{first}")
-                missing = f"{name}'s source cannot be had ({missing}): {_REMEDY}" if missing else ""
-            if missing:
-                left_out[extension] = missing
-        if extension not in _CHECKOUTS:
-            continue
+    folder = _folder(given)
+    archives = _archives(recipes, variant, given, folder, why, download)
+    checkouts = _checkouts(recipes, variant, folder, why)
+    return Sources(
+        overrides={**archives.overrides, **checkouts.overrides},
+        left_out={**checkouts.left_out, **archives.left_out},
+        notes={**archives.notes, **checkouts.notes},
+        folders=checkouts.folders,
+    )
+
+
+def _archives(
+    recipes: Mapping[str, Path],
+    variant: Mapping[str, tuple[str, ...]],
+    given: str | None,
+    folder: Path | None,
+    why: Callable[[str], str],
+    download: Callable[[Sequence[Sdist]], Path] | None,
+) -> Sources:
+    """Find the extensions' archives: in the user's folder, at the usual address or the user's, in pip's index."""
+    wanted = {extension: sdist for extension in recipes if (sdist := _sdist(extension, variant))}
+    if folder is not None and (there := {name for name, sdist in wanted.items() if _in(folder, sdist)}):
+        lacking = {name: f"{folder} has no {sdist.file_name}" for name, sdist in wanted.items() if name not in there}
+        return Sources(overrides={BASE: (folder.as_uri(),)}, left_out=lacking)
+    base = given if given and folder is None else variant.get(BASE, ("",))[0]
+    overrides = {BASE: (base,)} if given and folder is None else {}
+    if not wanted or base.startswith("file:"):
+        return Sources(overrides=overrides)
+    # one address speaks for all: they are on the same index
+    first = next(iter(wanted.values()))
+    reason = why(f"{base}/{first.name}/{first.file_name}")
+    if not reason:
+        return Sources(overrides=overrides)
+    if download is not None and not overrides:
+        try:
+            found = download(list(wanted.values()))
+        except (ProviderError, IntegrityError) as error:
+            reason = f"{reason}; {error.message}"
+        else:
+            note = "source archives come from the index that pip is configured to use"
+            return Sources(overrides={BASE: (found.as_uri(),)}, notes=dict.fromkeys(wanted, note))
+    unhad = {
+        extension: f"{sdist.name}'s source cannot be had ({reason}): {_REMEDY}" for extension, sdist in wanted.items()
+    }
+    return Sources(overrides=overrides, left_out=unhad)
+
+
+def _checkouts(
+    recipes: Mapping[str, Path],
+    variant: Mapping[str, tuple[str, ...]],
+    folder: Path | None,
+    why: Callable[[str], str],
+) -> Sources:
+    """Find what is built from a repository: a checkout in the user's folder, one that the config names, or its host."""
+    overrides, left_out, folders = dict[str, tuple[str, ...]](), dict[str, str](), dict[str, Path]()
+    notes: dict[str, str] = {}
+    for extension in recipes.keys() & _CHECKOUTS.keys():
         key, names = _CHECKOUTS[extension]
         local = next((folder / name for name in names if folder and (folder / name).is_dir()), None)
         named = variant.get(key, ("None",))[0]
@@ -129,7 +166,8 @@ def find(
         if local is not None:
             overrides[key], folders[extension] = (str(local),), local
             continue
-        repositories = re.findall(r"^\s*-?\s*git:\s*(\S+)", recipe.read_text(encoding="utf-8"), re.MULTILINE)
+        text = recipes[extension].read_text(encoding="utf-8")
+        repositories = re.findall(r"^\s*-?\s*git:\s*(\S+)", text, re.MULTILINE)
         reason = next((reason for url in repositories if (reason := why(url))), "")
         if not reason or (extension == "pytorch_sparse" and variant.get(METIS, ("none",))[0] == "none"):
             continue
@@ -150,14 +188,18 @@ def _folder(given: str | None) -> Path | None:
     return folder
 
 
-def _archive(extension: str, variant: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:
-    """Return the name on PyPI of an extension that has an archive there, and the archive's path below the base."""
+def _sdist(extension: str, variant: Mapping[str, tuple[str, ...]]) -> Sdist | None:
+    """Return the archive of an extension that has one on PyPI."""
     key = extension.replace("pytorch_", "pyg_")
     if f"{key}_sha256" not in variant:
         return None
-    name = extension.replace("pytorch_", "torch_")
-    return name, f"{name}/{name}-{variant[f'{key}_version'][0]}.tar.gz"
+    return Sdist(
+        name=extension.replace("pytorch_", "torch_"),
+        version=variant[f"{key}_version"][0],
+        sha256=variant[f"{key}_sha256"][0],
+    )
 
 
-def _archives(recipes: Mapping[str, Path], variant: Mapping[str, tuple[str, ...]]) -> list[str]:
-    return [found[1] for extension in recipes if (found := _archive(extension, variant))]
+def _in(folder: Path, sdist: Sdist) -> bool:
+    """Say whether a folder has an archive, as on the index or flat as pip leaves it."""
+    return any((folder / place).is_file() for place in (f"{sdist.name}/{sdist.file_name}", sdist.file_name))

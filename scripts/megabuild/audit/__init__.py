@@ -1,0 +1,1 @@
+"""The audit: every pinned or vendored dependency of upstream, this recipe and conda-forge, side by side."""

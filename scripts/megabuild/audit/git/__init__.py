@@ -1,0 +1,1 @@
+"""What a remote git repository says, without its working tree."""

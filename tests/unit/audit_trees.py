@@ -1,0 +1,332 @@
+"""Upstream trees in memory, small ones in the form of PyTorch's files, and requests on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from megabuild.audit.model import Finding, Outcome, Target
+from megabuild.audit.request import Request
+from megabuild.configs.config import Config
+from megabuild.network.services import Services
+
+MATRIX = ".github/scripts/generate_binary_build_matrix.py"
+INSTALL_CUDA = ".ci/docker/common/install_cuda.sh"
+
+
+class MemoryTree:
+    """A tree of texts, which counts how often it is read."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self.files = files
+        self.requests: list[Sequence[str]] = []
+
+    @property
+    def commit(self) -> str:
+        return "c" * 40
+
+    def names(self) -> Sequence[str]:
+        return sorted(self.files)
+
+    def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
+        self.requests.append(paths)
+        return {path: self.files[path].encode() for path in paths if path in self.files}
+
+    def url(self, path: str, line: int | None = None) -> str:
+        return f"https://example.org/{path}#L{line}"
+
+
+def request(tree: MemoryTree, folder: Path, *, package: str = "pytorch", version: str = "2.13.0") -> Request:
+    """Return a request about a tree; the config is for CUDA 12.9."""
+    target = Target(
+        package=package,
+        version=version,
+        repository="",
+        tag="",
+        wheel="",
+        recipe=None,
+        configs=("some_config",),
+    )
+    config = Config(
+        name="some_config",
+        platform="linux-64",
+        accelerator="cuda129",
+        cuda_version="12.9",
+        blas="mkl",
+        provider="conda-forge",
+        torch_version=version,
+        path=folder / "some_config.yaml",
+        variant={},
+        zip_keys=(),
+        pythons=("3.12",),
+        docker_image="",
+    )
+    return Request(
+        target=target,
+        services=Services(folder, offline=True),
+        tree=lambda: tree,
+        configs=(config,),
+        root=folder,
+    )
+
+
+def about(outcome: Outcome, name: str, what: str = "") -> list[Finding]:
+    """Return the findings on one dependency, in one respect if that is named."""
+    return [f for f in outcome.findings if f.name == name and what in f.details.get("what", "")]
+
+
+def values(findings: Sequence[Finding]) -> dict[str, str]:
+    """Return value by scope."""
+    return {finding.scope: finding.value for finding in findings}
+
+
+#: as from 2.11 on: one requirement stands for the whole toolkit, versions are arguments of functions
+NEW = {
+    MATRIX: """
+CUDA_ARCHES = ["12.6", "13.0"]
+CUDA_ARCHES_FULL_VERSION = {
+    "12.6": "12.6.3",
+    "13.0": "13.0.2",
+}
+CUDA_AARCH64_ARCHES = ["13.0-aarch64"]
+PYTORCH_EXTRA_INSTALL_REQUIREMENTS = {
+    "12.6": (
+        "cuda-toolkit[cupti,cufile]==12.6.3; platform_system == 'Linux' | "
+        "nvidia-cudnn-cu12==9.10.2.21; platform_system == 'Linux' | "
+        "nvidia-cusparselt-cu12==0.7.1; platform_system == 'Linux' | "
+        "nvidia-nvshmem-cu12==3.4.5; platform_system == 'Linux' | "
+        "nvidia-nccl-cu12==2.29.3; platform_system == 'Linux'"
+    ),
+    "13.0": (
+        "cuda-toolkit[cupti,cufile]==13.0.2; platform_system == 'Linux' | "
+        "nvidia-cudnn-cu13==9.20.0.48; platform_system == 'Linux' | "
+        "nvidia-cusparselt-cu13==0.8.1; platform_system == 'Linux' | "
+        "nvidia-nvshmem-cu13==3.4.5; platform_system == 'Linux' | "
+        "nvidia-nccl-cu13==2.29.7; platform_system == 'Linux'"
+    ),
+    "xpu": "mkl==2025.3.1 | tbb==2022.3.1",
+}
+FULL_PYTHON_VERSIONS = ["3.12", "3.13", "3.13t"]
+""",
+    INSTALL_CUDA: """#!/bin/bash
+NVSHMEM_VERSION=3.4.5
+
+function install_cuda {
+  version=$1
+  wget -q https://downloads.invalid/compute/cuda/${version}/local_installers/$2.run
+}
+
+function install_126 {
+  CUDNN_VERSION=9.10.2.21
+  CUSPARSELT_VERSION=0.7.1.0
+  install_cuda 12.6.3 cuda_12.6.3_linux
+}
+
+function install_129 {
+  CUDNN_VERSION=9.20.0.1
+  CUSPARSELT_VERSION=0.8.1.1
+  install_cuda 12.9.1 cuda_12.9.1_linux
+}
+
+function install_130 {
+  CUDNN_VERSION=9.20.0.48
+  CUSPARSELT_VERSION=0.8.1.1
+  install_cuda 13.0.2 cuda_13.0.2_linux
+}
+
+while test $# -gt 0
+do
+    case "$1" in
+    12.6|12.6.*) install_126;
+        ;;
+    12.9|12.9.*) install_129;
+        ;;
+    13.0|13.0.*) install_130;
+        ;;
+    *) echo "no such CUDA: $1"; exit 1
+        ;;
+    esac
+    shift
+done
+""",
+    ".ci/docker/common/install_nccl.sh": """#!/bin/bash
+NCCL_VERSION=$(cat ci_commit_pins/nccl.txt)
+# NCCL_VERSION=$(cat ci_commit_pins/never.txt)
+if [[ ${CUDA_VERSION:0:4} == "12.6" ]]; then
+  NCCL_VERSION=$(cat ci_commit_pins/nccl-cu126.txt)
+fi
+git clone -b $NCCL_VERSION somewhere
+""",
+    ".ci/docker/ci_commit_pins/nccl.txt": "v2.29.7-1\n",
+    ".ci/docker/ci_commit_pins/nccl-cu126.txt": "v2.29.3-1\n",
+    ".ci/docker/common/install_cudss.sh": """#!/bin/bash
+if [[ ${CUDA_VERSION:0:2} == "13" ]]; then
+    arch_path=x86_64
+    CUDSS_NAME="libcudss-linux-${arch_path}-0.7.1.4_cuda13-archive"
+fi
+""",
+    ".ci/docker/common/install_magma.sh": """#!/bin/bash
+MAGMA_VERSION="2.5.2"
+function do_install() {
+    MAGMA_VERSION="2.6.1"
+    ( curl -O somewhere/magma-cuda${1/./}-${MAGMA_VERSION}.tar )
+}
+do_install $1
+""",
+    ".ci/docker/common/install_mkl.sh": "# MKL\nMKL_VERSION=2024.2.0\npip download mkl-static==${MKL_VERSION}\n",
+    ".ci/docker/common/install_openblas.sh": """OPENBLAS_VERSION=${OPENBLAS_VERSION:-"v0.3.30"}
+git clone https://example.org/OpenBLAS.git -b "${OPENBLAS_VERSION}" --depth 1
+""",
+    ".ci/docker/triton_version.txt": "3.7.1\n",
+    ".ci/docker/requirements-ci.txt": """# numpy==0.1 is only mentioned here
+numpy==1.26.2; python_version == "3.11" or python_version == "3.12"
+numpy==2.3.4; python_version >= "3.14"
+ninja==1.11.1.4  # for tests
+cmake==3.31.6
+protobuf==6.33.5 ; platform_machine != "s390x"
+""",
+    ".ci/docker/manywheel/Dockerfile_2_28": "FROM a\nARG DEVTOOLSET_VERSION=14\nFROM b\nARG DEVTOOLSET_VERSION=11\n",
+    ".ci/manywheel/build_install_deps.py": """
+NUMPY_PINS: list[tuple[str, str]] = [
+    ("cp314", "2.3.4"),
+    ("cp31", "2.1.0"),
+]
+DEFAULT_NUMPY = "2.0.2"
+""",
+    ".ci/manywheel/build_env_setup.py": """
+TORCH_CUDA_ARCH_LIST_TABLE: dict[str, dict[str, set[int]]] = {
+    "12.6": {
+        "x86_64": {50, 90},
+        "aarch64": {80, 90},
+    },
+    "13.0": {
+        "x86_64": {120, 75, 100},
+        "aarch64": {80, 110, 120},
+    },
+}
+_PTX_ARCHES: set[int] = {120}
+""",
+    "pyproject.toml": """[build-system]
+requires = [
+    "setuptools>=77.0.0,<82",  # a reason [with brackets]
+    "cmake>=3.27",
+    "ninja",
+    "numpy",
+    "six",
+    "packaging>=24.2",
+    "pyyaml",
+    "requests",
+    "typing-extensions>=4.10.0",
+]
+build-backend = "setuptools.build_meta"
+
+[dependency-groups]
+requires = ["numpy==0.1"]
+""",
+    "CMakeLists.txt": "cmake_minimum_required(VERSION 3.27 FATAL_ERROR)\n",
+    "cmake/Modules/FindMKLDNN.cmake": "ExternalProject_Add(gpu_proj\n  GIT_TAG v3.11.1\n)\n",
+    ".gitmodules": "".join(
+        f'[submodule "{path}"]\n    path = {path}\n    url = https://example.org/x.git\n'
+        for path in ("third_party/pybind11", "third_party/ideep", "third_party/XNNPACK")
+    ),
+}
+
+#: as in 2.6: each part a requirement, each version downloaded in its own function, NumPy chosen by a case
+OLD = {
+    MATRIX: """
+CUDA_ARCHES = ["11.8", "12.4"]
+CUDA_ARCHES_FULL_VERSION = {"11.8": "11.8.0", "12.4": "12.4.1"}
+PYTORCH_EXTRA_INSTALL_REQUIREMENTS = {
+    "11.8": (
+        "nvidia-cuda-cupti-cu11==11.8.87; platform_system == 'Linux' | "
+        "nvidia-cudnn-cu11==9.1.0.70; platform_system == 'Linux' | "
+        "nvidia-nccl-cu11==2.21.5; platform_system == 'Linux'"
+    ),
+    "12.4": (
+        "nvidia-cuda-cupti-cu12==12.4.127; platform_system == 'Linux' | "
+        "nvidia-cudnn-cu12==9.1.0.70; platform_system == 'Linux' | "
+        "nvidia-cusparselt-cu12==0.6.2; platform_system == 'Linux' | "
+        "nvidia-nccl-cu12==2.21.5; platform_system == 'Linux'"
+    ),
+}
+FULL_PYTHON_VERSIONS = ["3.9", "3.12"]
+""",
+    INSTALL_CUDA: """#!/bin/bash
+NCCL_VERSION=v2.21.5-1
+CUDNN_VERSION=9.1.0.70
+
+function install_cusparselt_040 {
+    wget -q https://downloads.invalid/libcusparse_lt/linux-x86_64/libcusparse_lt-linux-x86_64-0.4.0.7-archive.tar.xz
+}
+
+function install_cusparselt_062 {
+    wget -q https://downloads.invalid/libcusparse_lt/linux-x86_64/libcusparse_lt-linux-x86_64-0.6.2.3-archive.tar.xz
+}
+
+function install_118 {
+    wget -q https://downloads.invalid/compute/cuda/11.8.0/local_installers/cuda_11.8.0_linux.run
+    install_cusparselt_040
+}
+
+function install_124 {
+    wget -q https://downloads.invalid/compute/cuda/12.4.1/local_installers/cuda_12.4.1_linux.run
+    install_cusparselt_062
+}
+
+while test $# -gt 0
+do
+    case "$1" in
+    11.8) install_118; prune_118
+        ;;
+    12.4) install_124; prune_124
+        ;;
+    *) echo "bad argument $1"; exit 1
+        ;;
+    esac
+    shift
+done
+""",
+    ".ci/manywheel/build_common.sh": """
+case ${DESIRED_PYTHON} in
+  cp31*)
+    retry pip install -q --pre numpy==2.1.0
+    ;;
+  # all others
+  *)
+    retry pip install -q --pre numpy==2.0.2
+    ;;
+esac
+""",
+    ".ci/manywheel/build_cuda.sh": """
+if [[ ${DESIRED_CUDA} =~ ^[0-9]+\\.[0-9]+$ ]]; then
+    CUDA_VERSION=${DESIRED_CUDA}
+else
+    CUDA_VERSION="${DESIRED_CUDA:2:2}.${DESIRED_CUDA:4:1}"
+fi
+TORCH_CUDA_ARCH_LIST="5.0;6.0"
+case ${CUDA_VERSION} in
+    12.4)
+        if [[ "$GPU_ARCH_TYPE" = "cuda-aarch64" ]]; then
+            TORCH_CUDA_ARCH_LIST="9.0"
+        else
+            TORCH_CUDA_ARCH_LIST="${TORCH_CUDA_ARCH_LIST};9.0"
+        fi
+        ;;
+    11.8)
+        TORCH_CUDA_ARCH_LIST="3.7;${TORCH_CUDA_ARCH_LIST}"
+        ;;
+    *)
+        exit 1
+        ;;
+esac
+export TORCH_CUDA_ARCH_LIST=${TORCH_CUDA_ARCH_LIST}
+OS_NAME=$(awk -F= '/^NAME/{print $2}' /etc/os-release)
+if [[ "$OS_NAME" == *"AlmaLinux"* ]]; then
+    LIBGOMP_PATH="/usr/lib64/libgomp.so.1"
+else
+    exit 1
+fi
+""",
+    ".ci/docker/common/install_openblas.sh": "git clone https://example.org/OpenBLAS.git -b v0.3.28 --depth 1\n",
+    ".ci/docker/build.sh": "#!/bin/bash\nCMAKE_VERSION=3.18.5\n",
+}

@@ -9,6 +9,7 @@ from megabuild.cli.root import repository
 from megabuild.configs.config import available
 
 PROGRAM = "build-locally.py"
+AUDIT = "audit-pins"
 
 
 def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -18,8 +19,9 @@ def config_names(context: click.Context, parameter: click.Parameter, incomplete:
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print a completion script for build-locally.py, to be read by the shell.
+@click.argument("program", type=click.Choice([PROGRAM, AUDIT]), default=PROGRAM)
+def completion(shell: str, program: str) -> None:
+    """Print a completion script for build-locally.py or audit-pins, to be read by the shell.
 
     \b
     bash, in ~/.bashrc:    eval "$(python scripts/megabuild completion bash)"
@@ -28,8 +30,11 @@ def completion(shell: str) -> None:
 
     It completes ./build-locally.py, and `python build-locally.py` where the shell completes by script name.
     """
+    from megabuild.cli.audit import audit
     from megabuild.cli.build import build
 
     generator = get_completion_class(shell)
     assert generator is not None
-    click.echo(generator(build, {}, PROGRAM, "_BUILD_LOCALLY_PY_COMPLETE").source())
+    command = build if program == PROGRAM else audit
+    variable = f"_{program.replace('-', '_').replace('.', '_').upper()}_COMPLETE"
+    click.echo(generator(command, {}, program, variable).source())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from megabuild.cli.audit import audit
 from megabuild.cli.build import build
 from megabuild.cli.completion import completion
 from megabuild.cli.configs import configs
@@ -20,6 +21,7 @@ def megabuild() -> None:
     """Build PyTorch for conda: libtorch once, pytorch for every Python."""
 
 
+megabuild.add_command(audit)
 megabuild.add_command(build)
 megabuild.add_command(configs)
 megabuild.add_command(install_pyg)

@@ -1,0 +1,1 @@
+"""Conda channels, asked through py-rattler."""

@@ -1,0 +1,188 @@
+"""Version logic: constraints of conda and of PEP 440, and what two of them have in common.
+
+Both kinds are cut at the versions that they name. Between two such versions a constraint says the same of every
+version, so that one from each gap stands for all of it, and questions about all versions become questions about these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion
+from rattler import Version, VersionSpec
+from rattler.exceptions import InvalidVersionError, InvalidVersionSpecError
+
+_LITERAL = re.compile(r"(?P<numbers>\d+(?:\.\d+)*)(?P<rest>(?:[._-]?(?:a|b|rc|post|dev)\d*)*)")
+_BEYOND = "999999999999"
+_JUST_ABOVE = ".0.0.1"
+_UNREADABLE = (InvalidSpecifier, InvalidVersionSpecError, TypeError, ValueError)
+_DESCRIBED = re.compile(
+    r"(?:.*?[^0-9.]|)(?P<version>\d+(?:[._]\d+)+|(?:(?<=v)|(?<![0-9a-z]))\d+)(?P<pre>[-._]?(?:rc|a|b|alpha|beta|pre)[-.]?\d*)?"
+    r"(?P<post>-\d+)?(?:-(?P<after>\d+)-g[0-9a-f]{4,40})?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A constraint on versions.
+
+    Parameters
+    ----------
+    text:
+        ``>=4.10.0,<5``, ``2.*``, ``==3.7.1``; empty or ``*``: any version. A build string after it does not count.
+    pep440:
+        As in Requires-Dist, rather than as conda reads it.
+    """
+
+    text: str
+    pep440: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether every version will do."""
+        return self._version_part in ("", "*")
+
+    @property
+    def exact(self) -> str:
+        """The one version it admits, ``3.7.1`` of ``==3.7.1``, or an empty string."""
+        match = re.fullmatch(r"={1,3}\s*([^\s*,|<>!~=]+)", self._version_part)
+        return match[1] if match else ""
+
+    def admits(self, version: str) -> bool:
+        """Whether a version will do; a text that is no version will not, but for a constraint that takes any."""
+        if self.any:
+            return True
+        try:
+            if self.pep440:
+                return self._specifiers.contains(version, prereleases=True)
+            return self._conda.matches(Version(version))
+        except (*_UNREADABLE, InvalidVersion, InvalidVersionError):
+            return False
+
+    @property
+    def readable(self) -> bool:
+        """Whether the text means something at all."""
+        try:
+            return self.any or bool(self._specifiers if self.pep440 else self._conda)
+        except _UNREADABLE:
+            return False
+
+    def landmarks(self) -> frozenset[str]:
+        """Return versions that stand for all: those named, the next ones, and one from every gap between them."""
+        found = {"0", _BEYOND}
+        whole = set()
+        for literal in _LITERAL.finditer(self._version_part):
+            numbers = literal["numbers"].split(".")
+            whole |= {literal[0]} if literal["rest"] and is_version(literal[0]) else set()
+            for length in range(1, len(numbers) + 1):  # 2.29.* ends at 2.30, ~=2.29.1 as well
+                head = numbers[:length]
+                found |= {".".join(head), ".".join([*head[:-1], str(int(head[-1]) + 1)])}
+        return frozenset(found | whole | {version + _JUST_ABOVE for version in found})
+
+    @property
+    def _version_part(self) -> str:
+        return self.text.strip() if self.pep440 else self.text.strip().partition(" ")[0]
+
+    @cached_property
+    def _specifiers(self) -> SpecifierSet:
+        return SpecifierSet(self._version_part)
+
+    @cached_property
+    def _conda(self) -> VersionSpec:
+        return VersionSpec(self._version_part)
+
+
+def pin(value: str) -> Spec:
+    """Return the constraint that a value of ``conda_build_config.yaml`` stands for: ``2`` is ``2.*``."""
+    text = value.strip()
+    plain = re.fullmatch(r"[0-9][0-9A-Za-z._!+]*", text)
+    return Spec(f"{text}.*" if plain else text)
+
+
+def common(specs: Iterable[Spec]) -> str | None:
+    """Return a version that all of the constraints admit, or None: then no version does."""
+    wanted = list(specs)
+    candidates = (
+        frozenset[str]().union(*(spec.landmarks() for spec in wanted)) if wanted else frozenset({"0"})
+    )
+    return next((one for one in _ordered(candidates) if all(spec.admits(one) for spec in wanted)), None)
+
+
+def within(inner: Spec, outer: Spec) -> bool:
+    """Whether every version that ``inner`` admits is admitted by ``outer``."""
+    return not any(
+        inner.admits(version) and not outer.admits(version)
+        for version in inner.landmarks() | outer.landmarks()
+    )
+
+
+def side(spec: Spec, version: str) -> str:
+    """Say where a constraint lies, seen from a version: ``at`` it, ``older``, ``newer``, or ``beside`` (both).
+
+    ``older``: everything that the constraint admits is older than the version.
+    """
+    if spec.admits(version):
+        return "at"
+    here = Version(version)
+    admitted = [Version(one) for one in spec.landmarks() if spec.admits(one)]
+    older, newer = any(one < here for one in admitted), any(one > here for one in admitted)
+    return "beside" if older == newer else "older" if older else "newer"
+
+
+def lowest(spec: Spec) -> str:
+    """Return a version near the lower end of what a constraint admits; empty where nothing is."""
+    return next((one for one in _ordered(spec.landmarks()) if spec.admits(one)), "")
+
+
+def admits_older(spec: Spec, than: Spec) -> bool:
+    """Whether a constraint admits versions older than anything that another one does."""
+    floor = lowest(than)
+    if not floor:
+        return False
+    return any(
+        spec.admits(one) and Version(one) < Version(floor) for one in spec.landmarks() | than.landmarks()
+    )
+
+
+def described(text: str) -> tuple[str, bool]:
+    """Take the version out of what ``git describe`` or a tag says.
+
+    Returns
+    -------
+    The version (``2.1.0`` of ``v2.1.0-705-ga6bfc23``, empty where there is none, as in a plain hash), and whether the
+    commit comes after it.
+    """
+    text = text.strip()
+    if re.fullmatch(r"[0-9a-f]{7,40}", text) and not text.isdigit():
+        return "", False
+    match = _DESCRIBED.fullmatch(text)
+    if match is None:
+        return "", False
+    version = match["version"].replace("_", ".") + (match["pre"] or "").lstrip("-._").lower().replace("-", "")
+    return (version, bool(match["after"])) if is_version(version) else ("", False)
+
+
+def is_version(text: str) -> bool:
+    """Whether conda reads a text as a version that begins with a number."""
+    try:
+        return bool(re.match(r"\d", text)) and Version(text) is not None
+    except (InvalidVersionError, TypeError, ValueError):
+        return False
+
+
+def _ordered(versions: Iterable[str]) -> list[str]:
+    return sorted(versions, key=Version)
+
+
+def newest(versions: Iterable[str]) -> str:
+    """Return the newest of some versions as conda orders them; empty where there is none."""
+    best = ""
+    for version in versions:
+        if is_version(version) and (not best or Version(version) > Version(best)):
+            best = version
+    return best

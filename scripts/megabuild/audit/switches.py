@@ -1,0 +1,98 @@
+"""The USE_* switches that the recipe's build really sets: bash is asked, per config, with the line of each."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from megabuild.configs.config import Config
+from megabuild.errors import AuditError
+
+SCRIPT = "build_env.sh"
+_SECONDS = 20.0
+# set here, since root's bash takes no PS4 from its environment
+_TRACE = "PS4='+$LINENO '; set -x; source \"$0\""
+_TRACED = re.compile(r"\++(?P<line>\d+) export (?P<words>.*)")
+_ASSIGNED = re.compile(r"(?P<name>[A-Z_][A-Z0-9_]*)=(?P<value>\S*)")
+#: Said by setup.py for a switch that nobody sets.
+OFF = frozenset({"0", "OFF", "NO", "FALSE", "N"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switch:
+    """A switch's value, and the line of the script that sets it."""
+
+    value: str
+    line: int
+
+    @property
+    def on(self) -> bool:
+        """Whether it is on."""
+        return self.value.upper() not in OFF
+
+
+def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[str, Switch]:
+    """Run the script of flags as a build of this config would, with its steps traced.
+
+    It sets variables and nothing else; it runs with an environment of its own, in an empty folder.
+
+    Parameters
+    ----------
+    script:
+        ``recipe/build_env.sh``.
+    wanted:
+        Names of switches.
+
+    Raises
+    ------
+    AuditError
+        There is no bash, or the script fails for this config.
+    """
+    bash = shutil.which("bash")
+    if bash is None:
+        raise AuditError("there is no bash to read the build's switches with", "install bash")
+    with tempfile.TemporaryDirectory(prefix="megabuild-switches-") as folder:
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "SRC_DIR": folder,
+            "PREFIX": folder,
+            "RECIPE_DIR": str(script.parent),
+            "CPU_COUNT": "1",
+            "target_platform": config.platform,
+            "build_platform": config.platform,
+            **{
+                key: values[0] for key, values in config.variant.items() if len(values) == 1 and key.islower()
+            },
+        }
+        environment["torch_optimization"] = "2"
+        try:
+            done = subprocess.run(
+                [bash, "--noprofile", "--norc", "-euc", _TRACE, str(script)],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=_SECONDS,
+                check=False,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise AuditError(f"cannot run {script}: {error}", "correct the script") from error
+    if done.returncode != 0:
+        reason = next((line for line in reversed(done.stderr.splitlines()) if line[:1] != "+"), "")
+        raise AuditError(f"{script} fails for {config.name}: {reason}", "correct the script")
+    found: dict[str, Switch] = {}
+    for text in done.stderr.splitlines():
+        traced = _TRACED.fullmatch(text)
+        for word in _ASSIGNED.finditer(traced["words"]) if traced else ():
+            if word["name"] in wanted:
+                found[word["name"]] = Switch(value=word["value"].strip("'\""), line=int(traced["line"]))  # type: ignore[index]
+    return found

@@ -1,0 +1,140 @@
+"""What can be audited: the packages of this repository, with where upstream keeps them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+from megabuild.audit.model import Target
+from megabuild.configs.config import Config
+from megabuild.errors import UsageError
+
+_FILE = Path(__file__).with_name("packages.yaml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """One entry of packages.yaml.
+
+    Parameters
+    ----------
+    name:
+        As conda-forge calls it.
+    repository:
+        Upstream's.
+    tag:
+        With ``{version}`` in it.
+    wheel:
+        The distribution on PyPI; empty where there is none.
+    recipe:
+        Path of its recipe.yaml in this repository.
+    key:
+        Of conda_build_config.yaml, with the version.
+    """
+
+    name: str
+    repository: str
+    tag: str
+    wheel: str
+    recipe: str
+    key: str
+
+
+@cache
+def packages() -> tuple[Package, ...]:
+    """Return what packages.yaml lists, in its order: PyTorch first."""
+    document = YAML(typ="safe", pure=True).load(_FILE.read_text(encoding="utf-8"))
+    return tuple(
+        Package(name=str(name), **{key: str(value) for key, value in entry.items()})
+        for name, entry in document.items()
+    )
+
+
+def find(name: str) -> Package:
+    """Return the package somebody means: conda's name or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
+    word = _plain(name)
+    known = {
+        word: package for package in packages() for word in (_plain(package.name), _plain(package.wheel))
+    }
+    short = {_plain(package.name).removeprefix("pytorch_"): package for package in packages()}
+    found = known.get(word) or short.get(word)
+    if found is None:
+        names = [package.name for package in packages()]
+        close = difflib.get_close_matches(word, names, n=1)
+        raise UsageError(
+            f"'{name}' is no package of this repository",
+            f"did you mean {close[0]}?" if close else f"they are: {', '.join(names)}",
+        )
+    return found
+
+
+def target(
+    package: Package,
+    configs: Sequence[Config],
+    root: Path,
+    *,
+    version: str | None = None,
+    repository: str | None = None,
+) -> Target:
+    """Return what is audited of a package.
+
+    Parameters
+    ----------
+    configs:
+        Those that may be looked at. A config for another version of PyTorch than most are for (Debian's) counts only
+        where that version is asked for.
+    root:
+        This repository.
+    version:
+        Instead of the one that the configs name: upstream's side is then that of this version, the recipe's side stays.
+    repository:
+        Instead of upstream's own.
+
+    Raises
+    ------
+    UsageError
+        The version is no version, or no config is left.
+    """
+    if not configs:
+        raise UsageError("no config is left to look at", "name others: --config GLOB")
+    if version is not None and not re.fullmatch(r"\d[0-9A-Za-z.+_-]*", version):
+        raise UsageError(f"'{version}' is no version", "write it like 2.13.0, without the tag's v")
+    usual, _ = Counter(_version(package, config) for config in configs).most_common(1)[0]
+    wanted = version or usual
+    same = [config for config in configs if _version(package, config) == wanted]
+    looked_at = same or [config for config in configs if _version(package, config) == usual]
+    if package.key != "torch_version":  # an extension: beside the PyTorch that most configs have
+        torch, _ = Counter(config.torch_version for config in looked_at).most_common(1)[0]
+        looked_at = [config for config in looked_at if config.torch_version == torch]
+    recipe = root / package.recipe
+    return Target(
+        package=package.name,
+        version=wanted,
+        repository=repository or package.repository,
+        tag=package.tag.format(version=wanted),
+        wheel=package.wheel,
+        recipe=recipe if recipe.is_file() else None,
+        configs=tuple(config.name for config in looked_at),
+    )
+
+
+def _version(package: Package, config: Config) -> str:
+    variant: Mapping[str, tuple[str, ...]] = config.variant
+    return variant.get(package.key, ("",))[0]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "_", name.strip().lower())

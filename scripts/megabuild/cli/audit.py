@@ -1,0 +1,221 @@
+"""`megabuild audit`, and `scripts/audit-pins`: every pinned or vendored dependency, side by side."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from megabuild.cli.audit_options import (
+    STATUSES,
+    chosen_sources,
+    package_names,
+    source_names,
+    status_names,
+    statuses,
+)
+from megabuild.cli.completion import config_names
+from megabuild.cli.exits import Invocation, run
+from megabuild.cli.options import GroupedCommand, option
+from megabuild.cli.root import display
+from megabuild.cli.root import repository as root_of_repository
+from megabuild.errors import AuditError, ChangesError, FindingsError, Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from megabuild.audit.report.document import Report
+
+EXAMPLES = f"""
+{{prog}}                                    PyTorch's table
+{{prog}} --package pyg-lib --version 0.8.0
+{{prog}} --all --json --output audit.json   everything, with where each value was read
+{{prog}} --offline --fail-on conflict       in CI: the cache's values, exit code {FindingsError.exit_code}
+{{prog}} --version newest --compare audit.json
+{{prog}} --from recipe/audit.json --source 'recipe_*' --write recipe/README.md
+
+Statuses: {", ".join(STATUSES)}
+
+Exit codes: 0 the table was made, whatever is in it; 2 an option is wrong; 3 a config
+cannot be read; {AuditError.exit_code} nothing can be made (--version newest without an index);
+{FindingsError.exit_code} --fail-on found something; {ChangesError.exit_code} --compare found a change; 130 interrupted
+"""
+WHAT = "What is audited"
+LOCAL = "Local stand-ins for what is fetched"
+SHOWN = "What comes out"
+HOW = "How it is asked"
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_EITHER = click.Path(exists=True, path_type=Path)
+
+
+@click.command(
+    "audit",
+    cls=GroupedCommand,
+    examples=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@option(WHAT, "--package", "-p", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
+        help="pytorch (the default), pyg-lib, pytorch_scatter, ...; more than once.")  # fmt: skip
+@option(WHAT, "--all", "every", is_flag=True, help="Every package of this repository.")
+@option(WHAT, "--version", metavar="X", help="Instead of the recipe's: 2.13.0, or newest (on PyPI).")
+@option(WHAT, "--config", "-c", "patterns", multiple=True, metavar="GLOB", shell_complete=config_names,
+        help="Configs whose name matches; without it all that build with conda-forge's packages.")  # fmt: skip
+@option(WHAT, "--repository", metavar="URL", help="Of upstream, or a mirror of it.")
+@option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked.")
+@option(LOCAL, "--wheel", type=_FILE, metavar="FILE", help="A wheel of the package.")
+@option(LOCAL, "--pinning", type=_EITHER, metavar="PATH",
+        help="conda-forge-pinning: a conda_build_config.yaml, or a folder with it and migrations.")  # fmt: skip
+@option(LOCAL, "--repodata", type=_FOLDER, metavar="FOLDER",
+        help="The channel: <platform>/repodata.json, or .json.zst.")  # fmt: skip
+@option(LOCAL, "--from", "start", type=_FILE, metavar="REPORT",
+        help="Take everything from a report of --json; only what --source names is read anew.")  # fmt: skip
+@option(SHOWN, "--markdown", "form", flag_value="markdown", help="Markdown instead of a table for terminals.")
+@option(SHOWN, "--json", "form", flag_value="json", help="JSON with the origin of every value.")
+@option(SHOWN, "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+        help="Write it there, whole or not at all.")  # fmt: skip
+@option(SHOWN, "--write", type=_FILE, metavar="FILE",
+        help="Put the Markdown between <!-- audit:begin --> and <!-- audit:end --> of a file.")  # fmt: skip
+@option(SHOWN, "--compare", type=_FILE, metavar="REPORT", help="Show what changed since a report of --json.")
+@option(SHOWN, "--fail-on", metavar="STATUS[,STATUS]", shell_complete=status_names,
+        help="Fail when a row has one of these; see below.")  # fmt: skip
+@option(HOW, "--source", "only", multiple=True, metavar="NAME", shell_complete=source_names,
+        help="Ask this source only; a name or a glob, more than once.")  # fmt: skip
+@option(HOW, "--skip", "skipped", multiple=True, metavar="NAME", shell_complete=source_names,
+        help="Do not ask this source.")  # fmt: skip
+@option(HOW, "--offline", is_flag=True, help="Only the cache, however old, and local files.")
+@option(HOW, "--max-age", type=click.FloatRange(min=0), default=24.0, show_default=True, metavar="HOURS",
+        help="How old what is cached may be.")  # fmt: skip
+@option(HOW, "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS",
+        help="For the whole audit; what has not answered by then is a value in its cells.")  # fmt: skip
+@click.pass_context
+def audit(
+    context: click.Context,
+    *,
+    package_words: tuple[str, ...],
+    every: bool,
+    version: str | None,
+    patterns: tuple[str, ...],
+    repository: str | None,
+    tree: Path | None,
+    wheel: Path | None,
+    pinning: Path | None,
+    repodata: Path | None,
+    start: Path | None,
+    form: str | None,
+    output: Path | None,
+    write: Path | None,
+    compare: Path | None,
+    fail_on: str | None,
+    only: tuple[str, ...],
+    skipped: tuple[str, ...],
+    offline: bool,
+    max_age: float,
+    timeout: float,
+) -> int:
+    """Compare what upstream, the recipe and conda-forge say of every dependency.
+
+    Upstream's submodules, its wheel's requirements and its CI's pins; the constraint that each variant of the recipe
+    really has; conda-forge's pins, migrations and newest versions; the GPU architectures. Nothing is cloned or
+    downloaded whole. A source that cannot be read is a value in its cells.
+    """
+    from megabuild.cli.audit_run import Wishes, children, end_children, make
+
+    invocation: Invocation = context.obj
+    invocation.json = form == "json" and output is None
+    if every and package_words:
+        raise UsageError("--all and --package exclude each other", "leave one out")
+    several = every or len(package_words) > 1
+    if several and (version or repository or tree or wheel):
+        named = next(name for name, given in (("--version", version), ("--repository", repository),
+                                              ("--tree", tree), ("--wheel", wheel)) if given)  # fmt: skip
+        raise UsageError(f"{named} is about one package", "name it with --package, without --all")
+    wanted = statuses(fail_on) if fail_on else ()
+    _end_on_sigterm()
+    wishes = Wishes(
+        packages=package_words, every=every, version=version, patterns=patterns, upstream=repository, tree=tree,
+        wheel=wheel, pinning=pinning, repodata=repodata, start=start,
+        sources=chosen_sources(only, skipped), anew=bool(only), offline=offline, max_age=max_age * 3600.0,
+        seconds=timeout,
+    )  # fmt: skip
+    before = children()
+    try:
+        report, warnings = make(wishes, root_of_repository())
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted", "what was fetched is cached; run it again to go on") from None
+    finally:
+        end_children(before)
+    for warning in warnings:
+        click.echo(f"! {warning}", err=True)
+    if write is not None:
+        _insert(write, report)
+    changed = _show(report, form=form, output=output, compare=compare, quiet=write is not None)
+    found = [
+        f"{audit.target.package}: {name}"
+        for audit in report.audits
+        for name, status in [*((row.name, row.status) for row in audit.rows),
+                             *((f"CUDA {row.cuda}", row.status) for row in audit.archs)]
+        if status in wanted
+    ]  # fmt: skip
+    if found:
+        click.echo(f"--fail-on {fail_on}: {', '.join(found)}", err=True)
+        return FindingsError.exit_code
+    return ChangesError.exit_code if changed else 0
+
+
+def main() -> None:
+    """Run the command line and end the process."""
+    run(audit, name="audit-pins", invocation=Invocation(log_folder=root_of_repository() / "output" / "logs"))
+
+
+def _insert(path: Path, report: Report) -> None:
+    from megabuild.audit.insert import insert
+    from megabuild.audit.report.markdown import markdown
+
+    changed = insert(path, markdown(report, level=3))
+    click.echo(f"{'written' if changed else 'in step already'}: {display(path)}", err=True)
+
+
+def _show(
+    report: Report, *, form: str | None, output: Path | None, compare: Path | None, quiet: bool
+) -> bool:
+    """Show the report in the form that is wanted; says whether --compare found a change."""
+    from megabuild.audit.names import names
+    from megabuild.audit.report import jsonfile
+    from megabuild.audit.report.markdown import markdown
+    from megabuild.cli.audit_views import changes_view, console, links_shown, report_view
+
+    changed = False
+    if compare is not None:
+        from megabuild.audit.changes import changes, only_in_one
+
+        old = jsonfile.read(compare, names())
+        found, lonely = changes(old, report), only_in_one(old, report)
+        changed = bool(found or lonely)
+        if form is None and output is None:
+            console().print(changes_view(found, lonely, old.made))
+            return changed
+        click.echo(f"{len(found)} cells changed since {old.made}", err=True)
+    if form is None and output is not None:
+        form = "json" if output.suffix == ".json" else "markdown"
+    if form is not None:
+        content = jsonfile.text(report) if form == "json" else markdown(report)
+        if output is not None:
+            jsonfile.write(content, output)
+            click.echo(f"written: {display(output)}", err=True)
+        else:
+            click.echo(content, nl=False)
+    elif not quiet:
+        out = console()
+        out.print(report_view(report, out, links=links_shown(out)))
+    return changed
+
+
+def _end_on_sigterm() -> None:
+    """Have SIGTERM end what was started like Ctrl-C does: git runs in a process group of its own."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)

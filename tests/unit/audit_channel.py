@@ -1,0 +1,78 @@
+"""A conda channel for the audit's tests, indexed by py-rattler, shards included."""
+
+from __future__ import annotations
+
+import asyncio
+import bz2
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from rattler.index import index_fs
+
+
+def add(
+    channel: Path,
+    platform: str,
+    name: str,
+    version: str,
+    files: Mapping[str, str] | None = None,
+    *,
+    as_conda: bool = False,
+    **about: object,
+) -> Path:
+    """Write a package into a channel, in the old form or in the one that conda-forge uses."""
+    entry = {
+        "name": name,
+        "version": version,
+        "build": "h0_0",
+        "build_number": 0,
+        "depends": [],
+        "subdir": platform,
+        "timestamp": 1_780_000_000_000,
+        **({"noarch": "generic"} if platform == "noarch" else {}),
+    }
+    paths = {"paths": [], "paths_version": 1}
+    content = {
+        "info/index.json": json.dumps(entry),
+        "info/about.json": json.dumps(about),
+        "info/paths.json": json.dumps(paths),
+        "info/files": "\n".join(files or {}),
+        **(files or {}),
+    }
+    path = channel / platform / f"{name}-{version}-h0_0"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not as_conda:
+        path = path.with_name(f"{path.name}.tar.bz2")
+        path.write_bytes(bz2.compress(_tar(content)))
+        return path
+    import zstandard
+
+    parts = {
+        "info": {member: text for member, text in content.items() if member.startswith("info/")},
+        "pkg": {member: text for member, text in content.items() if not member.startswith("info/")},
+    }
+    with zipfile.ZipFile(path.with_name(f"{path.name}.conda"), "w") as archive:
+        archive.writestr("metadata.json", json.dumps({"conda_pkg_format_version": 2}))
+        for part, members in parts.items():
+            archive.writestr(f"{part}-{path.name}.tar.zst", zstandard.compress(_tar(members)))
+    return path.with_name(f"{path.name}.conda")
+
+
+def _tar(content: Mapping[str, str]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for member, text in content.items():
+            info = tarfile.TarInfo(member)
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return stream.getvalue()
+
+
+def index(channel: Path, *, shards: bool = True) -> None:
+    """Write the channel's repodata."""
+    (channel / "noarch").mkdir(parents=True, exist_ok=True)
+    asyncio.run(index_fs(channel, write_zst=True, write_shards=shards))

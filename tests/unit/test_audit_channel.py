@@ -1,0 +1,263 @@
+"""The newest version in a channel: by platform, sharded or not, from files, offline, from servers that misbehave."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from audit_channel import add, index
+from audit_site import Answer, config, die, endless, hang, request, services, serving, trickle
+
+from megabuild.audit.conda import newest
+from megabuild.audit.model import Kind, Outcome
+from megabuild.audit.request import Local
+from megabuild.audit.sources.channel import read
+from megabuild.network.services import Services
+from megabuild.providers import reachability
+
+NAMES = ("libfoo", "pybar", "onlymac", "nosuch")
+CONFIGS = (config("linux-64"), config("osx-arm64"))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a channel conda-forge in it."""
+    root = tmp_path_factory.mktemp("channels")
+    channel = root / "conda-forge"
+    for version in ("1.9", "1.10", "2.0rc1"):
+        add(channel, "linux-64", "libfoo", version)
+    add(channel, "osx-arm64", "libfoo", "1.8")
+    add(channel, "osx-arm64", "onlymac", "2024b")
+    add(channel, "noarch", "pybar", "3.0")
+    add(channel, "linux-64", "pybar", "2.0")
+    index(channel)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def values(outcome: Outcome) -> list[tuple[str, str, str]]:
+    return [(finding.name, finding.value, finding.scope) for finding in outcome.findings]
+
+
+def ask(given: Services, names: tuple[str, ...] = NAMES, repodata: Path | None = None) -> Outcome:
+    return read(request(given, configs=CONFIGS, names=names, local=Local(repodata=repodata)))
+
+
+EXPECTED = [
+    ("libfoo", "1.10", "linux-64"),
+    ("libfoo", "1.8", "osx-arm64"),
+    ("pybar", "3.0", ""),
+    ("onlymac", "2024b", "osx-arm64"),
+    ("nosuch", "", ""),
+]
+
+
+@pytest.mark.parametrize("shards", [True, False])
+def test_the_newest_of_each_platform_is_found(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: bool
+) -> None:
+    if not shards:
+        root = shutil.copytree(root, tmp_path / "copy")
+        for file in root.rglob("repodata_shards*"):
+            file.unlink()
+    with serving({}, folder=root) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        outcome = ask(services(tmp_path / "cache"))
+        fetched = {path for path, _ in site.asked}
+    assert values(outcome) == EXPECTED
+    assert any("/shards/" in path for path in fetched) is shards
+    assert not outcome.trouble
+    assert outcome.findings[-1].trouble == "conda-forge has no nosuch for linux-64, osx-arm64"
+    first = outcome.findings[0]
+    assert (first.kind, first.origin.file) == (Kind.NEWEST, "libfoo-1.10-h0_0.tar.bz2")
+    assert first.origin.date.startswith("2026-05-28")
+    assert first.origin.fetched
+    assert first.origin.url == "https://anaconda.org/conda-forge/libfoo"
+
+
+def test_what_was_asked_once_is_not_asked_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving({}, folder=root) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        first = ask(services(tmp_path))
+        asked = len(site.asked)
+        assert ask(services(tmp_path)).findings == first.findings
+        assert len(site.asked) == asked
+    offline = ask(services(tmp_path, offline=True))
+    assert offline.findings == first.findings
+
+
+def test_offline_asks_nobody_and_says_what_is_missing(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving({}, folder=root) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        ask(services(tmp_path), names=("libfoo",))
+        site.asked.clear()
+        (unknown,) = ask(services(tmp_path, offline=True), names=("pybar",)).findings
+        (empty,) = ask(services(tmp_path / "empty", offline=True), names=("libfoo",)).findings
+        assert not site.asked
+    assert "--offline" in unknown.trouble
+    assert "--offline" in empty.trouble
+
+
+def test_offline_the_cache_of_rattler_helps_out(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving({}, folder=root) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        ask(services(tmp_path))
+        shutil.rmtree(tmp_path / "entries")
+        site.asked.clear()
+        assert values(ask(services(tmp_path, offline=True))) == EXPECTED
+        assert not site.asked
+
+
+def test_old_answers_stand_in_when_the_channel_is_gone(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving({}, folder=root) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        ask(services(tmp_path))
+    later = services(tmp_path)
+    later.max_age = 0.0
+    outcome = ask(later)
+    assert values(outcome) == EXPECTED
+    assert "cannot be used" in outcome.trouble
+
+
+def test_a_channel_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
+    outcome = ask(services(tmp_path))
+    assert "127.0.0.1:9/conda-forge cannot be used" in outcome.trouble
+    assert all("cannot be used" in finding.trouble for finding in outcome.findings)
+    assert len(outcome.findings) == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [hang, die, endless, trickle, b"<html>Log in</html>"],
+    ids=lambda answer: getattr(answer, "__name__", "html"),
+)
+def test_a_misbehaving_channel_ends_in_bounded_time(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | Answer
+) -> None:
+    monkeypatch.setattr(newest, "_SECONDS", 1.0)
+    monkeypatch.setattr(reachability, "_SECONDS", 1.0)
+    broken = {
+        f"/conda-forge/linux-64/{file}": answer
+        for file in ("repodata_shards.msgpack.zst", "repodata.json.zst", "repodata.json.bz2", "repodata.json")
+    }
+    with serving(broken, folder=root) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        start = time.monotonic()
+        outcome = ask(services(tmp_path / "cache"))
+        assert time.monotonic() - start < 6.0
+    assert "linux-64" in outcome.trouble
+    assert ("libfoo", "1.8", "osx-arm64") in values(outcome)
+    assert {path.name for path in tmp_path.iterdir()} <= {"cache"}
+
+
+def test_a_channel_that_hangs_altogether_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reachability, "_SECONDS", 0.5)
+    with serving({"/conda-forge/noarch/repodata.json.zst": hang}) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        start = time.monotonic()
+        assert "cannot be used" in ask(services(tmp_path)).trouble
+        assert time.monotonic() - start < 3.0
+
+
+def test_a_spoilt_cache_of_rattlers_does_not_matter(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving({}, folder=root) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        ask(services(tmp_path))
+        shutil.rmtree(tmp_path / "entries")
+        spoilt = [file for file in (tmp_path / "rattler").rglob("*") if file.is_file()]
+        assert spoilt
+        for file in spoilt:
+            file.write_bytes(b"garbage")
+        assert values(ask(services(tmp_path))) == EXPECTED
+
+
+def test_a_cache_that_cannot_be_written_does_not_matter(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    told: list[str] = []
+    with serving({}, folder=root) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        assert values(ask(services(tmp_path / "file" / "cache", told))) == EXPECTED
+    assert any("nothing is kept" in text for text in told)
+
+
+def test_credentials_of_a_channel_stay_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://user:s3cret@127.0.0.1:9/t/s3cret")
+    outcome = ask(services(tmp_path, told))
+    assert outcome.trouble
+    assert "s3cret" not in repr((outcome, told))
+
+
+def plain(channel: Path) -> None:
+    """Leave the repodata as JSON only."""
+    for file in [*channel.rglob("*.zst"), *channel.rglob("*.tar.bz2")]:
+        file.unlink()
+
+
+def packed(channel: Path) -> None:
+    """Leave the repodata as zstd only."""
+    pytest.importorskip("zstandard")
+    for file in [
+        *channel.rglob("repodata.json"),
+        *channel.rglob("*shards*.zst"),
+        *channel.rglob("*.tar.bz2"),
+    ]:
+        file.unlink()
+
+
+@pytest.mark.parametrize("left", [plain, packed])
+def test_a_folder_with_repodata_needs_no_channel(
+    root: Path, tmp_path: Path, left: Callable[[Path], None]
+) -> None:
+    channel = shutil.copytree(root / "conda-forge", tmp_path / "channel")
+    left(channel)
+    before = sorted(channel.rglob("*"))
+    outcome = ask(services(tmp_path / "cache", offline=True), repodata=channel)
+    assert values(outcome) == EXPECTED
+    assert not outcome.findings[0].origin.fetched
+    assert str(tmp_path) not in repr(outcome.findings)
+    assert sorted(channel.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["repodata.json", "repodata.json.zst"])
+@pytest.mark.parametrize("content", [b"garbage", b"", b"{}"], ids=["garbage", "empty", "no packages"])
+def test_a_broken_repodata_file_is_told(root: Path, tmp_path: Path, name: str, content: bytes) -> None:
+    if name.endswith("zst"):
+        pytest.importorskip("zstandard")
+    channel = shutil.copytree(root / "conda-forge", tmp_path / "channel")
+    (channel / "linux-64" / "repodata.json").unlink()
+    (channel / "linux-64" / name).write_bytes(content)
+    outcome = ask(services(tmp_path / "cache"), repodata=channel)
+    assert ("libfoo", "1.8", "osx-arm64") in values(outcome)
+    assert "linux-64" in outcome.trouble or content == b"{}"
+
+
+def test_a_folder_without_repodata_is_told(tmp_path: Path) -> None:
+    outcome = ask(services(tmp_path), repodata=tmp_path / "none")
+    assert "has no repodata.json" in outcome.trouble
+    assert "has no repodata.json" in outcome.findings[0].trouble
+
+
+def test_without_names_nothing_is_asked(tmp_path: Path) -> None:
+    assert ask(services(tmp_path), names=()) == Outcome(source="channel")

@@ -1,0 +1,309 @@
+"""conda-forge's pins and migrations: selectors, lines, and where the files come from."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import shutil
+import tarfile
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from audit_channel import add, index
+from audit_site import Answer, config, request, services, serving
+
+from megabuild.audit.conda import pinning_files
+from megabuild.audit.model import Kind, Outcome
+from megabuild.audit.request import Local
+from megabuild.audit.sources.pinning import read
+from megabuild.network.services import Services
+
+PINS = """\
+# a comment
+c_stdlib_version:        # [unix]
+  - 2.17                 # [linux]
+  - 2.28                 # [linux and x86_64 and os.environ.get("CF_CUDA_ENABLED", "False") == "True"]
+  - 11.0                 # [osx]
+cuda_compiler_version:
+  - None
+  - 13.0                 # [linux and x86_64 and os.environ.get('CF_CUDA_ENABLED') == "True"]
+zip_keys:
+  -
+    - c_stdlib_version        # [linux]
+    - cuda_compiler_version   # [linux]
+pin_run_as_build:
+  libfoo:
+    max_pin: x.x
+libfoo:
+  # why it is so old
+  - '1.10'
+flow: [a, b]
+other_pin: [ '3.10' ]
+python:
+  - 3.12.* *_cpython
+  - 3.13.* *_cp313       # [not osx]
+no_list: 3
+"""
+MIGRATION = """\
+migrator_ts: 1755016036
+__migrator:
+  operation: key_add
+  paused: true
+  exclude:
+    # built by hand
+    - pytorch-cpu
+libfoo:
+- 2.0   # [linux]
+python:
+- 3.14.* *_cp314
+"""
+CONFIGS = (config("linux-64", python="3.12.*"), config("osx-arm64"))
+NAMES = ("libfoo", "c-stdlib-version", "cuda_compiler_version", "other-pin")
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def ask(given: Services, pinning: Path | None = None, names: tuple[str, ...] = NAMES) -> Outcome:
+    return read(request(given, configs=CONFIGS, names=names, local=Local(pinning=pinning)))
+
+
+def values(outcome: Outcome) -> list[tuple[str, str, str, int | None]]:
+    return [(found.name, found.value, found.scope, found.origin.line) for found in outcome.findings]
+
+
+EXPECTED = [
+    ("c_stdlib_version", "2.17, 2.28", "linux-64", 3),
+    ("c_stdlib_version", "11.0", "osx-arm64", 5),
+    ("cuda_compiler_version", "None, 13.0", "linux-64", 7),
+    ("cuda_compiler_version", "None", "osx-arm64", 7),
+    ("libfoo", "1.10", "", 18),
+    ("other_pin", "3.10", "", 20),
+    ("python", "3.12.* *_cpython, 3.13.* *_cp313", "linux-64", 22),
+    ("python", "3.12.* *_cpython", "osx-arm64", 22),
+]
+MIGRATING = [
+    ("libfoo", "2.0", "foo20; paused; linux-64", 9),
+    ("python", "3.14.* *_cp314", "foo20; paused", 11),
+]
+
+
+def lay_out(folder: Path, config_file: str, migrations: str) -> Path:
+    for path, text in ((config_file, PINS), (f"{migrations}/foo20.yaml", MIGRATION)):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("config_file", "migrations"),
+    [
+        ("conda_build_config.yaml", "migrations"),
+        ("conda_build_config.yaml", "share/conda-forge/migrations"),
+        ("recipe/conda_build_config.yaml", "recipe/migrations"),
+        ("conda-forge-pinning.conda_build_config.yaml", "conda-forge-migrations"),
+    ],
+)
+def test_a_folder_is_read_in_every_usual_form(tmp_path: Path, config_file: str, migrations: str) -> None:
+    folder = lay_out(tmp_path / "pinning", config_file, migrations)
+    outcome = ask(services(tmp_path / "cache", offline=True), folder)
+    assert sorted(values(outcome)) == sorted(EXPECTED + MIGRATING)
+    assert not outcome.trouble
+    assert str(tmp_path) not in repr(outcome.findings)
+
+
+def test_a_finding_says_where_it_stands_and_what_it_belongs_to(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path / "pinning", "conda_build_config.yaml", "migrations")
+    found = {
+        (finding.name, finding.kind): finding for finding in ask(services(tmp_path), folder).findings[::-1]
+    }
+    pin = found["c_stdlib_version", Kind.GLOBAL_PIN]
+    assert (pin.details["lines"], pin.details["zipped_with"]) == ("3, 4", "cuda_compiler_version")
+    assert pin.origin.file == "conda_build_config.yaml"
+    migration = found["libfoo", Kind.MIGRATION]
+    assert migration.origin.file == "migrations/foo20.yaml"
+    assert migration.origin.date == "2025-08-12T16:27:16+00:00"
+    assert migration.details["operation"] == "key_add"
+    assert migration.details["excludes"] == "pytorch-cpu"
+    assert found["libfoo", Kind.GLOBAL_PIN].details["zipped_with"] == ""
+
+
+def test_keys_of_no_interest_are_left_out(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path / "pinning", "conda_build_config.yaml", "migrations")
+    names = {finding.name for finding in ask(services(tmp_path), folder, names=("flow",)).findings}
+    assert names == {"flow", "python"}  # python is a key of a config
+
+
+def test_a_single_file_has_no_migrations_and_that_is_told(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(PINS)
+    outcome = ask(services(tmp_path / "cache"), tmp_path / "mine.yaml")
+    assert sorted(values(outcome)) == sorted(EXPECTED)
+    assert outcome.findings[0].origin.file == "mine.yaml"
+    assert "no migrations" in outcome.trouble
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("<html>Log in</html>", "holds no lists"),
+        ("", "holds no lists"),
+        ("a: [1, 2", "conda_build_config.yaml, line"),
+        ("a: b: c", "conda_build_config.yaml, line 1"),
+        ("\x00\x01", "cannot be understood|special characters"),
+        ("- " * 100_000, "cannot be understood|holds no lists"),
+        ("a: &a [1]\nb: *c\n", "line 2"),
+    ],
+    ids=["html", "empty", "open", "colons", "binary", "deep", "alias"],
+)
+def test_a_file_that_makes_no_sense_is_told_and_the_migrations_stand(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    folder = lay_out(tmp_path / "pinning", "conda_build_config.yaml", "migrations")
+    (folder / "conda_build_config.yaml").write_text(text)
+    outcome = ask(services(tmp_path / "cache"), folder)
+    assert sorted(values(outcome)) == sorted(MIGRATING)
+    assert any(part in outcome.trouble for part in told.split("|")), outcome.trouble
+
+
+def test_a_selector_is_not_executed(tmp_path: Path) -> None:
+    (tmp_path / "pins.yaml").write_text(f"a:\n  - 1  # [open({str(tmp_path / 'made')!r}, 'w')]\n")
+    ask(services(tmp_path / "cache"), tmp_path / "pins.yaml")
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("name", ["none", "folder"])
+def test_a_path_without_pins_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    outcome = ask(services(tmp_path / "cache"), tmp_path / name)
+    assert not outcome.findings
+    assert name in outcome.trouble
+
+
+@pytest.fixture
+def channels(tmp_path: Path) -> Path:
+    """Return a folder with a channel that has conda-forge-pinning."""
+    files = {"conda_build_config.yaml": PINS, "share/conda-forge/migrations/foo20.yaml": MIGRATION}
+    root = tmp_path / "channels"
+    add(
+        root / "conda-forge",
+        "noarch",
+        "conda-forge-pinning",
+        "2026.01.01",
+        {"conda_build_config.yaml": "old: [1]"},
+    )
+    add(root / "conda-forge", "noarch", "conda-forge-pinning", "2026.11.20", files, extra={"sha": "a" * 40})
+    index(root / "conda-forge")
+    return root
+
+
+def test_the_newest_package_of_the_channel_is_read(
+    channels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving({}, folder=channels) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        outcome = ask(services(tmp_path / "cache"))
+    assert sorted(values(outcome)) == sorted(EXPECTED + MIGRATING)
+    assert not outcome.trouble
+    assert outcome.received > 0
+    origin = outcome.findings[0].origin
+    assert origin.file == "conda-forge-pinning-2026.11.20-h0_0.tar.bz2/conda_build_config.yaml"
+    assert origin.url.endswith(f"/blob/{'a' * 40}/recipe/conda_build_config.yaml#L{origin.line}")
+    offline = ask(services(tmp_path / "cache", offline=True))
+    assert offline.findings == outcome.findings
+
+
+def test_a_package_in_the_form_of_today_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("zstandard")
+    files = {"conda_build_config.yaml": PINS, "share/conda-forge/migrations/foo20.yaml": MIGRATION}
+    channel = tmp_path / "channels" / "conda-forge"
+    add(channel, "noarch", "conda-forge-pinning", "2026.11.20", files, as_conda=True)
+    index(channel)
+    with serving({}, folder=channel.parent) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        outcome = ask(services(tmp_path / "cache"))
+    assert sorted(values(outcome)) == sorted(EXPECTED + MIGRATING)
+    assert outcome.findings[0].origin.file.startswith("conda-forge-pinning-2026.11.20-h0_0.conda/")
+    assert not outcome.findings[0].origin.commit
+
+
+@pytest.mark.parametrize("fault", ["hash", "garbage"])
+def test_a_package_that_is_not_what_the_channel_says_is_refused(
+    channels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    package = channels / "conda-forge" / "noarch" / "conda-forge-pinning-2026.11.20-h0_0.tar.bz2"
+    if fault == "hash":
+        shutil.copy(package.with_name("conda-forge-pinning-2026.01.01-h0_0.tar.bz2"), package)
+    else:
+        package.write_bytes(b"garbage")
+        said = package.with_name("repodata.json")
+        said.write_text(
+            re.sub(
+                '"sha256": ?"[0-9a-f]{64}"', f'"sha256":"{sha256(b"garbage").hexdigest()}"', said.read_text()
+            )
+        )
+        for file in package.parent.glob("*.zst"):
+            file.unlink()
+    with serving({}, folder=channels) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        monkeypatch.setattr(pinning_files, "REPOSITORY", f"{site.url}/none")
+        outcome = ask(services(tmp_path / "cache"))
+    assert not outcome.findings
+    assert ("sha256" if fault == "hash" else "cannot be read") in outcome.trouble
+
+
+def archive(files: dict[str, str]) -> bytes:
+    """Return what a server of git repositories gives for a branch."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz", pax_headers={"comment": "b" * 40}) as packed:
+        for name, text in files.items():
+            info = tarfile.TarInfo(f"conda-forge-pinning-feedstock-main/{name}")
+            info.size, info.mtime = len(text.encode()), 1_790_000_000
+            packed.addfile(info, io.BytesIO(text.encode()))
+    return stream.getvalue()
+
+
+FILES = {"recipe/conda_build_config.yaml": PINS, "recipe/migrations/foo20.yaml": MIGRATION}
+
+
+def test_without_a_channel_the_repository_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {
+        "recipe/migrations/example.exyaml": "x",
+        "recipe/migrations/deeper/no.yaml": "y: [1]",
+        "../../outside/migrations/m.txt": "",
+    }
+    with serving({"/archive/refs/heads/main.tar.gz": archive(FILES | extra)}) as site:
+        monkeypatch.setattr(pinning_files, "REPOSITORY", site.url)
+        outcome = ask(services(tmp_path / "cache"))
+    assert sorted(values(outcome)) == sorted(EXPECTED + MIGRATING)
+    assert outcome.findings[0].origin.commit == "b" * 40
+    assert outcome.findings[0].origin.date.startswith("2026-09-21")
+    assert {path.name for path in tmp_path.iterdir()} == {"cache"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"<html>Log in</html>", archive(FILES)[:200], archive({"README": ""}), gzip.compress(bytes(10_000_000))],
+    ids=["html", "cut", "without pins", "zeros"],
+)
+def test_an_archive_that_is_none_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | Answer
+) -> None:
+    with serving({"/archive/refs/heads/main.tar.gz": answer}) as site:
+        monkeypatch.setattr(pinning_files, "REPOSITORY", site.url)
+        outcome = ask(services(tmp_path / "cache"))
+    assert not outcome.findings
+    assert "main.tar.gz" in outcome.trouble
+
+
+def test_no_network_at_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinning_files, "REPOSITORY", "http://127.0.0.1:9")
+    outcome = ask(services(tmp_path))
+    assert "conda-forge cannot be used" in outcome.trouble
+    assert not outcome.findings
+    assert "--offline" in ask(services(tmp_path, offline=True)).trouble

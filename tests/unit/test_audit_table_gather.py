@@ -1,0 +1,80 @@
+"""Asking all sources at once: whatever becomes of one, the others' answers are there, in bounded time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from audit_samples import target
+
+from megabuild.audit.gather import SOURCES, Step, gather, sources
+from megabuild.audit.model import Outcome, Tree
+from megabuild.audit.request import Request
+from megabuild.errors import AuditError
+from megabuild.network.services import Services
+
+
+def no_tree() -> Tree:
+    raise AuditError("no tree here")
+
+
+def ask(folder: Path, package: str = "pytorch", seconds: float = 30.0) -> Request:
+    services = Services(folder, seconds=seconds)
+    return Request(target=target(package), services=services, tree=no_tree, configs=(), root=folder)
+
+
+def fine(request: Request) -> Outcome:
+    return Outcome(source="fine", received=7)
+
+
+def test_a_source_that_raises_is_an_outcome_and_the_rest_stands(tmp_path: Path) -> None:
+    def refused(request: Request) -> Outcome:
+        raise AuditError("the server refuses")
+
+    def broken(request: Request) -> Outcome:
+        raise ZeroDivisionError("oh")
+
+    found = gather([ask(tmp_path)], {"fine": fine, "refused": refused, "broken": broken})
+    assert [(one.source, one.trouble, one.received) for one in found["pytorch"]] == [
+        ("fine", "", 7),
+        ("refused", "the server refuses", 0),
+        ("broken", "unexpected ZeroDivisionError: oh", 0),
+    ]
+
+
+def test_a_source_that_never_ends_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    forever = threading.Event()
+
+    def hangs(request: Request) -> Outcome:
+        forever.wait()
+        return Outcome(source="hangs")
+
+    began = time.monotonic()
+    found = gather([ask(tmp_path, seconds=0.2)], {"hangs": hangs, "fine": fine})
+    assert time.monotonic() - began < 10
+    assert [one.trouble for one in found["pytorch"]] == ["no end within the time limit (--timeout)", ""]
+    forever.set()
+
+
+def test_sources_are_asked_at_the_same_time(tmp_path: Path) -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    def meets(request: Request) -> Outcome:
+        both.wait()
+        return Outcome(source="meets")
+
+    found = gather([ask(tmp_path, "pytorch"), ask(tmp_path, "pyg-lib")], {"meets": meets})
+    assert [one.trouble for outcomes in found.values() for one in outcomes] == ["", ""]
+
+
+def test_what_begins_and_ends_is_reported_once_each(tmp_path: Path) -> None:
+    steps: list[Step] = []
+    gather([ask(tmp_path)], {"fine": fine}, steps.append)
+    assert [(step.source, step.outcome is None) for step in steps] == [("fine", True), ("fine", False)]
+
+
+def test_every_source_of_the_list_has_a_module() -> None:
+    assert set(sources()) == set(SOURCES)
+    folder = Path(__file__).parents[2] / "scripts" / "megabuild" / "audit" / "sources"
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(SOURCES)

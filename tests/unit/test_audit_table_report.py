@@ -1,0 +1,218 @@
+"""The report on paper: Markdown, JSON, what changed, and the text between two markers."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from audit_samples import MADE, asks, report, said, switch, wheel
+
+from megabuild.audit.changes import changes, only_in_one
+from megabuild.audit.insert import BEGIN, END, insert, inserted
+from megabuild.audit.model import Kind
+from megabuild.audit.names import names, parse
+from megabuild.audit.report import jsonfile
+from megabuild.audit.report.markdown import markdown
+from megabuild.errors import UsageError
+
+FINDINGS = (
+    wheel("sympy", ">=1.13.3"),
+    wheel("typing-extensions", ">=4.10.0"),
+    asks("sympy", ">=1.13.3"),
+    asks("typing_extensions", ">=4.9"),
+    asks("nccl", "<2.29", configs=("linux_64_cuda129",), scope="cuda129"),
+    asks("nccl", "2.*", configs=("linux_64_cuda130",), scope="cuda130"),
+    asks("libuv", "*"),
+    said(Kind.SUBMODULE, "third_party/fmt", "12.1.0-3-gabc1234", commit="abc1234" + "0" * 33),
+    said(Kind.GLOBAL_PIN, "nccl", "2"),
+    said(Kind.NEWEST, "nccl", "2.30.1"),
+    said(Kind.UPSTREAM_ARCHS, "archs", "9.0;12.0+PTX", "CUDA 13.0"),
+    switch("USE_SYSTEM_NCCL", "1"),
+)
+
+
+def test_markdown_has_a_row_for_every_dependency_with_its_date_and_links() -> None:
+    text = markdown(report(*FINDINGS))
+    assert "`v2.13.0`" in text
+    assert "as of 2026-11-21" in text
+    assert "| sympy | [`>=1.13.3`][pytorch-1] (wheel) | `>=1.13.3` | | in step |" in text
+    assert "[pytorch-1]: https://pypi.org/project/torch/2.13.0/" in text
+    assert "`<2.29` \\[cuda129\\]<br>`2.*` \\[cuda130\\]" in text
+    assert "| fmt | 12.1.0-3-gabc1234 (submodule) | compiled in | |" in text
+    assert "neither: libuv" in text or "libuv." in text
+
+
+def test_markdown_is_the_same_whatever_the_order_of_findings() -> None:
+    assert markdown(report(*FINDINGS)) == markdown(report(*reversed(FINDINGS)))
+
+
+def test_markdown_has_no_line_numbers_of_this_repository() -> None:
+    ittapi = said(Kind.SUBMODULE, "third_party/ittapi", "v3.2")
+    text = markdown(report(ittapi, switch("USE_ITT", "0")))
+    assert "USE\\_ITT=0, recipe/build\\_env.sh)" in text
+    assert ":30" not in text
+
+
+def test_markdown_keeps_what_would_break_a_table_in_its_cell() -> None:
+    text = markdown(report(wheel("x", "<5|>=6"), asks("x", "<5|>=6.*")))
+    row = next(line for line in text.splitlines() if line.startswith("| x |"))
+    assert row.replace("\\|", "").count("|") == 6
+
+
+def test_what_would_steer_a_terminal_or_break_a_page_is_made_harmless() -> None:
+    hostile = said(Kind.SUBMODULE, "third_party/x\x1b[2J", "v1\x1b]8;;http://e/\x07|`<b>\n# no heading\u202e")
+    made = report(hostile, troubles={"channel": "line one\nline two \x9b31m"})
+    text = markdown(made) + jsonfile.text(made)
+    assert not [sign for sign in text if (sign < " " and sign != "\n") or sign in "\x7f\x9b\u202e"]
+    assert "\n# no heading" not in text
+    assert "line one line two ?31m" in text
+    row = next(line for line in markdown(made).splitlines() if line.startswith("| x"))
+    assert row.replace("\\|", "").count("|") == 5
+
+
+def test_json_has_the_origin_of_every_value_and_can_be_read_again(tmp_path: Path) -> None:
+    made = report(*FINDINGS, troubles={"channel": "no answer"})
+    path = tmp_path / "audit.json"
+    jsonfile.write(jsonfile.text(made), path)
+    document = json.loads(path.read_text())
+    assert (document["format"], document["made"]) == (1, MADE)
+    found = [one for source in document["packages"][0]["sources"] for one in source["findings"]]
+    assert {one["name"]: (one["file"], one["line"]) for one in found if one["kind"] == "requirement"} == {
+        "sympy": ("METADATA", 7),
+        "typing-extensions": ("METADATA", 7),
+    }
+    package = document["packages"][0]
+    sources = {source["source"]: source["findings"] for source in package["sources"]}
+    (nccl,) = [row for row in package["rows"] if row["name"] == "nccl"]
+    cells = {
+        column: [sources[place.split("/")[0]][int(place.split("/")[1])]["value"] for place in places]
+        for column, places in nccl["cells"].items()
+    }
+    assert cells == {"upstream": [], "recipe": ["<2.29", "2.*"], "conda-forge": ["2", "2.30.1"]}
+    again = jsonfile.read(path, names())
+    assert again == made
+    assert jsonfile.text(again) == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "no report"),
+        ("[]", "no report"),
+        ('{"packages": []}', "no report"),
+        ('{"format": 99, "packages": []}', "format 99"),
+        ('{"format": 1, "made": "yesterday", "packages": []}', "no report"),
+        ('{"format": 1, "made": "2026-11-21", "packages": [{"package": "x"}]}', "no report"),
+    ],
+)
+def test_what_is_no_report_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=reason):
+        jsonfile.read(path, names())
+
+
+def test_a_file_is_written_whole_with_the_mode_it_had(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("old")
+    path.chmod(0o640)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    jsonfile.write("new", link)
+    assert (path.read_text(), link.is_symlink(), stat.S_IMODE(path.stat().st_mode)) == ("new", True, 0o640)
+    assert sorted(os.listdir(tmp_path)) == ["link", "x"]
+
+
+def test_what_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot write"):
+        jsonfile.write("x", tmp_path / "none" / "x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_cells_that_changed_are_changes() -> None:
+    before = report(*FINDINGS)
+    after = report(
+        *[one for one in FINDINGS if one.name != "typing-extensions"], wheel("typing-extensions", ">=4.12")
+    )
+    assert [(one.row, one.column, one.before, one.after) for one in changes(before, after)] == [
+        ("typing_extensions", "upstream", ">=4.10.0 (wheel)", ">=4.12 (wheel)")
+    ]
+    assert changes(before, before) == ()
+
+
+def test_rows_that_come_and_go_are_changes() -> None:
+    before, after = report(asks("a", "1.*")), report(asks("b", "1.*"))
+    found = {(one.row, one.column): (one.before, one.after) for one in changes(before, after)}
+    assert found["a", "recipe"] == ("1.*", "")
+    assert found["b", "recipe"] == ("", "1.*")
+
+
+def test_a_package_of_one_report_only_is_named() -> None:
+    both = report(*FINDINGS)
+    lib = replace(both.audits[0], target=replace(both.audits[0].target, package="pyg-lib"))
+    wider = replace(both, audits=(*both.audits, lib))
+    assert only_in_one(both, wider) == ("pyg-lib",)
+    assert changes(both, wider) == ()
+
+
+def readme(folder: Path, text: str) -> Path:
+    path = folder / "README.md"
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_only_what_is_between_the_markers_changes(tmp_path: Path, line_end: str) -> None:
+    text = f"# A\n\n{BEGIN}\nold\n{END}\nrest, no line end".replace("\n", line_end)
+    path = readme(tmp_path, text)
+    assert insert(path, "new\n\ntable\n")
+    expected = f"# A\n\n{BEGIN}\n\nnew\n\ntable\n\n{END}\nrest, no line end".replace("\n", line_end)
+    assert path.read_bytes() == expected.encode()
+    assert inserted(path) == "new\n\ntable"
+    assert not insert(path, "new\n\ntable")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nothing", "is not there"),
+        (f"{BEGIN}\n", "is not there"),
+        (f"{BEGIN}\n{BEGIN}\n{END}\n", "is there 2 times"),
+        (f"{BEGIN}\n{END}\n{END}\n", "is there 2 times"),
+        (f"{END}\n{BEGIN}\n", "stands before"),
+        (f"`{BEGIN}` and `{END}` in a sentence\n", "is not there"),
+    ],
+)
+def test_a_file_without_its_markers_is_refused_and_kept(tmp_path: Path, text: str, reason: str) -> None:
+    path = readme(tmp_path, text)
+    with pytest.raises(UsageError, match=reason):
+        insert(path, "new")
+    assert path.read_text() == text
+
+
+def test_a_name_that_stands_twice_in_the_mapping_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="is named by a and by b"):
+        parse("a: {conda: [x]}\nb: {conda: [X]}\n")
+    with pytest.raises(ValueError, match="is no field"):
+        parse("a: {condo: [x]}\n")
+    with pytest.raises(ValueError, match="follows z"):
+        parse("a: {follows: z}\n")
+
+
+def test_names_are_found_in_every_spelling() -> None:
+    mapping = names()
+    assert mapping.by_distribution("nvidia-cudnn-cu13") == mapping.by_conda("libcudnn_dev") == "cudnn"
+    assert mapping.by_distribution("typing-extensions") == "typing_extensions"
+    assert mapping.by_submodule("third_party/ideep/mkl-dnn") == "onednn"
+    assert mapping.by_ci("cupti") == "cuda-cupti"
+    assert mapping.by_key("c_stdlib_version", ("osx-64",)) == ("macosx_deployment_target",)
+
+
+def test_newest_versions_are_asked_for_what_the_recipe_and_upstream_name() -> None:
+    wanted = names().wanted("pyg-lib", ("libcudnn-dev", "brand-new"))
+    assert {"libcudnn-dev", "brand-new", "metis"} <= set(wanted)
+    assert "sympy" not in wanted

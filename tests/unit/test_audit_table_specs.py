@@ -1,0 +1,112 @@
+"""Version logic: what constraints of conda and of PEP 440 have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from megabuild.audit.specs import Spec, admits_older, common, described, newest, pin, side, within
+
+
+def wheel(text: str) -> Spec:
+    return Spec(text, pep440=True)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "possible"),
+    [
+        (wheel(">=77.0.3"), Spec("<82"), True),
+        (wheel("==2.29.7"), Spec("<2.29"), False),
+        (wheel("==2.29.7"), Spec("2.*"), True),
+        (wheel("~=2.2"), Spec(">=3"), False),
+        (wheel("~=2.2.1"), Spec(">=2.3"), False),
+        (Spec("2.28.*"), wheel(">2.28.5"), True),
+        (Spec("2.28.*"), wheel(">2.29"), False),
+        (Spec(">=2.0,<2.0.1"), wheel("!=2.0"), True),
+        (Spec("==1.13.1"), wheel("!=1.13.1"), False),
+        (Spec("3.9.*|4.*"), wheel(">=4"), True),
+        (Spec("3.* *_netlib"), Spec("3.9.* *mkl"), True),
+        (Spec("20260526.*"), Spec("20260527.*"), False),
+        (Spec("*"), wheel("==1.0rc1"), True),
+        (Spec(">1.0"), Spec("<1.0.1"), True),
+        (Spec(">=1.10"), Spec("<1.9"), False),
+    ],
+)
+def test_two_constraints_have_a_version_in_common_or_not(one: Spec, other: Spec, possible: bool) -> None:
+    found = common([one, other])
+    assert (found is not None) is possible
+    if found is not None:
+        assert one.admits(found)
+        assert other.admits(found)
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "inside"),
+    [
+        (Spec(">=4.10.0"), wheel(">=4.10.0"), True),
+        (Spec(">=4.11"), wheel(">=4.10.0"), True),
+        (Spec("<82"), wheel(">=77.0.3"), False),
+        (Spec("*"), wheel(">=1"), False),
+        (Spec("2.*"), wheel("!=2.5"), False),
+        (Spec(">=13.0.3,<14"), wheel("<14,>=13.0.3"), True),
+    ],
+)
+def test_a_constraint_lies_within_another_when_it_admits_nothing_else(
+    inner: Spec, outer: Spec, inside: bool
+) -> None:
+    assert within(inner, outer) is inside
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "expected"),
+    [
+        ("<2.29", "2.29.7", "older"),
+        (">=3", "2.13.6", "newer"),
+        ("2.*", "2.29.7", "at"),
+        ("<2|>3", "2.5", "beside"),
+    ],
+)
+def test_a_constraint_lies_on_one_side_of_a_version(text: str, version: str, expected: str) -> None:
+    assert side(Spec(text), version) == expected
+
+
+def test_a_constraint_without_a_lower_end_admits_older_versions() -> None:
+    assert admits_older(Spec("<82"), wheel(">=77.0.3"))
+    assert not admits_older(Spec(">=77.0.3,<82"), wheel(">=77.0.3"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("v2.1.0-705-ga6bfc23", ("2.1.0", True)),
+        ("v3.1.0", ("3.1.0", False)),
+        ("4dfe081", ("", False)),
+        ("release-1.12.1-3-g1234567", ("1.12.1", True)),
+        ("boost_1_80_0", ("1.80.0", False)),
+        ("v2.29.7-1", ("2.29.7", False)),
+        ("v1.0.0-rc1-5-gabcdef1", ("1.0.0rc1", True)),
+        ("v4", ("4", False)),
+        ("20260526.0", ("20260526.0", False)),
+        ("heads/main", ("", False)),
+        ("", ("", False)),
+    ],
+)
+def test_the_version_is_taken_out_of_a_description(text: str, expected: tuple[str, bool]) -> None:
+    assert described(text) == expected
+
+
+def test_a_value_of_the_matrix_is_a_prefix() -> None:
+    assert pin("2").text == "2.*"
+    assert pin("3.9.* *netlib").text == "3.9.* *netlib"
+    assert pin("7.35.1").admits("7.35.1.2")
+    assert not pin("7.35.1").admits("7.36.0")
+
+
+def test_what_means_nothing_is_not_readable_and_admits_nothing() -> None:
+    for spec in (Spec(">=bogus!!"), wheel(">>1"), wheel("@ https://example.org/x.whl")):
+        assert not spec.readable
+        assert not spec.admits("1.0")
+
+
+def test_the_newest_is_so_by_number_not_by_letter() -> None:
+    assert newest(["2.9", "2.10", "none"]) == "2.10"
+    assert newest([]) == ""

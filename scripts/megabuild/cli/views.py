@@ -67,9 +67,7 @@ def extension_lines(extensions: Extensions, signs: Signs) -> list[str]:
     lines += [f"{signs.warning} {name} is left out: {why}" for name, why in extensions.left_out.items()]
     seconds = sum(task.cpu_seconds for task in extensions.missing if task.how == "compile")
     if seconds:
-        lines.append(
-            f"  compiling them takes about {_cpu(seconds / 3600)} without CUDA (measured for the four sdists)"
-        )
+        lines.append(f"  compiling them takes about {_cpu(seconds / 3600)}, less with objects from the object cache")
     return lines
 
 

@@ -119,6 +119,7 @@ def estimate_for(plan: Plan, jobs: int) -> Estimate:
         optimization=variant["torch_optimization"][0],
         pythons=len({package.python for package in missing if package.python}),
         staging=compiles,
+        extensions=sum(task.how != "nothing" for task in plan.extensions.missing),
         jobs=jobs,
     )
 

@@ -11,17 +11,10 @@ from megabuild.configs.config import Config, python_version
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.errors import UsageError
 from megabuild.run.fingerprint import digest, tree
+from megabuild.run.pyg import effort
 
 COMMON = "common"
-#: CPU seconds of a CPU build with g++ 12 and torch 2.13, for the order and for the plan. Those of the four were
-#: measured; pyg-lib's are its 55 files at 8 to 16 s and one of 105 s.
-CPU_SECONDS = {
-    "pytorch_sparse": 973,
-    "pyg-lib": 765,
-    "pytorch_cluster": 665,
-    "pytorch_scatter": 276,
-    "pytorch_spline_conv": 185,
-}
+ARCH_LIST = "torch_cuda_arch_list"
 _PER_PYTHON = re.compile(r"(?:^|_)py\d+t?(?:_|$)")
 
 
@@ -53,6 +46,8 @@ class Task:
         Names of tasks whose packages must be there first.
     exists:
         All packages are published, and made from the same inputs.
+    archs:
+        Number of GPU architectures that it is compiled for; 0 for the CPU.
     """
 
     extension: str
@@ -67,6 +62,7 @@ class Task:
     builds_after: tuple[str, ...] = ()
     tests_after: tuple[str, ...] = ()
     exists: bool = False
+    archs: int = 0
 
     @property
     def name(self) -> str:
@@ -81,7 +77,7 @@ class Task:
     @property
     def cpu_seconds(self) -> int:
         """What compiling takes, roughly; wheels are only unpacked."""
-        return CPU_SECONDS.get(self.extension, 300) if self.how == "compile" else 10
+        return effort.cpu_seconds(self.extension, self.archs) if self.how == "compile" else 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,9 +166,18 @@ def tasks(
             recipe=recipe,
             packages=tuple(packages),
             overrides=_one(values, pins, python or packages[0].python),
+            archs=_archs(config, overrides),
         )
         for python, packages in found.items()
     )
+
+
+def _archs(config: Config, overrides: Mapping[str, tuple[str, ...]]) -> int:
+    """Return how many GPU architectures are asked for."""
+    if config.cuda_version is None:
+        return 0
+    listed = overrides.get(ARCH_LIST) or config.variant.get(ARCH_LIST) or ("",)
+    return len([arch for arch in re.split(r"[;, ]", listed[0]) if arch not in ("", "None")])
 
 
 def _least_python(config: Config, count: int) -> dict[str, tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """What compiling an extension takes, roughly: for the order of tasks, and for the plan.
 
-CPU seconds with g++ 12 and PyTorch 2.13: those of C++ as measured by ``benchmarks/pyg.py`` and, for pyg-lib, in a run of
-``linux_64_cuda130_wheel``; a .cu file took 80 s for two GPU architectures and 25 s more for each further one.
+CPU seconds with g++ 12 and PyTorch 2.13: those of C++ as measured by ``benchmarks/pyg.py`` and, for pyg-lib, in a
+run of ``linux_64_cuda130_wheel``; a .cu file took 80 s for two GPU architectures and 25 s more for each further one.
 """
 
 from __future__ import annotations

@@ -14,9 +14,11 @@ CONFIGS = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "linux_aarch6
 MADE = "2026-11-21T08:00:00Z"
 _SOURCES = {
     Kind.SUBMODULE: "submodules",
+    Kind.COMMIT: "upstream_commit",
     Kind.REQUIREMENT: "wheel_metadata",
     Kind.CI_PIN: "ci_pins",
     Kind.RECIPE: "recipe_pins",
+    Kind.RECIPE_COMMIT: "recipe_commits",
     Kind.GLOBAL_PIN: "pinning",
     Kind.MIGRATION: "pinning",
     Kind.NEWEST: "channel",

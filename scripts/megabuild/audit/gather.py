@@ -16,16 +16,18 @@ from megabuild.errors import MegabuildError
 #: Modules of `megabuild.audit.sources`, each with ``read(request)``; those that wait for the network begin first.
 SOURCES = (
     "submodules",
+    "upstream_commit",
     "channel",
     "wheel_metadata",
     "pinning",
     "ci_pins",
     "upstream_archs",
     "recipe_pins",
+    "recipe_commits",
     "recipe_archs",
 )
 #: Those that need nothing but this repository.
-OWN = ("recipe_pins", "recipe_archs")
+OWN = ("recipe_pins", "recipe_commits", "recipe_archs")
 _AT_ONCE = 8
 _LATE = "no end within the time limit (--timeout)"
 _GRACE = 3.0  # seconds after the time limit, in which sources notice it themselves

@@ -13,9 +13,11 @@ class Kind(str, Enum):
     """What a finding says of a dependency."""
 
     SUBMODULE = "submodule"  #: commit that upstream vendors, described by the nearest tag
+    COMMIT = "commit"  #: of upstream's tag
     REQUIREMENT = "requirement"  #: Requires-Dist of upstream's wheel
     CI_PIN = "ci-pin"  #: what upstream's CI builds and tests with
     RECIPE = "recipe"  #: what a variant of this recipe asks for
+    RECIPE_COMMIT = "recipe-commit"  #: what a recipe of this repository takes from git
     GLOBAL_PIN = "global-pin"  #: conda-forge-pinning
     MIGRATION = "migration"  #: a pin that conda-forge is moving to
     NEWEST = "newest"  #: newest version in the channel

@@ -66,6 +66,23 @@ def requirement_lines(recipe: Path) -> tuple[Line, ...]:
     return tuple(found)
 
 
+def git_lines(recipe: Path) -> tuple[Line, ...]:
+    """Return what a recipe takes from git: as text the address and the revision, in the section ``source``.
+
+    Raises
+    ------
+    AuditError
+        The recipe cannot be read.
+    """
+    document = _load(recipe)
+    parts: list[Any] = [document, *(document.get("outputs") or ())]
+    return tuple(
+        Line(output="", section="source", text=text, number=number)
+        for part in parts
+        for text, number in _git_items(part.get("source"))
+    )
+
+
 def key_lines(matrix: Path) -> Mapping[str, Mapping[str, int]]:
     """Return for every key of conda_build_config.yaml its values, as text, and the line where each stands first.
 
@@ -192,6 +209,22 @@ def _items(node: Any, number: int) -> Iterator[tuple[str, int]]:
         for branch in ("then", "else"):
             if branch in node:
                 yield from _items(node[branch], node.lc.value(branch)[0] + 1)
+
+
+def _git_items(node: Any) -> Iterator[tuple[str, int]]:
+    """Walk a list of sources with its if/then/else blocks; the engine writes tags and branches out as references."""
+    if isinstance(node, CommentedSeq):
+        for item in node:
+            yield from _git_items(item)
+    elif isinstance(node, CommentedMap) and "git" in node:
+        for key, prefix in (("rev", ""), ("tag", "refs/tags/"), ("branch", "refs/heads/")):
+            if key in node:
+                yield f"{node['git']} {prefix}{node[key]}", node.lc.value(key)[0] + 1
+                return
+        yield f"{node['git']} ", node.lc.value("git")[0] + 1
+    elif isinstance(node, CommentedMap):
+        for branch in ("then", "else"):
+            yield from _git_items(node.get(branch))
 
 
 def _load(path: Path) -> Any:

@@ -9,6 +9,7 @@ from megabuild.audit.archs import ArchRow, arch_rows
 from megabuild.audit.case import GRAVITY, Case, Status
 from megabuild.audit.claims import cuda_of_wheel
 from megabuild.audit.clean import clean
+from megabuild.audit.commits import joined, placed, verdict
 from megabuild.audit.judge import judge
 from megabuild.audit.model import Finding, Kind, Outcome, Target
 from megabuild.audit.names import Entry, Names
@@ -53,7 +54,7 @@ class Row:
     @property
     def vendored_only(self) -> bool:
         """Whether it is about upstream's copy alone: the recipe asks for nothing of this name."""
-        return bool(self.use) and not self.of(Kind.RECIPE)
+        return bool(self.use) and not self.of(Kind.RECIPE, Kind.RECIPE_COMMIT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +112,7 @@ def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit
     ordered = tuple(sorted(map(clean, outcomes), key=lambda outcome: outcome.source))
     findings = [finding for outcome in ordered for finding in outcome.findings]
     switches = [finding for finding in findings if SWITCH in finding.details]
-    drafts = _drafts(findings, names)
+    drafts = _drafts(findings, names, placed(findings, target, names))
     _fold(drafts, names)
     troubles = _troubles(ordered)
     wheel_cuda, torch = cuda_of_wheel(findings), _torch(findings)
@@ -124,12 +125,19 @@ def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit
             entry=entry, use=use, why=why, findings=found, configs=target.configs,
             wheel_cuda=wheel_cuda, troubles=troubles, decided_by=_decider(entry, drafts), torch=torch,
         )  # fmt: skip
-        status, sentence = judge(case)
+        judged = judge(case) if any(one.kind in (*UPSTREAM, Kind.RECIPE) for one in found) else None
+        status, sentence = joined(judged, verdict(case, target))
         rows.append(Row(name=name, use=use, why=why, findings=found, status=status, sentence=sentence))
     return Audit(
         target=target,
         commit=next(
-            (one.origin.commit for one in findings if one.kind is Kind.SUBMODULE and one.origin.commit), ""
+            (
+                one.origin.commit
+                for kind in (Kind.COMMIT, Kind.SUBMODULE)
+                for one in findings
+                if one.kind is kind and one.origin.commit
+            ),
+            "",
         ),
         rows=tuple(rows),
         archs=arch_rows(findings, target.package, troubles.get(Kind.UPSTREAM_ARCHS, "")),
@@ -137,7 +145,9 @@ def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit
     )
 
 
-def _drafts(findings: Sequence[Finding], names: Names) -> dict[str, _Draft]:
+def _drafts(
+    findings: Sequence[Finding], names: Names, commits: Sequence[tuple[str, Finding]]
+) -> dict[str, _Draft]:
     called = {
         Kind.SUBMODULE: names.by_submodule,
         Kind.REQUIREMENT: names.by_distribution,
@@ -155,6 +165,8 @@ def _drafts(findings: Sequence[Finding], names: Names) -> dict[str, _Draft]:
             and not _excluded(finding)
         ):
             drafts.setdefault(called[finding.kind](finding.name), _Draft()).findings.append(finding)
+    for row, finding in commits:
+        drafts.setdefault(row, _Draft()).findings.append(finding)
     for finding in findings:  # of what nobody asks for there is no row
         if finding.kind in CONDA_FORGE or _excluded(finding):
             rows = {called[finding.kind](finding.name), *names.by_key(finding.name, _platforms(finding))}
@@ -183,7 +195,8 @@ def _fold(drafts: dict[str, _Draft], names: Names) -> None:
         entry = names.entries.get(name)
         followed = drafts.get(entry.follows) if entry and entry.follows else None
         if followed is not None and not any(one.kind in UPSTREAM for one in drafts[name].findings):
-            followed.findings += [one for one in drafts.pop(name).findings if one.kind is Kind.RECIPE]
+            asked = (Kind.RECIPE, Kind.RECIPE_COMMIT)
+            followed.findings += [one for one in drafts.pop(name).findings if one.kind in asked]
 
 
 def _decider(entry: Entry, drafts: Mapping[str, _Draft]) -> str:
@@ -224,9 +237,11 @@ def _troubles(outcomes: Iterable[Outcome]) -> dict[Kind, str]:
     """Say of each kind of finding why there is none, where a source failed as a whole."""
     kinds = {
         "submodules": Kind.SUBMODULE,
+        "upstream_commit": Kind.COMMIT,
         "wheel_metadata": Kind.REQUIREMENT,
         "ci_pins": Kind.CI_PIN,
         "recipe_pins": Kind.RECIPE,
+        "recipe_commits": Kind.RECIPE_COMMIT,
         "pinning": Kind.GLOBAL_PIN,
         "channel": Kind.NEWEST,
         "upstream_archs": Kind.UPSTREAM_ARCHS,

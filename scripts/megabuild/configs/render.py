@@ -46,6 +46,8 @@ class PlannedPackage:
     #: requirements of the staging output that this package inherits from
     staging_build: tuple[str, ...] = ()
     staging_host: tuple[str, ...] = ()
+    #: address and revision (``refs/tags/v1`` for a tag, empty for none) of what is taken from git
+    git: tuple[tuple[str, str], ...] = ()
     #: the recipe leaves this one out for this config
     skipped: bool = False
 
@@ -172,8 +174,14 @@ def _planned(variant: RenderedVariant, config: Config) -> PlannedPackage:
         test=specs(test.get(kind, []) for test in tests for kind in ("build", "run")),
         staging_build=specs((cache.get("build", []) for cache in staging), resolve=True),
         staging_host=specs((cache.get("host", []) for cache in staging), resolve=True),
+        git=_git([recipe, *recipe.get("staging_caches", [])]),
         skipped=bool(build.get("skip")),
     )
+
+
+def _git(parts: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    found = (source for part in parts for source in part.get("source") or () if "git" in source)
+    return tuple(dict.fromkeys((str(source["git"]), str(source.get("rev") or "")) for source in found))
 
 
 def _spec(item: Any, pins: Mapping[str, Any]) -> str:

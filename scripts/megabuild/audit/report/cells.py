@@ -10,6 +10,7 @@ from rattler import Version
 
 from megabuild.audit.case import Status
 from megabuild.audit.claims import cuda_in, cuda_of, is_foreign, is_optional, platforms_of
+from megabuild.audit.commits import brief
 from megabuild.audit.model import Finding, Kind
 from megabuild.audit.rows import Row
 from megabuild.audit.specs import Spec, common, is_version, newest, pin
@@ -17,7 +18,7 @@ from megabuild.audit.specs import Spec, common, is_version, newest, pin
 NOT_READ = "not read"
 _ANY = "any"
 _MOST_TESTED = 2
-_KINDS = {Kind.SUBMODULE: "submodule", Kind.REQUIREMENT: "wheel", Kind.CI_PIN: "CI"}
+_KINDS = {Kind.SUBMODULE: "submodule", Kind.COMMIT: "tag", Kind.REQUIREMENT: "wheel", Kind.CI_PIN: "CI"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +56,12 @@ def upstream(row: Row) -> tuple[Part, ...]:
     parts: list[Part] = []
     for finding in row.of(*_KINDS):
         note = "extra" if is_optional(finding) else _KINDS[finding.kind]
-        if finding.trouble:
-            parts.append(Part(text=NOT_READ, note=note))
+        commit = brief(finding.details.get("commit", ""))
+        if finding.trouble:  # of a submodule the commit is known even where nothing describes it
+            parts.append(Part(text=commit or NOT_READ, note=note))
             continue
+        if commit and row.of(Kind.RECIPE_COMMIT):
+            note = f"{note}, {commit}"
         cuda = cuda_in(finding.scope)
         if is_foreign(finding.scope):
             continue
@@ -67,6 +71,9 @@ def upstream(row: Row) -> tuple[Part, ...]:
             continue
         elif cuda and len(here) != 1:
             note = f"{note}, CUDA {cuda}"
+        if finding.kind is Kind.COMMIT:
+            parts.append(Part(text=brief(finding.value), note=note, url=finding.origin.url))
+            continue
         text = _ANY if finding.value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", finding.value)
         parts.append(Part(text=text, note=note, url=finding.origin.url))
     if any(part.text != NOT_READ for part in parts):
@@ -111,12 +118,21 @@ def recipe(row: Row) -> tuple[Part, ...]:
         if text == "*":  # any version, of one build
             text = one.value
         values.setdefault(text, []).append(one)
+    commits = tuple(_commit(one, row) for one in row.of(Kind.RECIPE_COMMIT))
     if row.name == "python":
-        return (Part(text=_python(", ".join(values))),) if values else ()
+        return (Part(text=_python(", ".join(values))), *commits) if values else commits
     notes = {text: _scopes([one.scope for one in those]) for text, those in values.items()}
     if len(values) > 1 and len(set(notes.values())) < len(values):  # the same configs: then it is the section
         notes = {text: _sections(those) for text, those in values.items()}
-    return tuple(Part(text=text, note=notes[text] if len(values) > 1 else "", where=True) for text in values)
+    asked = (Part(text=text, note=notes[text] if len(values) > 1 else "", where=True) for text in values)
+    return (*asked, *commits)
+
+
+def _commit(finding: Finding, row: Row) -> Part:
+    """Return a commit that a recipe pins, with whose recipe that is."""
+    whose = finding.details.get("recipe", "")
+    words = [word for word in (whose if whose != row.name else "", finding.scope) if word]
+    return Part(text=brief(finding.value) or _ANY, note=", ".join(words), where=True)
 
 
 def _sections(findings: Iterable[Finding]) -> str:

@@ -17,7 +17,11 @@ from megabuild.audit.rows import CONDA_FORGE, UPSTREAM, Audit, tabulate
 from megabuild.errors import UsageError
 
 FORMAT = 1
-_COLUMNS = {"upstream": UPSTREAM, "recipe": (Kind.RECIPE,), "conda-forge": CONDA_FORGE}
+_COLUMNS = {
+    "upstream": (*UPSTREAM, Kind.COMMIT),
+    "recipe": (Kind.RECIPE, Kind.RECIPE_COMMIT),
+    "conda-forge": CONDA_FORGE,
+}
 
 
 def document(report: Report) -> dict[str, Any]:

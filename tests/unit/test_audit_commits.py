@@ -1,0 +1,279 @@
+"""Commits that recipes pin, held against those of upstream's tag and of its submodules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from audit_samples import audit, said
+from git_world import Repo, without_settings
+
+from megabuild.audit.case import Status
+from megabuild.audit.git.tree import open_tree
+from megabuild.audit.local_tree import LocalTree
+from megabuild.audit.model import Finding, Kind, Outcome
+from megabuild.audit.names import names
+from megabuild.audit.report.cells import recipe, upstream
+from megabuild.audit.report.document import Report
+from megabuild.audit.report.markdown import markdown
+from megabuild.audit.request import Local, Request
+from megabuild.audit.rows import Row, tabulate
+from megabuild.audit.sources import recipe_commits, upstream_commit
+from megabuild.audit.targets import find, target
+from megabuild.configs.config import Config, available, load
+from megabuild.network.services import Services
+
+ONE, OTHER = "1234567abc" + "0" * 30, "fedcba9876" + "0" * 30
+PYG, METIS = "https://github.com/pyg-team/pyg-lib.git", "https://github.com/KarypisLab/METIS.git"
+CONFIGS = ("linux_64_cpu", "linux_64_cuda130", "osx_arm64_cpu")
+TAG = said(Kind.COMMIT, "pyg-lib", ONE)
+
+
+def pins(
+    commit: str, address: str = PYG, whose: str = "pyg-lib", *, version: str = "2.13.0", scope: str = ""
+) -> Finding:
+    """A recipe's commit, where this repository builds some version of what is audited."""
+    name = address.rpartition("/")[2].removesuffix(".git")
+    details = {"address": address, "recipe": whose, "version": version}
+    return replace(said(Kind.RECIPE_COMMIT, name, commit, scope), details=details)
+
+
+def vendors(commit: str, url: str = METIS, path: str = "third_party/METIS") -> Finding:
+    return said(Kind.SUBMODULE, path, "v5.1.1-7-gabc", commit=commit, url=url)
+
+
+def rows(*findings: Finding, package: str = "pyg-lib", **troubles: str) -> dict[str, Row]:
+    return {row.name: row for row in audit(*findings, package=package, troubles=troubles).rows}
+
+
+def test_the_tags_commit_is_in_step() -> None:
+    row = rows(TAG, pins(ONE))["pyg-lib"]
+    assert row.status is Status.IN_STEP
+    assert row.sentence == "the recipe pins 1234567abc, as upstream has it at v2.13.0"
+    assert [part.text for part in (*upstream(row), *recipe(row))] == ["1234567abc", "1234567abc"]
+
+
+def test_a_short_hash_of_the_tags_commit_is_in_step() -> None:
+    assert rows(TAG, pins(ONE[:8].upper()))["pyg-lib"].status is Status.IN_STEP
+
+
+def test_another_commit_than_the_tags_is_a_conflict() -> None:
+    row = rows(TAG, pins(OTHER))["pyg-lib"]
+    assert row.status is Status.CONFLICT
+    assert row.sentence == (
+        "no commit satisfies both: upstream's v2.13.0 is 1234567abc, the recipe pins fedcba9876"
+    )
+
+
+@pytest.mark.parametrize(
+    ("built", "status"),
+    [("2.12.1", Status.OLDER), ("2.14.0", Status.NEWER), ("2.13.0", Status.CONFLICT), ("", Status.CONFLICT)],
+)
+def test_of_another_version_a_commit_is_as_old_as_that(built: str, status: Status) -> None:
+    found = rows(TAG, pins(OTHER, version=built), vendors(ONE), pins(OTHER, METIS, "x", version=built))
+    assert (found["pyg-lib"].status, found["metis"].status) == (status, status)
+    said = found["pyg-lib"].sentence
+    assert said.endswith(f" for {built}") is (status is not Status.CONFLICT)
+    assert said.startswith("no commit satisfies both") is (status is Status.CONFLICT)
+
+
+def test_the_worst_of_several_configs_counts() -> None:
+    row = rows(TAG, pins(ONE, scope="cpu"), pins(OTHER, scope="cuda130"))["pyg-lib"]
+    assert row.status is Status.CONFLICT
+    assert row.sentence.endswith("the recipe pins fedcba9876 [cuda130]")
+
+
+def test_a_tag_is_as_good_as_its_commit() -> None:
+    assert rows(TAG, pins("refs/tags/v2.13.0"))["pyg-lib"].status is Status.IN_STEP
+
+
+@pytest.mark.parametrize("revision", ["refs/heads/main", "", "refs/tags/v2.12.0"])
+def test_what_may_become_another_commit_is_a_missing_pin(revision: str) -> None:
+    row = rows(TAG, pins(revision))["pyg-lib"]
+    assert row.status is Status.MISSING
+    assert "upstream's v2.13.0 is 1234567abc" in row.sentence
+
+
+def test_a_commit_beside_a_tag_that_was_not_read_is_unknown() -> None:
+    assert rows(pins(ONE), upstream_commit="no answer")["pyg-lib"].status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "address", [METIS, "git@github.com:karypislab/METIS", "https://github.com/KarypisLab/METIS/"]
+)
+def test_another_recipes_commit_is_held_against_the_submodule_of_that_repository(address: str) -> None:
+    same = rows(vendors(ONE, address), pins(ONE, METIS, "pytorch_sparse"))["metis"]
+    apart = rows(vendors(ONE, address), pins(OTHER, METIS, "pytorch_sparse"))["metis"]
+    assert same.status is Status.IN_STEP
+    assert same.sentence.endswith("; pytorch_sparse's recipe pins 1234567abc, as upstream does")
+    assert apart.status is Status.CONFLICT
+    assert "upstream vendors 1234567abc (v5.1.1-7-gabc), pytorch_sparse's recipe pins fedc" in apart.sentence
+    assert [part.remark for part in recipe(same)] == ["[pytorch_sparse]"]
+    assert [part.remark for part in upstream(same)] == ["(submodule, 1234567abc)"]
+    assert not same.vendored_only
+
+
+def test_a_submodule_that_nothing_describes_is_compared_by_its_commit() -> None:
+    silent = replace(vendors(ONE), value="", trouble="no answer")
+    row = rows(silent, pins(OTHER, METIS, "pytorch_sparse"))["metis"]
+    assert row.status is Status.CONFLICT
+    assert [part.text for part in upstream(row)] == ["1234567abc"]
+    assert rows(silent, pins(ONE, METIS, "pytorch_sparse"))["metis"].sentence.endswith("as upstream does")
+
+
+def test_a_commit_of_a_library_that_upstream_does_not_vendor_is_shown_with_its_own_recipe_only() -> None:
+    newest = said(Kind.NEWEST, "metis", "5.1.0")
+    found = rows(pins(ONE, METIS, "pytorch_sparse"), newest, package="pytorch_sparse")
+    assert found["metis"].status is Status.UNPINNED
+    assert found["metis"].of(Kind.NEWEST)
+    assert rows(pins(ONE, METIS, "pytorch_sparse"), package="pytorch_cluster") == {}
+
+
+def test_the_tags_commit_alone_is_no_row_and_stands_in_the_head() -> None:
+    made = audit(TAG, package="pyg-lib")
+    assert made.rows == ()
+    tagged = replace(TAG, origin=replace(TAG.origin, commit=ONE))
+    assert audit(tagged, package="pyg-lib").commit == ONE
+
+
+# ---- what the recipes really pin -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def configs(repository: Path) -> tuple[Config, ...]:
+    return tuple(load(repository, name) for name in available(repository) if name in CONFIGS)
+
+
+def request(
+    root: Path, configs: Sequence[Config], package: str, cache: Path, own: Path | None = None
+) -> Request:
+    found = target(find(package), configs, root)
+    services = Services(cache, seconds=60.0)
+    return Request(
+        target=replace(found, recipe=own or found.recipe), services=services,
+        tree=lambda: open_tree(found, services), configs=tuple(configs), root=root,
+    )  # fmt: skip
+
+
+def test_the_real_recipes_pin_commits_by_keys_of_the_matrix(
+    repository: Path, configs: tuple[Config, ...], tmp_path: Path
+) -> None:
+    outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path))
+    assert outcome.trouble == ""
+    found = {(one.name, one.details["recipe"]): one for one in outcome.findings}
+    assert set(found) == {("pyg-lib", "pyg-lib"), ("METIS", "pytorch_sparse")}
+    for one in found.values():
+        assert (one.origin.file, one.scope) == ("conda_build_config.yaml", "")
+        assert one.origin.line is not None
+        line = (repository / one.origin.file).read_text().splitlines()[one.origin.line - 1]
+        assert line.strip() == f"- {one.value}"
+        assert "osx_arm64_cpu" not in one.details["configs"]  # they are skipped there
+        asked, _, number = one.details["asked_for_at"].rpartition(":")
+        assert one.details["key"] in (repository / asked).read_text().splitlines()[int(number) - 1]
+    version = configs[0].variant["pyg_lib_version"][0]
+    assert {one.details["version"] for one in found.values()} == {version}
+
+
+def test_only_sources_whose_condition_holds_count(
+    repository: Path, configs: tuple[Config, ...], tmp_path: Path
+) -> None:
+    own = tmp_path / "recipe.yaml"
+    own.write_text(
+        "package: {name: pyg-lib, version: '1'}\n"
+        "source:\n"
+        "  - if: cuda_compiler_version == 'None'\n"
+        "    then:\n"
+        "      - git: https://example.org/a/x.git\n"
+        "        rev: ${{ pyg_lib_commit }}\n"
+        "    else:\n"
+        "      git: https://example.org/a/x.git\n"
+        f"      rev: {ONE}\n"
+        "  - if: win\n"
+        "    then: {git: 'https://example.org/a/y', rev: main}\n"
+        "  - git: https://token@example.org/a/z\n"
+        "    tag: v1\n"
+        "    target_directory: z\n"
+        "  - url: https://example.org/w.tar.gz\n"
+        f"    sha256: {'0' * 64}\n"
+    )
+    outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
+    ours = [one for one in outcome.findings if one.details["recipe"] == "pyg-lib"]
+    commit = configs[0].variant["pyg_lib_commit"][0]
+    found = {(one.name, one.value): (one.scope, one.origin.file, one.origin.line) for one in ours}
+    assert found.pop(("x", commit))[:2] == ("cpu", "conda_build_config.yaml")
+    assert found == {("x", ONE): ("cuda", "recipe.yaml", 9), ("z", "refs/tags/v1"): ("", "recipe.yaml", 13)}
+    assert not [one for one in ours if "token" in str(one)]
+
+
+def test_sources_of_a_staging_output_count(
+    repository: Path, configs: tuple[Config, ...], tmp_path: Path
+) -> None:
+    own = tmp_path / "recipe.yaml"
+    own.write_text(
+        "schema_version: 1\n"
+        "recipe: {name: a, version: '1'}\n"
+        "outputs:\n"
+        "  - staging: {name: a-staging}\n"
+        f"    source: {{git: 'https://example.org/a/x', rev: {ONE}}}\n"
+        "    build: {script: 'true'}\n"
+        "  - package: {name: a}\n"
+        "    inherit: a-staging\n"
+    )
+    outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
+    assert outcome.trouble == ""
+    ours = [one for one in outcome.findings if one.details["recipe"] == "pyg-lib"]
+    assert [(one.value, one.origin.line) for one in ours] == [(ONE, 5)]
+
+
+def test_a_recipe_that_does_not_render_is_a_trouble_and_the_others_are_read(
+    repository: Path, configs: tuple[Config, ...], tmp_path: Path
+) -> None:
+    own = tmp_path / "recipe.yaml"
+    own.write_text(
+        "package: {name: a}\nsource: {git: 'https://example.org/a', rev: '${{ none.at.all() }}'}\n"
+    )
+    outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
+    assert "does not render" in outcome.trouble
+    assert [one.name for one in outcome.findings] == ["METIS"]
+
+
+def test_the_real_pins_are_compared_with_a_tag_from_git(
+    repository: Path, configs: tuple[Config, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_settings(monkeypatch)
+    asked = request(repository, configs, "pyg-lib", tmp_path / "cache")
+    made = Repo(tmp_path / "mirror.git")
+    mark = made.commits(2)
+    made.tag(asked.target.tag, mark, annotated=True)
+    commit = made.make()[mark]
+    mirrored = replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
+    asked = replace(asked, target=mirrored, tree=lambda: open_tree(mirrored, asked.services))
+    theirs, ours = upstream_commit.read(asked), recipe_commits.read(asked)
+    assert [one.value for one in theirs.findings] == [commit]
+    made_of = tabulate(asked.target, (theirs, ours), names())
+    (row,) = made_of.rows
+    assert (row.name, row.status, made_of.commit) == ("pyg-lib", Status.CONFLICT, commit)
+    (pinned,) = row.of(Kind.RECIPE_COMMIT)
+    text = markdown(Report(made="2026-11-21T08:00:00Z", audits=(made_of,)))
+    assert f"| pyg-lib | {commit[:10]} (tag) | {pinned.value[:10]} | | **conflict** |" in text
+    local = replace(asked, tree=lambda: LocalTree(tmp_path), local=Local(tree=tmp_path))
+    assert [one.value for one in upstream_commit.read(local).findings] == [commit]
+
+
+def test_a_tag_that_is_not_there_is_a_trouble(
+    repository: Path, configs: tuple[Config, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_settings(monkeypatch)
+    made = Repo(tmp_path / "mirror.git")
+    made.commits(1)
+    made.make()
+    asked = request(repository, configs, "pyg-lib", tmp_path / "cache")
+    mirrored = replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
+    outcome = upstream_commit.read(
+        replace(asked, target=mirrored, tree=lambda: open_tree(mirrored, asked.services))
+    )
+    assert isinstance(outcome, Outcome)
+    assert outcome.findings == ()
+    assert asked.target.tag in outcome.trouble

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import platformdirs
 import pytest
-from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, solve
+from rattler import Channel, ChannelPriority, VirtualPackage, VirtualPackageOverrides, install, solve
 from rattler.virtual_package.virtual_package import Override
 
 from megabuild.configs import config as configs
@@ -73,6 +73,8 @@ class Fresh:
                 [meta, f"python {python}.*", "pip", *there],
                 platforms=["linux-64", "noarch"],
                 virtual_packages=VirtualPackage.detect(overrides),
+                # the cache has a channel for every set of packages that was asked for, none of them with all
+                channel_priority=ChannelPriority.Disabled,
             )
             await install(records, target_prefix=str(prefix))
             return [record.file_name for record in records]

@@ -70,6 +70,24 @@ def packages(job: dict[str, Any]) -> list[str]:
     return sorted(path.relative_to(output).as_posix() for path in files if path.name not in job["published"])
 
 
+def forget(file_name: str) -> None:
+    """Take a package out of the engine's cache of unpacked ones.
+
+    The engine reads a package's tests from there by its name alone (measured with rattler-build 0.73): those of a
+    former build of the same name would run in place of its own.
+    """
+    home = Path("~/Library/Caches" if sys.platform == "darwin" else "~/.cache").expanduser()
+    default = Path(os.environ.get("XDG_CACHE_HOME") or home) / "rattler" / "cache"
+    folder = Path(os.environ.get("RATTLER_CACHE_DIR") or default) / "pkgs"
+    unpacked = folder / file_name.removesuffix(".conda")
+    aside = folder / f".removed-{os.getpid()}-{unpacked.name}"
+    try:
+        unpacked.rename(aside)  # first: nobody is to find half of it
+    except OSError:
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+
+
 def test(job: dict[str, Any], names: list[str]) -> tuple[list[str], str]:
     """Test package files; those that fail are put aside, those that cannot be installed yet are left.
 
@@ -86,6 +104,7 @@ def test(job: dict[str, Any], names: list[str]) -> tuple[list[str], str]:
         package = output / name
         if not package.exists():
             continue  # the engine built it anew, or put it aside as broken
+        forget(package.name)
         try:
             test_package(package, channel=[output.as_uri(), *job["channels"]])
         except Exception as error:  # the engine's exceptions have no useful base class

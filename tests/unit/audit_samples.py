@@ -48,7 +48,7 @@ def wheel(name: str, value: str, marker: str = "") -> Finding:
         value=value,
         scope=marker,
         details={"marker": marker},
-        origin=Origin(file="METADATA", line=7, url="https://pypi.org/project/torch/2.13.0/"),
+        origin=Origin(file="METADATA", line=7, url="https://index.example/torch/2.13.0/"),
     )
 
 

@@ -87,8 +87,9 @@ def configured_by_the_test(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Replace this machine's configuration of pip by one that a test writes."""
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    said = SimpleNamespace(text="")
-    monkeypatch.setattr(pip_configuration, "_listed", lambda environment: said.text)
+    said = SimpleNamespace(text="", help="")
+    answers = {"config": lambda: said.text, "download": lambda: said.help}
+    monkeypatch.setattr(pip_configuration, "_said", lambda environment, *arguments: answers[arguments[0]]())
     for name in ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "CERT", "NO_INDEX", "PROXY"):
         monkeypatch.delenv(f"PIP_{name}", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")

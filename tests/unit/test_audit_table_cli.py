@@ -107,7 +107,7 @@ def test_a_value_that_the_stream_cannot_show_does_not_end_the_program(
 
 
 def test_values_are_links_where_the_terminal_has_them() -> None:
-    address = "https://pypi.org/project/torch/2.13.0/"
+    address = "https://index.example/torch/2.13.0/"
     assert address in shown(report(*CONFLICT), links=True)
     assert address not in shown(report(*CONFLICT))
 

@@ -70,7 +70,6 @@ def test_every_value_says_where_it_was_read_and_nothing_of_the_machine(repositor
     hosts = set(re.findall(r"https?://([^/\"' ]+)", json.dumps(document)))
     assert hosts <= {
         "github.com",
-        "pypi.org",
         "conda.anaconda.org",
         "anaconda.org",
         "gitlab.com",

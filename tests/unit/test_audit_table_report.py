@@ -40,7 +40,7 @@ def test_markdown_has_a_row_for_every_dependency_with_its_date_and_links() -> No
     assert "`v2.13.0`" in text
     assert "as of 2026-11-21" in text
     assert "| sympy | [`>=1.13.3`][pytorch-1] (wheel) | `>=1.13.3` | | in step |" in text
-    assert "[pytorch-1]: https://pypi.org/project/torch/2.13.0/" in text
+    assert "[pytorch-1]: https://index.example/torch/2.13.0/" in text
     assert "`<2.29` \\[cuda129\\]<br>`2.*` \\[cuda130\\]" in text
     assert "| fmt | 12.1.0-3-gabc1234 (submodule) | compiled in | |" in text
     assert "neither: libuv" in text or "libuv." in text

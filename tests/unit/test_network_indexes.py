@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,7 +147,11 @@ def test_pips_environment_wins_over_its_files(pip: SimpleNamespace) -> None:
     assert configured({"PIP_INDEX_URL": "https://e/simple"}).indexes[0] == "https://e/simple"
     assert configured({"PIP_NO_INDEX": "1"}).indexes == ()
     pip.text = ""
-    assert configured({}).indexes == ("https://pypi.org/simple",)
+    pip.help = "  -i, --index-url <url>   Base URL of the index (default\n      https://f/simple). This should point to"
+    assert configured({}).indexes == ("https://f/simple",)
+    assert configured({"PIP_EXTRA_INDEX_URL": "https://g/simple"}).indexes[1] == "https://g/simple"
+    pip.help = ""
+    assert configured({}).indexes == ()
 
 
 def test_pip_is_asked_for_its_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -155,8 +160,11 @@ def test_pip_is_asked_for_its_configuration(monkeypatch: pytest.MonkeyPatch, tmp
     (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://user:s3cret@example.org/simple\n")
     found = configured({"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path), "PATH": ""})
     assert found.indexes[0] == "https://user:s3cret@example.org/simple"
+    nothing = {"PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path), "PATH": ""}
+    (default,) = configured(nothing).indexes
+    assert re.fullmatch(r"https://\S+/simple", default)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
-    assert configured({}).indexes == ("https://pypi.org/simple",)
+    assert configured(nothing).indexes == ()
 
 
 def test_a_page_may_have_a_base_and_odd_links() -> None:

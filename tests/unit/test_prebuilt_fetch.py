@@ -19,6 +19,7 @@ from megabuild.prebuilt.fetch import fetch, read_page
 from megabuild.prebuilt.intact import why_broken
 
 BODY = b"wheel" * 1000
+ADDRESS = "http://user:secret@127.0.0.1:9/file.whl"
 
 
 class Server(ThreadingHTTPServer):
@@ -106,6 +107,14 @@ def test_a_server_that_is_not_there_is_one(serve: functools.partial[Server]) -> 
     server.server_close()
     with pytest.raises(ProviderError, match=r"127\.0\.0\.1"):
         read_page(server.address)
+
+
+def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:
+    for attempt in (lambda: read_page(ADDRESS), lambda: fetch(ADDRESS, tmp_path / "file.whl", None)):
+        with pytest.raises(ProviderError) as told:
+            attempt()
+        assert "127.0.0.1:9" in told.value.message
+        assert "secret" not in told.value.message + told.value.remedy
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,8 @@ from urllib.parse import unquote, urlsplit
 import httpx
 
 from megabuild.errors import IntegrityError, ProviderError
+from megabuild.network import redact
+from megabuild.network.bounded import within
 
 _CONNECT = 5.0
 _READ = 20.0
@@ -91,7 +92,7 @@ def fetch(address: str, target: Path, sha256: str | None) -> Path:
         partial.chmod(0o644)
         partial.replace(target)
     except OSError as error:
-        raise ProviderError(f"cannot copy {address}: {error.strerror or error}", _LOCAL) from error
+        raise ProviderError(f"cannot copy {redact.address(address)}: {error.strerror or error}", _LOCAL) from error
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
@@ -154,24 +155,11 @@ def _retried(action: Callable[[], Answer]) -> Answer:
 
 
 def _bounded(action: Callable[[], Answer], seconds: float, address: str) -> Answer:
-    """Give up after some seconds: a name server that never answers is beyond any timeout of the client."""
-    answers: list[Answer] = []
-    problems: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            answers.append(action())
-        except BaseException as error:
-            problems.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    host = urlsplit(address).netloc
-    if problems and isinstance(problems[0], ProviderError):
-        raise ProviderError(f"{host} cannot be used: {problems[0].message}", problems[0].remedy)
-    if problems:
-        raise problems[0]
-    if not answers:
-        raise ProviderError(f"{host} cannot be used: no end after {seconds:.0f} s", _NO_NETWORK)
-    return answers[0]
+    """Give up after some seconds, and name the host in what went wrong."""
+    host = urlsplit(redact.address(address)).netloc
+    try:
+        return within(seconds, action)
+    except TimeoutError as error:
+        raise ProviderError(f"{host} cannot be used: {error}", _NO_NETWORK) from error
+    except ProviderError as error:
+        raise ProviderError(f"{host} cannot be used: {error.message}", error.remedy) from error

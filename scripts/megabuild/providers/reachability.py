@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 
 import httpx
 from rattler import Channel
+
+from megabuild.network.bounded import within
 
 _SECONDS = 5.0
 _INDEXES = ("repodata.json.zst", "repodata.json")
@@ -41,12 +42,10 @@ def why_unreachable(url: str) -> str:
     url:
         The channel's address, without a platform.
     """
-    answers: list[str] = []
-    # A name server that never answers is beyond any timeout of the client, but not of a thread that is given up.
-    asking = threading.Thread(target=lambda: answers.append(_ask(url)), daemon=True)
-    asking.start()
-    asking.join(_SECONDS)
-    return answers[0] if answers else f"no answer within {_SECONDS:.0f} seconds"
+    try:
+        return within(_SECONDS, lambda: _ask(url))
+    except TimeoutError:
+        return f"no answer within {_SECONDS:.0f} seconds"
 
 
 def _ask(url: str) -> str:

@@ -115,11 +115,9 @@ def _from_index(request: Request, web: Web) -> tuple[tuple[Text, ...], tuple[str
 
 
 def _page(request: Request) -> str:
-    """Return the page where a person finds the files: PyPI's, or that of PyG's index."""
-    target = request.target
-    if target.wheel:
-        version = "" if target.version == NEWEST else f"{_version(target.version).public}/"
-        return f"https://pypi.org/project/{canonicalize_name(target.wheel)}/{version}#files"
+    """Return the page of PyG's index, for what is there; which index pip asks is the user's own affair."""
+    if request.target.wheel:
+        return ""
     torch = next((config.torch_version for config in request.configs), "")
     return f"{INDEX}/torch-{torch}%2Bcpu.html"
 

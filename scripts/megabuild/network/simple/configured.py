@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_DEFAULT = "https://pypi.org/simple"  # pip's own default
 _SECONDS = 20.0
+#: pip's help names the index it would ask where nothing is configured, broken over lines.
+_DEFAULT = re.compile(r"--index-url <url>.*?\(default\s+(\S+?)\)", re.DOTALL)
 #: pip's sections in the order in which later ones win; the environment wins over files.
 _SECTIONS = ("global", "download", "install", ":env:")
 
@@ -39,7 +41,7 @@ class Configured:
 
 
 def configured(environ: Mapping[str, str] | None = None) -> Configured:
-    """Ask pip for its configuration; without pip, go by its environment variables.
+    """Ask pip for its configuration and its default index; without pip, go by its environment variables.
 
     Parameters
     ----------
@@ -49,13 +51,13 @@ def configured(environ: Mapping[str, str] | None = None) -> Configured:
     environment = dict(os.environ if environ is None else environ)
     settings = _settings(environment)
     without = settings.get("no-index", "").lower() in ("1", "true", "yes", "on")
-    main = settings.get("index-url") or settings.get("pypi-url") or _DEFAULT
-    indexes = () if without else (main, *settings.get("extra-index-url", "").split())
+    main = "" if without else settings.get("index-url") or settings.get("pypi-url") or _default(environment)
+    extra = () if without else settings.get("extra-index-url", "").split()
     certificates = settings.get("cert") or next(
         (environment[name] for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if environment.get(name)), ""
     )
     return Configured(
-        indexes=tuple(dict.fromkeys(index.rstrip("/") for index in indexes)),
+        indexes=tuple(dict.fromkeys(index.rstrip("/") for index in (main, *extra) if index)),
         links=tuple(settings.get("find-links", "").split()),
         # a folder of certificates is what SSL_CERT_DIR is for
         certificates=Path(certificates) if certificates and Path(certificates).is_file() else None,
@@ -69,7 +71,7 @@ def _with_scheme(proxy: str) -> str:
 
 def _settings(environment: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, dict[str, str]] = {}
-    for line in _listed(environment).splitlines():
+    for line in _said(environment, "config", "list").splitlines():
         name, _, value = line.partition("=")
         section, _, option = name.strip().rpartition(".")
         try:
@@ -85,9 +87,14 @@ def _settings(environment: Mapping[str, str]) -> dict[str, str]:
     return merged
 
 
-def _listed(environment: Mapping[str, str]) -> str:
-    """Return what ``pip config list`` says; it holds credentials, and is neither shown nor logged."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
+def _default(environment: Mapping[str, str]) -> str:
+    match = _DEFAULT.search(_said(environment, "download", "--help"))
+    return match[1] if match else ""
+
+
+def _said(environment: Mapping[str, str], *arguments: str) -> str:
+    """Return what pip says, or nothing where there is none; it may hold credentials: neither shown nor logged."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
     try:
         done = subprocess.run(
             command,

@@ -86,7 +86,7 @@ def download(wanted: Sequence[Sdist], cache: Path, where: Configured | None = No
 
 
 def _fetched(sdist: Sdist, where: Configured, services: Services) -> bytes:
-    web = services.web.separate(where.certificates)
+    web = services.web.separate(where.certificates, where.proxy)
     found = offers(sdist.name, where, services, web)
     for archive in found.archives:
         if archive.version == Version(sdist.version) and archive.file.name.endswith(".tar.gz"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from megabuild.errors import IntegrityError, ProviderError, UsageError
+from megabuild.network.bounded import within
 from megabuild.run.pyg.sdists import Sdist
 
 BASE = "pyg_source_base"
@@ -49,21 +49,17 @@ class Sources:
 
 def answers(url: str) -> str:
     """Return an empty string if an address answers within a few seconds, else the reason why not."""
-    found: list[str] = []
+    def ask() -> str:
+        with httpx.Client(timeout=_SECONDS, follow_redirects=True) as client:
+            response = client.head(url)
+        return "" if response.is_success else f"HTTP status {response.status_code}"
 
-    def ask() -> None:
-        try:
-            with httpx.Client(timeout=_SECONDS, follow_redirects=True) as client:
-                response = client.head(url)
-                found.append("" if response.is_success else f"HTTP status {response.status_code}")
-        except (httpx.HTTPError, OSError, ValueError) as error:
-            found.append(str(error) or type(error).__name__)
-
-    # A name server that never answers is beyond the client's timeouts, but not of a thread that is given up.
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(_SECONDS + 1)
-    return found[0] if found else f"no answer within {_SECONDS:.0f} seconds"
+    try:
+        return within(_SECONDS + 1, ask)
+    except TimeoutError:
+        return f"no answer within {_SECONDS:.0f} seconds"
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        return str(error) or type(error).__name__
 
 
 def find(

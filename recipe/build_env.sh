@@ -55,7 +55,7 @@ if ((${#launchers[@]})); then
     launcher="$(IFS=';'; echo "${launchers[*]}")"
     export CMAKE_C_COMPILER_LAUNCHER="$launcher" CMAKE_CXX_COMPILER_LAUNCHER="$launcher"
     if [[ "$cuda_compiler_version" != "None" && "$torch_source" != "model" ]]; then
-        export CMAKE_CUDA_COMPILER_LAUNCHER="${TORCH_CCACHE:-}"
+        export CMAKE_CUDA_COMPILER_LAUNCHER="$launcher"
     fi
 fi
 # conda's CMAKE_ARGS (cross-compiler, sysroot, search roots) must be known before project(), and PyTorch's setup.py knows
@@ -124,15 +124,24 @@ else
     export TORCH_NVCC_FLAGS="-Xfatbin -compress-all"
     [[ "$cuda_compiler_version" == 13.* ]] && TORCH_NVCC_FLAGS+=" -compress-mode=size"
     export CMAKE_CUDA_FLAGS="-w -Xptxas -w"
-    export USE_CUFILE=1 USE_SYSTEM_NCCL=1 USE_STATIC_NCCL=0 USE_STATIC_CUDNN=0 USE_SYSTEM_NVTX=1
-    export NCCL_ROOT_DIR="$PREFIX" NCCL_INCLUDE_DIR="$PREFIX/include" MAGMA_HOME="$PREFIX" CUDA_VERSION="$cuda_compiler_version"
-    case "$target_platform" in
-        linux-64) cuda_target=x86_64-linux ;;
-        linux-aarch64) cuda_target=sbsa-linux; export USE_PRIORITIZED_TEXT_FOR_LD=1 ;;
-        *) echo "no CUDA build for $target_platform" >&2; exit 1 ;;
-    esac
+    export CUDA_VERSION="$cuda_compiler_version" USE_STATIC_CUDNN=0
+    # libtorch_cuda knows nothing of MAGMA; the linear algebra library is made in both flavours (see patches/)
+    export USE_MAGMA=OFF BUILD_LAZY_CUDA_LINALG=ON BUILD_LINALG_MAGMA=ON
     # PyTorch asks two different modules where CUDA is; both must answer the same (see write_toolchain).
-    export CUDAToolkit_ROOT="$PREFIX" CUDA_TOOLKIT_ROOT_DIR="$PREFIX" CUDAToolkit_TARGET_DIR="$PREFIX/targets/$cuda_target"
-    # configured without MAGMA; the second flavour of the linalg library is built by switching the cache entry
-    export USE_MAGMA=OFF
+    if [[ "$provider" == "debian" ]]; then
+        export CUDAToolkit_ROOT=/usr CUDA_TOOLKIT_ROOT_DIR=/usr MAGMA_HOME=/usr
+        # no package of Debian's, but from PyPI
+        export USE_CUDNN=1 CUDNN_ROOT="$PREFIX" CUDNN_INCLUDE_DIR="$PREFIX/include" CUDNN_LIBRARY="$PREFIX/lib/libcudnn.so"
+        # not in Debian, and attention's kernels alone take longer than all others together
+        export USE_NCCL=0 USE_CUFILE=0 USE_CUSPARSELT=0 USE_CUDSS=0 USE_FLASH_ATTENTION=0 USE_MEM_EFF_ATTENTION=0
+    else
+        case "$target_platform" in
+            linux-64) cuda_target=x86_64-linux ;;
+            linux-aarch64) cuda_target=sbsa-linux; export USE_PRIORITIZED_TEXT_FOR_LD=1 ;;
+            *) echo "no CUDA build for $target_platform" >&2; exit 1 ;;
+        esac
+        export CUDAToolkit_ROOT="$PREFIX" CUDA_TOOLKIT_ROOT_DIR="$PREFIX" CUDAToolkit_TARGET_DIR="$PREFIX/targets/$cuda_target"
+        export MAGMA_HOME="$PREFIX" USE_CUFILE=1 USE_SYSTEM_NVTX=1
+        export USE_SYSTEM_NCCL=1 USE_STATIC_NCCL=0 NCCL_ROOT_DIR="$PREFIX" NCCL_INCLUDE_DIR="$PREFIX/include"
+    fi
 fi

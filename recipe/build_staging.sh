@@ -20,7 +20,7 @@ fi
 phase configure
 if [[ -n "${CMAKE_TOOLCHAIN_FILE:-}" ]]; then write_toolchain "$CMAKE_TOOLCHAIN_FILE"; fi
 # What the tree was configured with stands beside it; written last, so that a run killed in between configures again.
-settings="$(env | grep -E '^(USE_|BUILD_|CMAKE_|BLAS=|ONNX_|TORCH_[CN]|PYTORCH_|CC=|CXX=|CFLAGS=|CXXFLAGS=|LDFLAGS=|torch_|PREFIX=)' \
+settings="$(env | grep -E '^(USE_|BUILD_|CMAKE_|BLAS=|CUD|MAGMA_|NCCL_|ONNX_|TORCH_[CN]|PYTORCH_|CC=|CXX=|CFLAGS=|CXXFLAGS=|LDFLAGS=|torch_|PREFIX=)' \
     | LC_ALL=C sort; cat "${CMAKE_TOOLCHAIN_FILE:-/dev/null}")"
 if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
     rm -f build/CMakeCache.txt build/configured-with.txt
@@ -36,29 +36,6 @@ fi
 
 phase compile
 cmake --build build --target install -- -j "$MAX_JOBS"
-
-switch_magma() {
-    # PyTorch >= 2.13 forces USE_* of the environment into the cache on every run of CMake: both must say the same
-    export USE_MAGMA="$1"
-    "$PYTHON" "$RECIPE_DIR/cmake_cache.py" set build "USE_MAGMA=$1"
-    "$PYTHON" "$RECIPE_DIR/cmake_regenerate.py" build
-}
-
-if [[ "$cuda_compiler_version" != "None" ]]; then
-    # PyTorch opens this one library with dlopen, so that builds with and without MAGMA can stand for each other.
-    # Both are made here, because an output cannot hand its tree to another one.
-    mkdir -p linalg/nomagma linalg/magma
-    for flavour in nomagma magma; do
-        phase "linalg-$flavour"
-        switch_magma "$([[ $flavour == magma ]] && echo ON || echo OFF)"
-        ninja -C build -j "$MAX_JOBS" torch_cuda_linalg
-        cp -p build/lib/libtorch_cuda_linalg.so "linalg/$flavour/"
-    done
-    # as configured: the Python side must find the tree as it was
-    switch_magma OFF
-    ninja -C build -j "$MAX_JOBS" torch_cuda_linalg
-    cmake --build build --target install -- -j "$MAX_JOBS"
-fi
 
 phase install
 "$PYTHON" "$RECIPE_DIR/install_libtorch.py" "$TORCH_TREE" "$PREFIX"

@@ -17,6 +17,8 @@ from pathlib import Path
 HEADERS = ("ATen", "c10", "caffe2", "tensorpipe", "torch")
 #: Compiled against one Python: owned by the ``pytorch`` packages.
 PYTHON_SIDE = ("libtorch_python", "libfunctorch", "libnnapi_backend")
+#: In two flavours, each a package of its own.
+LINALG = "libtorch_cuda_linalg"
 
 
 def libtorch_files(torch: Path) -> Iterator[Path]:
@@ -27,7 +29,7 @@ def libtorch_files(torch: Path) -> Iterator[Path]:
             here = Path(folder)
             folders.sort()
             for name in sorted(files + [f for f in folders if (here / f).is_symlink()]):
-                if name.startswith(PYTHON_SIDE) or name.endswith(".pyc"):
+                if name.startswith((*PYTHON_SIDE, LINALG)) or name.endswith(".pyc"):
                     continue
                 yield (here / name).relative_to(torch)
 

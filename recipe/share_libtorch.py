@@ -21,6 +21,8 @@ from pathlib import Path
 SHARED = ("bin", "include", "lib", "share")
 #: The one library that belongs to the Python, wherever it is found.
 PYTHON_SIDE = "libtorch_python."
+#: Which of its flavours is installed is not this package's affair: one link, to the name that both have.
+LINALG = "libtorch_cuda_linalg"
 
 
 def take_out(torch: Path, prefix: Path) -> list[str]:
@@ -51,7 +53,11 @@ def take_out(torch: Path, prefix: Path) -> list[str]:
                 folders.remove(name)
                 taken.append((place / name).as_posix())
         for name in files:
-            if not name.startswith(PYTHON_SIDE) and os.path.lexists(prefix / place / name):
+            if name.startswith(LINALG):
+                (here / name).unlink()
+                if name == f"{LINALG}.so":
+                    taken.append((place / name).as_posix())
+            elif not name.startswith(PYTHON_SIDE) and os.path.lexists(prefix / place / name):
                 (here / name).unlink()
                 taken.append((place / name).as_posix())
     return sorted(taken)

@@ -28,6 +28,10 @@ assert torch.__version__.split("+")[0] == expected, (torch.__version__, expected
 assert torch.backends.cuda.is_built() == (cuda != "None"), (torch.backends.cuda.is_built(), cuda)
 if cuda != "None":
     assert str(torch.version.cuda).startswith(cuda), (torch.version.cuda, cuda)
+    # the flavour that is installed decides, not the one that libtorch was compiled beside; official wheels have MAGMA
+    flavours = [path.name for path in Path(sys.prefix, "conda-meta").glob("libtorch-cuda-linalg-*.json")]
+    magma = "_magma_" in flavours[0] if flavours else True
+    assert torch.cuda.has_magma == magma, (torch.cuda.has_magma, flavours)
 
 tag = sys.implementation.cache_tag
 folder = Path(sysconfig.get_path("purelib"))

@@ -83,7 +83,7 @@ def test_a_second_time_takes_a_moment(debian: DebianRoot, cache: Path) -> None:
 
 
 def test_the_libraries_are_complete_without_the_c_library(debian: DebianRoot) -> None:
-    chosen = libraries.select(debian)
+    chosen = libraries.select(debian, libraries.read(debian))
     assert {
         "libopenblas.so.0",
         "libprotobuf.so.32",

@@ -39,7 +39,7 @@ assert torch._C._shm_round_trip(f"/megabuild-test-{{__import__('os').getpid()}}"
 assert torch.distributed.is_available() and torch.backends.cuda.is_built() and not torch.cuda.is_available()
 assert torch.cuda.get_arch_list() == ["sm_80", "sm_90", "compute_90"]
 assert "BLAS_INFO=open" in torch.__config__.show() and "USE_CUDNN=1" in torch.__config__.show()
-print(torch.backends.cuda.preferred_linalg_library(), torch.cuda.has_magma())
+print(torch.backends.cuda.preferred_linalg_library(), torch.cuda.has_magma)
 """
 
 _PROJECT = """
@@ -99,7 +99,7 @@ class Model:
 
 @pytest.fixture(scope="module")
 def model(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """Build the model once, CUDA-shaped and without MAGMA, as the recipe does but by hand."""
+    """Build the model once, CUDA-shaped, as the recipe does but by hand."""
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         pytest.skip(f"{sys.executable} has no headers (Debian: python3-dev)")
     folder = tmp_path_factory.mktemp("model")
@@ -140,7 +140,7 @@ def model(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
             "BLAS": "OpenBLAS",
             "BUILD_TEST": "0",
             "USE_CUDA": "1",
-            "USE_MAGMA": "0",
+            "BUILD_LINALG_MAGMA": "1",
             "CUDA_VERSION": "13.0",
             "TORCH_CUDA_ARCH_LIST": "8.0;9.0+PTX",
             "MAGMA_HOME": str(magma),
@@ -194,25 +194,30 @@ def test_only_the_python_side_includes_python(model: Model) -> None:
     assert 2 <= sum(not includes for includes in python_side.values()) <= 6
 
 
-def test_switching_magma_changes_the_linalg_library_alone_and_both_flavours_compute(model: Model) -> None:
-    installed = Path(model.run(model.python, "-c", "import torch; print(torch.__path__[0])", cwd=model.magma).strip())
-    built = model.build / "lib" / _LINALG
-    assert "libmagma.so" not in needed(built)
-    assert model.run(model.python, "-c", _COMPUTATION, cwd=model.magma) == "Cusolver False\n"
+def test_the_linalg_flavour_that_is_installed_decides_and_both_compute(model: Model) -> None:
+    where = "import torch; print(torch.__path__[0])"
+    libraries = Path(model.run(model.python, "-c", where, cwd=model.magma).strip()) / "lib"
+    plain, magma = libraries / _LINALG, libraries / "libtorch_cuda_linalg_magma.so"
+    assert "libmagma.so" not in needed(plain)
+    assert "libmagma.so" in needed(magma)
+    compute: list[str | Path] = ["env", f"LD_LIBRARY_PATH={model.magma}/lib", model.python, "-c", _COMPUTATION]
+    assert model.run(*compute, cwd=model.magma) == "Cusolver False\n"
+    aside = plain.rename(libraries / "aside")
+    plain.symlink_to(magma.name)  # as its package has it
+    assert model.run(*compute, cwd=model.magma) == "Magma 2.10.0 True\n"
+    plain.unlink()
+    # installed neither: said when it is asked for, and no reason not to start
+    assert model.run(*compute[:3], "-c", "import torch; print(torch.cuda.has_magma)", cwd=model.magma) == "False\n"
+    aside.rename(plain)
 
-    model.run("cmake", "-DUSE_MAGMA=ON", "build")
-    assert [Path(step).name for step in model.pending()] == ["BatchLinearAlgebra.cpp.o", _LINALG]
-    model.run("ninja", "-C", model.build, "torch_cuda_linalg")
-    assert "libmagma.so" in needed(built)
-    plain = (installed / "lib" / _LINALG).read_bytes()
-    (installed / "lib" / _LINALG).write_bytes(built.read_bytes())
-    assert model.run(model.python, "-c", _COMPUTATION, cwd=model.magma) == "Magma 2.10.0 True\n"
 
-    # back as it was: libtorch's other libraries have not noticed
-    (installed / "lib" / _LINALG).write_bytes(plain)
-    model.run("cmake", "-DUSE_MAGMA=OFF", "build")
-    assert [Path(step).name for step in model.pending()] == ["BatchLinearAlgebra.cpp.o", _LINALG]
-    model.run("ninja", "-C", model.build, "torch_cuda_linalg")
+def test_the_second_linalg_flavour_costs_its_own_objects_and_a_link(model: Model) -> None:
+    magma = model.build / "lib" / "libtorch_cuda_linalg_magma.so"
+    (built,) = (model.build / "caffe2").rglob("torch_cuda_linalg_magma.dir/**/BatchLinearAlgebra.cpp.o")
+    magma.unlink()
+    built.unlink()
+    assert [Path(step).name for step in model.pending()] == [built.name, magma.name]
+    model.run("ninja", "-C", model.build, "torch_cuda_linalg_magma")
 
 
 @pytest.mark.parametrize("layout", ["site-packages", "prefix"])

@@ -17,6 +17,7 @@ CONFIGS = {
     "linux_64_cpu_debian",
     "linux_64_cpu_generic",
     "linux_64_cpu_wheel",
+    "linux_64_cuda124_debian",
     "linux_64_cuda129",
     "linux_64_cuda129_generic",
     "linux_64_cuda130",

@@ -30,9 +30,9 @@ def test_nothing_is_asked_when_everything_is_there() -> None:
     root.require({"sh": "dash"}, lambda _: None, fail)
 
 
-def _installed(**depends: str) -> dict[str, libraries._Installed]:
+def _installed(**depends: str) -> dict[str, libraries.Installed]:
     return {
-        name.replace("_", "-"): libraries._Installed(name=name, priority="optional", depends=text)
+        name.replace("_", "-"): libraries.Installed(name=name, version="1", priority="optional", depends=text)
         for name, text in depends.items()
     }
 

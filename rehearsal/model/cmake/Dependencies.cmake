@@ -48,12 +48,3 @@ if(USE_CUDA)
 else()
   set(CUDA_VERSION "")
 endif()
-
-# As PyTorch does: MAGMA that was asked for and is missing is switched off with a warning.
-if(USE_CUDA AND USE_MAGMA)
-  find_package(MAGMA)
-  if(NOT MAGMA_FOUND)
-    message(WARNING "MAGMA not found: building without it")
-    set(USE_MAGMA OFF CACHE BOOL "Let libtorch_cuda_linalg use MAGMA" FORCE)
-  endif()
-endif()

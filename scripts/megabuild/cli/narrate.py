@@ -18,8 +18,6 @@ _STAGING = {
 _PHASES = {
     "staging": "environment",
     "sync": "unpacking the source",
-    "linalg-nomagma": "linalg without magma",
-    "linalg-magma": "linalg with magma",
     "python": "Python side",
 }
 

@@ -56,6 +56,10 @@ class Catalogue:
         PyPI name of NVIDIA's wheels to the packages made from them.
     nvidia_toolkit:
         Parts of the CUDA toolkit that building needs.
+    debian_cuda:
+        Package with libraries to its development package and the Debian packages that it is made from.
+    debian_cudnn:
+        Requirement for pip: the cuDNN that goes with them.
     """
 
     wheels: Mapping[str, str]
@@ -66,6 +70,8 @@ class Catalogue:
     stand_ins: Mapping[str, tuple[str, ...]]
     nvidia: Mapping[str, NvidiaWheel]
     nvidia_toolkit: tuple[str, ...]
+    debian_cuda: Mapping[str, tuple[str, ...]]
+    debian_cudnn: str
 
     @cached_property
     def _conda_names(self) -> dict[str, str]:
@@ -100,4 +106,6 @@ def load() -> Catalogue:
             for name, entry in data["nvidia"].items()
         },
         nvidia_toolkit=tuple(data["nvidia_toolkit"]),
+        debian_cuda={name: tuple(rest) for name, rest in data["debian_cuda"].items()},
+        debian_cudnn=data["debian_cudnn"],
     )

@@ -12,6 +12,7 @@ from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import ProviderError
 from megabuild.providers import alternatives, catalogue, local_channel, reachability, specs
+from megabuild.providers.debian import cuda as debian_cuda
 from megabuild.providers.debian import enter, libraries
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment
@@ -137,7 +138,7 @@ def _debian(
     report: Callable[[str], None],
     ask: Callable[[str], bool],
 ) -> Environment:
-    root = debian_root.make(cache / "debian", report, ask)
+    root = debian_root.make(cache / "debian", report, ask, cuda=config.cuda_version is not None)
     toolchain = probe(root=root.path, enter=enter.words(root.path))
     needs = requirements(planned)
     made = local_channel.make(
@@ -148,9 +149,27 @@ def _debian(
         stand_ins=False,
         report=report,
         toolchain=toolchain,
-        extra=[libraries.package(root, toolchain.glibc, config.platform)],
+        extra=[
+            libraries.package(root, toolchain.glibc, config.platform),
+            *(_debian_cuda(root, config.cuda_version, config, cache, report) if config.cuda_version else ()),
+        ],
     )
     return _environment(config, made, specs.parse(needs), root)
+
+
+def _debian_cuda(
+    root: debian_root.DebianRoot, cuda: str, config: Config, cache: Path, report: Callable[[str], None]
+) -> list[Package]:
+    """Debian's toolkit, and cuDNN from the wheel of any Python that is here: it holds no Python."""
+    table = catalogue.load()
+    interpreters = find_interpreters(report)
+    python = next(iter(interpreters.values()))
+    locked = lock.resolve([table.debian_cudnn], python, cache / "wheels" / "locks", dependencies=False)
+    files = download.download([locked], interpreters, cache / "wheels", report)
+    return [
+        *debian_cuda.packages(root, table.debian_cuda, cuda, config.platform),
+        *nvidia.packages(locked, files, table.nvidia, cuda, config.platform),
+    ]
 
 
 def _wheel(

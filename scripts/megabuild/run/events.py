@@ -56,8 +56,8 @@ class PhaseStarted:
     Parameters
     ----------
     phase:
-        ``sync``, ``configure``, ``compile``, ``linalg-nomagma``, ``linalg-magma``, ``install``, ``swap``, ``python``,
-        ``package``; ``staging`` and ``test`` come from the engine itself.
+        ``sync``, ``configure``, ``compile``, ``install``, ``swap``, ``python``, ``package``; ``staging`` and ``test``
+        come from the engine itself.
     package:
         What is being built, ``staging`` for libtorch's compile.
     python:

@@ -20,6 +20,5 @@ def get_arch_list() -> list[str]:
     return _C._cuda_getArchFlags()
 
 
-def has_magma() -> bool:
-    """Say whether the installed libtorch_cuda_linalg was built with MAGMA."""
-    return _C._cuda_hasMAGMA()
+#: Whether the installed libtorch_cuda_linalg was built with MAGMA.
+has_magma: bool = _C._cuda_hasMAGMA()

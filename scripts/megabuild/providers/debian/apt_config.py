@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,13 +84,17 @@ def _one_line(text: str) -> Iterator[AptSource]:
         )
 
 
-def debian_lines(suite: str, found: Iterator[AptSource] | None = None) -> list[str]:
+def debian_lines(
+    suite: str, components: Sequence[str] = (), found: Iterator[AptSource] | None = None
+) -> list[str]:
     """sources.list lines for `suite`, binaries and sources, on the mirror this machine uses for Debian.
 
     Parameters
     ----------
     suite:
         Debian release, such as "trixie".
+    components:
+        Besides "main", for binaries only: "contrib", "non-free".
     found:
         Sources to choose from; None for this machine's.
 
@@ -112,7 +116,10 @@ def debian_lines(suite: str, found: Iterator[AptSource] | None = None) -> list[s
             "no Debian mirror is configured on this machine",
             f"Set {_VARIABLE} to the address of one, or use a config of another provider.",
         )
-    return [f"{kind} {options}{mirror} {suite} main" for kind in ("deb", "deb-src")]
+    return [
+        " ".join([f"deb {options}{mirror} {suite} main", *components]),
+        f"deb-src {options}{mirror} {suite} main",
+    ]
 
 
 def _is_main_archive(source: AptSource) -> bool:

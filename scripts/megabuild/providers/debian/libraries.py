@@ -32,10 +32,11 @@ _WHOLE_SYSTEMS = ("libmpi.so.",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Installed:
+class Installed:
     """An installed Debian package."""
 
     name: str
+    version: str
     priority: str
     depends: str
 
@@ -67,13 +68,29 @@ def package(root: DebianRoot, glibc: str, platform: str) -> Package:
 
 
 def _fill(root: DebianRoot, prefix: Path) -> None:
-    libraries = select(root)
+    fill(root, select(root, read(root)), NAME, prefix)
+
+
+def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str, prefix: Path) -> None:
+    """Copy libraries under their sonames into ``lib/`` of an empty folder, with their notices.
+
+    Parameters
+    ----------
+    root:
+        Where they are taken from, and where patchelf is.
+    libraries:
+        Soname to library file and Debian package.
+    name:
+        conda package: names the folder of the notices.
+    prefix:
+        The folder.
+    """
     folder = prefix / "lib"
     folder.mkdir()
     for soname, (path, owner) in sorted(libraries.items()):
         shutil.copyfile(path, folder / soname)
         (folder / soname).chmod(0o755)
-        notice = prefix / "share" / NAME / owner
+        notice = prefix / "share" / name / owner
         notice.mkdir(parents=True, exist_ok=True)
         copyright_ = root.path / "usr/share/doc" / owner / "copyright"
         if copyright_.is_file():
@@ -96,13 +113,39 @@ def _find_each_other(root: Path, folder: Path) -> None:
     )  # fmt: skip
 
 
-def select(root: DebianRoot) -> dict[str, tuple[Path, str]]:
-    """Sonames to library file and owning package: run-time halves of the build dependencies, and what those need.
+@dataclass(frozen=True, kw_only=True)
+class Libraries:
+    """The libraries of a root that may be packaged.
 
-    Libraries of packages that every Debian system has (priority "required") are left to the system.
+    Parameters
+    ----------
+    available:
+        Soname to library file and owning Debian package.
+    needed:
+        Soname to the sonames it needs.
+    installed:
+        All installed packages by name.
     """
+
+    available: Mapping[str, tuple[Path, str]]
+    needed: Mapping[str, set[str]]
+    installed: Mapping[str, Installed]
+
+    def closure(self, soname: str) -> set[str]:
+        """A library and all that it needs, as far as it may be packaged."""
+        found: set[str] = set()
+        pending = [soname]
+        while pending:
+            name = pending.pop()
+            if name in self.needed and name not in found:
+                found.add(name)
+                pending += self.needed[name]
+        return found
+
+
+def read(root: DebianRoot) -> Libraries:
+    """Look through a root; libraries that every Debian system has (priority "required") are left to the system."""
     installed = _installed(root.path)
-    direct = _runtime_packages(_build_dependencies(root.source), installed)
     available: dict[str, tuple[Path, str]] = {}
     needed: dict[str, set[str]] = {}
     owners = _owners(root.path, installed)
@@ -110,11 +153,17 @@ def select(root: DebianRoot) -> dict[str, tuple[Path, str]]:
         # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.
         available[soname] = (path, owners[path])
         needed[soname] = wants
+    return Libraries(available=available, needed=needed, installed=installed)
+
+
+def select(root: DebianRoot, found: Libraries) -> dict[str, tuple[Path, str]]:
+    """Sonames to library file and owning package: run-time halves of the build dependencies, and what those need."""
+    direct = _runtime_packages(_build_dependencies(root.source), found.installed)
     chosen: dict[str, tuple[Path, str]] = {}
-    for soname, (_, owner) in available.items():
-        closure = _closure(soname, needed) if owner in direct else set()
+    for soname, (_, owner) in found.available.items():
+        closure = found.closure(soname) if owner in direct else set()
         if not any(name.startswith(_WHOLE_SYSTEMS) for name in closure):
-            chosen |= {name: available[name] for name in closure}
+            chosen |= {name: found.available[name] for name in closure}
     if not chosen:
         raise ProviderError(
             f"no run-time libraries found in {root.path}", "Delete that folder and run again."
@@ -122,23 +171,12 @@ def select(root: DebianRoot) -> dict[str, tuple[Path, str]]:
     return chosen
 
 
-def _closure(soname: str, needed: Mapping[str, set[str]]) -> set[str]:
-    """A library and all that it needs, as far as it may be packaged."""
-    found: set[str] = set()
-    pending = [soname]
-    while pending:
-        name = pending.pop()
-        if name in needed and name not in found:
-            found.add(name)
-            pending += needed[name]
-    return found
-
-
-def _installed(root: Path) -> dict[str, _Installed]:
-    printed = _dpkg_query(root, "--show", "--showformat=${Package}\t${Priority}\t${Depends}\n")
+def _installed(root: Path) -> dict[str, Installed]:
+    printed = _dpkg_query(root, "--show", "--showformat=${Package}\t${Version}\t${Priority}\t${Depends}\n")
     rows = (line.split("\t") for line in printed.splitlines())
     return {
-        name: _Installed(name=name, priority=priority, depends=depends) for name, priority, depends in rows
+        name: Installed(name=name, version=version, priority=priority, depends=depends)
+        for name, version, priority, depends in rows
     }
 
 
@@ -152,7 +190,7 @@ def _build_dependencies(source: Path) -> list[str]:
     return [*re.findall(r"^\s*(lib[\w.+-]+-dev)\b", field[1] if field else "", re.MULTILINE), *_ADDED]
 
 
-def _runtime_packages(development: Iterable[str], installed: Mapping[str, _Installed]) -> set[str]:
+def _runtime_packages(development: Iterable[str], installed: Mapping[str, Installed]) -> set[str]:
     """Packages that -dev packages depend on in exactly their own version: the libraries they are the headers of."""
     found: set[str] = set()
     pending, seen = list(development), set[str]()
@@ -173,7 +211,7 @@ def _runtime_packages(development: Iterable[str], installed: Mapping[str, _Insta
     return {name for name in found if not _ELSEWHERE.match(name)}
 
 
-def _owners(root: Path, installed: Mapping[str, _Installed]) -> dict[Path, str]:
+def _owners(root: Path, installed: Mapping[str, Installed]) -> dict[Path, str]:
     """Library files to the package that owns them, for packages that may be taken along."""
     wanted = [
         one.name

@@ -20,6 +20,8 @@ from megabuild.errors import ProviderError
 from megabuild.providers.debian import apt_config
 
 _FORMAT = 1
+#: Minutes on a machine of its own; beside a compile on every core, and with CUDA, more than half an hour.
+_PATIENCE = 2 * 3600
 SUITE = "trixie"
 SOURCE = "pytorch"
 
@@ -31,6 +33,16 @@ _PACKAGES = (
     "libbz2-1.0", "libcrypt1", "libdb5.3t64", "libexpat1", "libffi8", "libgdbm6t64", "libgdbm-compat4t64", "liblzma5",
     "libncursesw6", "libnsl2", "libreadline8t64", "libsqlite3-0", "libssl3t64", "libtirpc3t64", "libuuid1", "zlib1g",
 )  # fmt: skip
+
+#: For CUDA, from contrib and non-free: nvcc 12.4 with the newest g++ that it accepts, its libraries, and MAGMA.
+_CUDA_COMPONENTS = ("contrib", "non-free")
+_CUDA_PACKAGES = ("libcutlass-dev", "libmagma-dev", "nlohmann-json3-dev", "nvidia-cuda-toolkit-gcc")
+#: Headers only: the package itself depends on a program that downloads cuDNN from its vendor.
+_CUDA_UNPACKED = "libcudnn-frontend-dev"
+_UNPACK = (
+    "cd /tmp && apt-get download -o APT::Sandbox::User=root {0}"
+    " && dpkg-deb --extract {0}_*.deb / && rm -f {0}_*.deb"
+)
 
 #: Where the source lies inside the root, and the command that puts it there; apt checks signatures and hashes.
 _SOURCE_FOLDER = "usr/src/megabuild"
@@ -63,8 +75,10 @@ class DebianRoot:
     release: str
 
 
-def make(cache: Path, report: Callable[[str], None], ask: Callable[[str], bool]) -> DebianRoot:
-    """Return the root, from the cache or made anew (one to three minutes, about 2 GB).
+def make(
+    cache: Path, report: Callable[[str], None], ask: Callable[[str], bool], *, cuda: bool = False
+) -> DebianRoot:
+    """Return the root, from the cache or made anew (one to three minutes and 2 GB; with CUDA five, and 8 GB).
 
     Parameters
     ----------
@@ -74,14 +88,23 @@ def make(cache: Path, report: Callable[[str], None], ask: Callable[[str], bool])
         Told what is being done, a line at a time.
     ask:
         Asked before something is installed on this machine.
+    cuda:
+        Whether Debian's CUDA toolkit belongs into it; contrib and non-free are enabled there alone.
 
     Raises
     ------
     ProviderError
         A tool is missing and may not be installed, no mirror is configured or answers, or a package is gone.
     """
-    lines, options = apt_config.debian_lines(SUITE), apt_config.options()
-    question = [_FORMAT, SUITE, SOURCE, platform.machine(), _PACKAGES, lines]
+    options = apt_config.options()
+    lines = apt_config.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ())
+    packages = (*_PACKAGES, *(_CUDA_PACKAGES if cuda else ()))
+    hooks = [
+        f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}",
+        f"sh -c '{_FETCH}'",
+        *([f"sh -c '{_UNPACK.format(_CUDA_UNPACKED)}'"] if cuda else ()),
+    ]
+    question = [_FORMAT, SUITE, SOURCE, platform.machine(), packages, lines]
     entry = cache / hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
     found = _read(entry)
     if found is not None:
@@ -98,7 +121,11 @@ def make(cache: Path, report: Callable[[str], None], ask: Callable[[str], bool])
         temporary.mkdir()
         temporary.chmod(0o755)
         try:
-            _debootstrap(temporary / "root", lines, options, report)
+            report(
+                f"making a Debian {SUITE} root with {SOURCE}'s build dependencies"
+                + (" and CUDA (2 GB to download, about five minutes)" if cuda else " (about two minutes)")
+            )
+            _debootstrap(temporary / "root", packages, lines, options, hooks)
             record = _describe(temporary / "root")
             (temporary / "record.json").write_text(json.dumps(record, indent=1, sort_keys=True))
             _delete(entry)
@@ -145,21 +172,15 @@ def require(programs: dict[str, str], report: Callable[[str], None], ask: Callab
 
 
 def _debootstrap(
-    root: Path, lines: Sequence[str], options: Sequence[str], report: Callable[[str], None]
+    root: Path, packages: Sequence[str], lines: Sequence[str], options: Sequence[str], hooks: Sequence[str]
 ) -> None:
-    report(f"making a Debian {SUITE} root with {SOURCE}'s build dependencies (about two minutes)")
-    inside = 'chroot "$1" '
-    hooks = [
-        f"{inside}apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}",
-        f"{inside}sh -c '{_FETCH}'",
-    ]
     argv = [
         "mmdebstrap",
         "--mode=root" if os.geteuid() == 0 else "--mode=unshare",
         "--variant=buildd",
-        f"--include={','.join(_PACKAGES)}",
+        f"--include={','.join(packages)}",
         *(f"--aptopt={option}" for option in (*options, 'Acquire::Languages "none";')),
-        *(f"--customize-hook={hook}" for hook in hooks),
+        *(f'--customize-hook=chroot "$1" {hook}' for hook in hooks),
         SUITE,
         str(root),
         "-",
@@ -175,13 +196,13 @@ def _debootstrap(
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
     )
     try:
-        printed, _ = process.communicate("\n".join(lines) + "\n", timeout=1800)
+        printed, _ = process.communicate("\n".join(lines) + "\n", timeout=_PATIENCE)
     except BaseException as error:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(timeout=60)
         if isinstance(error, subprocess.TimeoutExpired):
             raise ProviderError(
-                "making the Debian root took more than half an hour", "Check the mirror."
+                f"making the Debian root took more than {_PATIENCE // 3600} hours", "Check the mirror."
             ) from error
         raise
     if process.returncode != 0:

@@ -3,6 +3,9 @@
 #include <ATen/native/cuda/LinalgBackend.h>
 #include <c10/cuda/CUDAFunctions.h>
 
+#include <dlfcn.h>
+
+#include <filesystem>
 #include <sstream>
 
 namespace at::cuda {
@@ -33,11 +36,14 @@ struct CUDAHooks : CUDAHooksInterface {
   }
 
   bool hasMAGMA() const override {
-    try {
-      return native::cuda::linalg_backend().uses_magma;
-    } catch (const c10::Error&) {
-      return false;  // libtorch_cuda_linalg is a package of its own, which may not be installed
+    // libtorch_cuda_linalg is opened when it is needed; the link in its place tells whether that is the one with MAGMA
+    Dl_info here{};
+    std::error_code missing;
+    if (dladdr(&arch_record, &here) == 0) {
+      return false;
     }
+    const auto library = std::filesystem::path(here.dli_fname).parent_path() / "libtorch_cuda_linalg.so";
+    return std::filesystem::canonical(library, missing).filename() == "libtorch_cuda_linalg_magma.so";
   }
 
   std::string linalgBackend() const override { return native::cuda::linalg_backend().name(); }

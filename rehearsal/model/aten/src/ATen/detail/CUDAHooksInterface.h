@@ -15,7 +15,7 @@ struct TORCH_API CUDAHooksInterface {
   virtual std::vector<std::string> archList() const { return {}; }
   // Lines for show_config(); empty without CUDA.
   virtual std::string showConfig() const { return {}; }
-  // Whether libtorch_cuda_linalg, which this loads, was built with MAGMA.
+  // Whether the libtorch_cuda_linalg that is installed was built with MAGMA.
   virtual bool hasMAGMA() const { return false; }
   // Which library libtorch_cuda_linalg solves with.
   virtual std::string linalgBackend() const;

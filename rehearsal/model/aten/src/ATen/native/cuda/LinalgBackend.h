@@ -9,7 +9,6 @@ namespace at::native::cuda {
 // What libtorch_cuda_linalg hands to libtorch_cuda when it is opened.
 struct LinalgBackend {
   std::string (*name)();
-  bool uses_magma;
   Tensor (*solve)(const Tensor& a, const Tensor& b);
 };
 

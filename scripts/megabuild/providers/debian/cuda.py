@@ -1,0 +1,129 @@
+"""Debian's CUDA toolkit and MAGMA under conda-forge's names, so that the recipe asks for them as it does anywhere.
+
+Headers and programs stay in the root, where builds run; packages hold what PyTorch needs at run time. A ``-dev``
+package is its name and its run_exports.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from megabuild.errors import ProviderError
+from megabuild.providers.compiler_packages import scripts, write_scripts
+from megabuild.providers.debian import libraries
+from megabuild.providers.debian.root import DebianRoot
+from megabuild.providers.package import Package
+
+#: nvcc itself: /usr/bin/nvcc is a script, by whose content an object cache would know any version.
+NVCC = "usr/lib/nvidia-cuda-toolkit/bin/nvcc"
+#: The newest g++ that this nvcc accepts.
+HOST_COMPILER = "/usr/bin/g++-13"
+
+
+def packages(
+    root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
+) -> list[Package]:
+    """Describe the packages of a root's CUDA.
+
+    Parameters
+    ----------
+    root:
+        A root made with ``cuda=True``.
+    table:
+        conda name to the Debian packages whose libraries it holds, and the name of its development package.
+    cuda:
+        CUDA version of the config, "12.4".
+    platform:
+        Subdir of this machine.
+
+    Raises
+    ------
+    ProviderError
+        The root's toolkit is of another version, or lacks a library.
+    """
+    found = libraries.read(root)
+    toolkit = found.installed.get("nvidia-cuda-toolkit")
+    if toolkit is None or not toolkit.version.startswith(f"{cuda}."):
+        has = _version(toolkit.version) if toolkit else "none"
+        raise ProviderError(
+            f"Debian's CUDA toolkit is {has}, this config is for CUDA {cuda}",
+            "Set cuda_compiler_version of the debian provider in conda_build_config.yaml.",
+        )
+    everywhere = set(libraries.select(root, found))
+    owner_of = {deb: conda for conda, (_, *debs) in table.items() for deb in debs}
+    home = {
+        soname: owner_of[owner] for soname, (_, owner) in found.available.items() if owner in owner_of
+    }
+    made = [_compiler(root, _version(toolkit.version), cuda, platform)]
+    for conda, (dev, *debs) in table.items():
+        own = {soname for soname, place in home.items() if place == conda}
+        if not own:
+            raise ProviderError(f"{root.path} has no library of {', '.join(debs)}", "Delete that folder and run again.")
+        wanted = set[str]().union(*(found.closure(soname) for soname in own))
+        files = {
+            soname: found.available[soname]
+            for soname in sorted(wanted - everywhere)
+            if home.get(soname, conda) == conda
+        }
+        others = sorted({home[soname] for soname in wanted if home.get(soname, conda) != conda})
+        version = _version(found.installed[debs[0]].version)
+        made.append(
+            Package(
+                name=conda,
+                version=version,
+                build="h{hash}_0",
+                platform=platform,
+                depends=(
+                    f"cuda-version {cuda}.*",
+                    *([libraries.NAME] if wanted & everywhere else []),
+                    *others,
+                ),
+                inputs={"root": root.fingerprint, "files": "\n".join(files)},
+                fill=partial(libraries.fill, root, files, conda),
+                summary=f"Libraries of Debian's {', '.join(debs)}",
+            )
+        )
+        made.append(
+            Package(
+                name=dev,
+                version=version,
+                build="h{hash}_0",
+                platform=platform,
+                depends=(f"{conda} =={version}",),
+                run_exports={"weak": (f"{conda} >={version},<{int(version.split('.')[0]) + 1}.0a0",)},
+                fill=_nothing,
+                summary=f"The root's own headers of {conda}",
+            )
+        )
+    return made
+
+
+def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Package:
+    if not (root.path / NVCC).is_file():
+        raise ProviderError(f"{root.path} has no {NVCC}", "Delete that folder and run again.")
+    name = f"cuda-nvcc_{platform}"
+    activate, deactivate = scripts({"CUDACXX": f"/{NVCC}", "CUDAHOSTCXX": HOST_COMPILER, "CUDA_HOME": "/usr"})
+    return Package(
+        name=name,
+        version=version,
+        build="h{hash}_0",
+        platform=platform,
+        depends=(f"cuda-version {cuda}.*", f"gxx_{platform}"),
+        run_exports={"strong": (f"cuda-version >={cuda},<{int(cuda.split('.')[0]) + 1}",)},
+        inputs={"activate": activate, "deactivate": deactivate, "root": root.fingerprint},
+        fill=partial(write_scripts, f"~{name}", activate, deactivate),
+        summary=f"Activates Debian's nvcc {version}",
+    )
+
+
+def _version(debian: str) -> str:
+    """The upstream part of a Debian version: "12.4.5.8" of "12.4.5.8~12.4.1-3"."""
+    match = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", debian)
+    return match[1] if match else "0"
+
+
+def _nothing(_: Path) -> None:
+    """A package of metadata only."""

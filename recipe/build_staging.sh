@@ -9,6 +9,10 @@ fi
 source "$RECIPE_DIR/build_env.sh"
 
 phase sync
+if [[ "$torch_source" != "model" ]]; then
+    # into the sources, before they are compared with the tree: a file that comes and goes would configure anew each time
+    cp "$RECIPE_DIR/FindCUDA.cmake" "$SRC_DIR/cmake/Modules_CUDA_fix/FindCUDA.cmake"
+fi
 "$PYTHON" "$RECIPE_DIR/sync_tree.py" "$SRC_DIR" "$TORCH_TREE" --keep LICENSE NOTICE
 cd "$TORCH_TREE"
 if [[ "$torch_source" == "debian" ]]; then

@@ -1,0 +1,48 @@
+# find_package(CUDA), answered by find_package(CUDAToolkit).
+#
+# PyTorch's CMake files, in its own build and in every project that says find_package(Torch), look for CUDA with a copy
+# of the FindCUDA that CMake itself gave up. That one wants include/ and lib/ beside nvcc's folder and fails where CUDA
+# lies below targets/<triplet>/, as conda-forge lays it out. This module stands in its place and gives what PyTorch and
+# tensorpipe read of it.
+include(FindPackageHandleStandardArgs)
+
+find_package(CUDAToolkit QUIET)
+if(NOT CUDAToolkit_FOUND)
+  # PyTorch's copy of FindCUDAToolkit looks below targets/ only when cross-compiling
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    set(_cuda_triplets sbsa-linux aarch64-linux)
+  else()
+    set(_cuda_triplets x86_64-linux)
+  endif()
+  foreach(_cuda_root IN ITEMS "${CUDAToolkit_ROOT}" "${CUDAToolkit_BIN_DIR}/..")
+    foreach(_cuda_triplet IN LISTS _cuda_triplets)
+      if(NOT CUDAToolkit_FOUND AND EXISTS "${_cuda_root}/targets/${_cuda_triplet}/include/cuda_runtime.h")
+        set(CUDAToolkit_TARGET_DIR "${_cuda_root}/targets/${_cuda_triplet}")
+        list(APPEND CMAKE_PREFIX_PATH "${CUDAToolkit_TARGET_DIR}")
+        find_package(CUDAToolkit QUIET)
+      endif()
+    endforeach()
+  endforeach()
+endif()
+
+if(CUDAToolkit_FOUND)
+  set(CUDA_VERSION_MAJOR "${CUDAToolkit_VERSION_MAJOR}")
+  set(CUDA_VERSION_MINOR "${CUDAToolkit_VERSION_MINOR}")
+  set(CUDA_VERSION "${CUDA_VERSION_MAJOR}.${CUDA_VERSION_MINOR}")
+  set(CUDA_VERSION_STRING "${CUDA_VERSION}")
+  set(CUDA_INCLUDE_DIRS "${CUDAToolkit_INCLUDE_DIRS}")
+  set(CUDA_TOOLKIT_INCLUDE "${CUDAToolkit_INCLUDE_DIRS}")
+  set(CUDA_NVCC_EXECUTABLE "${CUDAToolkit_NVCC_EXECUTABLE}")
+  set(CUDA_LIBRARIES CUDA::cudart)
+  if(NOT CUDA_TOOLKIT_ROOT_DIR)
+    # in the cache, from where PyTorch's setup.py reads it
+    get_filename_component(_cuda_root "${CUDAToolkit_BIN_DIR}" DIRECTORY)
+    set(CUDA_TOOLKIT_ROOT_DIR "${_cuda_root}" CACHE PATH "where CUDA is")
+  endif()
+  # the function that turns names of architectures into words for nvcc
+  include("${CMAKE_CURRENT_LIST_DIR}/upstream/FindCUDA/select_compute_arch.cmake")
+endif()
+
+find_package_handle_standard_args(CUDA
+  REQUIRED_VARS CUDA_TOOLKIT_ROOT_DIR CUDA_NVCC_EXECUTABLE CUDA_INCLUDE_DIRS
+  VERSION_VAR CUDA_VERSION)

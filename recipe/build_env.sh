@@ -50,6 +50,8 @@ if [[ -n "${TORCH_CCACHE:-}" ]]; then
     launchers+=("$TORCH_CCACHE")
     # hits whatever folder the tree lies in
     export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$(dirname "$TORCH_TREE")}" CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
+    # ninja has the compilers write down what they include: nothing needs to be preprocessed once more for the cache
+    export CCACHE_DEPEND=1
 fi
 if ((${#launchers[@]})); then
     launcher="$(IFS=';'; echo "${launchers[*]}")"

@@ -13,8 +13,9 @@ if [[ "$torch_source" != "model" ]]; then
     # into the sources, before they are compared with the tree: a file that comes and goes would configure anew each time
     cp "$RECIPE_DIR/FindCUDA.cmake" "$SRC_DIR/cmake/Modules_CUDA_fix/FindCUDA.cmake"
 fi
-"$PYTHON" "$RECIPE_DIR/sync_tree.py" "$SRC_DIR" "$TORCH_TREE" --keep LICENSE NOTICE
+"$PYTHON" "$RECIPE_DIR/sync_tree.py" "$SRC_DIR" "$TORCH_TREE"
 cd "$TORCH_TREE"
+"$PYTHON" "$RECIPE_DIR/gather_licences.py" "$TORCH_TREE" "$SRC_DIR/licenses"
 if [[ "$torch_source" == "debian" ]]; then
     # Debian ships the schema, not the header generated from it
     (cd torch/csrc/jit/serialization && "$PYTHON" "$RECIPE_DIR/sync_tree.py" --generate mobile_bytecode_generated.h -- \

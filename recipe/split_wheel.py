@@ -13,6 +13,8 @@ import base64
 import configparser
 import hashlib
 import os
+import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -52,6 +54,14 @@ def libtorch(wheel: Wheel, prefix: Path) -> int:
     """
     places = {member: place for member in wheel.members if (place := wheel_parts.libtorch_place(member))}
     _extract(wheel, places, prefix)
+    _settle_cmake(prefix / "share" / "cmake")
+    return len(places)
+
+
+def licences(wheel: Wheel, folder: Path) -> int:
+    """Lay the wheel's licence texts, PyTorch's and those of what it vendors, into a folder; returns how many."""
+    places = {member: place for member in wheel.members if (place := wheel_parts.licence_place(member))}
+    _extract(wheel, places, folder)
     return len(places)
 
 
@@ -131,6 +141,17 @@ def _extract(wheel: Wheel, places: dict[str, str], folder: Path) -> None:
             target.chmod(0o755 if library or info.external_attr >> 16 & stat.S_IXUSR else 0o644)
 
 
+def _settle_cmake(folder: Path) -> None:
+    """Do to the wheel's CMake files what patches do to the sources they were made from."""
+    find_cuda = folder / "Caffe2" / "Modules_CUDA_fix" / "FindCUDA.cmake"
+    if find_cuda.exists():
+        shutil.copyfile(Path(__file__).with_name("FindCUDA.cmake"), find_cuda)
+    aten = folder / "ATen" / "ATenConfig.cmake"
+    if aten.exists():
+        beside = r'\1"${CMAKE_CURRENT_LIST_DIR}/../../../include")'
+        aten.write_text(re.sub(r'(set\(ATEN_INCLUDE_DIR )"[^"]*"\)', beside, aten.read_text()))
+
+
 def _programs(metadata: Path, prefix: Path, python: str) -> None:
     """Write the programs that the wheel's metadata asks for, as pip would."""
     parser = configparser.ConfigParser(delimiters=("=",))
@@ -176,6 +197,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"::megabuild:: wheel {base.path.name}")
     if options.action == "libtorch":
         print(f"::megabuild:: installed files={libtorch(base, options.prefix)}")
+        print(f"::megabuild:: licences files={licences(base, Path('licenses'))}")
         return 0
     wheel = wheel_parts.find(options.wheels, options.python)
     unpacked, links = pytorch(wheel, base, options.prefix, options.site_packages, options.program)

@@ -106,6 +106,12 @@ def libtorch_place(member: str) -> str | None:
     return inside
 
 
+def licence_place(member: str) -> str | None:
+    """Return where a licence text of the wheel goes below a folder of texts, or None: it is another file."""
+    _, found, inside = member.partition(".dist-info/licenses/")
+    return inside if found else None
+
+
 def without_nvidia(metadata: str) -> str:
     """Take out of a wheel's METADATA what conda packages provide under names that pip does not know."""
     head, separator, body = metadata.partition("\n\n")

@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
-# pytorch and libtorch together, as a user has them: pytorch.sh VERSION CUDA_VERSION|None
+# pytorch and libtorch together, as a user has them: pytorch.sh VERSION CUDA_VERSION|None PROVIDER TORCH_SOURCE
 set -euo pipefail
 
 python tests/torch_works.py "$1" "$2"
 python tests/one_owner.py "$CONDA_PREFIX"
+# the model has neither complex numbers nor cpp_extension nor torch.compile
+if [[ "$4" != "model" ]]; then
+    python tests/features.py "$3" "$2"
+    python tests/compiles.py
+fi
 
 # from the environment, and from site-packages, where pip-style builds look
 for torch_dir in "$PREFIX/share/cmake/Torch" "$(python -c 'import torch.utils as u; print(u.cmake_prefix_path)')/Torch"; do

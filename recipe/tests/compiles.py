@@ -1,0 +1,28 @@
+"""A C++ extension and torch.compile on the CPU: both read headers that lie in the environment and not in torch/include.
+
+What they compile stays in the current folder.
+"""
+
+import os
+from pathlib import Path
+
+os.environ["TORCH_EXTENSIONS_DIR"] = str(Path("extensions").resolve())
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path("inductor").resolve())
+
+import torch
+from torch.utils import cpp_extension
+
+Path("extensions").mkdir(exist_ok=True)
+source = "torch::Tensor twice(const torch::Tensor& x) { return x + x; }"
+extension = cpp_extension.load_inline("twice_in_cpp", source, functions="twice", verbose=True)
+assert extension.twice(torch.ones(3)).tolist() == [2.0] * 3
+
+
+@torch.compile
+def waves(x: torch.Tensor) -> torch.Tensor:
+    return torch.sin(x) + 2 * torch.exp(x)
+
+
+x = torch.linspace(0, 1, 1000)
+assert torch.allclose(waves(x), torch.sin(x) + 2 * torch.exp(x), atol=1e-5)
+assert list(Path("inductor").rglob("*.so")), "torch.compile compiled nothing"

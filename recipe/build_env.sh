@@ -80,7 +80,14 @@ write_toolchain() {
                 echo "set($name \"${!name}\" CACHE PATH \"where the environment has CUDA\")"
             done
         fi
-        [[ "$blas_impl" == "mkl" ]] || echo 'set(PYTORCH_BLAS_USE_CBLAS_DOT ON CACHE BOOL "OpenBLAS returns complex numbers by value")'
+        # Looked for natively only, and not at all once a BLAS is named: without it complex dot products are 0 or garbage
+        # where the BLAS returns complex numbers in the other way.
+        echo 'set(BLAS_USE_CBLAS_DOT TRUE CACHE BOOL "complex dot products through CBLAS")'
+        if [[ "$blas_impl" == "generic" ]]; then
+            # conda-forge's interface to whatever BLAS is installed: three libraries, none of them called openblas
+            name="$PREFIX/lib/lib@${SHLIB_EXT:-.so}"
+            echo "set(OpenBLAS_LIB \"${name/@/lapack};${name/@/cblas};${name/@/blas}\" CACHE STRING \"BLAS and LAPACK\")"
+        fi
     } >"$1.new"
     # a new time would make CMake run again for nothing
     if cmp -s "$1.new" "$1"; then rm "$1.new"; else mv "$1.new" "$1"; fi
@@ -115,6 +122,7 @@ else
     # fmt is PyTorch's own: kineto does not compile against a newer one
     export USE_SYSTEM_SLEEF=1 USE_SYSTEM_PYBIND11=1 USE_SYSTEM_EIGEN_INSTALL=1
     export USE_MKLDNN=1 USE_DISTRIBUTED=1
+    export PYTORCH_BLAS_USE_CBLAS_DOT=ON  # what FindBLAS asks when cross-compiling; natively see write_toolchain
     [[ "$target_platform" == osx-arm64 ]] && export USE_MKLDNN=0
     [[ "$target_platform" == osx-64 ]] && export CFLAGS="$CFLAGS -DTARGET_OS_OSX=1" CXXFLAGS="$CXXFLAGS -DTARGET_OS_OSX=1"
 fi

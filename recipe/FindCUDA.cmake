@@ -7,6 +7,7 @@
 include(FindPackageHandleStandardArgs)
 
 find_package(CUDAToolkit QUIET)
+get_filename_component(_cuda_home "${CUDAToolkit_BIN_DIR}" DIRECTORY)
 if(NOT CUDAToolkit_FOUND)
   # PyTorch's copy of FindCUDAToolkit looks below targets/ only when cross-compiling
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
@@ -14,7 +15,7 @@ if(NOT CUDAToolkit_FOUND)
   else()
     set(_cuda_triplets x86_64-linux)
   endif()
-  foreach(_cuda_root IN ITEMS "${CUDAToolkit_ROOT}" "${CUDAToolkit_BIN_DIR}/..")
+  foreach(_cuda_root IN ITEMS "${CUDAToolkit_ROOT}" "${_cuda_home}")
     foreach(_cuda_triplet IN LISTS _cuda_triplets)
       if(NOT CUDAToolkit_FOUND AND EXISTS "${_cuda_root}/targets/${_cuda_triplet}/include/cuda_runtime.h")
         set(CUDAToolkit_TARGET_DIR "${_cuda_root}/targets/${_cuda_triplet}")
@@ -36,8 +37,7 @@ if(CUDAToolkit_FOUND)
   set(CUDA_LIBRARIES CUDA::cudart)
   if(NOT CUDA_TOOLKIT_ROOT_DIR)
     # in the cache, from where PyTorch's setup.py reads it
-    get_filename_component(_cuda_root "${CUDAToolkit_BIN_DIR}" DIRECTORY)
-    set(CUDA_TOOLKIT_ROOT_DIR "${_cuda_root}" CACHE PATH "where CUDA is")
+    set(CUDA_TOOLKIT_ROOT_DIR "${_cuda_home}" CACHE PATH "where CUDA is")
   endif()
   # the function that turns names of architectures into words for nvcc
   include("${CMAKE_CURRENT_LIST_DIR}/upstream/FindCUDA/select_compute_arch.cmake")

@@ -54,7 +54,7 @@ def libtorch(wheel: Wheel, prefix: Path) -> int:
     """
     places = {member: place for member in wheel.members if (place := wheel_parts.libtorch_place(member))}
     _extract(wheel, places, prefix)
-    _settle_cmake(prefix / "share" / "cmake")
+    settle_cmake(prefix / "share" / "cmake")
     return len(places)
 
 
@@ -141,7 +141,7 @@ def _extract(wheel: Wheel, places: dict[str, str], folder: Path) -> None:
             target.chmod(0o755 if library or info.external_attr >> 16 & stat.S_IXUSR else 0o644)
 
 
-def _settle_cmake(folder: Path) -> None:
+def settle_cmake(folder: Path) -> None:
     """Do to the wheel's CMake files what patches do to the sources they were made from."""
     find_cuda = folder / "Caffe2" / "Modules_CUDA_fix" / "FindCUDA.cmake"
     if find_cuda.exists():

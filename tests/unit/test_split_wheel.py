@@ -181,3 +181,28 @@ def test_what_is_no_library_is_compared_byte_for_byte(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"#!/bin/sh\n")
     (tmp_path / "b").write_bytes(b"#!/bin/sh\n#")
     assert digest(tmp_path / "a") != digest(tmp_path / "b")
+
+
+def test_cmake_files_are_as_those_of_a_compiled_libtorch(tmp_path: Path, repository: Path) -> None:
+    folder = tmp_path / "cmake"
+    find_cuda, aten = folder / "Caffe2/Modules_CUDA_fix/FindCUDA.cmake", folder / "ATen/ATenConfig.cmake"
+    for path in (find_cuda, aten):
+        path.parent.mkdir(parents=True)
+    find_cuda.write_text("upstream's")
+    aten.write_text('set(ATEN_FOUND 1)\nset(ATEN_INCLUDE_DIR "/__w/pytorch/torch/include")\n')
+    split_wheel.settle_cmake(folder)
+    assert find_cuda.read_bytes() == (repository / "recipe/FindCUDA.cmake").read_bytes()
+    assert aten.read_text() == (
+        'set(ATEN_FOUND 1)\nset(ATEN_INCLUDE_DIR "${CMAKE_CURRENT_LIST_DIR}/../../../include")\n'
+    )
+
+
+def test_licence_texts_are_laid_out_as_in_the_wheel(tmp_path: Path) -> None:
+    path = tmp_path / "torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl"
+    texts = {"LICENSE": "PyTorch's", "third_party/fmt/LICENSE": "fmt's"}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("torch/LICENSE", "of a part")
+        for name, text in texts.items():
+            archive.writestr(f"torch-2.13.0.dist-info/licenses/{name}", text)
+    assert split_wheel.licences(wheel_parts.find(tmp_path, "3.12"), tmp_path / "out") == 2
+    assert {name: (tmp_path / "out" / name).read_text() for name in texts} == texts

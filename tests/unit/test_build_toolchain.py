@@ -1,0 +1,43 @@
+"""The toolchain file that the build scripts write, as CMake reads it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+# as PyTorch's FindOpenBLAS does it, and what ATen's CMake file reads afterwards
+PROJECT = """\
+cmake_minimum_required(VERSION 3.18)
+project(blas LANGUAGES C)
+find_library(OpenBLAS_LIB NAMES openblas PATHS $ENV{OpenBLAS_HOME}/lib NO_DEFAULT_PATH)
+message(STATUS "libraries ${OpenBLAS_LIB}")
+message(STATUS "dot ${BLAS_USE_CBLAS_DOT}")
+"""
+
+
+def configured(repository: Path, folder: Path, blas: str) -> str:
+    """What a project prints that is configured with the toolchain file for a BLAS."""
+    environment = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin", "PREFIX": "/env", "SRC_DIR": str(folder), "CPU_COUNT": "2",
+        "RECIPE_DIR": str(repository / "recipe"), "target_platform": "linux-64", "torch_optimization": "2",
+        "blas_impl": blas, "provider": "conda-forge", "torch_source": "official", "torch_version": "2.13.0",
+        "cuda_compiler_version": "None",
+    }  # fmt: skip
+    script = 'source "$RECIPE_DIR/build_env.sh"; write_toolchain "$CMAKE_TOOLCHAIN_FILE"; cmake -S . -B build'
+    (folder / "CMakeLists.txt").write_text(PROJECT)
+    command = ["bash", "-ec", script]
+    return subprocess.run(
+        command, cwd=folder, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_generic_blas_needs_no_library_named_openblas(repository: Path, tmp_path: Path) -> None:
+    libraries = "/env/lib/liblapack.so;/env/lib/libcblas.so;/env/lib/libblas.so"
+    assert f"-- libraries {libraries}\n" in configured(repository, tmp_path, "generic")
+
+
+@pytest.mark.parametrize("blas", ["generic", "mkl"])
+def test_complex_dot_products_go_through_cblas(repository: Path, tmp_path: Path, blas: str) -> None:
+    assert "-- dot TRUE\n" in configured(repository, tmp_path, blas)

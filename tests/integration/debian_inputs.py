@@ -48,6 +48,15 @@ def debian_inputs() -> DebianInputs:
     return DebianInputs(root=made.path, source=made.source)
 
 
+def cuda_inputs() -> DebianInputs:
+    """The provider's root with CUDA and its source; skips the test where there is none."""
+    try:
+        made = root.make(_cache() / "debian", print, lambda _: False, cuda=True)
+    except ProviderError as error:
+        pytest.skip(error.message)
+    return DebianInputs(root=made.path, source=made.source)
+
+
 def python_channel(pythons: tuple[str, ...]) -> str:
     """The URL of a channel with these Pythons and what PyTorch needs in each."""
     given = os.environ.get("MEGABUILD_TEST_CHANNEL", "")

@@ -1,15 +1,18 @@
 """Real PyTorch's packages as a user meets them: solved from the channel, installed into a fresh environment, used.
 
 Needs what `python build-locally.py linux_64_cpu_debian --optimization 0` publishes (hours of compiling, so no test
-makes it); MEGABUILD_TEST_PACKAGES names another output folder. Every Python that was built is tried, in the Debian root
-whose glibc and libraries the packages were made for.
+makes it), or linux_64_cuda124_debian; MEGABUILD_TEST_PACKAGES names another output folder. Every Python that was built
+is tried, in the Debian root whose glibc the packages were made for. CUDA's packages are tried in the root without CUDA:
+what they need of it they must bring.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import platformdirs
@@ -26,23 +29,28 @@ from megabuild.providers.environment import Environment
 from megabuild.providers.select import provide
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIG = "linux_64_cpu_debian"
+CPU, CUDA = "linux_64_cpu_debian", "linux_64_cuda124_debian"
 OUTPUT = Path(os.environ.get("MEGABUILD_TEST_PACKAGES") or ROOT / "output")
-PACKAGES = OUTPUT / "packages" / CONFIG
-BUILT = sorted(
-    {path.name.split("_py")[1].split("_")[0] for path in PACKAGES.glob("linux-64/pytorch-2*_py*.conda")}, key=int
-)
+
+
+def built(config: str) -> list[str]:
+    """Pythons of a config's published packages: ``["311", "312"]``."""
+    packages = (OUTPUT / "packages" / config).glob("linux-64/pytorch-2*_py*.conda")
+    return sorted({path.name.split("_py")[1].split("_")[0] for path in packages}, key=int)
+
+
+BUILT = [(config, tag) for config in (CPU, CUDA) for tag in built(config)]
 pytestmark = [
     pytest.mark.debian,
     pytest.mark.slow,
-    pytest.mark.skipif(not BUILT, reason=f"{CONFIG} has not been built"),
+    pytest.mark.skipif(not BUILT, reason=f"neither {CPU} nor {CUDA} has been built"),
 ]
 
 
-@pytest.fixture(scope="module")
-def environment() -> Environment:
+@functools.cache
+def environment(name: str) -> Environment:
     """The provider's channel and root, as the build had them."""
-    config = configs.load(ROOT, CONFIG)
+    config = configs.load(ROOT, name)
     planned = render(config, ROOT / "recipe" / "recipe.yaml")
     cache = Path(os.environ.get("MEGABUILD_CACHE") or platformdirs.user_cache_path("megabuild"))
     try:
@@ -51,10 +59,14 @@ def environment() -> Environment:
         pytest.skip(error.message)
 
 
-def make(prefix: Path, channels: list[Path], specs: list[str], glibc: str) -> list[str]:
-    """Solve and install; returns the file names of the packages."""
+def make(prefix: Path, config: str, specs: Sequence[str]) -> list[str]:
+    """Solve and install, also over what is there already; returns the file names of the packages."""
+    made = environment(config)
+    channels = [OUTPUT / "packages" / config, *(Path(channel) for channel in made.channels)]
     overrides = VirtualPackageOverrides()
-    overrides.libc = Override.string(glibc)
+    overrides.libc = Override.string(made.virtual_packages["__glibc"])
+    if "__cuda" in made.virtual_packages:
+        overrides.cuda = Override.string(made.virtual_packages["__cuda"])
 
     async def both() -> list[str]:
         records = await solve(
@@ -69,31 +81,63 @@ def make(prefix: Path, channels: list[Path], specs: list[str], glibc: str) -> li
     return asyncio.run(both())
 
 
-@pytest.mark.parametrize("tag", BUILT)
-def test_a_user_solves_installs_and_computes(tag: str, environment: Environment, tmp_path: Path) -> None:
-    python = f"{tag[0]}.{tag[1:]}"
-    prefix = tmp_path / "environment"
-    channels = [PACKAGES, *(Path(channel) for channel in environment.channels)]
-    specs = ["pytorch-cpu", f"python {python}.*", "gxx_linux-64", "ninja"]
-    names = make(prefix, channels, specs, environment.virtual_packages["__glibc"])
-    assert sum(f"_py{tag}_" in name for name in names if name.startswith("pytorch-")) == 1, names
-    assert environment.root is not None
+def run(prefix: Path, root: str, check: str, *arguments: str) -> str:
+    """Run one of tests/checks in an activated environment inside a config's root; returns what it printed."""
+    made = environment(root)
+    assert made.root is not None
     inside = str(prefix)  # paths in the environment name the place it was installed to
-    activated = f'for script in {inside}/etc/conda/activate.d/*.sh; do . "$script"; done; exec python user_of_torch.py'
+    command = f'for script in {inside}/etc/conda/activate.d/*.sh; do . "$script"; done; exec python {check} "$@"'
     variables = {"PATH": f"{inside}/bin:/usr/bin:/bin", "CONDA_PREFIX": inside, "HOME": "/tmp", "MAX_JOBS": "2"}
-    engine = Bubblewrap(root=environment.root, network=False)
-    command = engine.command(
-        ["bash", "-c", activated],
-        mounts=[
-            Mount(source=prefix, target=inside),
-            Mount(source=ROOT / "tests" / "checks", target="/opt/megabuild/checks"),
-        ],
-        env=variables,
-        cwd="/opt/megabuild/checks",
-        name=f"user-{tag}",
+    engine = Bubblewrap(root=made.root, network=False)
+    done = subprocess.run(
+        engine.command(
+            ["bash", "-c", command, "bash", *arguments],
+            mounts=[
+                Mount(source=prefix, target=inside),
+                Mount(source=ROOT / "tests" / "checks", target="/opt/megabuild/checks"),
+            ],
+            env=variables,
+            cwd="/opt/megabuild/checks",
+            name="user",
+        ),
+        env=engine.environment(variables),
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    done = subprocess.run(command, env=engine.environment(variables), capture_output=True, text=True, check=False)
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert done.stdout.count("ok ") == 4, done.stdout
-    assert f"Python {python}." in done.stdout
+    return done.stdout
+
+
+def dotted(tag: str) -> str:
+    return f"{tag[0]}.{tag[1:]}"
+
+
+@pytest.mark.parametrize(("config", "tag"), BUILT)
+def test_a_user_solves_installs_and_computes(config: str, tag: str, tmp_path: Path) -> None:
+    prefix = tmp_path / "environment"
+    kind = "pytorch-gpu" if config == CUDA else "pytorch-cpu"
+    names = make(prefix, config, [kind, f"python {dotted(tag)}.*", "gxx_linux-64", "ninja"])
+    assert sum(f"_py{tag}_" in name for name in names if name.startswith("pytorch-")) == 1, names
+    said = run(prefix, CPU, "user_of_torch.py")
+    assert said.count("ok ") == 4, said
+    assert f"Python {dotted(tag)}." in said
+
+
+@pytest.mark.parametrize("tag", built(CUDA))
+def test_the_linalg_flavour_that_is_installed_decides(tag: str, tmp_path: Path) -> None:
+    prefix = tmp_path / "environment"
+    for flavour in ("magma", "nomagma", "magma"):
+        specs = ["pytorch-gpu", f"python {dotted(tag)}.*", f"libtorch-cuda-linalg * *_{flavour}_*"]
+        names = make(prefix, CUDA, specs)
+        assert any(name.startswith("libmagma-") for name in names) == (flavour == "magma")
+        assert run(prefix, CPU, "user_of_cuda.py", "12.4", flavour).endswith("ok\n")
+
+
+@pytest.mark.parametrize("tag", built(CUDA)[:1])
+def test_a_user_compiles_kernels(tag: str, tmp_path: Path) -> None:
+    prefix = tmp_path / "environment"
+    compilers = ["gxx_linux-64", "cuda-nvcc_linux-64", "cuda-cudart-dev", "ninja"]
+    make(prefix, CUDA, ["pytorch-gpu", f"python {dotted(tag)}.*", "libtorch-cuda-linalg * *_nomagma_*", *compilers])
+    assert run(prefix, CUDA, "user_of_cuda.py", "12.4", "nomagma", "compile").endswith("ok\n")

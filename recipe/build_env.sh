@@ -140,6 +140,7 @@ else
     # PyTorch asks two different modules where CUDA is; both must answer the same (see write_toolchain).
     if [[ "$provider" == "debian" ]]; then
         export CUDAToolkit_ROOT=/usr CUDA_TOOLKIT_ROOT_DIR=/usr MAGMA_HOME=/usr
+        unset NVCC_APPEND_FLAGS  # names the host compiler, which CMake does by itself
         # no package of Debian's, but from PyPI
         export USE_CUDNN=1 CUDNN_ROOT="$PREFIX" CUDNN_INCLUDE_DIR="$PREFIX/include" CUDNN_LIBRARY="$PREFIX/lib/libcudnn.so"
         # not in Debian, and attention's kernels alone take longer than all others together

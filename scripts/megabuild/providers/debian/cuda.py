@@ -57,7 +57,10 @@ def packages(
     home = {
         soname: owner_of[owner] for soname, (_, owner) in found.available.items() if owner in owner_of
     }
-    made = [_compiler(root, _version(toolkit.version), cuda, platform)]
+    made = [
+        _compiler(root, _version(toolkit.version), cuda, platform),
+        _headers("cuda-profiler-api", _version(toolkit.version), cuda, platform),
+    ]
     for conda, (dev, *debs) in table.items():
         own = {soname for soname, place in home.items() if place == conda}
         if not own:
@@ -105,7 +108,14 @@ def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Packa
     if not (root.path / NVCC).is_file():
         raise ProviderError(f"{root.path} has no {NVCC}", "Delete that folder and run again.")
     name = f"cuda-nvcc_{platform}"
-    activate, deactivate = scripts({"CUDACXX": f"/{NVCC}", "CUDAHOSTCXX": HOST_COMPILER, "CUDA_HOME": "/usr"})
+    variables = {
+        "CUDACXX": f"/{NVCC}",
+        "CUDAHOSTCXX": HOST_COMPILER,
+        "CUDA_HOME": "/usr",
+        # the last word counts: PyTorch's cpp_extension names the C compiler, which is too new
+        "NVCC_APPEND_FLAGS": f"-ccbin={HOST_COMPILER}",
+    }
+    activate, deactivate = scripts(variables)
     return Package(
         name=name,
         version=version,
@@ -116,6 +126,18 @@ def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Packa
         inputs={"activate": activate, "deactivate": deactivate, "root": root.fingerprint},
         fill=partial(write_scripts, f"~{name}", activate, deactivate),
         summary=f"Activates Debian's nvcc {version}",
+    )
+
+
+def _headers(name: str, version: str, cuda: str, platform: str) -> Package:
+    return Package(
+        name=name,
+        version=version,
+        build="h{hash}_0",
+        platform=platform,
+        depends=(f"cuda-version {cuda}.*",),
+        fill=_nothing,
+        summary="The root's own headers",
     )
 
 

@@ -68,7 +68,7 @@ def test_the_second_flavour_is_six_objects_and_a_link(graph: RealGraph) -> None:
     assert len(plain) > 1000, "libtorch_cpu and libtorch_cuda are behind it"
     assert sum(" -c " in command for command in own) == 6
     assert len(own) == 7
-    assert len(plain - magma) == 7, "and the first one's are its own as well"
+    assert sum(" -c " in command for command in plain - magma) == 6, "and the first one's are its own as well"
     assert all(" -DTORCH_LINALG_MAGMA" in command for command in own if " -c " in command)
     (link,) = (command for command in own if " -c " not in command)
     assert "libmagma.so" in link

@@ -27,6 +27,11 @@ from megabuild.providers.wheels import download, lock
 
 #: Where a build inside a root folder finds the source.
 _SOURCE_INSIDE = "/opt/megabuild/source"
+#: What recipe/build_env.sh switches off there.
+_DEBIAN_CUDA = (
+    "without NCCL, cuFile, cuSPARSELt and cuDSS, which Debian does not have, and without the kernels of flash and"
+    " memory-efficient attention, which would more than double the compile"
+)
 
 
 def provide(
@@ -154,7 +159,10 @@ def _debian(
             *(_debian_cuda(root, config.cuda_version, config, cache, report) if config.cuda_version else ()),
         ],
     )
-    return _environment(config, made, specs.parse(needs), root)
+    environment = _environment(config, made, specs.parse(needs), root)
+    if config.cuda_version is None:
+        return environment
+    return replace(environment, notes=(*environment.notes, _DEBIAN_CUDA))
 
 
 def _debian_cuda(

@@ -52,6 +52,7 @@ def test_every_conda_smithy_option_is_there(invocation: Invocation) -> None:
 def test_list_is_one_name_a_line_for_scripts(invocation: Invocation) -> None:
     lines = invoke("build", "--list", "--filter", "linux_64_cuda*", invocation=invocation).stdout.splitlines()
     assert lines == [
+        "linux_64_cuda124_debian",
         "linux_64_cuda129",
         "linux_64_cuda129_generic",
         "linux_64_cuda130",

@@ -5,7 +5,7 @@ Figures and where they come from:
 - Debian's PyTorch 2.6 with few features: 2.9 CPU hours for libtorch at -O2, 1.9 at -O0 (there without AVX kernels),
   0.66 and 0.46 per Python; 1.7 GB for the largest compile; a tree of 3.6 GB at -O0 (1.7 of objects, 0.4 of libraries,
   1.4 of setup.py's copy). Measured on two cores.
-- The same with CUDA 12.4 for one architecture, without attention's kernels: 240 .cu files take 1.3 CPU hours with device
+- The same with CUDA 12.4 for one architecture, without attention: 240 .cu files take 1.3 CPU hours with device
   code at -O0, 2.4 at -O3, the C++ around them 0.2; 2.6 GB for the largest.
 - PyTorch 2.13 with all features for CPU: 5 h and then 0.5 h per Python reported for conda-forge's macOS runners
   (pytorch-cpu-feedstock #210), which have three cores: 15 and 1.5 CPU hours.

@@ -42,7 +42,7 @@ def debian_inputs() -> DebianInputs:
     if shutil.which("mmdebstrap") is None:
         pytest.skip("mmdebstrap is not installed, and MEGABUILD_TEST_DEBIAN_ROOT and _SOURCE name no root and source")
     try:
-        made = root.make(_cache() / "debian", print, lambda _: False)
+        made = root.make(debian_cache() / "debian", print, lambda _: False)
     except ProviderError as error:
         pytest.skip(error.message)
     return DebianInputs(root=made.path, source=made.source)
@@ -51,7 +51,7 @@ def debian_inputs() -> DebianInputs:
 def cuda_inputs() -> DebianInputs:
     """The provider's root with CUDA and its source; skips the test where there is none."""
     try:
-        made = root.make(_cache() / "debian", print, lambda _: False, cuda=True)
+        made = root.make(debian_cache() / "debian", print, lambda _: False, cuda=True)
     except ProviderError as error:
         pytest.skip(error.message)
     return DebianInputs(root=made.path, source=made.source)
@@ -66,13 +66,13 @@ def python_channel(pythons: tuple[str, ...]) -> str:
         PACKAGES,
         platform=local_channel.machine_platform(),
         pythons=pythons,
-        cache=_cache(),
+        cache=debian_cache(),
         stand_ins=False,
         report=print,
     )
     return folder.as_uri()
 
 
-def _cache() -> Path:
+def debian_cache() -> Path:
     # The user's own: a root and a channel take minutes to make, and builds want them anyway.
     return Path(os.environ.get("MEGABUILD_CACHE") or user_cache_path("megabuild"))

@@ -16,6 +16,8 @@ from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.package import Package
 
 NAME = "debian-torch-libs"
+#: To be raised where this module chooses other files of the same root.
+_FORMAT = "2"
 
 #: Besides the source's own build dependencies: what this provider adds to them.
 _ADDED = ("libopenblas-dev",)
@@ -61,7 +63,7 @@ def package(root: DebianRoot, glibc: str, platform: str) -> Package:
         build="h{hash}_0",
         platform=platform,
         depends=(f"__glibc >={glibc}", "libgcc", "libgomp", "libstdcxx"),
-        inputs={"root": root.fingerprint},
+        inputs={"root": root.fingerprint, "format": _FORMAT},
         fill=partial(_fill, root),
         summary=f"Shared libraries of Debian {root.release} that PyTorch links to",
     )
@@ -213,10 +215,12 @@ def _runtime_packages(development: Iterable[str], installed: Mapping[str, Instal
 
 def _owners(root: Path, installed: Mapping[str, Installed]) -> dict[Path, str]:
     """Library files to the package that owns them, for packages that may be taken along."""
+    # libstdc++-13-dev has a whole library for its linker, older than the one that everything else runs with
     wanted = [
         one.name
         for one in installed.values()
-        if one.name.startswith("lib") and one.priority != "required" and not _ELSEWHERE.match(one.name)
+        if one.name.startswith("lib") and not one.name.endswith("-dev")
+        if one.priority != "required" and not _ELSEWHERE.match(one.name)
     ]
     owners: dict[Path, str] = {}
     for name in wanted:

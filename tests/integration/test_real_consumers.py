@@ -24,6 +24,8 @@ def environment(tmp_path: Path) -> Path:
     libraries = prefix / TARGET / "lib"
     libraries.mkdir(parents=True)
     (prefix / TARGET / "include").symlink_to(home / "include")
+    for name in ("libcudart_static.a", "libcudadevrt.a"):
+        (libraries / name).symlink_to(home / "lib" / name)
     (libraries / "libcudart.so").symlink_to(home / "lib" / "libcudart.so.13")
     (libraries / "libnvrtc.so").touch()  # only looked for: nothing is linked here
     shutil.copytree(home / "bin", prefix / "bin")

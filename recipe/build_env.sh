@@ -80,6 +80,10 @@ write_toolchain() {
                 echo "set($name \"${!name}\" CACHE PATH \"where the environment has CUDA\")"
             done
         fi
+        if [[ "${build_platform:-$target_platform}" != "$target_platform" ]]; then
+            # the host environment's, which the imported target names, cannot run here
+            echo "set(CAFFE2_CUSTOM_PROTOC_EXECUTABLE \"$BUILD_PREFIX/bin/protoc\" CACHE FILEPATH \"protoc that runs here\")"
+        fi
         # Looked for natively only, and not at all once a BLAS is named: without it complex dot products are 0 or garbage
         # where the BLAS returns complex numbers in the other way.
         echo 'set(BLAS_USE_CBLAS_DOT TRUE CACHE BOOL "complex dot products through CBLAS")'

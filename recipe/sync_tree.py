@@ -87,18 +87,16 @@ def sync(source: Path, tree: Path) -> tuple[int, int]:
     return written, len(gone)
 
 
-def empty(source: Path, keep: Sequence[str]) -> None:
+def empty(source: Path) -> None:
     """Remove what was synced from ``source``, which the engine would otherwise copy for every output.
 
     Parameters
     ----------
     source:
         The engine's work folder.
-    keep:
-        Names at its top that stay (licence files are looked up there).
     """
     for entry in source.iterdir():
-        if entry.name in ENGINE_FILES or entry.name in keep:
+        if entry.name in ENGINE_FILES:
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -145,11 +143,10 @@ def _write(path: Path, names: list[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line: ``SOURCE TREE [--keep NAME…]`` or ``--generate FILE -- COMMAND…``."""
+    """Run the command line: ``SOURCE TREE`` or ``--generate FILE -- COMMAND…``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("source", type=Path, nargs="?")
     parser.add_argument("tree", type=Path, nargs="?")
-    parser.add_argument("--keep", nargs="*", default=[], metavar="NAME", help="what stays at SOURCE's top")
     parser.add_argument("--generate", type=Path, metavar="FILE", help="run COMMAND; the same content keeps FILE's time")
     split = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:split])
@@ -161,7 +158,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.source.resolve() == options.tree.resolve():
         return 0
     written, removed = sync(options.source, options.tree)
-    empty(options.source, options.keep)
+    empty(options.source)
     print(f"::megabuild:: synced written={written} removed={removed}")
     return 0
 

@@ -1,4 +1,4 @@
-"""What this config's PyTorch must offer besides tensors: switched off, or called wrongly, it is missed only at run time.
+"""What this config's PyTorch must offer: switched off, or called in the wrong way, it is missed only at run time.
 
 features.py PROVIDER CUDA_VERSION|None
 """

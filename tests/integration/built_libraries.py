@@ -23,7 +23,9 @@ SOURCES = Path(__file__).resolve().parent.parent / "data" / "verify"
 _CUDA_TOOLKIT = ("cuda-toolkit[nvcc,cccl,crt,nvvm,cudart]==13.0.3.0", "nvidia-cuda-cuobjdump==13.5.37")
 # upstream names every library that it may need; not every compiler keeps what it does
 _CXX = ("g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-s", "-Wl,--no-as-needed")
-_UNPACKED = ("torch/include/", "torch/lib/", "torch/version.py", ".dist-info/")
+_UNPACKED = (
+    "torch/include/", "torch/lib/", "torch/share/", "torch/utils/cpp_extension.py", "torch/version.py", ".dist-info/",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,8 @@ def torch_wheel(requirement: str, python: str) -> Torch:
     python:
         ``3.11``.
     """
-    prefix = _cached(f"torch/{requirement.replace('==', '-')}-py{python}", None, (requirement, python))
+    named = f"torch/{requirement.replace('==', '-')}-py{python}"
+    prefix = _cached(named, None, (requirement, python, *_UNPACKED))
     site = prefix / "lib" / f"python{python}" / "site-packages"
     if not prefix.exists():
         work = _fresh(prefix)

@@ -30,3 +30,4 @@ install_wheel "$wheel" "$module"
 phase verify
 verify_package "$module"
 lay_out_checks
+"$PYTHON" "$RECIPE_DIR/../../gather_licences.py" "$SRC_DIR" "$SRC_DIR/licenses"  # its own, and those of what it vendors

@@ -187,6 +187,30 @@ def test_a_failing_package_test_is_no_package_and_what_passed_is_published(
     assert [status for _, status in statuses(tiny)] == ["skipped", "built", "built"]
 
 
+def with_test(tiny: Tiny, text: str) -> None:
+    """Give the library's package a test script of its own."""
+    recipe = tiny.root / "recipe" / "recipe.yaml"
+    plain = "      - package_contents:\n          files: [lib/libtiny.so]\n"
+    own = "      - script:\n          file: check.sh\n"
+    if own not in recipe.read_text():
+        recipe.write_text(recipe.read_text().replace(plain, plain + own))
+    (recipe.parent / "check.sh").write_text(text)
+
+
+def test_a_package_is_tested_by_its_own_scripts_not_by_those_of_a_former_build_of_its_name(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path / "rattler"))
+    with_test(tiny, "echo good\n")
+    assert tiny.run(pythons=("3.12",)).ok  # the engine has the library unpacked from here on
+    with_test(tiny, "echo broken\nexit 1\n")
+    with pytest.raises(PackageTestError, match="test of tinylib"):
+        tiny.run(pythons=("3.12",))
+    with_test(tiny, "echo good again\n")
+    assert tiny.run(pythons=("3.12",)).ok
+    assert "good again" in tiny.log_text()
+
+
 def test_a_run_that_keeps_going_builds_what_it_can_and_fails_at_the_end(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,8 @@ class Job:
         ``native`` or ``skip``.
     env:
         Environment of the engine; scripts see those that the recipe passes on.
+    planned:
+        Names of all package files that the job is about.
     leftovers:
         Package files below ``output_dir`` that exist but were never tested.
     published:
@@ -49,6 +51,7 @@ class Job:
     channels: Sequence[str] = ()
     test: str = "native"
     env: Mapping[str, str] = field(default_factory=dict)
+    planned: Sequence[str] = ()
     leftovers: Sequence[str] = ()
     published: Sequence[str] = ()
     up_to: str | None = None

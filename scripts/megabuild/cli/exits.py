@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import click
 
+from megabuild import stopping
 from megabuild.bootstrap import mistrust
 from megabuild.errors import Interrupted, MegabuildError
 
@@ -80,11 +81,14 @@ def _leave(code: int) -> NoReturn:
 def outcome(action: Callable[[], object], invocation: Invocation) -> int:
     """Call something, report what it raises, and return the exit code."""
     try:
-        result = action()
+        with stopping.by_signals():
+            result = action()
         sys.stdout.flush()
     except click.exceptions.Exit as ended:
         return ended.exit_code
-    except click.Abort:
+    except click.Abort as abort:
+        if isinstance(abort.__cause__, KeyboardInterrupt):
+            return _stopped(abort.__cause__, invocation)
         return _told(Interrupted("nothing chosen, nothing done"), invocation)
     except click.ClickException as error:
         if invocation.json:
@@ -95,10 +99,8 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
             )
         error.show(sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        return _told(
-            Interrupted("interrupted", "finished packages are kept; run again to continue"), invocation
-        )
+    except KeyboardInterrupt as stop:
+        return _stopped(stop, invocation)
     except MegabuildError as error:
         return _told(error, invocation)
     except BrokenPipeError:
@@ -108,6 +110,11 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
     except Exception as error:
         return _crashed(error, invocation)
     return result if isinstance(result, int) else 0
+
+
+def _stopped(by: KeyboardInterrupt, invocation: Invocation) -> int:
+    error = Interrupted(f"interrupted by {str(by) or 'Ctrl-C'}", "finished packages are kept; run again to continue")
+    return _told(error, invocation)
 
 
 def _told(error: MegabuildError, invocation: Invocation) -> int:

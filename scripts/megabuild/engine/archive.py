@@ -51,6 +51,8 @@ def read(path: Path) -> Archive:
         with zipfile.ZipFile(path) as outer:
             damaged = outer.testzip()
         index, paths = IndexJson.from_package_archive(path), PathsJson.from_package_archive(path)
+    except MemoryError:  # says nothing about the file
+        raise
     except Exception as error:  # zipfile, the operating system and rattler all have exceptions of their own
         raise IntegrityError(f"{path} cannot be read: {error}", "delete it and run again") from error
     if damaged:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import FrameType
 
 from filelock import FileLock, Timeout
 
+from megabuild import stopping
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import strays
 from megabuild.errors import BusyError, Interrupted, MegabuildError
@@ -64,7 +62,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
     options.state.mkdir(parents=True, exist_ok=True)
     with (
         _locked(options),
-        _signals(),
+        stopping.by_signals(),
         LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
     ):
         run = _Run(plan, log, reporter)
@@ -75,8 +73,11 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
         except MegabuildError as failed:
             error = failed.message
             raise
-        except KeyboardInterrupt:
-            raise _interrupted("Ctrl-C") from None
+        except KeyboardInterrupt as stop:
+            raise Interrupted(
+                f"interrupted by {str(stop) or 'Ctrl-C'}",
+                "finished packages and objects are kept: run again to continue",
+            ) from None
         except Exception as failed:
             error = f"{type(failed).__name__}: {failed}"
             raise
@@ -105,34 +106,6 @@ def _locked(options: Options) -> Iterator[None]:
         lock.release()  # counted: the context holds it once more
         holder.write_text(str(os.getpid()))
         yield
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """Turn SIGTERM and a closed terminal into an orderly end, as Ctrl-C is one."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise _interrupted(signal.Signals(number).name)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers; whoever runs us elsewhere has handlers of his own
-        return
-    # nohup(1) has a closed terminal ignored, and that is how it stays
-    both = (signal.SIGTERM, signal.SIGHUP)
-    former = {
-        number: signal.signal(number, stop) for number in both if signal.getsignal(number) != signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
-def _interrupted(by: str) -> Interrupted:
-    return Interrupted(
-        f"interrupted by {by}", "finished packages and objects are kept: run again to continue"
-    )
 
 
 class _Run:

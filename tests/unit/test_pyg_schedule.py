@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.engine.archive import Archive
-from megabuild.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError
+from megabuild.errors import BuildError, IntegrityError, OutOfMemoryError
 from megabuild.run import events
 from megabuild.run.pyg.compilers import Seen
 from megabuild.run.pyg.governor import Governor

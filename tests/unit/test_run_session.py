@@ -231,11 +231,23 @@ def test_without_tests_nothing_is_published_and_the_next_run_tests_what_is_there
     assert [event.name for event in tiny.of(events.TestRun)] == ["tinypy"]
 
 
-def test_a_damaged_published_package_is_built_again(tiny: Tiny) -> None:
+def test_published_packages_and_their_index_are_not_believed_but_looked_into(tiny: Tiny) -> None:
     damaged = Path(tiny.run().packages[1].path)
-    damaged.write_bytes(damaged.read_bytes()[:-100])
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    index = damaged.parent / "repodata.json"
+    index.unlink()
     assert [status for _, status in statuses(tiny)] == ["skipped", "built", "skipped"]
     assert archive.read(damaged).name == "tinypy"
+    assert [event.message for event in tiny.of(events.Warned)] == [
+        f"{damaged.name} is damaged and no longer published"
+    ]
+    for damage in (index.unlink, lambda: index.write_text(index.read_text()[:-50])):
+        damage()
+        assert [status for _, status in statuses(tiny)] == ["skipped"] * 3
+        assert len(json.loads(index.read_text())["packages.conda"]) == 3
+        assert "index" in tiny.of(events.Warned)[0].message
 
 
 def test_an_unsolvable_environment_is_named_before_anything_is_built(

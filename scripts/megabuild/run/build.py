@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from megabuild import files
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, cache
 from megabuild.engine.job import Outcome
@@ -139,7 +140,7 @@ class Build:
                         version=package.version,
                         build_string=package.build_string,
                         size=path.stat().st_size,
-                        sha256=archive.sha256(path),
+                        sha256=files.sha256(path),
                         seconds=self._seconds[path.name],
                     )
                 )

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine.archive import sha256
+from megabuild.files import sha256
 from megabuild.run.recipe_parts import Part
 from megabuild.run.solving import Solved
 

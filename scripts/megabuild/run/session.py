@@ -112,6 +112,7 @@ class _Run:
     """What :func:`execute` does, with what it has found out so far."""
 
     def __init__(self, plan: Plan, log: LogFile, reporter: events.Reporter) -> None:
+        self._damage = publish.heal(plan.options.packages, plan.options.config.platform)
         self._plan = _fresh(plan)
         self._log = log
         self._reporter = reporter
@@ -124,6 +125,7 @@ class _Run:
         plan, options = self._plan, self._plan.options
         if not plan.missing and not plan.extensions.missing:
             self._tell(events.RunStarted(config=options.run_name, log=self._log.path, isolation="none"))
+            self._tell_damage()
             return
         environment = replace(plan.environment, overrides=dict(plan.overrides))
         isolation = choose(
@@ -133,6 +135,7 @@ class _Run:
             alternatives=alternatives.without_channel(options.config),
         )
         self._tell(events.RunStarted(config=options.run_name, log=self._log.path, isolation=isolation.name))
+        self._tell_damage()
         jobs = jobs_for(plan)
         for name, found in checks(plan, isolation, jobs):
             self._tell(events.Checked(check=name, detail=found))
@@ -147,6 +150,10 @@ class _Run:
                 plan, isolation, check=extending.check(plan), tell=self._tell, log=self._log
             )
             self._extensions.run()
+
+    def _tell_damage(self) -> None:
+        for what in self._damage:
+            self._tell(events.Warned(message=what))
 
     def _tell(self, event: events.Event) -> None:
         if not isinstance(event, (events.LogLine, events.Progress, events.InTask)):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from megabuild import files
 from megabuild.engine import cache
 from megabuild.run.fingerprint import Fingerprint, differences
 
@@ -32,10 +32,7 @@ def read(tree: Path) -> Fingerprint | None:
 
 def write(tree: Path, fingerprint: Fingerprint) -> None:
     """Stamp a tree."""
-    tree.mkdir(parents=True, exist_ok=True)
-    beside = tree / f"{STAMP}.new"
-    beside.write_text(json.dumps(asdict(fingerprint), indent=1, sort_keys=True))
-    os.replace(beside, tree / STAMP)
+    files.write(tree / STAMP, json.dumps(asdict(fingerprint), indent=1, sort_keys=True))
 
 
 def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:

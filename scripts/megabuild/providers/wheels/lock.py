@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from megabuild import files
 from megabuild.errors import ProviderError
 from megabuild.providers.command import run
 from megabuild.providers.interpreters import Interpreter
-from megabuild.providers.store import file_sha256
 
 _FORMAT = 1
 _REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
@@ -80,10 +80,7 @@ def resolve(
     except (OSError, ValueError, TypeError, KeyError):
         pass
     lock = _ask_pip(requirements, interpreter, () if dependencies else ("--no-deps",))
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(asdict(lock), indent=1))
-    os.replace(temporary, path)
+    files.write(path, json.dumps(asdict(lock), indent=1))
     return lock
 
 
@@ -143,7 +140,7 @@ def _wheel(entry: Mapping[str, Any]) -> Wheel:
         local = Path(unquote(urlsplit(download["url"]).path))
         if urlsplit(download["url"]).scheme != "file" or not local.is_file():
             raise ProviderError(f"pip knows no hash for {file_name}", "Use an index that gives hashes.")
-        sha256 = file_sha256(local)
+        sha256 = files.sha256(local)
     return Wheel(
         name=metadata["name"],
         version=metadata["version"],

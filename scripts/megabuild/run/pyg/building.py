@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from megabuild import files
 from megabuild.engine import archive, cache
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import LogFollower, LogLine
@@ -96,7 +97,7 @@ class Building:
         if not self._missing():
             return
         # the stamp of another run's packages goes before they do, and this one's comes before any is there
-        self._write_inputs()
+        files.write(self._out / _INPUTS, self.task.fingerprint)
         began = time.monotonic()
         outcome = self._work(jobs=jobs, test=False, leftovers=(), published=())
         self.seconds = time.monotonic() - began
@@ -112,7 +113,7 @@ class Building:
                     version=package.version,
                     build_string=package.build_string,
                     size=path.stat().st_size,
-                    sha256=archive.sha256(path),
+                    sha256=files.sha256(path),
                     seconds=round(self.seconds, 1),
                 )
             )
@@ -171,11 +172,6 @@ class Building:
             fits = False
         cache.drop_packages(self._out, keep=own if fits else frozenset())
         cache.index(self._out, self._plan.options.config.platform)
-
-    def _write_inputs(self) -> None:
-        beside = self._out / f"{_INPUTS}.new"
-        beside.write_text(self.task.fingerprint)
-        os.replace(beside, self._out / _INPUTS)
 
     def _path(self, file_name: str) -> Path:
         package = next(package for package in self.task.packages if package.file_name == file_name)

@@ -21,6 +21,7 @@ from megabuild.errors import (
     BuildError,
     BusyError,
     IntegrityError,
+    IsolationError,
     MegabuildError,
     OutOfMemoryError,
     OutOfSpaceError,
@@ -28,6 +29,7 @@ from megabuild.errors import (
     PreflightError,
     SwapRefused,
 )
+from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.run import events, planning
 from megabuild.run.summary import PackageResult
 
@@ -93,6 +95,17 @@ def test_a_second_run_has_nothing_to_do(tiny: Tiny) -> None:
     assert [row.sha256 for row in second.packages] == [row.sha256 for row in first.packages]
     assert not tiny.of(events.PhaseStarted)
     assert second.seconds < 1
+
+
+def test_a_build_in_bubblewrap_needs_no_capabilities(
+    tiny: Tiny, channel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        Bubblewrap(root=Path("/")).check()
+    except IsolationError as error:
+        pytest.skip(error.message)
+    monkeypatch.setattr(planning, "provide", provider(channel, root=Path("/")))
+    assert tiny.run(engine="bubblewrap", pythons=("3.12",)).ok
 
 
 def test_narrowing_builds_only_the_python_asked_for_and_the_rest_comes_later_from_the_same_staging(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO, cast
 
 import click
 import pytest
 
 from megabuild import errors
 from megabuild.cli.exits import CRASHED, PIPE_CLOSED, Invocation, outcome
+from megabuild.network.redact import Mask, MaskedStream
 
 
 def raising(error: BaseException) -> Callable[[], object]:
@@ -133,3 +136,19 @@ def test_a_reader_that_goes_away_is_no_crash(repository: Path, tmp_path: Path) -
         assert process.stderr is not None
         assert process.stderr.read() == b""
     assert process.returncode == PIPE_CLOSED
+
+
+def test_no_secret_leaves_the_process(
+    invocation: Invocation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INDEX_PASS", "hunter22")
+    monkeypatch.setattr(sys, "argv", ["build-locally.py", "--pyg-index", "https://me:hunter23@host.example/x"])
+    outcome(raising(ZeroDivisionError("at https://me:hunter23@host.example/x")), invocation)
+    (crash,) = invocation.log_folder.glob("crash-*")
+    assert "hunter" not in crash.read_text()
+    assert "https://***@host.example/x" in crash.read_text()
+    stream = io.StringIO()
+    masked = MaskedStream(stream, Mask(os.environ))
+    print("index: https://me:hunter23@host.example/x, hunter22", file=cast(TextIO, masked))
+    assert stream.getvalue() == "index: https://***@host.example/x, ***\n"
+    assert masked.isatty() is False

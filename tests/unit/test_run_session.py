@@ -174,12 +174,16 @@ def test_a_python_that_is_not_here_is_left_out_with_the_reason(
 def test_a_failing_compile_says_what_to_do(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch, says: str, error: type[Exception]
 ) -> None:
-    monkeypatch.setenv("TINY_STAGING_FAIL", says)
+    monkeypatch.setenv("GH_PAT", "hunter22")
+    monkeypatch.setenv("TINY_STAGING_FAIL", f"{says} (hunter22)")
     with pytest.raises(error) as caught:
         tiny.run()
-    assert says in str(caught.value)
+    assert f"{says} (***)" in str(caught.value)
     assert "staging of libtorch" in str(caught.value)
-    assert json.loads((tiny.options().state / "run.json").read_text())["ok"] is False
+    summary = json.loads((tiny.options().state / "run.json").read_text())
+    assert summary["ok"] is False
+    assert f"{says} (***)" in summary["error"]
+    assert "hunter22" not in tiny.log_text() + str(tiny.seen) + str(caught.value) + summary["error"]
 
 
 def test_a_refused_swap_has_an_error_of_its_own(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO, cast
 
 import click
 
 from megabuild import stopping
 from megabuild.bootstrap import mistrust
 from megabuild.errors import Interrupted, MegabuildError
+from megabuild.network.redact import Mask, MaskedStream
 
 CRASHED = 70
 PIPE_CLOSED = 141
@@ -60,11 +61,19 @@ def run(
     arguments:
         Arguments instead of ``sys.argv[1:]``.
     """
+    _mask_streams()
     _leave(
         outcome(
             lambda: command.main(arguments, prog_name=name, standalone_mode=False, obj=invocation), invocation
         )
     )
+
+
+def _mask_streams() -> None:
+    """Let nothing secret out, whoever prints it: a plan, an excerpt of a log, a library's complaint."""
+    mask = Mask(os.environ)
+    sys.stdout = cast(TextIO, MaskedStream(sys.stdout, mask))
+    sys.stderr = cast(TextIO, MaskedStream(sys.stderr, mask))
 
 
 def _leave(code: int) -> NoReturn:
@@ -141,7 +150,8 @@ def _crashed(error: Exception, invocation: Invocation) -> int:
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         invocation.log_folder.mkdir(parents=True, exist_ok=True)
         crash = invocation.log_folder / f"crash-{stamp}-{os.getpid()}.txt"
-        crash.write_text(f"arguments: {sys.argv[1:]}\nPython {sys.version}\n\n{text}", encoding="utf-8")
+        content = f"arguments: {sys.argv[1:]}\nPython {sys.version}\n\n{text}"
+        crash.write_text(Mask(os.environ)(content), encoding="utf-8")
         note += f"\n  details: {crash}"
     except OSError:
         note += f"\n{text}"

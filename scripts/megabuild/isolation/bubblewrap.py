@@ -2,9 +2,9 @@
 
 Starts in milliseconds and needs no service and no image; works as root, and as any user where the kernel
 permits user namespaces. A build keeps the user's id, but not root's capabilities: it cannot remount what it sees
-read-only, make device nodes, or enter a namespace of its own. So it writes to the folders that are mounted writable, with
-the rights that the user has there, and to nothing else. It is kept from accidents, not from a hole in the kernel: there is
-no filter on system calls, and what is mounted writable is not protected from it.
+read-only, make device nodes, or enter a namespace of its own. So it writes to the folders that are mounted writable,
+with the rights that the user has there, and to nothing else. That keeps it from accidents, not from a hole in the
+kernel: there is no filter on system calls, and what is mounted writable is not protected from it.
 """
 
 from __future__ import annotations

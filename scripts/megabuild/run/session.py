@@ -15,10 +15,11 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.engine import strays
 from megabuild.errors import BusyError, Interrupted, MegabuildError
 from megabuild.isolation.choose import choose
+from megabuild.network.redact import Mask
 from megabuild.providers import alternatives
 from megabuild.run import events, publish, stamp
 from megabuild.run.build import Build
-from megabuild.run.logfile import LogFile, Mask
+from megabuild.run.logfile import LogFile
 from megabuild.run.options import Options, Plan, PlanItem
 from megabuild.run.planning import jobs_for, make_plan
 from megabuild.run.preflight import checks
@@ -71,7 +72,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
             run.go()
             error = ""
         except MegabuildError as failed:
-            error = failed.message
+            error = log.mask(failed.message)
             raise
         except KeyboardInterrupt as stop:
             raise Interrupted(
@@ -79,7 +80,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
                 "finished packages and objects are kept: run again to continue",
             ) from None
         except Exception as failed:
-            error = f"{type(failed).__name__}: {failed}"
+            error = log.mask(f"{type(failed).__name__}: {failed}")
             raise
         finally:
             summary = run.summary(error)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from megabuild import files
@@ -15,8 +16,9 @@ from megabuild.engine.logs import LogFollower, LogLine
 from megabuild.engine.supervisor import run_worker
 from megabuild.errors import BuildError
 from megabuild.isolation.base import Isolation
+from megabuild.network.redact import Mask
 from megabuild.run import events, failure, publish
-from megabuild.run.logfile import LogFile, Mask
+from megabuild.run.logfile import LogFile
 from megabuild.run.objects import Objects
 from megabuild.run.options import Plan
 from megabuild.run.place import cache_folder
@@ -199,17 +201,16 @@ class Building:
             self._recent = failure.Recent()
 
             def line(found: LogLine) -> None:
-                self._recent.add(found)
                 source = found.package or self.task.extension
-                log.write(f"test:{source}" if found.kind == "test" else source, found.text)
+                text = log.write(f"test:{source}" if found.kind == "test" else source, found.text)
+                self._recent.add(replace(found, text=text))
                 for event in self._parser.feed(found):
                     if isinstance(event, events.PhaseStarted):
                         self._phase = event.phase
                     self._tell(event)
 
             def engine(text: str) -> None:
-                self._recent.add_engine(text)
-                log.write("engine", text)
+                self._recent.add_engine(log.write("engine", text))
 
             def tick() -> None:
                 for found in follower.poll():

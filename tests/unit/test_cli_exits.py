@@ -75,6 +75,40 @@ def test_with_json_an_error_is_a_document_too(
     }
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, click\n"
+        "from megabuild.cli.exits import Invocation, run\n"
+        "from pathlib import Path\n"
+        "@click.command()\n"
+        "def command():\n"
+        "    sys.stdin.isatty()\n"
+        "    click.echo('said')\n"
+        "    with open(sys.argv[1], 'w') as file:\n"
+        "        assert file.fileno() > 2\n"
+        "        os.system('echo a child')\n"
+        "        file.write('written')\n"
+        "run(command, name='x', invocation=Invocation(log_folder=Path(sys.argv[1] + '.logs')), arguments=[])\n"
+    )
+    paths = os.pathsep.join(path for path in sys.path if path)
+    words = f'"{sys.executable}" "{script}" "{tmp_path}/file" {closed}'
+    done = subprocess.run(["sh", "-c", words], env={**os.environ, "PYTHONPATH": paths}, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "file").read_text() == "written"
+
+
+def test_with_json_wrong_usage_is_a_document_too(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "megabuild", "build", "--json", "--no-such-option"]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        words, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, check=False, text=True
+    )
+    assert done.returncode == 2
+    assert "--no-such-option" in json.loads(done.stdout)["error"]["message"]
+
+
 def test_ctrl_c_says_that_work_is_kept(invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome(raising(KeyboardInterrupt()), invocation) == 130
     assert "finished packages are kept; run again to continue" in capsys.readouterr().err

@@ -68,7 +68,7 @@ def test_the_user_s_number_is_never_changed(name: str) -> None:
     assert compile_jobs(LARGE, bytes_per_job=8 * GB, requested=3, environ={name: "40"}).count == 3
 
 
-@pytest.mark.parametrize("text", ["0", "many", "-2", "1.5"])
+@pytest.mark.parametrize("text", ["0", "many", "-2", "1.5", "²"])
 def test_a_number_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="CPU_COUNT"):
         compile_jobs(LARGE, bytes_per_job=GB, environ={"CPU_COUNT": text})

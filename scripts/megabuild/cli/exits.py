@@ -16,7 +16,7 @@ from typing import NoReturn, TextIO, cast
 import click
 
 from megabuild import stopping
-from megabuild.bootstrap import mistrust
+from megabuild.bootstrap import damaged_part, mistrust, open_streams
 from megabuild.errors import Interrupted, MegabuildError
 from megabuild.network.redact import Mask, MaskedStream
 
@@ -61,7 +61,10 @@ def run(
     arguments:
         Arguments instead of ``sys.argv[1:]``.
     """
+    open_streams()
     _mask_streams()
+    # known before the options are understood, which may be what fails
+    invocation.json = invocation.json or "--json" in (sys.argv[1:] if arguments is None else arguments)
     _leave(
         outcome(
             lambda: command.main(arguments, prog_name=name, standalone_mode=False, obj=invocation), invocation
@@ -143,9 +146,9 @@ def _told(error: MegabuildError, invocation: Invocation) -> int:
 def _crashed(error: Exception, invocation: Invocation) -> int:
     text = "".join(traceback.format_exception(error))
     note = ""
-    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("megabuild"):
+    if isinstance(error, (ImportError, SyntaxError)) and (damaged := damaged_part(error)):
         mistrust()
-        note = "\n  a package is missing from .venv; the next start sets it up anew"
+        note = f"\n  {damaged} is missing from .venv or damaged; the next start sets it up anew"
     try:
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         invocation.log_folder.mkdir(parents=True, exist_ok=True)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
+
+_SCRATCH = ".scratch-"
 
 
 def write(path: Path, text: str) -> None:
@@ -32,6 +40,18 @@ def sha256(path: Path) -> str:
 def modified(path: Path) -> int:
     """Return when a file was last written to, in nanoseconds."""
     return path.stat().st_mtime_ns
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """Give a temporary folder below ``folder``; those of processes that were killed are removed first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for rest in folder.glob(f"{_SCRATCH}*"):
+        owner = rest.name.removeprefix(_SCRATCH).partition("-")[0]
+        if not (owner.isdecimal() and psutil.pid_exists(int(owner))):
+            shutil.rmtree(rest, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f"{_SCRATCH}{os.getpid()}-") as name:
+        yield Path(name)
 
 
 def intact(path: Path, *, digest: str, size: int, when: int) -> bool:

@@ -177,7 +177,7 @@ def test_a_lock_is_asked_for_once_and_holds_no_addresses(
 ) -> None:
     asked: list[object] = []
 
-    def answer(requirements: object, interpreter: object, options: object) -> Lock:
+    def answer(requirements: object, interpreter: object, options: object, temporary: Path) -> Lock:
         asked.append(requirements)
         return _lock("3.12", _wheel("six"))
 

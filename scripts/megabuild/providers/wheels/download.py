@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -59,13 +58,12 @@ def download(
 
 def _fetch(wheels: Sequence[Wheel], interpreter: Interpreter, files: Mapping[str, Path]) -> None:
     folder = next(iter(files.values())).parent.parent
-    folder.mkdir(parents=True, exist_ok=True)
     # beside their final place: gigabytes need not be copied
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        requirements = Path(temporary, "requirements.txt")
+    with disk.scratch(folder) as temporary:
+        requirements = temporary / "requirements.txt"
         lines = [f"{wheel.name}==={_version(wheel)} --hash=sha256:{wheel.sha256}" for wheel in wheels]
         requirements.write_text("\n".join(lines) + "\n")
-        target = Path(temporary, "wheels")
+        target = temporary / "wheels"
         run(
             [
                 *pip_command(interpreter),
@@ -82,7 +80,8 @@ def _fetch(wheels: Sequence[Wheel], interpreter: Interpreter, files: Mapping[str
             what=f"downloading wheels for Python {interpreter.python}",
             remedy="Check the network and pip's configuration (pip config list).",
             timeout=3600,
-            env=pip_environment(),
+            env=pip_environment(temporary),
+            guarded=True,
         )
         for wheel in wheels:
             _keep(target / wheel.file_name, files[wheel.sha256], wheel.sha256)

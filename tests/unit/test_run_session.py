@@ -117,6 +117,31 @@ def test_narrowing_builds_only_the_python_asked_for_and_the_rest_comes_later_fro
     assert not [line for line in tiny.log_text().splitlines() if "Building C object" in line]
 
 
+def test_a_damaged_object_in_a_finished_tree_costs_one_object(tiny: Tiny) -> None:
+    tiny.run(pythons=("3.12",))
+    (tiny.options().state / "tree" / "build" / "t3.o").write_text("damaged")
+    assert tiny.run().ok
+    assert [event.decision for event in tiny.of(events.StagingDecided)] == ["reuse", "resume"]
+    assert "core object dirty" not in tiny.of(events.Warned)[0].message
+    assert len([line for line in tiny.log_text().splitlines() if "staging          [1/1" in line]) == 1
+
+
+def test_a_finished_tree_without_its_build_folder_is_not_reused(tiny: Tiny) -> None:
+    tiny.run(pythons=("3.12",))
+    (tiny.options().state / "tree" / "source").touch()
+    shutil.rmtree(tiny.options().state / "tree" / "build")
+    assert tiny.plan().staging_decision.decision == "resume"
+
+
+def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside_it(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_MOST_JOBS", "2")
+    assert tiny.run(cpu_count=4, pythons=("3.12",)).ok
+    assert tiny.of(events.Warned)[-1].message.endswith("once more with 2 compile jobs")
+    assert tiny.of(events.StagingDecided)[-1].decision == "resume"
+
+
 def test_a_changed_source_keeps_the_tree_and_compiles_what_changed(tiny: Tiny) -> None:
     tiny.run()
     (tiny.root / "rehearsal" / "model" / "t2.c").write_text("int changed;\n")

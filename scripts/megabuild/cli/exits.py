@@ -17,7 +17,7 @@ import click
 
 from megabuild import stopping
 from megabuild.bootstrap import damaged_part, mistrust, open_streams
-from megabuild.errors import Interrupted, MegabuildError
+from megabuild.errors import Interrupted, MegabuildError, of_system
 from megabuild.network.redact import Mask, MaskedStream
 
 CRASHED = 70
@@ -119,6 +119,9 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
         # Whoever read our output went away. Python would complain once more while closing the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
+    except OSError as error:
+        refused = of_system(error)
+        return _told(refused, invocation) if refused else _crashed(error, invocation)
     except Exception as error:
         return _crashed(error, invocation)
     return result if isinstance(result, int) else 0

@@ -12,17 +12,21 @@ from filelock import FileLock, Timeout
 
 from megabuild import stopping
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine import strays
-from megabuild.errors import BusyError, Interrupted, MegabuildError
+from megabuild.engine import cache, strays
+from megabuild.errors import BusyError, Interrupted, MegabuildError, OutOfMemoryError, SwapRefused
+from megabuild.isolation.base import Isolation
 from megabuild.isolation.choose import choose
 from megabuild.network.redact import Mask
 from megabuild.providers import alternatives
+from megabuild.resources.estimate import GB
+from megabuild.resources.jobs import Jobs
+from megabuild.resources.machine import measure
 from megabuild.run import events, publish, stamp
 from megabuild.run.build import Build
 from megabuild.run.logfile import LogFile
 from megabuild.run.options import Options, Plan, PlanItem
 from megabuild.run.planning import jobs_for, make_plan
-from megabuild.run.preflight import checks
+from megabuild.run.preflight import checks, writable
 from megabuild.run.pyg import extending
 from megabuild.run.pyg.planning import published
 from megabuild.run.pyg.run import ExtensionsBuild
@@ -60,7 +64,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
         What stopped the run; everything finished is kept.
     """
     options = plan.options
-    options.state.mkdir(parents=True, exist_ok=True)
+    writable(options.state, "choose another folder with --output")
     with (
         _locked(options),
         stopping.by_signals(),
@@ -140,17 +144,48 @@ class _Run:
         jobs = jobs_for(plan)
         for name, found in checks(plan, isolation, jobs):
             self._tell(events.Checked(check=name, detail=found))
+        per_job, memory = plan.estimate.memory_per_job, measure().memory
+        if jobs.count > 1 and jobs.count * per_job > memory:
+            self._tell(
+                events.Warned(
+                    message=f"{jobs.count} compile jobs ({jobs.reason}) may take {jobs.count * per_job / GB:.0f} GB "
+                    f"of memory, and there are {memory / GB:.0f}"
+                )
+            )
         ended = strays.end(options.state)
         if ended:
             self._tell(events.Healed(what=f"{ended} processes of an earlier run"))
-        if plan.missing:
-            self._build = Build(plan, isolation, jobs, tell=self._tell, log=self._log)
-            self._build.run()
+        self._build_all(isolation, jobs)
+        plan = self._plan
         if plan.extensions.missing:
             self._extensions = ExtensionsBuild(
                 plan, isolation, check=extending.check(plan), tell=self._tell, log=self._log
             )
             self._extensions.run()
+
+    def _build_all(self, isolation: Isolation, jobs: Jobs) -> None:
+        """Build PyTorch's packages; what can be mended at little cost is tried once more."""
+        swapped = False
+        while self._plan.missing:
+            self._build = Build(self._plan, isolation, jobs, tell=self._tell, log=self._log)
+            try:
+                self._build.run()
+                return
+            except OutOfMemoryError as error:
+                if jobs.count == 1:
+                    raise
+                jobs = Jobs(count=jobs.count // 2, reason="memory ran out with more")
+                why = f"once more with {jobs.count} compile {'job' if jobs.count == 1 else 'jobs'}"
+                self._tell(events.Warned(message=f"{error.message.splitlines()[0]}: {why}"))
+            except SwapRefused as error:
+                # Something in the tree is damaged, and staging, which would have seen to it, was skipped.
+                if swapped or self._plan.staging_decision.decision != "reuse":
+                    raise
+                swapped = True
+                why = "staging runs once more, over the objects that are there"
+                self._tell(events.Warned(message=f"{error.message.splitlines()[0]}: {why}"))
+                cache.drop_stagings(self._plan.options.state / "out")
+            self._plan = _fresh(self._plan)
 
     def _tell_damage(self) -> None:
         for what in self._damage:

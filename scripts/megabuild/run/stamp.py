@@ -11,6 +11,7 @@ from megabuild.engine import cache
 from megabuild.run.fingerprint import Fingerprint, differences
 
 STAMP = ".megabuild-stamp.json"
+_BUILD = "build"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,9 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
         )
     if found.source != fingerprint.source:
         return Decision(decision="resume", reasons=tuple(differences(found.source, fingerprint.source)))
+    there = {path.name for path in tree.iterdir()} - {STAMP}
+    if there and _BUILD not in there:  # an official wheel taken apart leaves no tree
+        return Decision(decision="resume", reasons=("the tree's build folder is gone",))
     if cache.staging_caches(output_dir):
         return Decision(decision="reuse", reasons=("nothing that it depends on has changed",))
     return Decision(decision="resume", reasons=("the last run ended before it was finished",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import TextIO
+from typing import Any, TextIO
 from urllib.parse import quote, urlsplit, urlunsplit
 
 # An @ belongs to the user's part if no slash, question mark or blank comes before it; passwords may hold further ones.
@@ -78,7 +78,7 @@ class MaskedStream:
         self._stream.write(self._mask(text))
         return len(text)
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 

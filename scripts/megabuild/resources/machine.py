@@ -120,7 +120,7 @@ def _file_cache(group: Path) -> int:
     try:
         lines = (group / "memory.stat").read_text().splitlines()
         values = dict(line.split(" ", 1) for line in lines)
-        return int(values.get("total_inactive_file") or values.get("inactive_file", 0))
+        return int(values.get("total_inactive_file") or values.get("inactive_file") or "0")
     except (OSError, ValueError):
         return 0
 

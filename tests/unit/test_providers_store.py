@@ -101,7 +101,8 @@ def test_a_damaged_channel_is_made_again(tmp_path: Path) -> None:
     flip(file)  # the store's, too
     (again,) = store.ensure([package], _quiet)
     assert channel.publish([again], store, tmp_path, "linux-64") == made
-    assert sha256(file) == again.sha256 == channel.indexed(made)[record.file_name]
+    assert sha256(file) == again.sha256
+    assert channel.indexed(made) == {record.file_name: again.sha256}
     index.write_text(index.read_text()[:-30])
     assert channel.indexed(made) is None
     channel.publish([again], store, tmp_path, "linux-64")

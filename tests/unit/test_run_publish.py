@@ -98,6 +98,18 @@ def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
     assert json.loads((channel / "linux-64" / "repodata.json").read_text())["packages.conda"] == {}
 
 
+def test_a_damaged_file_without_a_record_goes(tmp_path: Path) -> None:
+    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    channel, name = tmp_path / "packages", PLANNED.file_name
+    publish.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
+    (channel / publish.RECORDS).unlink()
+    assert publish.heal(channel, "linux-64") == []
+    path = channel / "linux-64" / name
+    path.write_bytes(path.read_bytes()[:100])
+    assert len(publish.heal(channel, "linux-64")) == 1
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("damage", ["absent", "cut off", "of other packages"])
 def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str) -> None:
     found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))

@@ -83,11 +83,23 @@ def heal(channel: Path, platform: str) -> list[str]:
         _write(channel, known)
     for record in gone:
         (channel / record.path).unlink(missing_ok=True)
+    for path in list(cache.package_files(channel)):  # a killed run's, or the records are gone: the index needs it whole
+        if path.name not in known and not _can_be_read(path):
+            path.unlink()
+            told.append(f"{path.name}, which nobody recorded, was damaged and is removed")
     if channel.is_dir() and not _is_indexed(channel, known):
         cache.index(channel, platform)
-        if not gone:
+        if not told:
             told.append("the index of the published packages was damaged and is written anew")
     return told
+
+
+def _can_be_read(path: Path) -> bool:
+    try:
+        archive.read(path)
+    except IntegrityError:
+        return False
+    return True
 
 
 def _is_indexed(channel: Path, known: Mapping[str, Record]) -> bool:

@@ -32,11 +32,13 @@ def publish(records: Sequence[Record], store: Store, folder: Path, platform: str
     records:
         Packages of `store`.
     folder:
-        The local channel's cache; the channel's name in it is the fingerprint's beginning.
+        The local channel's cache; the channel's name in it follows from the fingerprint.
     platform:
         Subdir of the machine, present in the channel even if empty.
     """
-    channel = folder / "channels" / fingerprint(records)[:16]
+    # what else a channel holds is part of its name: one of another make may be in use by a run of another version
+    name = hashlib.sha256(f"{fingerprint(records)} {MADE_OF}".encode()).hexdigest()[:16]
+    channel = folder / "channels" / name
     made_of = json.dumps({record.file_name: record.key for record in records}, indent=1, sort_keys=True)
     if _is_whole(channel, records, store, made_of):
         return channel

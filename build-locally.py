@@ -15,7 +15,7 @@ if sys.version_info < (3, 10):
     )
     sys.exit(4)
 
-ROOT = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 
 from megabuild.bootstrap import run_inside  # noqa: E402

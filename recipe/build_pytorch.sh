@@ -28,9 +28,8 @@ phase package
 # it is libtorch's, gigabytes with CUDA, which is thrown away in the end.
 "$PYTHON" "$RECIPE_DIR/share_libtorch.py" take-out build/lib.*/torch "$PREFIX" build/shared-with-libtorch.txt
 "$PYTHON" setup.py bdist_wheel --skip-build
-"$PYTHON" -m pip install dist/torch-*.whl --no-deps --no-index --no-cache-dir \
+# By name: of a file's path pip would keep a record, direct_url.json, with a folder of the machine that built.
+"$PYTHON" -m pip install torch --pre --find-links dist --no-deps --no-index --no-cache-dir \
     --disable-pip-version-check -v
 "$PYTHON" "$RECIPE_DIR/share_libtorch.py" link "$SP_DIR/torch" "$PREFIX" build/shared-with-libtorch.txt
-# names a folder of the machine that built
-rm -f "$SP_DIR"/torch-*.dist-info/direct_url.json
 clean

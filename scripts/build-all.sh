@@ -20,7 +20,7 @@ be what its commit says, and removing FOLDER/done/CONFIG makes it build again. A
 others. However it ends, Ctrl-C included, there are a table and FOLDER/<time>.zip with the logs in the end.
 
 Exit code: that of the first config that failed; 2 for wrong usage; 128 + n when signal n ended it.
-CPU_COUNT (10 unless set) is the number of compile jobs.
+CPU_COUNT is the number of compile jobs; unless set, as many as cores and memory allow.
 HELP
 }
 
@@ -42,7 +42,6 @@ while (($#)); do
     esac
     shift
 done
-export CPU_COUNT=${CPU_COUNT:-10}
 
 # --- which configs ---------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ def run_inside(root: str, program: str, module: str) -> None:
     module:
         What needs the environment.
     """
+    open_streams()
     try:
         python = ensure(Path(root), "run")
         if not _is_inside(python):
@@ -109,21 +110,56 @@ def _hold(python: Path) -> None:
 
 
 def mistrust() -> None:
-    """Have the next start set up the environment this process runs in anew, because something in it is missing."""
+    """Have the next start set up the environment this process runs in anew, because something in it is not whole."""
     (Path(sys.prefix) / STAMP).unlink(missing_ok=True)
 
 
 def _imported(module: str) -> Callable[[], None]:
     try:
         found: Callable[[], None] = importlib.import_module(module).main
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("megabuild"):
+    except Exception as error:  # a damaged module raises whatever its remains happen to mean
+        damaged = damaged_part(error)
+        if not damaged:
             raise
         mistrust()
         raise IntegrityError(
-            f"{error.name} is missing from .venv", "start again: that sets it up anew"
+            f"{damaged} is missing from .venv or damaged", "start again: that sets it up anew"
         ) from error
     return found
+
+
+def damaged_part(error: Exception) -> str:
+    """Return the module or file of the private environment that an import failed for; empty for a fault of ours."""
+    if isinstance(error, ModuleNotFoundError):
+        return "" if (error.name or "").startswith("megabuild") else str(error.name)
+    if isinstance(error, SyntaxError) and not error.filename:
+        return "a module"  # one with null bytes in it has no name
+    deepest = error.__traceback__
+    while deepest is not None and deepest.tb_next is not None:
+        deepest = deepest.tb_next
+    places = [
+        getattr(error, "filename", None),  # of a SyntaxError, of a file that is gone
+        getattr(error, "path", None),  # of an ImportError
+        getattr(getattr(error, "obj", None), "__file__", None),  # of an AttributeError
+        deepest.tb_frame.f_code.co_filename if deepest is not None else None,
+    ]
+    inside = os.path.join(sys.prefix, "lib")
+    return next((place for place in places if isinstance(place, str) and place.startswith(inside)), "")
+
+
+def open_streams() -> None:
+    """Give this process the standard streams that it was started without (``<&-``, ``>&-``), leading nowhere.
+
+    Otherwise the next file that is opened becomes standard output, and build scripts write into it.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 @contextmanager

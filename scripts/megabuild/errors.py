@@ -5,6 +5,7 @@ Exit codes are part of the command line's contract: a number, once given out, ke
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
 
 
@@ -133,3 +134,27 @@ class Interrupted(MegabuildError):
     """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
 
     exit_code = 130
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REFUSED = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
+)
+
+
+def of_system(error: OSError) -> MegabuildError | None:
+    """Return a system's refusal as an error that the user can act on, or None where it may be a fault of ours."""
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno in _FULL:
+        return OutOfSpaceError(
+            f"{where}the disk is full, or has no room for further files",
+            "free some space, or put --output (and MEGABUILD_CACHE) on another disk, and run again: what is finished "
+            "is kept",
+        )
+    if error.errno in _REFUSED and error.filename:
+        return PreflightError(
+            f"{where}{error.strerror}",
+            "see to its permissions, or choose other places: --output for packages and work, MEGABUILD_CACHE for what "
+            "configs share",
+        )
+    return None

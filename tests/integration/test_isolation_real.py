@@ -47,6 +47,19 @@ def isolation(
         yield container
 
 
+def test_root_inside_is_no_root_outside(isolation: Isolation, mounts: Sequence[Mount]) -> None:
+    if isolation.name != "bubblewrap":
+        pytest.skip("what a container may do is the engine's own affair")
+    attack = f"grep CapEff /proc/self/status; mknod /tmp/disk b 7 0; mount -o remount,rw,bind {RECIPE}; unshare -m true"
+    command = isolation.command(
+        ["sh", "-c", f"{attack}; touch {RECIPE}/written"], mounts=mounts, env={}, cwd="/", name="megabuild-test"
+    )
+    done = run(command, isolation.environment({}))
+    assert "CapEff:\t0000000000000000" in done.stdout
+    assert "Read-only file system" in done.stdout.splitlines()[-1]
+    assert sum("ermi" in line for line in done.stdout.splitlines()) == 3, done.stdout
+
+
 def trial(isolation: Isolation) -> MegabuildError | None:
     """Say why the engine starts no container at all, if so: podman without its init, say."""
     command = isolation.command(["sh", "-c", "exit 0"], mounts=(), env={}, cwd="/", name="megabuild-test")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO, cast
 
 import click
 import pytest
 
 from megabuild import errors
 from megabuild.cli.exits import CRASHED, PIPE_CLOSED, Invocation, outcome
+from megabuild.network.redact import Mask, MaskedStream
 
 
 def raising(error: BaseException) -> Callable[[], object]:
@@ -70,6 +73,40 @@ def test_with_json_an_error_is_a_document_too(
         "exit_code": 11,
         "log": None,
     }
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, click\n"
+        "from megabuild.cli.exits import Invocation, run\n"
+        "from pathlib import Path\n"
+        "@click.command()\n"
+        "def command():\n"
+        "    sys.stdin.isatty()\n"
+        "    click.echo('said')\n"
+        "    with open(sys.argv[1], 'w') as file:\n"
+        "        assert file.fileno() > 2\n"
+        "        os.system('echo a child')\n"
+        "        file.write('written')\n"
+        "run(command, name='x', invocation=Invocation(log_folder=Path(sys.argv[1] + '.logs')), arguments=[])\n"
+    )
+    paths = os.pathsep.join(path for path in sys.path if path)
+    words = f'"{sys.executable}" "{script}" "{tmp_path}/file" {closed}'
+    done = subprocess.run(["sh", "-c", words], env={**os.environ, "PYTHONPATH": paths}, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "file").read_text() == "written"
+
+
+def test_with_json_wrong_usage_is_a_document_too(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "megabuild", "build", "--json", "--no-such-option"]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        words, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, check=False, text=True
+    )
+    assert done.returncode == 2
+    assert "--no-such-option" in json.loads(done.stdout)["error"]["message"]
 
 
 def test_ctrl_c_says_that_work_is_kept(invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,3 +170,19 @@ def test_a_reader_that_goes_away_is_no_crash(repository: Path, tmp_path: Path) -
         assert process.stderr is not None
         assert process.stderr.read() == b""
     assert process.returncode == PIPE_CLOSED
+
+
+def test_no_secret_leaves_the_process(
+    invocation: Invocation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INDEX_PASS", "hunter22")
+    monkeypatch.setattr(sys, "argv", ["build-locally.py", "--pyg-index", "https://me:hunter23@host.example/x"])
+    outcome(raising(ZeroDivisionError("at https://me:hunter23@host.example/x")), invocation)
+    (crash,) = invocation.log_folder.glob("crash-*")
+    assert "hunter" not in crash.read_text()
+    assert "https://***@host.example/x" in crash.read_text()
+    stream = io.StringIO()
+    masked = MaskedStream(stream, Mask(os.environ))
+    print("index: https://me:hunter23@host.example/x, hunter22", file=cast(TextIO, masked))
+    assert stream.getvalue() == "index: https://***@host.example/x, ***\n"
+    assert masked.isatty() is False

@@ -145,6 +145,12 @@ def test_output_id_without_debug_is_refused(invocation: Invocation) -> None:
     assert "--output-id goes with --debug" in result.stderr
 
 
+def test_an_output_folder_without_a_name_is_refused(invocation: Invocation) -> None:
+    result = invoke("build", "linux_64_cpu", "-o", "", "--plan", invocation=invocation)
+    assert result.exit_code == 2
+    assert "--output names no folder" in result.stderr
+
+
 def test_a_python_the_config_lacks_is_refused(invocation: Invocation) -> None:
     result = invoke("build", "linux_64_cpu", "-p", "3.9", invocation=invocation)
     assert isinstance(result.exception, UsageError)

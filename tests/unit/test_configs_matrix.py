@@ -124,6 +124,8 @@ def test_broken_yaml_is_located(copy: Path) -> None:
         ("- a\n- b\n", "not a mapping"),
         ("blas_impl: mkl\n", "'blas_impl' is not a list"),
         ("blas_impl: [mkl]\n", "no value"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "'b' holds a list in a list"),
+        ("a: &a [*a]\n", "'a' holds a list in a list"),
     ],
 )
 def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: str) -> None:
@@ -137,6 +139,21 @@ def test_two_values_where_one_is_needed_are_refused(copy: Path) -> None:
     path.write_text(path.read_text().replace("blas_impl:\n- mkl\n", "blas_impl:\n- mkl\n- generic\n"))
     with pytest.raises(ConfigError, match="'blas_impl' has 2 values"):
         load(copy, "linux_64_cpu")
+
+
+def test_a_value_that_nobody_knows_is_refused(copy: Path) -> None:
+    path = copy / matrix.CONFIG_FOLDER / "linux_64_cpu.yaml"
+    path.write_text(path.read_text().replace("blas_impl:\n- mkl\n", "blas_impl:\n- nonsense\n"))
+    with pytest.raises(ConfigError, match="'blas_impl' is 'nonsense'; it can be mkl, generic, wheel"):
+        load(copy, "linux_64_cpu")
+
+
+def test_an_empty_matrix_deletes_no_config(copy: Path) -> None:
+    before = available(copy)
+    (copy / matrix.MATRIX_FILE).write_text("")
+    with pytest.raises(ConfigError, match="no row"):
+        matrix.write(copy)
+    assert available(copy) == before
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,10 @@ def test_a_linked_package_replaces_the_former_one_in_one_step(out: Path, tmp_pat
     )
     target.parent.mkdir(parents=True)
     target.write_text("old")
-    cache.link(source, target)
-    assert target.samefile(source)
-    assert list(target.parent.iterdir()) == [target]
+    for _ in range(2):  # the second time it is the same file already
+        cache.link(source, target)
+        assert target.samefile(source)
+        assert list(target.parent.iterdir()) == [target]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,26 @@ def test_a_former_build_of_the_same_name_is_forgotten_before_a_test(
     worker.forget("a-1-h0_0.conda")
     worker.forget("a-1-h0_0.conda")
     assert [path.name for path in packages.iterdir()] == ["a-1-h0_1"]
+
+
+@pytest.mark.parametrize(
+    ("unpacked", "times", "content", "foreign"),
+    [
+        (False, 3, "another", False),  # the engine unpacked the file itself
+        (True, 4, "own", False),  # unpacked once, for an environment
+        (True, 4, "another", True),
+        (True, 5, "own", True),  # somebody else's in between
+    ],
+)
+def test_a_package_unpacked_from_another_file_of_the_same_name_is_noticed(
+    unpacked: bool, times: int, content: str, foreign: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path))
+    package = tmp_path / "a-1-h0_0.conda"
+    package.write_text("own")
+    (tmp_path / "pkgs" / "a-1-h0_0").mkdir(parents=True)
+    if not unpacked:
+        worker.forget(package.name)
+    lock = times.to_bytes(8, "big") + hashlib.sha256(content.encode()).digest()
+    (tmp_path / "pkgs" / "a-1-h0_0.lock").write_bytes(lock)
+    assert worker.foreign(package, before=3) is foreign

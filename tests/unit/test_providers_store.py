@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.errors import IntegrityError
+from megabuild.files import sha256
 from megabuild.providers import channel
 from megabuild.providers.package import Package
 from megabuild.providers.store import Store
+from megabuild.run import solving
 
 
 class _Filler:
@@ -54,12 +55,20 @@ def test_a_package_is_built_again_only_when_its_inputs_change(tmp_path: Path) ->
     assert first.build != second.build
 
 
-def test_a_damaged_package_is_built_again(tmp_path: Path) -> None:
-    fill = _Filler()
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_package_is_built_again_and_that_is_said(tmp_path: Path) -> None:
+    fill, said = _Filler(), list[str]()
     (record,) = Store(tmp_path).ensure([_package(fill)], _quiet)
-    Store(tmp_path).path(record).write_bytes(b"half")
-    Store(tmp_path).ensure([_package(fill)], _quiet)
+    flip(Store(tmp_path).path(record))
+    Store(tmp_path).ensure([_package(fill)], said.append)
     assert fill.calls == 2
+    assert said[0] == "thing 1.0 was damaged in the cache and is packaged again"
 
 
 def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Path) -> None:
@@ -84,10 +93,29 @@ def test_a_channel_is_indexed_with_what_the_solver_needs(tmp_path: Path) -> None
     assert channel.publish(records, store, tmp_path, "linux-64") == made
 
 
-def test_a_channel_refuses_a_package_that_has_changed(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    (record,) = store.ensure([_package(_Filler())], _quiet)
-    path = store.path(record)
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(IntegrityError, match="changed"):
-        channel.publish([record], store, tmp_path, "linux-64")
+def test_a_damaged_channel_is_made_again(tmp_path: Path) -> None:
+    store, package = Store(tmp_path), _package(_Filler())
+    (record,) = store.ensure([package], _quiet)
+    made = channel.publish([record], store, tmp_path, "linux-64")
+    index, file = made / "linux-64" / "repodata.json", made / "linux-64" / record.file_name
+    flip(file)  # the store's, too
+    (again,) = store.ensure([package], _quiet)
+    assert channel.publish([again], store, tmp_path, "linux-64") == made
+    assert sha256(file) == again.sha256
+    assert channel.indexed(made) == {record.file_name: again.sha256}
+    index.write_text(index.read_text()[:-30])
+    assert channel.indexed(made) is None
+    channel.publish([again], store, tmp_path, "linux-64")
+    assert channel.indexed(made) == {record.file_name: again.sha256}
+
+
+def test_a_package_made_again_of_the_same_is_the_same_to_whoever_was_built_with_it(tmp_path: Path) -> None:
+    def solved(folder: Path) -> str:
+        store = Store(folder)
+        records = store.ensure([_package(_Filler())], _quiet)
+        made = channel.publish(records, store, folder, "linux-64")
+        (found,) = solving.environment(["thing"], [made], "linux-64", virtual={}, what="a build")
+        return str(found)
+
+    first = solved(tmp_path / "first")
+    assert solved(tmp_path / "second") == first

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.engine.archive import Archive
-from megabuild.errors import BuildError, IntegrityError, Interrupted, MegabuildError, OutOfMemoryError
+from megabuild.errors import BuildError, IntegrityError, OutOfMemoryError
 from megabuild.run import events
 from megabuild.run.pyg.compilers import Seen
 from megabuild.run.pyg.governor import Governor
@@ -54,7 +54,7 @@ class Run:
         self.told: list[events.Event] = []
         self.failed: dict[str, Failed] = {}
         self.fakes: list[Fake] = []
-        self.publishing: MegabuildError | None = None
+        self.publishing: BaseException | None = None
         self._folder = folder
         self._jobs = jobs
         self._shares = shares
@@ -163,8 +163,8 @@ def test_ctrl_c_while_a_package_is_published_ends_the_run(tmp_path: Path) -> Non
     run = Run(tmp_path, jobs=1)
     run.add("pytorch_cluster")
     run.add("pytorch_scatter")
-    run.publishing = Interrupted("interrupted by SIGTERM")
-    with pytest.raises(Interrupted):
+    run.publishing = KeyboardInterrupt("SIGTERM")
+    with pytest.raises(KeyboardInterrupt):
         run.go()
     assert run.failed == {}
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("pytorch_")]

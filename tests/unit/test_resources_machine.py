@@ -11,6 +11,7 @@ from megabuild.resources.estimate import GB, estimate
 from megabuild.resources.jobs import compile_jobs
 from megabuild.resources.machine import Machine, disk_free, measure
 
+NONE = Path("/no/such/list")
 LARGE = Machine(cores=16, memory=64 * GB, memory_free=60 * GB)
 
 
@@ -18,7 +19,7 @@ def test_a_cgroup_limits_memory_and_cores(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("1000000000\n")
     (tmp_path / "memory.current").write_text("400000000\n")
     (tmp_path / "cpu.max").write_text("100000 100000\n")
-    machine = measure(tmp_path)
+    machine = measure(tmp_path, NONE)
     assert (machine.cores, machine.memory) == (1, 1_000_000_000)
     assert machine.memory_free <= 600_000_000
 
@@ -27,7 +28,7 @@ def test_cached_files_are_not_taken_for_used_memory(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("1000000000\n")
     (tmp_path / "memory.current").write_text("900000000\n")
     (tmp_path / "memory.stat").write_text("anon 300000000\ninactive_file 500000000\nactive_file 100000000\n")
-    assert measure(tmp_path).memory_free == 600_000_000
+    assert measure(tmp_path, NONE).memory_free == 600_000_000
 
 
 def test_the_first_version_of_cgroups_is_read_as_well(tmp_path: Path) -> None:
@@ -37,15 +38,41 @@ def test_the_first_version_of_cgroups_is_read_as_well(tmp_path: Path) -> None:
     (tmp_path / "memory" / "memory.usage_in_bytes").write_text("0")
     (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("100000")
     (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000")
-    machine = measure(tmp_path)
+    machine = measure(tmp_path, NONE)
     assert (machine.cores, machine.memory) == (1, 1_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("listed", "memory", "cpu"),
+    [
+        ("0::/user.slice/job_1/step_0\n", "user.slice/job_1", "user.slice"),
+        ("4:memory:/slurm/job_1/step_0\n1:cpu,cpuacct:/slurm/job_1\n", "memory/slurm/job_1", "cpu/slurm/job_1"),
+    ],
+)
+def test_the_limits_of_the_group_we_are_in_and_of_those_above_it_hold(
+    tmp_path: Path, listed: str, memory: str, cpu: str
+) -> None:
+    own = tmp_path / "own"
+    own.write_text(listed)
+    for folder in (memory, cpu):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    names = ("memory.max", "memory.current", "cpu.max") if listed.startswith("0::") else (
+        "memory.limit_in_bytes", "memory.usage_in_bytes", "cpu.cfs_quota_us"
+    )  # fmt: skip
+    (tmp_path / memory / names[0]).write_text("1000000000")
+    (tmp_path / memory / names[1]).write_text("900000000")
+    (tmp_path / cpu / names[2]).write_text("100000 100000" if names[2] == "cpu.max" else "100000")
+    (tmp_path / cpu / "cpu.cfs_period_us").write_text("100000")
+    machine = measure(tmp_path, own)
+    assert (machine.cores, machine.memory) == (1, 1_000_000_000)
+    assert machine.memory_free <= 100_000_000
 
 
 @pytest.mark.parametrize("unlimited", ["max\n", "9223372036854771712\n"])
 def test_no_limit_is_none(tmp_path: Path, unlimited: str) -> None:
     (tmp_path / "memory.max").write_text(unlimited)
     (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert measure(tmp_path).memory == measure(tmp_path / "none").memory
+    assert measure(tmp_path, NONE).memory == measure(tmp_path / "none", NONE).memory
 
 
 def test_there_are_as_many_jobs_as_cores_where_memory_allows() -> None:
@@ -68,7 +95,7 @@ def test_the_user_s_number_is_never_changed(name: str) -> None:
     assert compile_jobs(LARGE, bytes_per_job=8 * GB, requested=3, environ={name: "40"}).count == 3
 
 
-@pytest.mark.parametrize("text", ["0", "many", "-2", "1.5"])
+@pytest.mark.parametrize("text", ["0", "many", "-2", "1.5", "²"])
 def test_a_number_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="CPU_COUNT"):
         compile_jobs(LARGE, bytes_per_job=GB, environ={"CPU_COUNT": text})

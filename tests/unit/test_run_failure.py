@@ -48,6 +48,15 @@ def test_a_killed_compiler_is_a_matter_of_memory_with_fewer_jobs_as_remedy(tmp_p
     assert "CPU_COUNT=4" in error.remedy
 
 
+def test_with_one_job_fewer_are_no_remedy(tmp_path: Path) -> None:
+    error = explain(
+        Outcome(ok=False, kind="killed", message="", returncode=137),
+        lines=(), what="staging", phase="compile", jobs=1, log=tmp_path / "x.log", state=tmp_path,
+    )  # fmt: skip
+    assert "CPU_COUNT" not in error.remedy
+    assert "more memory" in error.remedy
+
+
 @pytest.mark.parametrize("code", [137, -9])
 def test_a_killed_engine_is_a_matter_of_memory(tmp_path: Path, code: int) -> None:
     assert isinstance(explained(tmp_path, kind="killed", code=code), OutOfMemoryError)

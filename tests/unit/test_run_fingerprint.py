@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 from tiny import ROOT
 
+from megabuild.errors import PreflightError
 from megabuild.run import fingerprint, stamp
 from megabuild.run.fingerprint import Fingerprint, differences
 from megabuild.run.recipe_parts import parts
@@ -154,3 +156,9 @@ def test_a_staging_without_its_tree_is_not_used(tmp_path: Path) -> None:
     assert decision.decision == "fresh"
     stamp.apply(decision, tmp_path / "tree", out, CORE)
     assert not list((out / "build_cache").iterdir())
+
+
+def test_a_pipe_in_a_source_tree_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PreflightError, match="pipe is no file"):
+        fingerprint.tree(tmp_path)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from megabuild.run.logfile import LogFile, Mask
+import pytest
+
+from megabuild.network.redact import Mask
+from megabuild.run.logfile import LogFile
 
 
 def test_values_of_variables_that_sound_secret_are_masked() -> None:
@@ -29,6 +32,37 @@ def test_names_and_passwords_in_urls_are_masked() -> None:
         "https://***@host.example/t/x and https://host.example/a@b"
     )
     assert mask("mail me@host.example") == "mail me@host.example"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:p@ss@host.example/x", "https://***@host.example/x"),
+        ("https://host.example/t/tk-12/conda-forge", "https://host.example/t/***/conda-forge"),
+        ("/work/t/tree/a.o https://host.example/x", "/work/t/tree/a.o https://host.example/x"),
+        ("https://host.example/x?a=1&access_token=abc&b=2", "https://host.example/x?a=1&access_token=***&b=2"),
+        ("GET /x?sig=abc HTTP/1.1", "GET /x?sig=*** HTTP/1.1"),
+        ('"https://me:pw@host.example/x","a@b"', '"https://***@host.example/x","a@b"'),
+    ],
+)
+def test_what_gives_access_in_an_address_is_masked(text: str, shown: str) -> None:
+    assert Mask({})(text) == shown
+
+
+@pytest.mark.parametrize("name", ["DB_PASS", "GH_PAT", "BASIC_AUTH", "AWS_CREDENTIALS", "MYSQL_PWD"])
+def test_further_names_sound_secret(name: str) -> None:
+    assert Mask({name: "abc/def+1"})("use abc/def+1 or abc%2Fdef%2B1") == "use *** or ***"
+
+
+def test_names_that_only_look_secret_are_none() -> None:
+    harmless = {"PATH": "one:two", "GIT_AUTHOR_NAME": "somebody", "PWD": "folder", "COMPAT": "matters"}
+    assert Mask(harmless)("one:two somebody folder matters") == "one:two somebody folder matters"
+
+
+def test_every_line_of_a_secret_is_masked() -> None:
+    mask = Mask({"SIGNING_KEY": "--BEGIN--\nabcdefgh\nijklmnop\n"})
+    assert mask("found abcdefgh") == "found ***"
+    assert mask("found ijklmnop here") == "found *** here"
 
 
 def test_every_line_has_its_time_and_source_and_latest_points_to_the_last_log(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tiny import make_package
 
+from megabuild import files
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
 from megabuild.errors import IntegrityError
@@ -43,7 +44,7 @@ def test_a_package_that_is_what_was_planned_is_published_and_known_from_then_on(
     assert publish.is_published(channel, record, "f")
     assert not publish.is_published(channel, record, "another")
     assert not publish.is_published(channel, None, "f")
-    assert archive.sha256(channel / record.path) == record.sha256
+    assert files.sha256(channel / record.path) == record.sha256
     repodata = json.loads((channel / "linux-64" / "repodata.json").read_text())
     assert list(repodata["packages.conda"]) == [PLANNED.file_name]
 
@@ -77,3 +78,49 @@ def test_a_path_has_one_owner_but_builds_of_one_package_may_share_it(tmp_path: P
     publish.check_owners([*linalg, read("libtorch", "0", "lib/libtorch.so")])
     with pytest.raises(IntegrityError, match=r"lib/linalg.so \(libtorch, linalg\)"):
         publish.check_owners([*linalg, read("libtorch", "1", "lib/linalg.so")])
+
+
+def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
+    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    channel, name = tmp_path / "packages", PLANNED.file_name
+    fingerprints = {name: "f"}
+    record = publish.publish(channel, [found], platform="linux-64", fingerprints=fingerprints, seconds={})[name]
+    path = channel / record.path
+    path.touch()
+    assert publish.is_published(channel, record, "f")
+    assert publish.heal(channel, "linux-64") == []
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert not publish.is_published(channel, record, "f")
+    assert publish.heal(channel, "linux-64") == [f"{name} is damaged and no longer published"]
+    assert publish.records(channel) == {}
+    assert json.loads((channel / "linux-64" / "repodata.json").read_text())["packages.conda"] == {}
+
+
+def test_a_damaged_file_without_a_record_goes(tmp_path: Path) -> None:
+    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    channel, name = tmp_path / "packages", PLANNED.file_name
+    publish.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
+    (channel / publish.RECORDS).unlink()
+    assert publish.heal(channel, "linux-64") == []
+    path = channel / "linux-64" / name
+    path.write_bytes(path.read_bytes()[:100])
+    assert len(publish.heal(channel, "linux-64")) == 1
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("damage", ["absent", "cut off", "of other packages"])
+def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str) -> None:
+    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    channel, name = tmp_path / "packages", PLANNED.file_name
+    publish.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
+    index = channel / "linux-64" / "repodata.json"
+    whole = index.read_text()
+    if damage == "absent":
+        index.unlink()
+    else:
+        index.write_text(whole[:-20] if damage == "cut off" else whole.replace(name, "other-1-0.conda"))
+    assert len(publish.heal(channel, "linux-64")) == 1
+    assert list(json.loads(index.read_text())["packages.conda"]) == [name]
+    assert publish.heal(channel, "linux-64") == []

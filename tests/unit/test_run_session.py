@@ -21,6 +21,7 @@ from megabuild.errors import (
     BuildError,
     BusyError,
     IntegrityError,
+    IsolationError,
     MegabuildError,
     OutOfMemoryError,
     OutOfSpaceError,
@@ -28,6 +29,7 @@ from megabuild.errors import (
     PreflightError,
     SwapRefused,
 )
+from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.run import events, planning
 from megabuild.run.summary import PackageResult
 
@@ -95,6 +97,17 @@ def test_a_second_run_has_nothing_to_do(tiny: Tiny) -> None:
     assert second.seconds < 1
 
 
+def test_a_build_in_bubblewrap_needs_no_capabilities(
+    tiny: Tiny, channel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        Bubblewrap(root=Path("/")).check()
+    except IsolationError as error:
+        pytest.skip(error.message)
+    monkeypatch.setattr(planning, "provide", provider(channel, root=Path("/")))
+    assert tiny.run(engine="bubblewrap", pythons=("3.12",)).ok
+
+
 def test_narrowing_builds_only_the_python_asked_for_and_the_rest_comes_later_from_the_same_staging(
     tiny: Tiny,
 ) -> None:
@@ -102,6 +115,31 @@ def test_narrowing_builds_only_the_python_asked_for_and_the_rest_comes_later_fro
     assert [status for _, status in statuses(tiny)] == ["skipped", "built", "skipped"]
     assert decision(tiny)[0] == "reuse"
     assert not [line for line in tiny.log_text().splitlines() if "Building C object" in line]
+
+
+def test_a_damaged_object_in_a_finished_tree_costs_one_object(tiny: Tiny) -> None:
+    tiny.run(pythons=("3.12",))
+    (tiny.options().state / "tree" / "build" / "t3.o").write_text("damaged")
+    assert tiny.run().ok
+    assert [event.decision for event in tiny.of(events.StagingDecided)] == ["reuse", "resume"]
+    assert "core object dirty" not in tiny.of(events.Warned)[0].message
+    assert len([line for line in tiny.log_text().splitlines() if "staging          [1/1" in line]) == 1
+
+
+def test_a_finished_tree_without_its_build_folder_is_not_reused(tiny: Tiny) -> None:
+    tiny.run(pythons=("3.12",))
+    (tiny.options().state / "tree" / "source").touch()
+    shutil.rmtree(tiny.options().state / "tree" / "build")
+    assert tiny.plan().staging_decision.decision == "resume"
+
+
+def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside_it(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_MOST_JOBS", "2")
+    assert tiny.run(cpu_count=4, pythons=("3.12",)).ok
+    assert tiny.of(events.Warned)[-1].message.endswith("once more with 2 compile jobs")
+    assert tiny.of(events.StagingDecided)[-1].decision == "resume"
 
 
 def test_a_changed_source_keeps_the_tree_and_compiles_what_changed(tiny: Tiny) -> None:
@@ -161,12 +199,16 @@ def test_a_python_that_is_not_here_is_left_out_with_the_reason(
 def test_a_failing_compile_says_what_to_do(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch, says: str, error: type[Exception]
 ) -> None:
-    monkeypatch.setenv("TINY_STAGING_FAIL", says)
+    monkeypatch.setenv("GH_PAT", "hunter22")
+    monkeypatch.setenv("TINY_STAGING_FAIL", f"{says} (hunter22)")
     with pytest.raises(error) as caught:
         tiny.run()
-    assert says in str(caught.value)
+    assert f"{says} (***)" in str(caught.value)
     assert "staging of libtorch" in str(caught.value)
-    assert json.loads((tiny.options().state / "run.json").read_text())["ok"] is False
+    summary = json.loads((tiny.options().state / "run.json").read_text())
+    assert summary["ok"] is False
+    assert f"{says} (***)" in summary["error"]
+    assert "hunter22" not in tiny.log_text() + str(tiny.seen) + str(caught.value) + summary["error"]
 
 
 def test_a_refused_swap_has_an_error_of_its_own(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +227,30 @@ def test_a_failing_package_test_is_no_package_and_what_passed_is_published(
     assert [name.split("-")[0] for name in published] == ["tinylib"]
     monkeypatch.delenv("TINY_FAIL")
     assert [status for _, status in statuses(tiny)] == ["skipped", "built", "built"]
+
+
+def with_test(tiny: Tiny, text: str) -> None:
+    """Give the library's package a test script of its own."""
+    recipe = tiny.root / "recipe" / "recipe.yaml"
+    plain = "      - package_contents:\n          files: [lib/libtiny.so]\n"
+    own = "      - script:\n          file: check.sh\n"
+    if own not in recipe.read_text():
+        recipe.write_text(recipe.read_text().replace(plain, plain + own))
+    (recipe.parent / "check.sh").write_text(text)
+
+
+def test_a_package_is_tested_by_its_own_scripts_not_by_those_of_a_former_build_of_its_name(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path / "rattler"))
+    with_test(tiny, "echo good\n")
+    assert tiny.run(pythons=("3.12",)).ok  # the engine has the library unpacked from here on
+    with_test(tiny, "echo broken\nexit 1\n")
+    with pytest.raises(PackageTestError, match="test of tinylib"):
+        tiny.run(pythons=("3.12",))
+    with_test(tiny, f"echo good again > {tmp_path}/said\n")
+    assert tiny.run(pythons=("3.12",)).ok
+    assert (tmp_path / "said").read_text() == "good again\n"
 
 
 def test_a_run_that_keeps_going_builds_what_it_can_and_fails_at_the_end(
@@ -207,11 +273,23 @@ def test_without_tests_nothing_is_published_and_the_next_run_tests_what_is_there
     assert [event.name for event in tiny.of(events.TestRun)] == ["tinypy"]
 
 
-def test_a_damaged_published_package_is_built_again(tiny: Tiny) -> None:
+def test_published_packages_and_their_index_are_not_believed_but_looked_into(tiny: Tiny) -> None:
     damaged = Path(tiny.run().packages[1].path)
-    damaged.write_bytes(damaged.read_bytes()[:-100])
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    index = damaged.parent / "repodata.json"
+    index.unlink()
     assert [status for _, status in statuses(tiny)] == ["skipped", "built", "skipped"]
     assert archive.read(damaged).name == "tinypy"
+    assert [event.message for event in tiny.of(events.Warned)] == [
+        f"{damaged.name} is damaged and no longer published"
+    ]
+    for damage in (index.unlink, lambda: index.write_text(index.read_text()[:-50])):
+        damage()
+        assert [status for _, status in statuses(tiny)] == ["skipped"] * 3
+        assert len(json.loads(index.read_text())["packages.conda"]) == 3
+        assert "index" in tiny.of(events.Warned)[0].message
 
 
 def test_an_unsolvable_environment_is_named_before_anything_is_built(

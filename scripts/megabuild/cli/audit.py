@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -132,7 +130,6 @@ def audit(
                                               ("--tree", tree), ("--wheel", wheel)) if given)  # fmt: skip
         raise UsageError(f"{named} is about one package", "name it with --package, without --all")
     wanted = statuses(fail_on) if fail_on else ()
-    _end_on_sigterm()
     wishes = Wishes(
         packages=package_words, every=every, version=version, patterns=patterns, upstream=repository, tree=tree,
         wheel=wheel, pinning=pinning, repodata=repodata, start=start,
@@ -210,12 +207,3 @@ def _show(
         out = console()
         out.print(report_view(report, out, links=links_shown(out)))
     return changed
-
-
-def _end_on_sigterm() -> None:
-    """Have SIGTERM end what was started like Ctrl-C does: git runs in a process group of its own."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)

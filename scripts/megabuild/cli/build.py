@@ -81,7 +81,6 @@ DEBUG = "Debugging a build"
     HOW,
     "--output",
     "-o",
-    type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Packages, logs and work trees.  [default: output/ in the repository]",
 )
@@ -132,7 +131,7 @@ def build(
     jobs: int | None,
     optimization: str | None,
     keep_going: bool,
-    output: Path | None,
+    output: str | None,
     pyg: str,
     extensions: tuple[str, ...],
     pyg_index: str | None,
@@ -150,7 +149,9 @@ def build(
     invocation: Invocation = context.obj
     invocation.json = as_json
     root = repository()
-    folder = (output or root / "output").absolute()
+    if output == "":
+        raise click.UsageError("--output names no folder")
+    folder = (Path(output) if output else root / "output").absolute()
     invocation.log_folder = folder / "logs"
     if output_id and not debug:
         raise click.UsageError("--output-id goes with --debug")

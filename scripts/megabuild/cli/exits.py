@@ -11,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO, cast
 
 import click
 
-from megabuild.bootstrap import mistrust
-from megabuild.errors import Interrupted, MegabuildError
+from megabuild import stopping
+from megabuild.bootstrap import damaged_part, mistrust, open_streams
+from megabuild.errors import Interrupted, MegabuildError, of_system
+from megabuild.network.redact import Mask, MaskedStream
 
 CRASHED = 70
 PIPE_CLOSED = 141
@@ -59,11 +61,22 @@ def run(
     arguments:
         Arguments instead of ``sys.argv[1:]``.
     """
+    open_streams()
+    _mask_streams()
+    # known before the options are understood, which may be what fails
+    invocation.json = invocation.json or "--json" in (sys.argv[1:] if arguments is None else arguments)
     _leave(
         outcome(
             lambda: command.main(arguments, prog_name=name, standalone_mode=False, obj=invocation), invocation
         )
     )
+
+
+def _mask_streams() -> None:
+    """Let nothing secret out, whoever prints it: a plan, an excerpt of a log, a library's complaint."""
+    mask = Mask(os.environ)
+    sys.stdout = cast(TextIO, MaskedStream(sys.stdout, mask))
+    sys.stderr = cast(TextIO, MaskedStream(sys.stderr, mask))
 
 
 def _leave(code: int) -> NoReturn:
@@ -80,11 +93,14 @@ def _leave(code: int) -> NoReturn:
 def outcome(action: Callable[[], object], invocation: Invocation) -> int:
     """Call something, report what it raises, and return the exit code."""
     try:
-        result = action()
+        with stopping.by_signals():
+            result = action()
         sys.stdout.flush()
     except click.exceptions.Exit as ended:
         return ended.exit_code
-    except click.Abort:
+    except click.Abort as abort:
+        if isinstance(abort.__cause__, KeyboardInterrupt):
+            return _stopped(abort.__cause__, invocation)
         return _told(Interrupted("nothing chosen, nothing done"), invocation)
     except click.ClickException as error:
         if invocation.json:
@@ -95,19 +111,25 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
             )
         error.show(sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        return _told(
-            Interrupted("interrupted", "finished packages are kept; run again to continue"), invocation
-        )
+    except KeyboardInterrupt as stop:
+        return _stopped(stop, invocation)
     except MegabuildError as error:
         return _told(error, invocation)
     except BrokenPipeError:
         # Whoever read our output went away. Python would complain once more while closing the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
+    except OSError as error:
+        refused = of_system(error)
+        return _told(refused, invocation) if refused else _crashed(error, invocation)
     except Exception as error:
         return _crashed(error, invocation)
     return result if isinstance(result, int) else 0
+
+
+def _stopped(by: KeyboardInterrupt, invocation: Invocation) -> int:
+    error = Interrupted(f"interrupted by {str(by) or 'Ctrl-C'}", "finished packages are kept; run again to continue")
+    return _told(error, invocation)
 
 
 def _told(error: MegabuildError, invocation: Invocation) -> int:
@@ -127,14 +149,15 @@ def _told(error: MegabuildError, invocation: Invocation) -> int:
 def _crashed(error: Exception, invocation: Invocation) -> int:
     text = "".join(traceback.format_exception(error))
     note = ""
-    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("megabuild"):
+    if isinstance(error, (ImportError, SyntaxError)) and (damaged := damaged_part(error)):
         mistrust()
-        note = "\n  a package is missing from .venv; the next start sets it up anew"
+        note = f"\n  {damaged} is missing from .venv or damaged; the next start sets it up anew"
     try:
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         invocation.log_folder.mkdir(parents=True, exist_ok=True)
         crash = invocation.log_folder / f"crash-{stamp}-{os.getpid()}.txt"
-        crash.write_text(f"arguments: {sys.argv[1:]}\nPython {sys.version}\n\n{text}", encoding="utf-8")
+        content = f"arguments: {sys.argv[1:]}\nPython {sys.version}\n\n{text}"
+        crash.write_text(Mask(os.environ)(content), encoding="utf-8")
         note += f"\n  details: {crash}"
     except OSError:
         note += f"\n{text}"

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from types import FrameType
 
 import click
 import platformdirs
@@ -102,7 +100,6 @@ def install_pyg(
     """
     invocation: Invocation = context.obj
     invocation.json = as_json
-    _end_on_sigterm()
     archs = _archs(arch_list)
     requests = _requests(extensions)
     environment = look(interpreter(python, os.environ))
@@ -182,12 +179,3 @@ def _cache() -> Path:
 
 def _say(lines: list[str]) -> None:
     click.echo("\n".join(lines), err=True)
-
-
-def _end_on_sigterm() -> None:
-    """Have SIGTERM end compilers like Ctrl-C does: they run in a process group of their own."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)

@@ -17,6 +17,7 @@ from megabuild.errors import ConfigError
 CONFIG_FOLDER = ".ci_support"
 
 _NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
+_KNOWN = {"blas_impl": ("mkl", "generic", "wheel"), "provider": ("conda-forge", "debian", "wheel")}
 _PYTHON = re.compile(r"(?P<version>3\.\d+)\.\*(?: \*_cp(?:ython|\d+(?P<free_threaded>t?)))?")
 
 
@@ -81,6 +82,12 @@ def load(root: Path, name: str) -> Config:
             raise ConfigError(
                 f"{path}: '{key}' has no value", "regenerate it: `python scripts/megabuild configs --write`"
             )
+    for key, known in _KNOWN.items():
+        if _only(path, variant, key) not in known:
+            raise ConfigError(
+                f"{path}: '{key}' is '{variant[key][0]}'; it can be {', '.join(known)}",
+                "regenerate it: `python scripts/megabuild configs --write`",
+            )
     cuda = _only(path, variant, "cuda_compiler_version")
     cuda_version = None if cuda == "None" else cuda
     return Config(
@@ -123,6 +130,10 @@ def _read(path: Path) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...]
     broken = [key for key, values in document.items() if not isinstance(values, list)]
     if broken or not all(isinstance(group, list) for group in zip_keys):
         raise ConfigError(f"{path}: '{(broken or ['zip_keys'])[0]}' is not a list", remedy)
+    # no text of theirs: a few aliases within one another would fill the memory
+    nested = [key for key, values in document.items() if any(isinstance(value, (list, dict)) for value in values)]
+    if nested:
+        raise ConfigError(f"{path}: '{nested[0]}' holds a list in a list", remedy)
     variant = {str(key): tuple(_as_text(value) for value in values) for key, values in document.items()}
     return variant, tuple(tuple(str(key) for key in group) for group in zip_keys)
 

@@ -35,7 +35,7 @@ def generate(root: Path) -> dict[str, str]:
     Raises
     ------
     ConfigError
-        The matrix cannot be read, or two of its rows have the same name.
+        The matrix cannot be read, has no rows, or two of its rows have the same name.
     """
     configs: dict[str, str] = {}
     for platform in PLATFORMS.values():
@@ -51,6 +51,10 @@ def generate(root: Path) -> dict[str, str]:
                         "let the rows differ in platform, CUDA version, BLAS or provider",
                     )
                 configs[name] = _text(row, zip_keys)
+    if not configs:
+        raise ConfigError(
+            f"{root / MATRIX_FILE} has no row for any platform", f"restore it: git checkout -- {MATRIX_FILE}"
+        )
     return configs
 
 

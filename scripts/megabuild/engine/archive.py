@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +50,8 @@ def read(path: Path) -> Archive:
         with zipfile.ZipFile(path) as outer:
             damaged = outer.testzip()
         index, paths = IndexJson.from_package_archive(path), PathsJson.from_package_archive(path)
+    except MemoryError:  # says nothing about the file
+        raise
     except Exception as error:  # zipfile, the operating system and rattler all have exceptions of their own
         raise IntegrityError(f"{path} cannot be read: {error}", "delete it and run again") from error
     if damaged:
@@ -63,12 +64,3 @@ def read(path: Path) -> Archive:
         subdir=index.subdir or path.parent.name,
         files=tuple(str(entry.relative_path) for entry in paths.paths),
     )
-
-
-def sha256(path: Path) -> str:
-    """Return a file's sha256."""
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from megabuild import files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,8 @@ class Job:
         ``native`` or ``skip``.
     env:
         Environment of the engine; scripts see those that the recipe passes on.
+    planned:
+        Names of all package files that the job is about.
     leftovers:
         Package files below ``output_dir`` that exist but were never tested.
     published:
@@ -49,6 +52,7 @@ class Job:
     channels: Sequence[str] = ()
     test: str = "native"
     env: Mapping[str, str] = field(default_factory=dict)
+    planned: Sequence[str] = ()
     leftovers: Sequence[str] = ()
     published: Sequence[str] = ()
     up_to: str | None = None
@@ -57,10 +61,7 @@ class Job:
 
     def write(self, path: Path) -> None:
         """Write the job file that the worker reads."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(path.name + ".new")
-        beside.write_text(json.dumps(asdict(self), indent=1))
-        os.replace(beside, path)
+        files.write(path, json.dumps(asdict(self), indent=1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ file, whose absence means that the worker was killed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -70,17 +71,56 @@ def packages(job: dict[str, Any]) -> list[str]:
     return sorted(path.relative_to(output).as_posix() for path in files if path.name not in job["published"])
 
 
+def unpacked_folder(file_name: str) -> Path:
+    """Return where the engine's cache has a package unpacked, or would have it."""
+    home = Path("~/Library/Caches" if sys.platform == "darwin" else "~/.cache").expanduser()
+    default = Path(os.environ.get("XDG_CACHE_HOME") or home) / "rattler" / "cache"
+    folder = Path(os.environ.get("RATTLER_CACHE_DIR") or default) / "pkgs"
+    return folder / file_name.removesuffix(".conda")
+
+
+def revision(file_name: str) -> tuple[int, str]:
+    """Return how often the engine's cache has unpacked a package of this name, and the sha256 of the last one.
+
+    The engine keeps both beside the folder: eight bytes, most significant first, and the digest (rattler's
+    ``CacheMetadataFile``, measured with rattler-build 0.73).
+    """
+    unpacked = unpacked_folder(file_name)
+    try:
+        data = unpacked.with_name(f"{unpacked.name}.lock").read_bytes()
+    except OSError:
+        return 0, ""
+    return int.from_bytes(data[:8], "big"), data[8:40].hex()
+
+
+def foreign(package: Path, before: int) -> bool:
+    """Say whether the engine may have run another package's tests in place of this one's.
+
+    Parameters
+    ----------
+    package:
+        A package file that the engine has built and tested.
+    before:
+        Its name's :func:`revision` when it was forgotten.
+    """
+    if not unpacked_folder(package.name).is_dir():
+        return False
+    with package.open("rb") as file:
+        own = hashlib.sha256()
+        while block := file.read(1 << 20):
+            own.update(block)
+    times, found = revision(package.name)
+    return found != own.hexdigest() or times > before + 1
+
+
 def forget(file_name: str) -> None:
     """Take a package out of the engine's cache of unpacked ones.
 
     The engine reads a package's tests from there by its name alone (measured with rattler-build 0.73): those of a
     former build of the same name would run in place of its own.
     """
-    home = Path("~/Library/Caches" if sys.platform == "darwin" else "~/.cache").expanduser()
-    default = Path(os.environ.get("XDG_CACHE_HOME") or home) / "rattler" / "cache"
-    folder = Path(os.environ.get("RATTLER_CACHE_DIR") or default) / "pkgs"
-    unpacked = folder / file_name.removesuffix(".conda")
-    aside = folder / f".removed-{os.getpid()}-{unpacked.name}"
+    unpacked = unpacked_folder(file_name)
+    aside = unpacked.with_name(f".removed-{os.getpid()}-{unpacked.name}")
     try:
         unpacked.rename(aside)  # first: nobody is to find half of it
     except OSError:
@@ -126,14 +166,24 @@ def main(arguments: list[str]) -> int:
     warnings.simplefilter("ignore", DeprecationWarning)  # the functions that build all outputs in one go
     os.environ.update(job["env"])
     message, passed = "", list[str]()
+    for name in job["planned"]:
+        forget(name)
+    before = {name: revision(name)[0] for name in job["planned"]}
     try:
         build(job)
     except Exception as error:
         message = str(error) or type(error).__name__
     if job["test"] != "skip":
         # The engine tests what it builds, some of it only after other packages; when it fails, nobody knows how far it
-        # came. Packages that an interrupted run built were not tested either.
-        passed, problem = test(job, packages(job) if message else job["leftovers"])
+        # came. Packages that an interrupted run built were not tested either, nor those for which another run put a
+        # package of the same name into the engine's cache meanwhile.
+        output = Path(job["output_dir"])
+        doubtful = [
+            name
+            for name in packages(job)
+            if message or name in job["leftovers"] or foreign(output / name, before.get(Path(name).name, 0))
+        ]
+        passed, problem = test(job, doubtful)
         message = message or problem
         if not message:
             passed = [name.rpartition("/")[2] for name in packages(job)]

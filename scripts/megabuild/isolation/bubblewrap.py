@@ -1,7 +1,10 @@
 """A root folder (for example Debian's, made by mmdebstrap) entered with bubblewrap.
 
 Starts in milliseconds and needs no service and no image; works as root, and as any user where the kernel
-permits user namespaces. The root folder stays as it is: nothing in the build can write to it.
+permits user namespaces. A build keeps the user's id, but not root's capabilities: it cannot remount what it sees
+read-only, make device nodes, or enter a namespace of its own. So it writes to the folders that are mounted writable,
+with the rights that the user has there, and to nothing else. That keeps it from accidents, not from a hole in the
+kernel: there is no filter on system calls, and what is mounted writable is not protected from it.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ class Bubblewrap:
     ) -> list[str]:
         """Return the bwrap command; ends with whoever started it, and so does everything inside."""
         require_sources(mounts)
-        command = [_program(), "--unshare-pid", "--die-with-parent"]
+        command = [_program(), "--unshare-pid", "--die-with-parent", "--cap-drop", "ALL"]
         if not self.network:
             command.append("--unshare-net")
         try:

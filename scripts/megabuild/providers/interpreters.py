@@ -95,12 +95,27 @@ def candidates(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
     data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
     uv = Path(environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
     for folder in (pyenv / "versions", uv):
-        for version in sorted(folder.glob("*")):
+        for version in _listed(folder, "*"):
             if not version.is_symlink():  # aliases of another version
-                yield from sorted(version.glob("bin/python3.[0-9]*"))
+                yield from _listed(version, "bin/python3.[0-9]*")
     for folder in (Path("/usr/local/bin"), Path("/usr/bin")):
         yield from sorted(folder.glob("python3.[0-9]*"))
     yield Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def _listed(folder: Path, pattern: str) -> list[Path]:
+    """Return what matches below a folder; nothing where it cannot be looked into."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def find(
@@ -120,7 +135,7 @@ def find(
     asked: set[Path] = set()
     for path in candidates(os.environ, Path.home()) if paths is None else paths:
         suffix = path.name.removeprefix("python3.").removesuffix("t")
-        if not suffix.isdigit() or int(suffix) < _OLDEST[1] or not path.is_file() or path.resolve() in asked:
+        if not suffix.isdigit() or int(suffix) < _OLDEST[1] or not _is_program(path) or path.resolve() in asked:
             continue
         asked.add(path.resolve())
         found = ask(path)

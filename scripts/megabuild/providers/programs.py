@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+from megabuild.files import sha256
 from megabuild.providers.package import Package
-from megabuild.providers.store import file_sha256
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -34,7 +34,7 @@ def _package(name: str, platform: str) -> Package | None:
         version=_version(program),
         build="h{hash}_0",
         platform=platform,
-        inputs={"program": program, "sha256": file_sha256(Path(program).resolve())},
+        inputs={"program": program, "sha256": sha256(Path(program).resolve())},
         fill=partial(_fill, name, program),
         summary=f"Starts the system's {program}",
     )

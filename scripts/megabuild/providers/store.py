@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -11,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from megabuild.files import sha256, verified
 from megabuild.providers import package as packaging
 from megabuild.providers.package import Package
 from megabuild.providers.parallel import each
@@ -57,20 +57,22 @@ class Store:
 
     def ensure(self, packages: Sequence[Package], report: Callable[[str], None]) -> tuple[Record, ...]:
         """Build what is missing and return the records of all `packages`, each once, in their order."""
-        known = {package.key: self._known(package.key) for package in packages}
+        known = {package.key: self._known(package.key, report) for package in packages}
         missing = {package.key: package for package in packages if known[package.key] is None}
         for record in each(self._build, missing.values(), _BUILDERS):
             report(f"packaged {record.name} {record.version} {record.build}")
             known[record.key] = record
         return tuple(record for record in known.values() if record is not None)
 
-    def _known(self, key: str) -> Record | None:
+    def _known(self, key: str, report: Callable[[str], None]) -> Record | None:
         try:
             record = Record(**json.loads((self._store / key / "record.json").read_text()))
-            size = self.path(record).stat().st_size
         except (OSError, ValueError, TypeError):
             return None
-        return record if size == record.size and record.key == key else None
+        if record.key == key and verified(self.path(record), record.sha256):
+            return record
+        report(f"{record.name} {record.version} was damaged in the cache and is packaged again")
+        return None
 
     def _build(self, package: Package) -> Record:
         work = self._temporary / uuid.uuid4().hex
@@ -82,7 +84,7 @@ class Store:
             build=package.build_string,
             subdir=package.subdir,
             file_name=built.name,
-            sha256=file_sha256(built),
+            sha256=sha256(built),
             size=built.stat().st_size,
             key=package.key,
             inputs=dict(package.inputs),
@@ -97,12 +99,3 @@ class Store:
         shutil.rmtree(final, ignore_errors=True)  # damaged, or it would have been known
         os.replace(entry, final)
         return record
-
-
-def file_sha256(path: Path) -> str:
-    """sha256 of a file's content, in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from megabuild.errors import ProviderError
+from megabuild.files import sha256
 from megabuild.providers.command import run
-from megabuild.providers.store import file_sha256
 
 _REMEDY = "Install the compilers: sudo apt-get install g++ make"
 
@@ -109,7 +109,7 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
         if not path.is_file():
             raise ProviderError(f"the compiler names a file that is missing: {path}", _REMEDY)
     digest = hashlib.sha256(
-        "\n".join(file_sha256(files[name]) for name in sorted(files)).encode()
+        "\n".join(sha256(files[name]) for name in sorted(files)).encode()
     ).hexdigest()
     return Toolchain(
         cc=answer["cc"],

@@ -49,7 +49,7 @@ def compile_jobs(
     for name in ("CPU_COUNT", "MAX_JOBS"):
         text = (environ or {}).get(name, "").strip()
         if text:
-            if not text.isdigit() or int(text) < 1:
+            if not text.isdecimal() or int(text) < 1:
                 raise UsageError(f"{name} is '{text}'", "set it to a positive number, or unset it")
             return Jobs(count=int(text), reason=f"{name} says so")
     fitting = max(1, machine.memory_free // bytes_per_job)

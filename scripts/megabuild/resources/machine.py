@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
 #: Version 1 writes a number near 2**63 where there is no limit.
 _NO_LIMIT = 1 << 60
+_LEAST_BYTES = 50_000_000
+#: Of files that can still be made; some file systems know no limit, and say 0 of 0.
+_LEAST_FILES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,23 +38,50 @@ class Machine:
     memory_free: int
 
 
-def measure(cgroup: Path = _CGROUP) -> Machine:
+def measure(cgroup: Path = _CGROUP, own: Path = _OWN) -> Machine:
     """Look at the machine.
 
     Parameters
     ----------
     cgroup:
         Where the cgroup file system is mounted.
+    own:
+        The list of groups that this process is in; the limits of each, and of those above it, hold.
     """
     memory = psutil.virtual_memory()
     total, free = int(memory.total), int(memory.available)
-    limit = _number(cgroup / "memory.max") or _number(cgroup / "memory" / "memory.limit_in_bytes")
-    if limit and limit < min(total, _NO_LIMIT):
-        used = _number(cgroup / "memory.current") or _number(cgroup / "memory" / "memory.usage_in_bytes") or 0
-        # files that were read or written lately count as used, but the kernel gives them up for whoever needs memory
-        held = max(0, used - _file_cache(cgroup))
-        total, free = limit, min(free, max(limit - held, 0))
-    return Machine(cores=_cores(cgroup), memory=total, memory_free=free)
+    for group in _groups(cgroup, own, "memory"):
+        limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
+        if limit and limit < min(int(memory.total), _NO_LIMIT):
+            used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
+            # files read or written lately count as used, but the kernel gives them up for whoever needs memory
+            held = max(0, used - _file_cache(group))
+            total, free = min(total, limit), min(free, max(limit - held, 0))
+    return Machine(cores=_cores(_groups(cgroup, own, "cpu")), memory=total, memory_free=free)
+
+
+def _groups(cgroup: Path, own: Path, controller: str) -> list[Path]:
+    """Return the folders of this process's groups that may limit something, those above them included.
+
+    Version 2 has one tree; version 1 has one for each controller, mounted under its name.
+    """
+    places = {cgroup: "/", cgroup / controller: "/"}
+    try:
+        for line in own.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                places[cgroup] = path
+            elif controller in controllers.split(","):
+                places[cgroup / controller] = path
+    except (OSError, ValueError):
+        pass  # no such thing here
+    groups = []
+    for tree, path in places.items():
+        parts = [part for part in path.split("/") if part]
+        if ".." in parts:
+            parts = []  # outside what this namespace shows
+        groups += [tree.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+    return groups
 
 
 def disk_free(folder: Path) -> int:
@@ -60,37 +92,37 @@ def disk_free(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _cores(cgroup: Path) -> int:
+def is_full(folder: Path) -> bool:
+    """Say whether a folder's file system has no room worth the name, for bytes or for further files."""
+    status = os.statvfs(folder)
+    bytes_free = status.f_bavail * status.f_frsize
+    return bytes_free < _LEAST_BYTES or (status.f_files > 0 and status.f_favail < _LEAST_FILES)
+
+
+def _cores(groups: Sequence[Path]) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _quota(cgroup)
-    return max(1, min(cores, int(quota + 0.5)) if quota else cores)
+    quotas = [quota for group in groups if (quota := _quota(group))]
+    return max(1, min([cores, *(int(quota + 0.5) for quota in quotas)]))
 
 
-def _quota(cgroup: Path) -> float | None:
-    """Processors that the cgroup's quota amounts to, or None without one."""
+def _quota(group: Path) -> float | None:
+    """Processors that a group's quota amounts to, or None without one."""
     try:
-        text = (cgroup / "cpu.max").read_text().split()
+        text = (group / "cpu.max").read_text().split()
     except OSError:
-        quota, period = (
-            _number(cgroup / "cpu" / "cpu.cfs_quota_us"),
-            _number(cgroup / "cpu" / "cpu.cfs_period_us"),
-        )
+        quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
         return quota / period if quota and quota > 0 and period else None
     return int(text[0]) / int(text[1]) if text and text[0].isdigit() else None
 
 
-def _file_cache(cgroup: Path) -> int:
-    """Bytes of cached files in the cgroup that nobody maps or has used twice."""
-    for path, key in (
-        (cgroup / "memory.stat", "inactive_file"),
-        (cgroup / "memory" / "memory.stat", "total_inactive_file"),
-    ):
-        try:
-            values = dict(line.split(" ", 1) for line in path.read_text().splitlines())
-            return int(values.get(key, 0))
-        except (OSError, ValueError):
-            continue
-    return 0
+def _file_cache(group: Path) -> int:
+    """Bytes of cached files in a group that nobody maps or has used twice."""
+    try:
+        lines = (group / "memory.stat").read_text().splitlines()
+        values = dict(line.split(" ", 1) for line in lines)
+        return int(values.get("total_inactive_file") or values.get("inactive_file") or "0")
+    except (OSError, ValueError):
+        return 0
 
 
 def _number(path: Path) -> int | None:

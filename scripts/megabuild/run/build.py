@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from megabuild import files
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, cache
 from megabuild.engine.job import Outcome
@@ -115,14 +116,16 @@ class Build:
         self._new_packages()
 
     def _log_line(self, line: LogLine) -> None:
-        self._recent.add(line)
         source = " ".join(word for word in (line.package or STAGING, line.package and line.python) if word)
         source = f"test:{source}" if line.kind == "test" else source
-        self._tell(events.LogLine(source=source, text=self._log.write(source, line.text)))
+        text = self._log.write(source, line.text)
+        self._recent.add(replace(line, text=text))
+        self._tell(events.LogLine(source=source, text=text))
 
     def _engine_line(self, text: str) -> None:
-        self._recent.add_engine(text)
-        self._tell(events.LogLine(source="engine", text=self._log.write("engine", text)))
+        masked = self._log.write("engine", text)
+        self._recent.add_engine(masked)
+        self._tell(events.LogLine(source="engine", text=masked))
 
     def _new_packages(self) -> None:
         planned = {package.file_name: package for package in self._plan.missing}
@@ -139,7 +142,7 @@ class Build:
                         version=package.version,
                         build_string=package.build_string,
                         size=path.stat().st_size,
-                        sha256=archive.sha256(path),
+                        sha256=files.sha256(path),
                         seconds=self._seconds[path.name],
                     )
                 )

@@ -18,7 +18,7 @@ from megabuild.errors import (
     PreflightError,
     SwapRefused,
 )
-from megabuild.resources.machine import disk_free
+from megabuild.resources.machine import is_full
 
 _MEMORY = re.compile(
     r"Killed signal terminated program|\bcannot allocate memory\b|virtual memory exhausted|std::bad_alloc"
@@ -31,7 +31,6 @@ _SWAP = re.compile(r"^::megabuild:: swap-?refused\b|swap refused|refus\w+ the (P
 _NOISE = re.compile(r"^\s*$|^\++ ")
 EXCERPT_LINES = 20
 _REMEMBERED_LINES = 400
-_LEAST_FREE = 50_000_000
 
 
 class Recent:
@@ -106,16 +105,16 @@ def explain(
     """
     text = "\n".join(lines)
     shown = f"\n{excerpt(lines)}\nlog: {log}"
-    if _SPACE.search(text) or disk_free(state) < _LEAST_FREE:
+    if _SPACE.search(text) or is_full(state):
         return OutOfSpaceError(
-            f"{what}: the disk of {state} is full{shown}",
+            f"{what}: the disk is full, or has no room for further files ({state}){shown}",
             "free some space, or put --output on another disk, and run again: finished objects and packages are kept",
         )
     if _MEMORY.search(text) or outcome.returncode in (-9, 137):
-        fewer = max(1, jobs // 2)
+        advice = f"run again with fewer: CPU_COUNT={jobs // 2}" if jobs > 1 else "build where there is more memory"
         return OutOfMemoryError(
-            f"{what}: killed for want of memory with {jobs} compile jobs{shown}",
-            f"run again with fewer: CPU_COUNT={fewer}; finished objects and packages are kept",
+            f"{what}: killed for want of memory with {jobs} compile {'job' if jobs == 1 else 'jobs'}{shown}",
+            f"{advice}; finished objects and packages are kept",
         )
     if outcome.kind == "test":
         return PackageTestError(
@@ -130,7 +129,8 @@ def explain(
     if phase == "swap" and (_SWAP.search(text) or outcome.kind == "build"):
         return SwapRefused(
             f"{what}: the Python swap stopped{shown}",
-            "remove the config's tree folder to compile libtorch anew",
+            "correct the cause and run again: objects that fit are kept. Where nothing else helps, remove the config's "
+            "tree folder, which compiles libtorch anew",
         )
     reason = outcome.message if outcome.kind in ("other", "killed") else "the build script failed"
     return BuildError(

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine.archive import sha256
+from megabuild.errors import PreflightError
+from megabuild.files import sha256
 from megabuild.run.recipe_parts import Part
 from megabuild.run.solving import Solved
 
@@ -117,13 +118,21 @@ def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> 
 
 
 def tree(folder: Path) -> str:
-    """Return a sha256 over names, modes and contents below a folder, version control and caches left out."""
+    """Return a sha256 over names, modes and contents below a folder, version control and caches left out.
+
+    Raises
+    ------
+    PreflightError
+        Something in it is no file, folder or link: reading a pipe would never end.
+    """
     total = hashlib.sha256()
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in {".git", "__pycache__"})
         for name in sorted(files):
             path = Path(here, name)
             status = path.lstat()
+            if not stat.S_ISLNK(status.st_mode) and not stat.S_ISREG(status.st_mode):
+                raise PreflightError(f"{path} is no file, folder or link", "remove it: no source is made of that")
             content = os.readlink(path) if stat.S_ISLNK(status.st_mode) else sha256(path)
             executable = bool(status.st_mode & stat.S_IXUSR)
             total.update(f"{path.relative_to(folder)}\0{executable}\0{content}\n".encode())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from megabuild import files
 from megabuild.engine import cache
 from megabuild.run import publish
 from megabuild.run.options import Plan
@@ -49,13 +50,13 @@ def settle(plan: Plan) -> Settled:
     # A narrowed run says nothing about packages outside its plan: a later one may still want them.
     elsewhere = former.keys() - inputs.keys()
     cache.drop_packages(out, keep=frozenset(fitting | elsewhere))
-    files = {path.name: path.relative_to(out).as_posix() for path in cache.package_files(out)}
+    present = {path.name: path.relative_to(out).as_posix() for path in cache.package_files(out)}
     known = publish.records(options.packages)
     for name in published:
         cache.link(options.packages / known[name].path, out / known[name].path)
     cache.index(out, options.config.platform)
-    _write(out / INPUTS, {**{name: former[name] for name in files if name in elsewhere}, **inputs})
-    untested = tuple(path for name, path in files.items() if name in fitting)
+    _write(out / INPUTS, {**{name: former[name] for name in present if name in elsewhere}, **inputs})
+    untested = tuple(path for name, path in present.items() if name in fitting)
     return Settled(healed=tuple(healed), untested=untested)
 
 
@@ -67,6 +68,4 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def _write(path: Path, inputs: Mapping[str, str]) -> None:
-    beside = path.with_name(f"{path.name}.new")
-    beside.write_text("".join(f"{name} {value}\n" for name, value in sorted(inputs.items())))
-    beside.replace(path)
+    files.write(path, "".join(f"{name} {value}\n" for name, value in sorted(inputs.items())))

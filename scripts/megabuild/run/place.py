@@ -235,6 +235,7 @@ def job(plan: Plan, seen: View, *, jobs: int, leftovers: Sequence[str]) -> Job:
             "MAX_JOBS": str(jobs),
             **engine_environment(plan, seen),
         },
+        planned=[package.file_name for package in plan.missing],
         leftovers=leftovers,
         published=[item.package.file_name for item in plan.items if item.exists],
         up_to=options.up_to,

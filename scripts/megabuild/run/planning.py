@@ -20,6 +20,7 @@ from megabuild.resources.machine import measure
 from megabuild.run import fingerprint, publish, solving, stamp
 from megabuild.run.options import Options, Plan, PlanItem
 from megabuild.run.place import cache_folder, for_engine, state_inside
+from megabuild.run.preflight import writable
 from megabuild.run.pyg import extending
 from megabuild.run.recipe_parts import Part, parts
 
@@ -46,6 +47,7 @@ def make_plan(
         The config does not render, the provider has no environment, nothing can be built here.
     """
     wanted = _wanted(options)
+    writable(cache_folder(options, os.environ), "choose another folder with MEGABUILD_CACHE")
     extensions = extending.begin(options, report)
     everything = [*_render(options, wanted), *extensions.packages(wanted)]
     environment = provide(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from megabuild.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
+from megabuild.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError, of_system
 from megabuild.isolation.base import Isolation
 from megabuild.resources.estimate import GB
 from megabuild.resources.jobs import Jobs
@@ -59,16 +59,29 @@ def _path(state: Path, inside: str) -> str:
             f"the output folder's path is {len(inside)} characters long, {_LONGEST_PATH} are possible: {inside}",
             "choose a shorter one with --output",
         )
+    return str(state)
+
+
+def writable(folder: Path, remedy: str) -> None:
+    """Make a folder that is to be written to, and try it.
+
+    Raises
+    ------
+    PreflightError
+        It cannot be made or written to.
+    OutOfSpaceError
+        There is no room.
+    """
     try:
-        state.mkdir(parents=True, exist_ok=True)
-        probe = state / ".writable"
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable-{os.getpid()}"
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise PreflightError(
-            f"{state} cannot be written: {error.strerror}", "choose another one with --output"
-        ) from error
-    return str(state)
+        full = of_system(error)
+        if isinstance(full, OutOfSpaceError):
+            raise full from error
+        raise PreflightError(f"{folder} cannot be written to: {error.strerror}", remedy) from error
 
 
 def _disk(plan: Plan) -> str:

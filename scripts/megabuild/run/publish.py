@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from megabuild import files
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, cache
 from megabuild.errors import IntegrityError
+from megabuild.providers.channel import indexed
 
 RECORDS = ".megabuild-packages.json"
 
@@ -24,8 +24,8 @@ class Record:
     ----------
     path:
         Below the channel.
-    size, sha256:
-        Of the file.
+    size, sha256, modified:
+        Of the file; the last one in nanoseconds: a file that was not written to since need not be read again.
     fingerprint:
         sha256 over what the package depends on.
     seconds:
@@ -37,6 +37,7 @@ class Record:
     sha256: str
     fingerprint: str
     seconds: float = 0.0
+    modified: int = 0
 
 
 def records(channel: Path) -> dict[str, Record]:
@@ -49,14 +50,67 @@ def records(channel: Path) -> dict[str, Record]:
 
 
 def is_published(channel: Path, record: Record | None, fingerprint: str) -> bool:
-    """Say whether a package is there, whole, and made from the same inputs.
+    """Say whether a package is there, what was published, and made from the same inputs."""
+    return record is not None and record.fingerprint == fingerprint and _is_whole(channel, record)
 
-    Looks at the size and at the archive's directory: every byte was read when it was published.
+
+def _is_whole(channel: Path, record: Record) -> bool:
+    return files.intact(
+        channel / record.path, digest=record.sha256, size=record.size, when=record.modified
+    )
+
+
+def heal(channel: Path, platform: str) -> list[str]:
+    """Take out of a channel what is not what was published, and bring its index in line with the rest.
+
+    Parameters
+    ----------
+    channel:
+        The published channel; its config's lock is held.
+    platform:
+        conda's platform name.
+
+    Returns
+    -------
+    list[str]
+        What was wrong, in words.
     """
-    if record is None or record.fingerprint != fingerprint:
+    known = records(channel)
+    damaged = [name for name, record in known.items() if not _is_whole(channel, record)]
+    told = [f"{name} is damaged and no longer published" for name in damaged]
+    gone = [known.pop(name) for name in damaged]
+    if gone:
+        _write(channel, known)
+    for record in gone:
+        (channel / record.path).unlink(missing_ok=True)
+    for path in list(cache.package_files(channel)):  # a killed run's, or the records are gone: the index needs it whole
+        if path.name not in known and not _can_be_read(path):
+            path.unlink()
+            told.append(f"{path.name}, which nobody recorded, was damaged and is removed")
+    if channel.is_dir() and not _is_indexed(channel, known):
+        cache.index(channel, platform)
+        if not told:
+            told.append("the index of the published packages was damaged and is written anew")
+    return told
+
+
+def _can_be_read(path: Path) -> bool:
+    try:
+        archive.read(path)
+    except IntegrityError:
         return False
-    path = channel / record.path
-    return path.is_file() and path.stat().st_size == record.size and zipfile.is_zipfile(path)
+    return True
+
+
+def _is_indexed(channel: Path, known: Mapping[str, Record]) -> bool:
+    """Say whether the index names everything that has a record, and nothing that is gone."""
+    named = indexed(channel)
+    there = {path.name for path in cache.package_files(channel)}
+    return (
+        named is not None
+        and named.keys() <= there
+        and all(named.get(name) == record.sha256 for name, record in known.items())
+    )
 
 
 def verify(planned: PlannedPackage, path: Path) -> archive.Archive:
@@ -84,11 +138,11 @@ def verify(planned: PlannedPackage, path: Path) -> archive.Archive:
     return found
 
 
-def foreign_bytecode(files: Sequence[str], python: str | None) -> list[str]:
+def foreign_bytecode(names: Sequence[str], python: str | None) -> list[str]:
     """Return the ``.pyc`` files whose source is not in the same package, or that are for another Python."""
-    own = set(files)
+    own = set(names)
     foreign = []
-    for name in files:
+    for name in names:
         if name.endswith(".pyc"):
             path = Path(name)
             module, _, tag = path.stem.partition(".")
@@ -174,7 +228,8 @@ def publish(
         known[name] = Record(
             path=f"{package.path.parent.name}/{name}",
             size=target.stat().st_size,
-            sha256=archive.sha256(target),
+            sha256=files.sha256(target),
+            modified=files.modified(target),
             fingerprint=fingerprints[name],
             seconds=round(seconds.get(name, 0.0), 1),
         )
@@ -184,9 +239,5 @@ def publish(
 
 
 def _write(channel: Path, known: Mapping[str, Record]) -> None:
-    channel.mkdir(parents=True, exist_ok=True)
-    beside = channel / f"{RECORDS}.new"
-    beside.write_text(
-        json.dumps({name: asdict(record) for name, record in known.items()}, indent=1, sort_keys=True)
-    )
-    os.replace(beside, channel / RECORDS)
+    document = {name: asdict(record) for name, record in known.items()}
+    files.write(channel / RECORDS, json.dumps(document, indent=1, sort_keys=True))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from megabuild.engine.archive import sha256
+from megabuild.files import sha256
 
 _LEFT_OUT = {"recipe.yaml", "README.md", "patches", "output", "pyg", "__pycache__"}
 _COMPILER_KEYS = re.compile(r"(c|cxx|cuda|fortran)_(compiler|stdlib)(_version)?$")

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import FrameType
 
 from filelock import FileLock, Timeout
 
+from megabuild import stopping
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine import strays
-from megabuild.errors import BusyError, Interrupted, MegabuildError
+from megabuild.engine import cache, strays
+from megabuild.errors import BusyError, Interrupted, MegabuildError, OutOfMemoryError, SwapRefused
+from megabuild.isolation.base import Isolation
 from megabuild.isolation.choose import choose
+from megabuild.network.redact import Mask
 from megabuild.providers import alternatives
+from megabuild.resources.estimate import GB
+from megabuild.resources.jobs import Jobs
+from megabuild.resources.machine import measure
 from megabuild.run import events, publish, stamp
 from megabuild.run.build import Build
-from megabuild.run.logfile import LogFile, Mask
+from megabuild.run.logfile import LogFile
 from megabuild.run.options import Options, Plan, PlanItem
 from megabuild.run.planning import jobs_for, make_plan
-from megabuild.run.preflight import checks
+from megabuild.run.preflight import checks, writable
 from megabuild.run.pyg import extending
 from megabuild.run.pyg.planning import published
 from megabuild.run.pyg.run import ExtensionsBuild
@@ -61,10 +64,10 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
         What stopped the run; everything finished is kept.
     """
     options = plan.options
-    options.state.mkdir(parents=True, exist_ok=True)
+    writable(options.state, "choose another folder with --output")
     with (
         _locked(options),
-        _signals(),
+        stopping.by_signals(),
         LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
     ):
         run = _Run(plan, log, reporter)
@@ -73,12 +76,15 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
             run.go()
             error = ""
         except MegabuildError as failed:
-            error = failed.message
+            error = log.mask(failed.message)
             raise
-        except KeyboardInterrupt:
-            raise _interrupted("Ctrl-C") from None
+        except KeyboardInterrupt as stop:
+            raise Interrupted(
+                f"interrupted by {str(stop) or 'Ctrl-C'}",
+                "finished packages and objects are kept: run again to continue",
+            ) from None
         except Exception as failed:
-            error = f"{type(failed).__name__}: {failed}"
+            error = log.mask(f"{type(failed).__name__}: {failed}")
             raise
         finally:
             summary = run.summary(error)
@@ -107,38 +113,11 @@ def _locked(options: Options) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """Turn SIGTERM and a closed terminal into an orderly end, as Ctrl-C is one."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise _interrupted(signal.Signals(number).name)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers; whoever runs us elsewhere has handlers of his own
-        return
-    # nohup(1) has a closed terminal ignored, and that is how it stays
-    both = (signal.SIGTERM, signal.SIGHUP)
-    former = {
-        number: signal.signal(number, stop) for number in both if signal.getsignal(number) != signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
-def _interrupted(by: str) -> Interrupted:
-    return Interrupted(
-        f"interrupted by {by}", "finished packages and objects are kept: run again to continue"
-    )
-
-
 class _Run:
     """What :func:`execute` does, with what it has found out so far."""
 
     def __init__(self, plan: Plan, log: LogFile, reporter: events.Reporter) -> None:
+        self._damage = publish.heal(plan.options.packages, plan.options.config.platform)
         self._plan = _fresh(plan)
         self._log = log
         self._reporter = reporter
@@ -151,6 +130,7 @@ class _Run:
         plan, options = self._plan, self._plan.options
         if not plan.missing and not plan.extensions.missing:
             self._tell(events.RunStarted(config=options.run_name, log=self._log.path, isolation="none"))
+            self._tell_damage()
             return
         environment = replace(plan.environment, overrides=dict(plan.overrides))
         isolation = choose(
@@ -160,20 +140,56 @@ class _Run:
             alternatives=alternatives.without_channel(options.config),
         )
         self._tell(events.RunStarted(config=options.run_name, log=self._log.path, isolation=isolation.name))
+        self._tell_damage()
         jobs = jobs_for(plan)
         for name, found in checks(plan, isolation, jobs):
             self._tell(events.Checked(check=name, detail=found))
+        per_job, memory = plan.estimate.memory_per_job, measure().memory
+        if jobs.count > 1 and jobs.count * per_job > memory:
+            self._tell(
+                events.Warned(
+                    message=f"{jobs.count} compile jobs ({jobs.reason}) may take {jobs.count * per_job / GB:.0f} GB "
+                    f"of memory, and there are {memory / GB:.0f}"
+                )
+            )
         ended = strays.end(options.state)
         if ended:
             self._tell(events.Healed(what=f"{ended} processes of an earlier run"))
-        if plan.missing:
-            self._build = Build(plan, isolation, jobs, tell=self._tell, log=self._log)
-            self._build.run()
+        self._build_all(isolation, jobs)
+        plan = self._plan
         if plan.extensions.missing:
             self._extensions = ExtensionsBuild(
                 plan, isolation, check=extending.check(plan), tell=self._tell, log=self._log
             )
             self._extensions.run()
+
+    def _build_all(self, isolation: Isolation, jobs: Jobs) -> None:
+        """Build PyTorch's packages; what can be mended at little cost is tried once more."""
+        swapped = False
+        while self._plan.missing:
+            self._build = Build(self._plan, isolation, jobs, tell=self._tell, log=self._log)
+            try:
+                self._build.run()
+                return
+            except OutOfMemoryError as error:
+                if jobs.count == 1:
+                    raise
+                jobs = Jobs(count=jobs.count // 2, reason="memory ran out with more")
+                why = f"once more with {jobs.count} compile {'job' if jobs.count == 1 else 'jobs'}"
+                self._tell(events.Warned(message=f"{error.message.splitlines()[0]}: {why}"))
+            except SwapRefused as error:
+                # Something in the tree is damaged, and staging, which would have seen to it, was skipped.
+                if swapped or self._plan.staging_decision.decision != "reuse":
+                    raise
+                swapped = True
+                why = "staging runs once more, over the objects that are there"
+                self._tell(events.Warned(message=f"{error.message.splitlines()[0]}: {why}"))
+                cache.drop_stagings(self._plan.options.state / "out")
+            self._plan = _fresh(self._plan)
+
+    def _tell_damage(self) -> None:
+        for what in self._damage:
+            self._tell(events.Warned(message=what))
 
     def _tell(self, event: events.Event) -> None:
         if not isinstance(event, (events.LogLine, events.Progress, events.InTask)):

@@ -12,11 +12,18 @@ from rattler.virtual_package.virtual_package import Override, VirtualPackageOver
 
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import PreflightError
+from megabuild.providers import channel
 
 
 @dataclass(frozen=True, kw_only=True)
 class Solved:
-    """One package of a solved environment."""
+    """One package of a solved environment.
+
+    Parameters
+    ----------
+    sha256:
+        Of the file; for a package made on this machine, over what it was made of, which outlives the file.
+    """
 
     name: str
     version: str
@@ -63,7 +70,7 @@ def environment(
     try:
         records = asyncio.run(
             solve(
-                [Channel(url(channel)) for channel in channels],
+                [Channel(url(one)) for one in channels],
                 list(specs),
                 platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
                 virtual_packages=VirtualPackage.detect(_overrides(virtual)),
@@ -75,6 +82,9 @@ def environment(
             f"{what} cannot be put together: {' '.join(str(error).split())}",
             "the provider lacks a package that the recipe asks for: see --plan for what it has",
         ) from error
+    made_of = {
+        name: key for folder in channels if isinstance(folder, Path) for name, key in channel.made_of(folder).items()
+    }
     return tuple(
         sorted(
             (
@@ -82,7 +92,7 @@ def environment(
                     name=record.name.source,
                     version=str(record.version),
                     build_string=str(record.build),
-                    sha256=record.sha256.hex() if record.sha256 else "",
+                    sha256=made_of.get(record.file_name) or (record.sha256.hex() if record.sha256 else ""),
                 )
                 for record in records
             ),

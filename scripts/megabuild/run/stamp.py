@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from megabuild import files
 from megabuild.engine import cache
 from megabuild.run.fingerprint import Fingerprint, differences
 
 STAMP = ".megabuild-stamp.json"
+_BUILD = "build"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +33,7 @@ def read(tree: Path) -> Fingerprint | None:
 
 def write(tree: Path, fingerprint: Fingerprint) -> None:
     """Stamp a tree."""
-    tree.mkdir(parents=True, exist_ok=True)
-    beside = tree / f"{STAMP}.new"
-    beside.write_text(json.dumps(asdict(fingerprint), indent=1, sort_keys=True))
-    os.replace(beside, tree / STAMP)
+    files.write(tree / STAMP, json.dumps(asdict(fingerprint), indent=1, sort_keys=True))
 
 
 def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
@@ -61,6 +59,9 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
         )
     if found.source != fingerprint.source:
         return Decision(decision="resume", reasons=tuple(differences(found.source, fingerprint.source)))
+    there = {path.name for path in tree.iterdir()} - {STAMP}
+    if there and _BUILD not in there:  # an official wheel taken apart leaves no tree
+        return Decision(decision="resume", reasons=("the tree's build folder is gone",))
     if cache.staging_caches(output_dir):
         return Decision(decision="reuse", reasons=("nothing that it depends on has changed",))
     return Decision(decision="resume", reasons=("the last run ended before it was finished",))

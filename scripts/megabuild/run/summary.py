@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from megabuild import files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +113,4 @@ class Summary:
 
     def write(self, path: Path) -> None:
         """Write ``run.json`` so that a reader sees the former or the new one, never half of it."""
-        beside = path.with_name(path.name + ".new")
-        beside.write_text(json.dumps(self.to_dict(), indent=1) + "\n")
-        os.replace(beside, path)
+        files.write(path, json.dumps(self.to_dict(), indent=1) + "\n")

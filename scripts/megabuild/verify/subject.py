@@ -84,7 +84,7 @@ def open_subject(path: Path) -> Iterator[Subject]:
             subject = _wheel(path, unpacked) if path.suffix == ".whl" else _package(path, unpacked)
         # rattler's errors share no base class
         except Exception as error:
-            if isinstance(error, (KeyboardInterrupt, IntegrityError)):
+            if isinstance(error, IntegrityError):
                 raise
             raise IntegrityError(f"{path} cannot be read: {error}", "get or build it again") from error
         yield subject

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
+from megabuild import files as disk
 from megabuild.errors import IntegrityError
 from megabuild.providers.command import run
 from megabuild.providers.interpreters import Interpreter
 from megabuild.providers.parallel import each
-from megabuild.providers.store import file_sha256
 from megabuild.providers.wheels.lock import PIP_OPTIONS, Lock, Wheel, pip_command, pip_environment
 
 _AT_ONCE = 3
@@ -25,7 +24,7 @@ def download(
     folder: Path,
     report: Callable[[str], None],
 ) -> dict[str, Path]:
-    """Return the files of all locks by sha256, downloading what `folder` does not have.
+    """Return the files of all locks by sha256, downloading what `folder` does not have, or has no longer whole.
 
     Raises
     ------
@@ -41,8 +40,11 @@ def download(
     files = {sha256: folder / sha256[:16] / wheel.file_name for sha256, (wheel, _) in wanted.items()}
     missing: dict[str, list[Wheel]] = {}
     for sha256, (wheel, python) in wanted.items():
-        if not files[sha256].is_file():
-            missing.setdefault(python, []).append(wheel)
+        if disk.verified(files[sha256], sha256):
+            continue
+        if files[sha256].exists():
+            report(f"{wheel.file_name} was damaged in the cache and is fetched again")
+        missing.setdefault(python, []).append(wheel)
     if missing:
         report(f"downloading {sum(map(len, missing.values()))} wheels")
 
@@ -56,13 +58,12 @@ def download(
 
 def _fetch(wheels: Sequence[Wheel], interpreter: Interpreter, files: Mapping[str, Path]) -> None:
     folder = next(iter(files.values())).parent.parent
-    folder.mkdir(parents=True, exist_ok=True)
     # beside their final place: gigabytes need not be copied
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        requirements = Path(temporary, "requirements.txt")
+    with disk.scratch(folder) as temporary:
+        requirements = temporary / "requirements.txt"
         lines = [f"{wheel.name}==={_version(wheel)} --hash=sha256:{wheel.sha256}" for wheel in wheels]
         requirements.write_text("\n".join(lines) + "\n")
-        target = Path(temporary, "wheels")
+        target = temporary / "wheels"
         run(
             [
                 *pip_command(interpreter),
@@ -79,7 +80,8 @@ def _fetch(wheels: Sequence[Wheel], interpreter: Interpreter, files: Mapping[str
             what=f"downloading wheels for Python {interpreter.python}",
             remedy="Check the network and pip's configuration (pip config list).",
             timeout=3600,
-            env=pip_environment(),
+            env=pip_environment(temporary),
+            guarded=True,
         )
         for wheel in wheels:
             _keep(target / wheel.file_name, files[wheel.sha256], wheel.sha256)
@@ -91,10 +93,11 @@ def _version(wheel: Wheel) -> str:
 
 
 def _keep(source: Path, final: Path, sha256: str) -> None:
-    """Check, and move into the cache in one step."""
-    if file_sha256(source) != sha256:
+    """Move into the cache in one step, and check: what is there without its note is looked into by the next run."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(source, final)
+    if not disk.verified(final, sha256):
+        final.unlink()
         raise IntegrityError(
             f"{final.name} is not the file that was resolved", "Delete the cache's wheels folder."
         )
-    final.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(source, final)

@@ -7,17 +7,16 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from megabuild import files
 from megabuild.errors import ProviderError
 from megabuild.providers.command import run
 from megabuild.providers.interpreters import Interpreter
-from megabuild.providers.store import file_sha256
 
 _FORMAT = 1
 _REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
@@ -79,11 +78,9 @@ def resolve(
         return _from_json(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError, KeyError):
         pass
-    lock = _ask_pip(requirements, interpreter, () if dependencies else ("--no-deps",))
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(asdict(lock), indent=1))
-    os.replace(temporary, path)
+    with files.scratch(folder) as temporary:
+        lock = _ask_pip(requirements, interpreter, () if dependencies else ("--no-deps",), temporary)
+    files.write(path, json.dumps(asdict(lock), indent=1))
     return lock
 
 
@@ -98,36 +95,45 @@ def pip_command(interpreter: Interpreter) -> list[str]:
 PIP_OPTIONS = ("--quiet", "--disable-pip-version-check", "--no-input", "--only-binary=:all:")
 
 
-def pip_environment() -> dict[str, str]:
-    """This process's environment, without what would make pip of another Python import this one's modules."""
+def pip_environment(temporary: Path | None = None) -> dict[str, str]:
+    """This process's environment, without what would make pip of another Python import this one's modules.
+
+    Parameters
+    ----------
+    temporary:
+        Where pip puts its temporary folders; None for the usual place.
+    """
     environment = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")
     }
-    return {**environment, "PIP_DEFAULT_TIMEOUT": "10", "PYTHONDONTWRITEBYTECODE": "1"}
+    own = {"TMPDIR": str(temporary)} if temporary is not None else {}
+    return {**environment, **own, "PIP_DEFAULT_TIMEOUT": "10", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _ask_pip(requirements: Sequence[str], interpreter: Interpreter, options: Sequence[str]) -> Lock:
-    with tempfile.TemporaryDirectory() as temporary:
-        report = Path(temporary, "report.json")
-        run(
-            [
-                *pip_command(interpreter),
-                "install",
-                *PIP_OPTIONS,
-                "--retries=0",
-                "--dry-run",
-                "--ignore-installed",
-                *options,
-                "--report",
-                str(report),
-                *requirements,
-            ],
-            what=f"resolving wheels for Python {interpreter.python}",
-            remedy=_REMEDY,
-            timeout=300,
-            env=pip_environment(),
-        )
-        answer: dict[str, Any] = json.loads(report.read_text())
+def _ask_pip(
+    requirements: Sequence[str], interpreter: Interpreter, options: Sequence[str], temporary: Path
+) -> Lock:
+    report = temporary / "report.json"
+    run(
+        [
+            *pip_command(interpreter),
+            "install",
+            *PIP_OPTIONS,
+            "--retries=0",
+            "--dry-run",
+            "--ignore-installed",
+            *options,
+            "--report",
+            str(report),
+            *requirements,
+        ],
+        what=f"resolving wheels for Python {interpreter.python}",
+        remedy=_REMEDY,
+        timeout=300,
+        env=pip_environment(temporary),
+        guarded=True,
+    )
+    answer: dict[str, Any] = json.loads(report.read_text())
     return Lock(
         python=interpreter.python,
         environment=answer["environment"],
@@ -143,7 +149,7 @@ def _wheel(entry: Mapping[str, Any]) -> Wheel:
         local = Path(unquote(urlsplit(download["url"]).path))
         if urlsplit(download["url"]).scheme != "file" or not local.is_file():
             raise ProviderError(f"pip knows no hash for {file_name}", "Use an index that gives hashes.")
-        sha256 = file_sha256(local)
+        sha256 = files.sha256(local)
     return Wheel(
         name=metadata["name"],
         version=metadata["version"],

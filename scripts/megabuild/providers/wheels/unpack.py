@@ -34,7 +34,7 @@ def library(wheel: Path, prefix: Path, site_packages: str) -> None:
     Raises
     ------
     IntegrityError
-        The archive names files outside itself.
+        The archive, or an entry point in it, names files outside itself.
     """
     modules = prefix / site_packages
     _extract(wheel, modules)
@@ -107,6 +107,8 @@ def _write_entry_points(entry_points: Path, folder: Path) -> None:
         return
     folder.mkdir(exist_ok=True)
     for name, target in parser.items("console_scripts"):
+        if name in ("", ".", "..") or PurePosixPath(name).name != name:
+            raise IntegrityError(f"{entry_points.parent.name} names a script outside itself: {name}")
         module, _, attribute = target.split("[")[0].strip().partition(":")
         script = folder / name
         top = attribute.split(".")[0]

@@ -6,16 +6,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from megabuild import files
 from megabuild.engine import archive, cache
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import LogFollower, LogLine
 from megabuild.engine.supervisor import run_worker
 from megabuild.errors import BuildError
 from megabuild.isolation.base import Isolation
+from megabuild.network.redact import Mask
 from megabuild.run import events, failure, publish
-from megabuild.run.logfile import LogFile, Mask
+from megabuild.run.logfile import LogFile
 from megabuild.run.objects import Objects
 from megabuild.run.options import Plan
 from megabuild.run.place import cache_folder
@@ -96,7 +99,7 @@ class Building:
         if not self._missing():
             return
         # the stamp of another run's packages goes before they do, and this one's comes before any is there
-        self._write_inputs()
+        files.write(self._out / _INPUTS, self.task.fingerprint)
         began = time.monotonic()
         outcome = self._work(jobs=jobs, test=False, leftovers=(), published=())
         self.seconds = time.monotonic() - began
@@ -112,7 +115,7 @@ class Building:
                     version=package.version,
                     build_string=package.build_string,
                     size=path.stat().st_size,
-                    sha256=archive.sha256(path),
+                    sha256=files.sha256(path),
                     seconds=round(self.seconds, 1),
                 )
             )
@@ -172,11 +175,6 @@ class Building:
         cache.drop_packages(self._out, keep=own if fits else frozenset())
         cache.index(self._out, self._plan.options.config.platform)
 
-    def _write_inputs(self) -> None:
-        beside = self._out / f"{_INPUTS}.new"
-        beside.write_text(self.task.fingerprint)
-        os.replace(beside, self._out / _INPUTS)
-
     def _path(self, file_name: str) -> Path:
         package = next(package for package in self.task.packages if package.file_name == file_name)
         return self._out / package.subdir / file_name
@@ -203,17 +201,16 @@ class Building:
             self._recent = failure.Recent()
 
             def line(found: LogLine) -> None:
-                self._recent.add(found)
                 source = found.package or self.task.extension
-                log.write(f"test:{source}" if found.kind == "test" else source, found.text)
+                text = log.write(f"test:{source}" if found.kind == "test" else source, found.text)
+                self._recent.add(replace(found, text=text))
                 for event in self._parser.feed(found):
                     if isinstance(event, events.PhaseStarted):
                         self._phase = event.phase
                     self._tell(event)
 
             def engine(text: str) -> None:
-                self._recent.add_engine(text)
-                log.write("engine", text)
+                self._recent.add_engine(log.write("engine", text))
 
             def tick() -> None:
                 for found in follower.poll():

@@ -129,6 +129,7 @@ def job(
             "CPU_COUNT": str(jobs),
             **engine_environment(plan, seen),
         },
+        planned=[package.file_name for package in task.packages],
         leftovers=leftovers,
         published=published,
         keep_build=options.debug,

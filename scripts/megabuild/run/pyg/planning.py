@@ -9,8 +9,8 @@ from typing import Protocol
 
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine.archive import sha256
 from megabuild.errors import PreflightError
+from megabuild.files import sha256
 from megabuild.run import publish
 from megabuild.run.pyg import tasks as making
 from megabuild.run.pyg.sources import Sources

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from megabuild.engine.archive import Archive
-from megabuild.errors import Interrupted, MegabuildError, OutOfMemoryError
+from megabuild.errors import MegabuildError, OutOfMemoryError
 from megabuild.run import events
 from megabuild.run.pyg.building import Stopped
 from megabuild.run.pyg.governor import Governor
@@ -233,8 +233,6 @@ class Schedule:
         else:
             try:
                 self._done[task.name] = self._finished(steps, ended.archives)
-            except Interrupted:  # while it was published: that ends the run, and is nothing of the task's
-                raise
             except MegabuildError as error:
                 self._fail(task, Failed(message=error.message, remedy=error.remedy))
             else:

@@ -9,6 +9,13 @@ case "${TINY_FAIL:-}" in
         ;;
     wrong) version=wrong ;;
 esac
+for file in "$RECIPE_DIR"/../rehearsal/model/*.c; do
+    object="$TORCH_TREE/build/$(basename "$file" .c).o"
+    if ! cmp -s "$file" "$object"; then
+        echo "core object dirty: $object"
+        exit 9
+    fi
+done
 echo "::megabuild:: swap from=3.12 to=$PY_VER steps=3 core=0"
 phase python
 mkdir -p "$SP_DIR/tinypy"

@@ -9,6 +9,10 @@ if [[ -n "${TINY_STAGING_FAIL:-}" ]]; then
     echo "${TINY_STAGING_FAIL:-}"
     exit 1
 fi
+if ((CPU_COUNT > ${TINY_MOST_JOBS:-99})); then
+    echo "g++: fatal error: Killed signal terminated program cc1plus"
+    exit 1
+fi
 todo=()
 for file in "$RECIPE_DIR"/../rehearsal/model/*.c; do
     object="$TORCH_TREE/build/$(basename "$file" .c).o"

@@ -1,0 +1,158 @@
+"""The driver under attack, over a megabuild of seconds: killed at forty moments, and with any file of its own damaged.
+
+Whatever was done to it, the next plain run must end well with the same packages, file for file.
+MEGABUILD_TEST_SEED gives other moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from rattler import PathsJson
+from tiny import ROOT, Tiny, driver, make_channel, provider, wait_for
+
+from megabuild.engine import strays
+from megabuild.run import events, planning
+
+pytestmark = pytest.mark.long
+KILLS = 40
+Contents = Mapping[str, Mapping[str, str]]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
+    """One output folder and one cache of the engine's, for all attacks."""
+    base = tmp_path_factory.mktemp("attack")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
+            patch.delenv(name, raising=False)
+        patch.setenv("RATTLER_CACHE_DIR", str(base / "rattler"))
+        channel = make_channel(base / "channel")
+        patch.setattr(planning, "provide", provider(channel))
+        shutil.copytree(ROOT, base / "root")
+        yield Tiny(output=base / "output", channel=channel, root=base / "root")
+
+
+def contents(tiny: Tiny) -> Contents:
+    """Every published package with the sha256 of every file in it."""
+    return {
+        archive.name: {
+            str(entry.relative_path): entry.sha256.hex() if entry.sha256 else ""
+            for entry in PathsJson.from_package_archive(archive).paths
+        }
+        for archive in sorted(tiny.options().packages.rglob("*.conda"))
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny: Tiny) -> Contents:
+    assert tiny.run().ok
+    found = contents(tiny)
+    assert len(found) == 3
+    assert all(files and all(files.values()) for files in found.values())
+    return found
+
+
+def changed(tiny: Tiny) -> None:
+    """Change a script so that the next run makes the Python packages anew, out of the staging that is there."""
+    with (tiny.root / "recipe" / "build_py.sh").open("a") as script:
+        script.write("# again\n")
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x55
+    path.unlink()  # not in the files that are linked to it
+    path.write_bytes(content)
+
+
+def flip_in_place(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x55
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def lose(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+STATE, PUBLISHED = "tiny-rehearsal", "packages/tiny-rehearsal"
+DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
+    *((f"{PUBLISHED}/linux-64/tinylib-*.conda", how) for how in (flip, flip_in_place, cut, empty, lose)),
+    *((f"{PUBLISHED}/linux-64/tinypy-*.conda", how) for how in (flip, flip_in_place, cut, lose)),
+    *((f"{PUBLISHED}/linux-64/repodata.json", how) for how in (cut, empty, lose)),
+    *((f"{PUBLISHED}/noarch/repodata.json", how) for how in (cut, lose)),
+    *((f"{PUBLISHED}/.megabuild-packages.json", how) for how in (cut, empty, lose)),
+    *((f"{STATE}/out/linux-64/tinylib-*.conda", how) for how in (flip, cut, lose)),
+    *((f"{STATE}/out/linux-64/repodata.json", how) for how in (cut, lose)),
+    *((f"{STATE}/out/.megabuild-inputs", how) for how in (cut, lose)),
+    *((f"{STATE}/out/build_cache/staging_*/metadata.json", how) for how in (cut, empty, lose)),
+    *((f"{STATE}/tree/build/t3.o", how) for how in (flip, empty, lose)),
+    (f"{STATE}/tree/build", lose),
+    (f"{STATE}/tree", lose),
+    *((f"{STATE}/tree/.megabuild-stamp.json", how) for how in (cut, empty, lose)),
+    *((f"{STATE}/{name}", how) for name in ("run.json", "job.json", "outcome.json") for how in (cut, empty)),
+    *((f"{STATE}/{name}", lose) for name in ("lock", "lock.pid", "variant.yaml", "compiler-launcher", "logs")),
+]
+
+
+@pytest.mark.parametrize(("pattern", "how"), DAMAGES, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_any_file_may_be_damaged(
+    tiny: Tiny, undisturbed: Contents, pattern: str, how: Callable[[Path], None]
+) -> None:
+    victims = sorted(tiny.output.glob(pattern))
+    assert victims, f"there is no {pattern}"
+    how(victims[0])
+    changed(tiny)
+    assert tiny.run(cpu_count=2).ok
+    assert contents(tiny) == undisturbed
+    said = [event for event in tiny.seen if isinstance(event, (events.Warned, events.Healed))]
+    print(f"{how.__name__} {victims[0].name}: {[str(event) for event in said]}")
+    assert tiny.run().ok
+    assert not tiny.of(events.PackageBuilt), "the run after that has nothing to do"
+
+
+def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_finish(
+    tiny: Tiny, undisturbed: Contents
+) -> None:
+    chance = random.Random(int(os.environ.get("MEGABUILD_TEST_SEED", "20261121")))
+    state = tiny.options().state
+
+    def fresh() -> None:
+        for folder in (state, tiny.options().packages):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    fresh()
+    began = time.monotonic()
+    with driver(tiny, TINY_SECONDS="0.1") as process:
+        assert process.wait() == 0
+    seconds = time.monotonic() - began
+    killed = 0
+    for number in range(KILLS):
+        fresh()
+        share = (number + chance.random()) / KILLS
+        with driver(tiny, TINY_SECONDS="0.1") as process:
+            time.sleep(share * seconds)
+            killed += process.poll() is None
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert wait_for(lambda: not strays.find(state), 20), f"killed at {share:.0%}: something is left"
+        assert tiny.run().ok, f"killed at {share:.0%}"
+        assert contents(tiny) == undisturbed, f"killed at {share:.0%}"
+    print(f"an undisturbed run takes {seconds:.1f} s; {killed} of {KILLS} were still going")
+    assert killed >= KILLS * 3 // 4

@@ -1,0 +1,80 @@
+"""A signal is no error, and nobody who explains errors may take it for one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import pytest
+
+from megabuild import stopping
+from megabuild.cli.exits import Invocation, outcome
+from megabuild.engine import cache
+from megabuild.run import solving
+
+BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+
+
+@contextmanager
+def signalled(number: signal.Signals, seconds: float) -> Iterator[None]:
+    """Send this process a signal after a while, as a service manager or a terminal does."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
+    with stopping.by_signals():
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+@BOTH
+def test_a_signal_while_a_package_is_read_costs_no_package(number: signal.Signals, tmp_path: Path) -> None:
+    package = tmp_path / "linux-64" / "libtorch-1-0.conda"
+    package.parent.mkdir()
+    with (
+        zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("pkg", "w") as member,
+    ):
+        for _ in range(64):  # a tenth of a second to read at the least
+            member.write(bytes(1 << 20))
+    with pytest.raises(KeyboardInterrupt, match=number.name), signalled(number, 0.02):
+        cache.heal(tmp_path)
+    assert package.is_file()
+
+
+@BOTH
+def test_a_signal_while_an_environment_is_solved_is_no_lack_of_packages(number: signal.Signals) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        channel = f"http://127.0.0.1:{silent.getsockname()[1]}/channel"
+        with pytest.raises(KeyboardInterrupt, match=number.name), signalled(number, 0.5):
+            solving.environment(["python"], [channel], "linux-64", virtual={}, what="staging")
+
+
+@BOTH
+def test_the_command_line_says_what_stopped_it(
+    number: signal.Signals, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    def command() -> None:
+        os.kill(os.getpid(), number)
+        raise AssertionError("the signal comes first")
+
+    assert outcome(lambda: command.main([], standalone_mode=False), invocation) == 130
+    assert f"error: interrupted by {number.name}\n" in capsys.readouterr().err
+
+
+def test_a_signal_that_was_ignored_stays_ignored() -> None:
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stopping.by_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, former)

@@ -1,0 +1,76 @@
+"""Full disks and places that cannot be written to: a sentence and an exit code, and the next run goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tiny import ROOT, Tiny, make_channel, provider
+
+from megabuild.cli.exits import Invocation, outcome
+from megabuild.errors import OutOfSpaceError, PreflightError
+from megabuild.run import planning
+from megabuild.run.preflight import writable
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_channel(tmp_path_factory.mktemp("channel"))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    monkeypatch.setattr(planning, "provide", provider(channel))
+    shutil.copytree(ROOT, tmp_path / "root")
+    return Tiny(output=tmp_path / "output", channel=channel, root=tmp_path / "root")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A folder for a file system of its own, taken away in the end."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=False, stderr=subprocess.DEVNULL)
+
+
+def mounted(folder: Path, options: str) -> Path:
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=False, capture_output=True
+    )
+    if done.returncode != 0:
+        pytest.skip("only root may mount")
+    return folder
+
+
+@pytest.mark.parametrize("limit", ["size=4k", "size=40k", "size=200k", "nr_inodes=4", "nr_inodes=30", "nr_inodes=80"])
+def test_a_full_disk_is_said_to_be_full(
+    limit: str, tiny: Tiny, small: Path, tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny.output = mounted(small, limit)
+    code = outcome(lambda: tiny.run(pythons=("3.12",), cache=tmp_path / "cache"), invocation)
+    assert code == OutOfSpaceError.exit_code, capsys.readouterr().err
+    assert not list(tmp_path.rglob("crash-*"))
+
+
+def test_a_full_disk_of_the_cache_is_said_to_be_full(tiny: Tiny, small: Path, invocation: Invocation) -> None:
+    cache = mounted(small, "nr_inodes=1")
+    assert outcome(lambda: tiny.plan(cache=cache), invocation) == OutOfSpaceError.exit_code
+
+
+def test_a_read_only_disk_is_no_place(tiny: Tiny, small: Path, invocation: Invocation, tmp_path: Path) -> None:
+    tiny.output = mounted(small, "ro")
+    code = outcome(lambda: tiny.run(cache=tmp_path / "cache"), invocation)
+    assert code == PreflightError.exit_code
+
+
+@pytest.mark.parametrize("place", ["/proc/here", "/sys/here", "file/below", "/dev/null"])
+def test_a_place_where_nothing_can_be_made_is_named(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PreflightError, match="cannot be written to") as caught:
+        writable(tmp_path / place, "choose another")
+    assert os.path.basename(place) in caught.value.message

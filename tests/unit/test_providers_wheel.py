@@ -119,6 +119,19 @@ def test_a_wheel_whose_content_is_for_something_else_is_refused(
     torch._check(path, "13.0" if cuda is None else None)
 
 
+@pytest.mark.parametrize(
+    ("required", "expected"),
+    [
+        ('triton~=3.9.0; platform_system == "Linux" and python_version < "3.16"', "3.9.0"),
+        ('triton==3.7.1; platform_system == "Linux"', "3.7.1"),
+        ('triton==3.7.1; platform_system == "Windows"', None),
+        ("filelock", None),
+    ],
+)
+def test_the_wheel_names_its_triton(required: str, expected: str | None) -> None:
+    assert torch.triton(_wheel("2.15.0", (*CUDA, required)), LINUX) == expected
+
+
 def test_the_toolkit_is_asked_for_in_the_version_of_the_wheel() -> None:
     asked = torch.requirements(_wheel("2.13.0", CUDA), LINUX, ["nvcc", "cccl"])
     assert asked == [

@@ -43,7 +43,7 @@ def options(repository: Path, tarball: Path, output: Path, torch: str | None) ->
         output=output,
         rehearse=True,
         engine="host",
-        pythons=("3.11",),
+        pythons=("3.12",),
         cpu_count=len(os.sched_getaffinity(0)),
         torch=torch,
         torch_source=tarball,
@@ -65,7 +65,7 @@ def test_what_the_tarball_has_is_compiled_and_packed(repository: Path, tarball: 
     assert {row.version for row in summary.packages} == {"2.6.0"}
     assert [row.build_string for row in summary.packages] == [item.package.build_string for item in made.items]
     (pytorch,) = (Path(row.path) for row in summary.packages if row.name == "pytorch")
-    extract(str(pytorch), str(tmp_path / "content"))
-    config = tmp_path / "content" / "lib" / "python3.11" / "site-packages" / "torch" / "__config__.py"
+    extract(pytorch, tmp_path / "content")
+    config = tmp_path / "content" / "lib" / "python3.12" / "site-packages" / "torch" / "__config__.py"
     assert MARK in config.read_text()
     assert not plan(asked, print).missing

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.configs.config import Config, load
+from megabuild.configs.render import render
 from megabuild.errors import IntegrityError, ProviderError
 from megabuild.providers import catalogue
 from megabuild.providers.interpreters import Interpreter
@@ -130,6 +131,21 @@ def test_a_wheel_whose_content_is_for_something_else_is_refused(
 )
 def test_the_wheel_names_its_triton(required: str, expected: str | None) -> None:
     assert torch.triton(_wheel("2.15.0", (*CUDA, required)), LINUX) == expected
+
+
+def test_nvidias_wheels_have_what_the_extensions_are_built_with(repository: Path) -> None:
+    # as in the metadata of 2.15.0, the first without curand
+    brought = "cublas,cudart,cufft,cufile,cupti,cusolver,cusparse,nvjitlink,nvrtc,nvtx".split(",")
+    table = catalogue.load()
+    longer = {"cudart": "cuda-runtime", "profiler": "cuda-profiler-api", "cccl": "cuda-cccl", "nvcc": "cuda-nvcc"}
+    had = {f"nvidia-{longer.get(part, part)}" for part in (*brought, *table.nvidia_toolkit)}
+    (package, *_) = render(
+        load(repository, "linux_64_cuda132_wheel"), repository / "recipe" / "pyg" / "pytorch_scatter" / "recipe.yaml"
+    )
+    names = {spec.split()[0] for spec in package.host}
+    needed = {wheel for wheel, made in table.nvidia.items() if names & {made.run, made.dev, *made.also}}
+    assert needed
+    assert needed <= had
 
 
 def test_the_toolkit_is_asked_for_in_the_version_of_the_wheel() -> None:

@@ -16,7 +16,8 @@ from install_libtorch import HEADERS, PYTHON_SIDE
 #: PyTorch's own tests with their programs and libraries (no other program than this one is kept), and GCC's OpenMP
 #: run-time library, which is a package of its own: two copies of it in one process have two thread pools.
 _PROGRAMS = ("bin/torch_shm_manager",)
-_LEFT_OUT = ("test/", "lib/libgomp")
+#: 2.15.0's wheel has a libgfortran that none of its libraries asks for, and that cannot be loaded without libquadmath.
+_LEFT_OUT = ("test/", "lib/libgomp", "lib/libgfortran")
 _TEST_LIBRARIES = (
     "libaoti_custom_ops",
     "libbackend_with_compiler",

@@ -58,6 +58,7 @@ def test_list_is_one_name_a_line_for_scripts(invocation: Invocation) -> None:
         "linux_64_cuda130",
         "linux_64_cuda130_generic",
         "linux_64_cuda130_wheel",
+        "linux_64_cuda132_wheel",
     ]
 
 

@@ -23,6 +23,7 @@ CONFIGS = {
     "linux_64_cuda130",
     "linux_64_cuda130_generic",
     "linux_64_cuda130_wheel",
+    "linux_64_cuda132_wheel",
     "linux_aarch64_cpu",
     "linux_aarch64_cuda129",
     "linux_aarch64_cuda130",
@@ -87,6 +88,8 @@ def test_zipped_keys_of_different_length_are_named(copy: Path) -> None:
         ("linux_64_cpu_debian", "torch_version", "2.6.0"),
         ("linux_64_cuda130_wheel", "torch_cuda_arch_list", "7.5;8.0;8.6;9.0;10.0;11.0;12.0+PTX"),
         ("linux_64_cuda130_wheel", "torch_source", "wheel"),
+        ("linux_64_cuda132_wheel", "torch_version", "2.15.0"),
+        ("linux_64_cuda132_wheel", "triton_version", "3.9.0"),
         ("linux_64_cpu_wheel", "cuda_compiler_version", "None"),
     ],
 )

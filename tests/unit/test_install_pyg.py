@@ -144,7 +144,7 @@ def test_nvcc_is_found_in_nvidias_wheels(tmp_path: Path) -> None:
 def test_no_nvcc_names_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="no nvcc") as raised:
         cuda_home(environment(site=tmp_path, prefix=tmp_path), {"PATH": str(tmp_path)}, tmp_path / "cuda")
-    assert '"cuda-toolkit[nvcc,cccl,profiler]==13.0.*"' in raised.value.remedy
+    assert '"cuda-toolkit[nvcc,cccl,curand,profiler]==13.0.*"' in raised.value.remedy
 
 
 def test_pips_errors_are_kept_and_its_warnings_are_not() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.configs.config import Config, load
+from megabuild.configs.render import render
 from megabuild.errors import IntegrityError, ProviderError
 from megabuild.providers import catalogue
 from megabuild.providers.interpreters import Interpreter
@@ -117,6 +118,34 @@ def test_a_wheel_whose_content_is_for_something_else_is_refused(
     with pytest.raises(IntegrityError, match="says of itself"):
         torch._check(path, cuda)
     torch._check(path, "13.0" if cuda is None else None)
+
+
+@pytest.mark.parametrize(
+    ("required", "expected"),
+    [
+        ('triton~=3.9.0; platform_system == "Linux" and python_version < "3.16"', "3.9.0"),
+        ('triton==3.7.1; platform_system == "Linux"', "3.7.1"),
+        ('triton==3.7.1; platform_system == "Windows"', None),
+        ("filelock", None),
+    ],
+)
+def test_the_wheel_names_its_triton(required: str, expected: str | None) -> None:
+    assert torch.triton(_wheel("2.15.0", (*CUDA, required)), LINUX) == expected
+
+
+def test_nvidias_wheels_have_what_the_extensions_are_built_with(repository: Path) -> None:
+    # as in the metadata of 2.15.0, the first without curand
+    brought = ["cublas", "cudart", "cufft", "cufile", "cupti", "cusolver", "cusparse", "nvjitlink", "nvrtc", "nvtx"]
+    table = catalogue.load()
+    longer = {"cudart": "cuda-runtime", "profiler": "cuda-profiler-api", "cccl": "cuda-cccl", "nvcc": "cuda-nvcc"}
+    had = {f"nvidia-{longer.get(part, part)}" for part in (*brought, *table.nvidia_toolkit)}
+    (package, *_) = render(
+        load(repository, "linux_64_cuda132_wheel"), repository / "recipe" / "pyg" / "pytorch_scatter" / "recipe.yaml"
+    )
+    names = {spec.split()[0] for spec in package.host}
+    needed = {wheel for wheel, made in table.nvidia.items() if names & {made.run, made.dev, *made.also}}
+    assert needed
+    assert needed <= had
 
 
 def test_the_toolkit_is_asked_for_in_the_version_of_the_wheel() -> None:

@@ -128,6 +128,7 @@ def test_where_sources_and_tools_come_from_is_not_part_of_the_names() -> None:
     config = load(ROOT, "linux_64_cuda130")
     overrides = {
         "pyg_source_base": ("file:///somewhere",),
+        **{f"pyg_{name}_git": ("file:///somewhere",) for name in ("scatter", "sparse", "cluster", "spline_conv")},
         "pyg_lib_source_path": ("/somewhere/pyg-lib",),
         "pyg_metis_source_path": ("/somewhere/metis",),
     }
@@ -146,6 +147,7 @@ def test_where_sources_and_tools_come_from_is_not_part_of_the_names() -> None:
         ("torch_version", "2.13.1", set(RECIPES)),
         ("pyg_sparse_metis", "none", {"pytorch_sparse"}),
         ("pyg_lib_commit", "0" * 40, {"pyg-lib"}),
+        ("pyg_scatter_sha256", "0" * 64, {"pytorch_scatter"}),
     ],
 )
 def test_what_changes_the_contents_changes_the_name(key: str, value: str, changed: set[str]) -> None:

@@ -124,7 +124,7 @@ def test_compilers_and_stdlib_are_those_of_the_config(
 
 
 def test_nothing_is_compiled_out_of_wheels() -> None:
-    for name in ("linux_64_cpu_wheel", "linux_64_cuda130_wheel"):
+    for name in ("linux_64_cpu_wheel", "linux_64_cuda132_wheel"):
         for package in render(load(ROOT, name), RECIPE):
             assert not [spec for spec in package.staging_build if spec.startswith(("cmake", "ninja"))]
             assert "libgomp" in package.run or package.name != "libtorch"

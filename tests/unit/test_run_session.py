@@ -142,6 +142,17 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
     assert tiny.of(events.StagingDecided)[-1].decision == "resume"
 
 
+def test_a_source_that_is_brought_is_compiled_once_until_it_changes(tiny: Tiny, tmp_path: Path) -> None:
+    tree = tmp_path / "brought"
+    tree.mkdir()
+    (tree / "version.txt").write_text("1.0\n")
+    assert tiny.run(torch_source=tree).ok
+    assert not tiny.plan(torch_source=tree).missing
+    (tree / "t2.c").write_text("int changed;\n")
+    assert tiny.run(torch_source=tree).ok
+    assert decision(tiny) == ("resume", ("source tree changed",))
+
+
 def test_a_changed_source_keeps_the_tree_and_compiles_what_changed(tiny: Tiny) -> None:
     tiny.run()
     (tiny.root / "rehearsal" / "model" / "t2.c").write_text("int changed;\n")

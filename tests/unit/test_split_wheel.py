@@ -31,6 +31,7 @@ FILES = {
     "torch/lib/libtorch_cpu.so": b"cpu",
     "torch/lib/libtorch_python.so": b"python",
     "torch/lib/libgomp.so.1": b"gomp",
+    "torch/lib/libgfortran.so.5": b"gfortran",
     "torch/lib/libtorchbind_test.so": b"test",
     "torch/bin/torch_shm_manager": b"shm",
     "torch/bin/test_jit": b"test",
@@ -111,7 +112,7 @@ def test_a_file_that_differs_stays_the_pythons_own(tmp_path: Path) -> None:
 def test_tests_and_other_programs_are_left_out_but_not_testing(tmp_path: Path) -> None:
     prefix = split(wheel(tmp_path / "a", "312"), wheel(tmp_path / "b", "313"), tmp_path)
     names = {path.name for path in prefix.rglob("*")}
-    assert not names & {"test", "test_jit", "libtorchbind_test.so", "libgomp.so.1"}
+    assert not names & {"test", "test_jit", "libtorchbind_test.so", "libgomp.so.1", "libgfortran.so.5"}
     assert "testing" in names
 
 

@@ -15,8 +15,9 @@ from megabuild.cli.listing import describe, document
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import repository
 from megabuild.configs.config import Config, available, load, python_version
-from megabuild.configs.overrides import python_pins
+from megabuild.configs.overrides import other_torch, python_pins
 from megabuild.configs.selection import select
+from megabuild.errors import UsageError
 
 EXAMPLES = """
 {prog} --list                               what there is
@@ -24,6 +25,7 @@ EXAMPLES = """
 {prog} linux_64_cpu_debian --plan           what would be built
 {prog} linux_64_cpu_debian -p 3.12 -p 3.13  two Pythons only
 {prog} linux_64_cpu_wheel -e scatter        one extension only
+{prog} linux_64_cuda130_wheel --torch 2.14.1 another release
 {prog} --filter 'linux_64_cuda*'            choose among some
 """
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -48,6 +50,15 @@ DEBUG = "Debugging a build"
     metavar="X.Y",
     help="Only this Python; may be repeated.",
 )
+@option(CHOICE, "--torch", metavar="X.Y.Z", help="Another release of PyTorch than the config's.")
+@option(
+    CHOICE,
+    "--torch-source",
+    type=click.Path(path_type=Path),
+    metavar="DIR|TARBALL",
+    help="PyTorch's source, submodules included, in place of the provider's.",
+)
+@option(CHOICE, "--torch-sha256", metavar="HEX", help="Of that tarball, or of --torch's official one.")
 @option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
 @option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
 @option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
@@ -123,6 +134,9 @@ def build(
     config: str | None,
     pattern: str | None,
     pythons: tuple[str, ...],
+    torch: str | None,
+    torch_source: Path | None,
+    torch_sha256: str | None,
     rehearse: bool,
     listing: bool,
     plan_only: bool,
@@ -160,7 +174,8 @@ def build(
         return 0
 
     name = choose(available(root), config, pattern, may_ask=person_present() and not as_json)
-    chosen = load(root, name)
+    file = load(root, name)
+    chosen = _with_torch(file, torch, torch_source, torch_sha256, rehearse=rehearse)
     from megabuild.run.options import Options  # not before: it takes a moment to import
 
     options = Options(
@@ -179,6 +194,9 @@ def build(
         extensions=extensions,
         arch_list=arch_list,
         memory=int(memory * 1e9) if memory is not None else None,
+        torch=torch if torch != file.torch_version else None,
+        torch_source=torch_source.absolute() if torch_source else None,
+        torch_sha256=torch_sha256,
     )
     if debug:
         from megabuild.cli.debug import STAGING, debug_package
@@ -187,6 +205,27 @@ def build(
     from megabuild.cli.running import plan_and_build
 
     return plan_and_build(options, invocation, plan_only=plan_only)
+
+
+def _with_torch(
+    config: Config, torch: str | None, source: Path | None, digest: str | None, *, rehearse: bool
+) -> Config:
+    """Return the config for the PyTorch that was asked for, where its provider can have that."""
+    compiles = config.provider != "wheel"
+    if source is not None and not compiles:
+        raise UsageError(f"{config.name} compiles no PyTorch, it takes wheels apart", "leave out --torch-source")
+    if digest is not None and (not compiles or (source is None and torch is None)):
+        raise UsageError("--torch-sha256 says nothing here", "it goes with --torch-source, or with --torch")
+    if torch is None:
+        return config
+    known = torch == config.torch_version or (digest is not None and config.provider == "conda-forge")
+    if compiles and source is None and not known and not rehearse:
+        raise UsageError(
+            f"{config.name} knows no source of PyTorch {torch}",
+            "name one with --torch-source"
+            + (", or its official tarball's --torch-sha256" if config.provider == "conda-forge" else ""),
+        )
+    return other_torch(config, torch, None if source else digest)
 
 
 def _list(root: Path, pattern: str | None, *, as_json: bool) -> None:

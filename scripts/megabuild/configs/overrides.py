@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from megabuild.configs.config import Config, python_version
 from megabuild.errors import UsageError
@@ -45,6 +46,31 @@ def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str
                     f"choose among its values: {', '.join(old)}",
                 )
     return result
+
+
+def other_torch(config: Config, version: str, digest: str | None) -> Config:
+    """Return a config for another version of PyTorch.
+
+    Parameters
+    ----------
+    config:
+        The config as its file has it.
+    version:
+        A release: ``2.15.0``.
+    digest:
+        sha256 of its official tarball, where one is downloaded.
+
+    Raises
+    ------
+    UsageError
+        That is no version.
+    """
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        raise UsageError(f"'{version}' is no release of PyTorch", "write it like '2.15.0'")
+    if version == config.torch_version and digest is None:
+        return config
+    changed = {"torch_version": (version,), "torch_sha256": (digest or "None",)}
+    return replace(config, torch_version=version, variant={**config.variant, **changed})
 
 
 def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:

@@ -80,12 +80,9 @@ def render(
     ConfigError
         The recipe cannot be read or rendered for this config.
     """
-    variants = VariantConfig.from_file(config.path)
-    changed = complete(config, overrides or {})
-    if changed:
-        values = {key: list(changed.get(key, value)) for key, value in config.variant.items()}
-        values.update({key: list(value) for key, value in changed.items()})
-        variants = VariantConfig(values, [list(group) for group in config.zip_keys])
+    # from the config rather than its file: it may be for another PyTorch than the file
+    values = {key: list(value) for key, value in {**config.variant, **complete(config, overrides or {})}.items()}
+    variants = VariantConfig(values, [list(group) for group in config.zip_keys])
     platform = PlatformConfig(
         target_platform=config.platform,
         build_platform=build_platform or config.platform,

@@ -189,7 +189,9 @@ def _wheel(
     base = found.base(config.variant.get("torch_python_base", ("",))[0])
     asked_for = {package.python for package in planned if package.python}
     wheels = torch_wheels.fetch(config, found, asked_for, interpreters, base=base, cache=cache, report=report)
-    needs = requirements(planned)
+    # what was rendered names the config's Triton; the wheel knows better
+    triton = torch_wheels.triton(found.wheel(base), found.locks[base].environment)
+    needs = [f"triton =={triton}" if need.startswith("triton ") and triton else need for need in requirements(planned)]
     made = local_channel.make(
         needs,
         platform=config.platform,
@@ -203,6 +205,8 @@ def _wheel(
     overrides = {**environment.overrides, "torch_python_base": (base,)}
     if (base,) == config.variant.get("torch_python_base"):
         del overrides["torch_python_base"]
+    if triton and (triton,) != config.variant.get("triton_version"):
+        overrides["triton_version"] = (triton,)
     return replace(
         environment,
         source=wheels.path,

@@ -60,6 +60,12 @@ class Options:
         CUDA architectures in place of the config's.
     memory:
         Most bytes that compilers of extensions may take together, or None for all that is free.
+    torch:
+        Version of PyTorch in place of the one in the config's file, which ``config`` has already; None for that one.
+    torch_source:
+        Folder or tarball with PyTorch's source in place of the provider's.
+    torch_sha256:
+        Of that tarball, or of the official one of that version.
     """
 
     config: Config
@@ -81,11 +87,15 @@ class Options:
     extensions: tuple[str, ...] = ()
     arch_list: str | None = None
     memory: int | None = None
+    torch: str | None = None
+    torch_source: Path | None = None
+    torch_sha256: str | None = None
 
     @property
     def run_name(self) -> str:
-        """The config's name, marked where this is a rehearsal: names the state and the published channel."""
-        return f"{self.config.name}-rehearsal" if self.rehearse else self.config.name
+        """The config's name, marked for another PyTorch or a rehearsal: names the state and the published channel."""
+        name = f"{self.config.name}-{self.torch}" if self.torch else self.config.name
+        return f"{name}-rehearsal" if self.rehearse else name
 
     @property
     def state(self) -> Path:

@@ -17,7 +17,7 @@ from megabuild.providers.select import provide
 from megabuild.resources.estimate import Estimate, estimate
 from megabuild.resources.jobs import Jobs, compile_jobs
 from megabuild.resources.machine import measure
-from megabuild.run import fingerprint, publish, solving, stamp
+from megabuild.run import fingerprint, publish, solving, stamp, torch_source
 from megabuild.run.options import Options, Plan, PlanItem
 from megabuild.run.place import cache_folder, for_engine, state_inside
 from megabuild.run.preflight import writable
@@ -48,6 +48,11 @@ def make_plan(
     """
     wanted = _wanted(options)
     writable(cache_folder(options, os.environ), "choose another folder with MEGABUILD_CACHE")
+    given = _given_source(options, report)
+    if given is not None:
+        wanted["torch_source_path"] = (str(given.path),)
+        if given.triton and options.config.cuda_version:
+            wanted["triton_version"] = (given.triton,)
     extensions = extending.begin(options, report)
     everything = [*_render(options, wanted), *extensions.packages(wanted)]
     environment = provide(
@@ -58,6 +63,9 @@ def make_plan(
         report=report,
         ask=ask,
     )
+    if given is not None:
+        note = f"source of PyTorch {options.config.torch_version}: {given.path}"
+        environment = replace(environment, source=given.path, notes=(*environment.notes, note))
     overrides, left_out = _adjusted(options, wanted, environment)
     packages = tuple(package for package in _render(options, overrides) if not package.skipped)
     staged, each = _fingerprints(
@@ -145,6 +153,24 @@ def _wanted(options: Options) -> dict[str, tuple[str, ...]]:
     return wanted
 
 
+def _given_source(options: Options, report: Callable[[str], None]) -> torch_source.Tree | None:
+    """Check the source that the user brings, if any, against the version that is built."""
+    if options.torch_source is None:
+        return None
+    digest = options.torch_sha256
+    if digest is None and options.torch_source.is_file():  # the official tarball is known by the matrix
+        known = options.config.variant.get("torch_sha256", ("None",))[0]
+        digest = known if known != "None" else None
+    return torch_source.find(
+        options.torch_source,
+        digest=digest,
+        version=options.config.torch_version,
+        third_party=options.config.provider == "conda-forge" and not options.rehearse,
+        cache=cache_folder(options, os.environ),
+        report=report,
+    )
+
+
 def _adjusted(
     options: Options, wanted: Mapping[str, tuple[str, ...]], environment: Environment
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
@@ -198,7 +224,8 @@ def _fingerprints(
         host = solving.environment(
             first.staging_host, channels, platform, virtual=virtual, what="staging: host environment"
         )
-        model = options.root / "rehearsal" / "model" if options.rehearse else None
+        own = options.rehearse and options.torch_source is None
+        model = options.root / "rehearsal" / "model" if own else None
         place = f"{isolation.name}:{state_inside(isolation, options.state)}" if isolation else "unknown"
         image = getattr(isolation, "image", "")
         staged = fingerprint.staging(

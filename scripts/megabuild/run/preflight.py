@@ -108,7 +108,7 @@ def _memory(plan: Plan, jobs: Jobs) -> str:
 def _source(plan: Plan) -> str:
     options = plan.options
     kind = next(iter(plan.overrides.get("torch_source", ())), options.config.variant["torch_source"][0])
-    if kind == "official":
+    if kind == "official" and options.torch_source is None:
         digest = plan.overrides.get("torch_sha256", options.config.variant.get("torch_sha256", ("",)))[0]
         if not _SHA256.fullmatch(digest):
             raise IntegrityError(
@@ -116,7 +116,8 @@ def _source(plan: Plan) -> str:
                 "add torch_sha256 to conda_build_config.yaml",
             )
         return f"official {options.config.torch_version}, sha256 {digest[:12]}…"
-    folder = options.root / "rehearsal" / "model" if kind == "model" else plan.environment.source
+    own = kind == "model" and options.torch_source is None
+    folder = options.root / "rehearsal" / "model" if own else plan.environment.source
     if folder is None or not folder.is_dir() or not os.listdir(folder):
         raise PreflightError(
             f"there is no source tree at {folder}", "fetch it again: the provider's cache is incomplete"

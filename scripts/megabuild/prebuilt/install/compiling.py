@@ -181,7 +181,7 @@ def cuda_home(
             return place
     raise PreflightError(
         f"there is no nvcc, and PyTorch here is for CUDA {version}",
-        f'pip install "cuda-toolkit[nvcc,cccl,profiler]=={version}.*" in that environment, or set CUDA_HOME',
+        f'pip install "cuda-toolkit[nvcc,cccl,curand,profiler]=={version}.*" in that environment, or set CUDA_HOME',
     )
 
 

@@ -15,6 +15,7 @@ from filelock import FileLock
 from packaging.requirements import Requirement
 
 from megabuild.configs.config import Config
+from megabuild.configs.names import config_name
 from megabuild.errors import IntegrityError, ProviderError
 from megabuild.providers.interpreters import Interpreter
 from megabuild.providers.parallel import each
@@ -121,7 +122,8 @@ def _look(config: Config, interpreter: Interpreter, locks: Path) -> Lock | str:
         offered = accelerator(wheel, answer.environment)
         if offered == cuda:
             return answer
-        reasons.append(f"the wheel of torch {exact} is for {f'CUDA {offered}' if offered else 'CPU'}")
+        other = config_name(config.platform, offered, "wheel")
+        reasons.append(f"the wheel of torch {exact} is for {f'CUDA {offered}' if offered else 'CPU'}, as in {other}")
     return "; ".join(reasons)
 
 
@@ -240,3 +242,20 @@ def requirements(wheel: Wheel, environment: Mapping[str, str], parts: Sequence[s
             "This provider knows wheels from PyTorch 2.11 on.",
         )
     return [*needed, toolkit]
+
+
+def triton(wheel: Wheel, environment: Mapping[str, str]) -> str | None:
+    """Return the version of Triton that a wheel names (of ``~=3.9.0`` the least that it allows), or None.
+
+    Parameters
+    ----------
+    wheel:
+        The wheel of PyTorch.
+    environment:
+        Values of markers where it would be installed.
+    """
+    for requirement in map(Requirement, wheel.requires):
+        holds = requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""})
+        if holds and requirement.name in ("triton", "pytorch-triton"):
+            return next((one.version for one in requirement.specifier if one.operator in ("==", "~=", ">=")), None)
+    return None

@@ -13,7 +13,7 @@ from megabuild.run.options import Options, Plan
 from megabuild.run.place import COMPILER_LAUNCHER, VARIANT, View, Wanted, engine_environment, variant_file
 from megabuild.run.place import view as lay_out
 from megabuild.run.pyg.jobserver import makeflags
-from megabuild.run.pyg.sources import BASE
+from megabuild.run.pyg.sources import BASE, git_key
 from megabuild.run.pyg.tasks import Task
 
 FIFO = "jobserver"
@@ -62,6 +62,9 @@ def view(plan: Plan, task: Task, isolation: Isolation, shared: Path) -> View:
     base = task.overrides.get(BASE, ("",))[0]
     if base.startswith("file://"):
         more[BASE] = Path(base.removeprefix("file://"))
+    clone = task.overrides.get(git_key(task.extension), ("",))[0]
+    if clone.startswith("file://"):
+        more[git_key(task.extension)] = Path(clone.removeprefix("file://"))
     if task.wheel is not None:
         more["wheel"] = task.wheel.parent
     seen = lay_out(
@@ -77,8 +80,9 @@ def view(plan: Plan, task: Task, isolation: Isolation, shared: Path) -> View:
         ),
     )
     inside = {key: (seen.more[key],) for key in _FOLDERS if key in seen.more}
-    if BASE in seen.more:
-        inside[BASE] = (f"file://{seen.more[BASE]}",)
+    for key in (BASE, git_key(task.extension)):
+        if key in seen.more:
+            inside[key] = (f"file://{seen.more[key]}",)
     variant_file(options.config, {**task.overrides, **inside}, state(options, task))
     return seen
 

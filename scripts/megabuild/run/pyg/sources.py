@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +80,7 @@ def find(
         The config's values.
     given:
         The user's folder or URL of source archives, or None. In a folder, ``pyg-lib`` and ``METIS`` may lie beside the
-        archives as checkouts with their submodules.
+        archives as checkouts with their submodules, and clones such as ``pytorch_scatter`` in place of archives.
     ask:
         Says why an address does not answer.
     download:
@@ -99,11 +100,13 @@ def find(
 
     folder = _folder(given)
     archives = _archives(recipes, variant, given, folder, why, download)
+    clones = _clones(recipes, variant, folder, archives.left_out, why)
     checkouts = _checkouts(recipes, variant, folder, why)
+    unhad = {name: reason for name, reason in archives.left_out.items() if git_key(name) not in clones.overrides}
     return Sources(
-        overrides={**archives.overrides, **checkouts.overrides},
-        left_out={**checkouts.left_out, **archives.left_out},
-        notes={**archives.notes, **checkouts.notes},
+        overrides={**archives.overrides, **clones.overrides, **checkouts.overrides},
+        left_out={**checkouts.left_out, **unhad, **clones.left_out},
+        notes={**archives.notes, **clones.notes, **checkouts.notes},
         folders=checkouts.folders,
     )
 
@@ -142,6 +145,54 @@ def _archives(
         extension: f"{sdist.name}'s source cannot be had ({reason}): {_REMEDY}" for extension, sdist in wanted.items()
     }
     return Sources(overrides=overrides, left_out=unhad)
+
+
+def git_key(extension: str) -> str:
+    """Return the variant key that names the repository an extension's archive was made from."""
+    return f"{extension.replace('pytorch_', 'pyg_')}_git"
+
+
+def _clones(
+    recipes: Mapping[str, Path],
+    variant: Mapping[str, tuple[str, ...]],
+    folder: Path | None,
+    unhad: Mapping[str, str],
+    why: Callable[[str], str],
+) -> Sources:
+    """Find the commits that archives were made from: in a clone in the user's folder, or, if need be, upstream."""
+    overrides, left_out, notes = dict[str, tuple[str, ...]](), dict[str, str](), dict[str, str]()
+    silent: bool | None = None
+    for extension in recipes:
+        key = git_key(extension)
+        if key not in variant:
+            continue
+        commit = variant[key.replace("_git", "_commit")][0]
+        places = [folder / extension, folder / f"{extension}.git"] if folder else []
+        clone = next((place for place in places if place.is_dir()), None)
+        if clone is not None:
+            if _has(clone, commit):
+                overrides[key] = (clone.as_uri(),)
+                notes[extension] = f"{extension}'s source is commit {commit[:12]} of {clone}"
+            else:
+                left_out[extension] = f"{clone} has no commit {commit}: fetch the tag of that version into it"
+        elif extension in unhad:
+            text = recipes[extension].read_text(encoding="utf-8")
+            about = re.search(r"^\s*repository:\s*(\S+)", text, re.MULTILINE)
+            if about and silent is None:
+                silent = bool(why(about[1]))  # one speaks for all: they are on the same host
+            if about and not silent:
+                overrides[key] = (f"{about[1]}.git",)
+                notes[extension] = f"{extension}'s archive cannot be had: commit {commit[:12]} of {about[1]} instead"
+    return Sources(overrides=overrides, left_out=left_out, notes=notes)
+
+
+def _has(clone: Path, commit: str) -> bool:
+    """Say whether a clone, with or without a work tree, has a commit."""
+    asked = ["git", "-C", str(clone), "cat-file", "-e", f"{commit}^{{commit}}"]
+    try:
+        return subprocess.run(asked, capture_output=True, timeout=60, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def _checkouts(

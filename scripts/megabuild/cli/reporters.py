@@ -78,7 +78,7 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
             self._console.out(f"[{_clock(now - self._started)}] {line}", highlight=False)
 
     def note(self, text: str) -> None:
-        """Take a line about what is being prepared; of lines in quick succession most are left out, but for warnings."""
+        """Take a line about what is being prepared; of many in quick succession only some, but every warning."""
         now = time.monotonic()
         if text.startswith(WARNING):
             self._console.out(f"[{_clock(now - self._started)}] {text}", highlight=False)

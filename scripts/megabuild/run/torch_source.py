@@ -13,8 +13,8 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from megabuild.engine.archive import sha256
 from megabuild.errors import IntegrityError, PreflightError, ProviderError, UsageError
+from megabuild.files import sha256
 
 _RELEASE = "take a release's pytorch-v tarball, or a clone made with `git clone --recursive`"
 _SHOWN = 4

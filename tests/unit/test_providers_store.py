@@ -68,7 +68,7 @@ def test_a_damaged_package_is_built_again_and_that_is_said(tmp_path: Path) -> No
     flip(Store(tmp_path).path(record))
     Store(tmp_path).ensure([_package(fill)], said.append)
     assert fill.calls == 2
-    assert said[0] == "thing 1.0 was damaged in the cache and is packaged again"
+    assert said[0] == "! thing 1.0 was damaged in the cache and is packaged again"
 
 
 def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Path) -> None:

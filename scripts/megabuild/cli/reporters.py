@@ -37,6 +37,10 @@ class Shown(AbstractContextManager["Shown"], Protocol):
         """Put a yes-or-no question to the person at the terminal."""
 
 
+#: Begins a line about what is being prepared that must not be missed.
+WARNING = "! "
+
+
 def reporter(console: Console) -> Shown:
     """Return the reporter that suits a console."""
     return (
@@ -74,9 +78,11 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
             self._console.out(f"[{_clock(now - self._started)}] {line}", highlight=False)
 
     def note(self, text: str) -> None:
-        """Take a line about what is being prepared; of lines in quick succession most are left out."""
+        """Take a line about what is being prepared; of many in quick succession only some, but every warning."""
         now = time.monotonic()
-        if now - self._noted >= _NOTE_SECONDS:
+        if text.startswith(WARNING):
+            self._console.out(f"[{_clock(now - self._started)}] {text}", highlight=False)
+        elif now - self._noted >= _NOTE_SECONDS:
             self._noted = now
             self._console.out(f"[{_clock(now - self._started)}] {text}", highlight=False)
 
@@ -125,7 +131,10 @@ class LiveReporter(AbstractContextManager["LiveReporter"]):
                 self._console.print(Text(line, style=_style(event)))
 
     def note(self, text: str) -> None:
-        """Take a line about what is being prepared; it stays until the next one."""
+        """Take a line about what is being prepared; it stays until the next one, a warning for good."""
+        if text.startswith(WARNING):
+            self._console.out(text, highlight=False)
+            return
         self._step, self._progress, self._since = text, None, time.monotonic()
 
     def ask(self, question: str) -> bool:

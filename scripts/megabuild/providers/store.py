@@ -71,7 +71,7 @@ class Store:
             return None
         if record.key == key and verified(self.path(record), record.sha256):
             return record
-        report(f"{record.name} {record.version} was damaged in the cache and is packaged again")
+        report(f"! {record.name} {record.version} was damaged in the cache and is packaged again")
         return None
 
     def _build(self, package: Package) -> Record:

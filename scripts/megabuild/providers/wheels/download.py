@@ -43,7 +43,7 @@ def download(
         if disk.verified(files[sha256], sha256):
             continue
         if files[sha256].exists():
-            report(f"{wheel.file_name} was damaged in the cache and is fetched again")
+            report(f"! {wheel.file_name} was damaged in the cache and is fetched again")
         missing.setdefault(python, []).append(wheel)
     if missing:
         report(f"downloading {sum(map(len, missing.values()))} wheels")

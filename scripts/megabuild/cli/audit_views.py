@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,8 +42,8 @@ _LINKLESS = ("dumb", "linux", "screen", "vt100")
 
 def console(environment: Mapping[str, str] = os.environ) -> Console:
     """Return the console for standard output: as wide as the terminal, 100 columns where there is none."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # other people's values in a stream that may be ASCII
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):
+        reconfigure(errors="replace")  # other people's values in a stream that may be ASCII
     probe = Console()
     width = None if probe.is_terminal or environment.get("COLUMNS") else WIDTH
     return Console(width=width, highlight=False, emoji=False, markup=False, soft_wrap=False)

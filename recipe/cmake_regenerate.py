@@ -3,10 +3,12 @@
 Standard library only, CPython >= 3.10::
 
     python cmake_regenerate.py BUILD_DIR
+    python cmake_regenerate.py --instead-of-cmake ARGUMENT ...
 
 ``file(WRITE)`` in a CMakeLists.txt writes on every run (PyTorch's ``empty.cpp``, of which libtorch.so is made),
 ninja compares time stamps only, and so every run of CMake would compile and link again what is the same to the last
-byte. Files that hold afterwards what they held before get their time stamps back.
+byte. Files that hold afterwards what they held before get their time stamps back. The second form is for a back end
+that insists on calling CMake itself.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def regenerate(build_dir: Path, arguments: Sequence[str] = (), *, log: Path | No
     CacheError, NinjaError, RegenerateError
     """
     program = load(build_dir / "CMakeCache.txt").get("CMAKE_COMMAND", "cmake")
-    before = {path: (path.stat(), path.read_bytes()) for path in written_by_cmake(build_dir)}
+    before = _snapshot(build_dir)
     command = [program if os.path.exists(program) else "cmake", *arguments, str(build_dir)]
     try:
         result = subprocess.run(
@@ -64,12 +66,22 @@ def regenerate(build_dir: Path, arguments: Sequence[str] = (), *, log: Path | No
     return _restore_times(before)
 
 
+def instead_of_cmake(arguments: Sequence[str]) -> int:
+    """Run ``cmake``, keeping time stamps where it configures (``-BBUILD_DIR``); returns its exit code."""
+    build_dir = next((Path(word[2:]) for word in arguments if word.startswith("-B") and word != "-B"), None)
+    before = {} if build_dir is None else _snapshot(build_dir)
+    code = subprocess.run(["cmake", *arguments]).returncode
+    _restore_times(before)
+    return code
+
+
 def written_by_cmake(build_dir: Path) -> list[Path]:
     """The sources in a build folder that no rule of ninja makes: CMake writes them (file(WRITE), configure_file)."""
-    made: set[str] = set()
-    if (build_dir / "build.ninja").exists():
-        graph = Graph(build_dir)
-        made = {output for edge in graph.edges if edge.rule != "phony" for output in edge.outputs}
+    try:
+        edges = Graph(build_dir).edges
+    except NinjaError:  # not configured yet, or scikit-build-core threw the half of it in CMakeFiles/ away
+        edges = []
+    made = {output for edge in edges if edge.rule != "phony" for output in edge.outputs}
     found = []
     for folder, folders, names in os.walk(build_dir):
         inside = os.path.relpath(folder, build_dir)
@@ -83,6 +95,10 @@ def written_by_cmake(build_dir: Path) -> list[Path]:
     return found
 
 
+def _snapshot(build_dir: Path) -> dict[Path, tuple[os.stat_result, bytes]]:
+    return {path: (path.stat(), path.read_bytes()) for path in written_by_cmake(build_dir)}
+
+
 def _restore_times(before: Mapping[Path, tuple[os.stat_result, bytes]]) -> int:
     restored = 0
     for path, (status, content) in before.items():
@@ -94,10 +110,13 @@ def _restore_times(before: Mapping[Path, tuple[os.stat_result, bytes]]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; returns the exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["--instead-of-cmake"]:
+        return instead_of_cmake(words[1:])
     parser = argparse.ArgumentParser(prog="cmake_regenerate.py", description="Run CMake again, keeping time stamps.")
     parser.add_argument("build_dir", type=Path)
     try:
-        restored = regenerate(parser.parse_args(argv).build_dir)
+        restored = regenerate(parser.parse_args(words).build_dir)
     except (CacheError, NinjaError, RegenerateError) as error:
         print(f"cmake_regenerate: {error}", file=sys.stderr)
         return 1

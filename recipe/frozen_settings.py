@@ -60,6 +60,8 @@ def conflicts(cache: CMakeCache, environment: Mapping[str, str], build_dir: Path
 def changed(before: CMakeCache, after: CMakeCache) -> Iterator[str]:
     """Sentences about frozen entries that a run of CMake has changed."""
     for entry in after:
+        if entry.name == "CMAKE_INSTALL_PREFIX" and "SKBUILD" in after:
+            continue  # scikit-build-core installs into another temporary folder each time
         if FROZEN.match(entry.name) and before.get(entry.name) != entry.value:
             yield _flags_differ("CMake now has it as", entry.value, entry.name, before.get(entry.name))
 

@@ -3,6 +3,7 @@
 Standard library only, CPython >= 3.10::
 
     python python_swap.py BUILD_DIR --python PATH [--dry-run] [--json]
+    python python_swap.py BUILD_DIR --check
 
 The cache entries that belong to Python, NumPy and pybind11 are changed by key (python_entries.py); CMake runs again;
 then ninja is asked what it would run. If that is anything outside the Python side, the swap is undone and says what and
@@ -30,7 +31,7 @@ from pathlib import Path
 import frozen_settings
 import python_entries
 import python_headers
-import skbuild_state
+import skbuild_backend
 import undo_folder
 from atomic_file import keep_original, write_atomically
 from cmake_cache import CacheError, CMakeCache, load, save
@@ -46,7 +47,7 @@ _LOG = "python-swap.log"
 EXIT_REFUSED = 9
 # A tree or an interpreter that is not usable at all; each says what is wrong with it.
 UNUSABLE = (
-    CacheError, EntriesError, InterpreterError, NinjaError, RegenerateError, skbuild_state.SkbuildError, OSError,
+    CacheError, EntriesError, InterpreterError, NinjaError, RegenerateError, skbuild_backend.SkbuildError, OSError,
 )
 
 
@@ -106,7 +107,7 @@ def swap(
     ------
     SwapRefused
         Something frozen differs, or ninja would rebuild something outside the Python side. The former cache is back.
-    CacheError, EntriesError, InterpreterError, NinjaError, RegenerateError, skbuild_state.SkbuildError
+    CacheError, EntriesError, InterpreterError, NinjaError, RegenerateError, skbuild_backend.SkbuildError
         The tree or the interpreter is not usable; the former cache is back.
     """
     path = build_dir / "CMakeCache.txt"
@@ -115,11 +116,11 @@ def swap(
     facts = ask(python)
     _refuse(_obstacles(cache, facts, build_dir, os.environ if environment is None else environment))
     changes = python_entries.plan(cache, facts)
-    files = skbuild_state.patch(build_dir, changes, facts)
+    files = skbuild_backend.claim(build_dir, facts.executable, facts.skbuild)
     report = Report(
         before=python_entries.version(cache),
         after=facts.short,
-        backend="scikit-build-core" if skbuild_state.present(build_dir) else "setup.py",
+        backend="scikit-build-core" if files else "setup.py",
         changes=changes,
     )
     if only_plan:
@@ -131,17 +132,31 @@ def swap(
         for name, content in files.items():
             write_atomically(build_dir / name, content)
         save(cache, path)
-        regenerate(build_dir, log=build_dir / _LOG)
+        if files:  # the back end's own run of CMake, so that ninja is asked about what will really be built
+            skbuild_backend.configure(Path(cache.get("CMAKE_HOME_DIRECTORY")), facts.executable, log=build_dir / _LOG)
+        else:
+            regenerate(build_dir, log=build_dir / _LOG)
         _refuse([*python_entries.disagreements(load(path), facts), *frozen_settings.changed(cache, load(path))])
-        steps = dry_run(build_dir, ninja=cache.get("CMAKE_MAKE_PROGRAM", "ninja"))
-        core = [step for step in steps if step.binary and step.target not in python_targets]
-        if core:
-            raise SwapRefused(_dirty(core, former, Graph(build_dir)))
+        steps = _judged(build_dir, former, python_targets)
         if python_headers.changed(build_dir, facts) and python_headers.forget_objects(build_dir, python_targets):
             steps = dry_run(build_dir, ninja=cache.get("CMAKE_MAKE_PROGRAM", "ninja"))
         python_headers.record(build_dir, facts)
     objects = sum(output.endswith(".o") for step in steps for output in step.outputs)
     return Report(**{**vars(report), "steps": len(steps), "objects": objects, "core": 0})
+
+
+def check(build_dir: Path, python_targets: frozenset[str] = PYTHON_TARGETS) -> None:
+    """Raise SwapRefused if building now would rebuild something outside the Python side; nothing is changed."""
+    _judged(build_dir, Graph(build_dir), python_targets)
+
+
+def _judged(build_dir: Path, former: Graph, python_targets: frozenset[str]) -> tuple[Step, ...]:
+    """What ninja would run, if that is the Python side alone."""
+    steps = dry_run(build_dir, ninja=load(build_dir / "CMakeCache.txt").get("CMAKE_MAKE_PROGRAM", "ninja"))
+    core = [step for step in steps if step.binary and step.target not in python_targets]
+    if core:
+        raise SwapRefused(_dirty(core, former, Graph(build_dir)))
+    return steps
 
 
 def _obstacles(
@@ -221,7 +236,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python_swap.py", description="Re-point a built PyTorch tree at another Python."
     )
     parser.add_argument("build_dir", type=Path, help="the tree's build folder, with CMakeCache.txt and build.ninja")
-    parser.add_argument("--python", type=Path, required=True, metavar="PATH", help="the interpreter to build for")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--python", type=Path, metavar="PATH", help="the interpreter to build for")
+    what.add_argument("--check", action="store_true", help="only ask whether libtorch would be rebuilt now")
     parser.add_argument("--dry-run", action="store_true", help="show which cache entries would change, change none")
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
     parser.add_argument(
@@ -237,12 +254,16 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; returns the exit code."""
     arguments = _parser().parse_args(argv)
+    targets = PYTHON_TARGETS | set(arguments.python_target)
     try:
+        if arguments.check:
+            check(arguments.build_dir.absolute(), targets)
+            return 0
         report = swap(
             arguments.build_dir.absolute(),
             Path(shutil.which(arguments.python) or arguments.python),
             only_plan=arguments.dry_run,
-            python_targets=PYTHON_TARGETS | set(arguments.python_target),
+            python_targets=targets,
         )
     except SwapRefused as refusal:
         print(f"python_swap: refused: {refusal}", file=sys.stderr)

@@ -1,4 +1,7 @@
-"""The Python swap under the real scikit-build-core: a small project with a core library and a Python module."""
+"""The Python swap and packing under the real scikit-build-core: a small project with a core library and a module.
+
+The project's CMake writes a source of the core library on every run, as PyTorch's does.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import python_swap
+import skbuild_backend
 from megabuild.providers import interpreters
 
 FILES = {
@@ -28,16 +32,18 @@ name = "tiny"
 version = "1"
 [tool.scikit-build]
 build-dir = "build"
+wheel.install-dir = "torch"
 """,
     "CMakeLists.txt": """
 cmake_minimum_required(VERSION 3.18)
 project(tiny C)
 find_package(Python COMPONENTS Interpreter Development.Module REQUIRED)
-add_library(core STATIC core.c)
+file(WRITE ${CMAKE_BINARY_DIR}/empty.c "typedef int empty;\n")
+add_library(core STATIC core.c ${CMAKE_BINARY_DIR}/empty.c)
 set_target_properties(core PROPERTIES POSITION_INDEPENDENT_CODE ON)
 Python_add_library(torch_python MODULE WITH_SOABI module.c)
 target_link_libraries(torch_python PRIVATE core)
-install(TARGETS torch_python DESTINATION .)
+install(TARGETS torch_python core DESTINATION .)
 """,
     "core.c": "int core(void) { return 1; }\n",
     "module.c": """
@@ -65,9 +71,9 @@ class Project:
 
     def install(self, name: str, python: Path) -> None:
         """Make a Python's environment at the prefix, and move it away."""
-        self.must([str(python), "-m", "venv", "--without-pip", str(self.prefix)])
+        self.must([str(python), "-m", "venv", str(self.prefix)])
         pip = [sys.executable, "-m", "pip", "--python", str(self.prefix / "bin" / "python")]
-        self.must([*pip, "install", "-q", "--disable-pip-version-check", "scikit-build-core"])
+        self.must([*pip, "install", "-q", "--disable-pip-version-check", "scikit-build-core", "pip>=23.1"])
         self.prefix.rename(self.work / name)
 
     def use(self, name: str) -> None:
@@ -77,20 +83,23 @@ class Project:
         (self.work / name).rename(self.prefix)
         (self.prefix / "name").write_text(name)
 
+    def configure(self) -> None:
+        """Let the back end configure for the Python at the prefix."""
+        skbuild_backend.configure(self.work / "tiny", str(self.prefix / "bin" / "python"))
+
     def wheel(self) -> list[str]:
-        """Build a wheel with the Python at the prefix; returns the extension modules in it."""
+        """Build a wheel without the core library, with the Python at the prefix; returns the binaries in it."""
         shutil.rmtree(self.work / "dist", ignore_errors=True)
-        code = f"from scikit_build_core.build import build_wheel; build_wheel({str(self.work / 'dist')!r})"
-        self.must([str(self.prefix / "bin" / "python"), "-c", code], cwd=self.work / "tiny")
+        python = str(self.prefix / "bin" / "python")
+        skbuild_backend.wheel(self.work / "tiny", python, self.work / "dist", ["libcore.a"])
         (wheel,) = (self.work / "dist").glob("*.whl")
-        return [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+        return [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith((".so", ".a"))]
 
     def core_times(self) -> dict[str, int]:
         return {path.name: path.stat().st_mtime_ns for path in self.build.rglob("core.dir/**/*.o")}
 
     def must(self, command: Sequence[str], cwd: Path | None = None) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.endswith("FLAGS")}
-        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -103,7 +112,10 @@ def pythons() -> tuple[str, str]:
 
 
 @pytest.fixture
-def project(tmp_path: Path, pythons: tuple[str, str]) -> Project:
+def project(tmp_path: Path, pythons: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Project:
+    for name in list(os.environ):
+        if name.endswith("FLAGS"):
+            monkeypatch.delenv(name)
     project = Project(work=tmp_path)
     for name in pythons:
         project.install(name, interpreters.find(print)[name].executable)
@@ -113,27 +125,34 @@ def project(tmp_path: Path, pythons: tuple[str, str]) -> Project:
     return project
 
 
-def test_the_swap_keeps_the_core_objects_that_scikit_build_core_would_throw_away(
-    project: Project, pythons: tuple[str, str]
-) -> None:
+def test_the_core_is_compiled_once_and_stays_out_of_the_wheels(project: Project, pythons: tuple[str, str]) -> None:
     first, second = pythons
     project.use(first)
-    (module,) = project.wheel()
-    assert f"cpython-{first.replace('.', '')}" in module
+    project.configure()
+    assert not project.core_times(), "compiled, though only asked to configure"
+    project.must(["ninja", "-C", str(project.build)])
     core = project.core_times()
-    assert len(core) == 1
+    assert len(core) == 2
 
-    for before, after in ((first, second), (second, first), (first, second)):
+    for before, after in ((first, first), (first, second), (second, first)):
         project.use(after)
         report = python_swap.swap(project.build, project.prefix / "bin" / "python", environment={})
         assert (report.before, report.after, report.backend) == (before, after, "scikit-build-core")
-        assert (report.objects, report.core) == (1, 0)
+        assert (report.objects, report.core) == (before != after, 0)
         info = json.loads((project.build / ".skbuild-info.json").read_text())
         assert f"/python{after}/" in info["skbuild_path"]
         (module,) = project.wheel()
         assert f"cpython-{after.replace('.', '')}" in module
         assert project.core_times() == core
+        assert not (project.work / "tiny" / skbuild_backend.TEMPORARY).exists()
 
-    project.use(first)
-    project.wheel()  # without a swap
-    assert not project.core_times().items() & core.items()
+
+def test_packing_a_tree_whose_core_is_not_up_to_date_is_refused(project: Project, pythons: tuple[str, str]) -> None:
+    project.use(pythons[0])
+    project.configure()
+    project.must(["ninja", "-C", str(project.build)])
+    core = project.core_times()
+    os.utime(project.work / "tiny" / "core.c")
+    with pytest.raises(skbuild_backend.SkbuildError, match="failed in"):
+        project.wheel()
+    assert project.core_times() == core

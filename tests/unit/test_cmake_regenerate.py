@@ -43,6 +43,18 @@ def test_a_source_written_with_the_same_content_keeps_its_time(build_dir: Path) 
     assert changed.read_text() == "new\n"
 
 
+def test_a_back_end_that_calls_cmake_itself_keeps_times_too(
+    build_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{build_dir.parent}:{os.environ['PATH']}")
+    same = old_file(build_dir / "empty.cpp", "x\n")
+    # scikit-build-core removed CMakeFiles/ because another Python's copy of it had been here
+    (build_dir / "build.ninja").write_text("include CMakeFiles/rules.ninja\n")
+    cmake(build_dir, "echo x > empty.cpp; exit 5")
+    assert main(["--instead-of-cmake", "-S.", f"-B{build_dir}"]) == 5
+    assert same.stat().st_mtime_ns == LONG_AGO
+
+
 def test_objects_new_files_and_deleted_ones_are_left_as_they_are(build_dir: Path) -> None:
     made = old_file(build_dir / "a.o", "x\n")
     gone = old_file(build_dir / "gone.h", "x\n")

@@ -15,12 +15,13 @@ import pytest
 import python_entries
 import python_facts
 import python_swap
+import skbuild_backend
 from cmake_cache import CMakeCache, load
 from cmake_regenerate import RegenerateError
 from frozen_settings import conflicts, difference
 from python_facts import InterpreterError, PythonFacts
 from python_swap import SwapRefused, swap
-from skbuild_state import SkbuildError
+from skbuild_backend import SkbuildError
 
 PREFIX = "/opt/env"
 # The ten entries that differ between two Pythons in one prefix (measured), and what finds each of them again.
@@ -525,40 +526,65 @@ def test_other_headers_behind_the_same_path_make_the_python_side_compile_again(t
 # ---- scikit-build-core ------------------------------------------------------------------------------------------
 
 
-def test_scikit_build_cores_state_follows_the_interpreter(tree: Tree) -> None:
-    (tree.build / ".skbuild-info.json").write_text(
-        json.dumps({"source_dir": "/tree", "skbuild_path": "/opt/env/lib/python3.12/site-packages/scikit_build_core"})
-    )
-    (tree.build / "CMakeInit.txt").write_text(
-        'set(SKBUILD [===[2]===] CACHE STRING "" FORCE)\n'
-        'set(CMAKE_PREFIX_PATH [===[/opt/env/lib/python3.12/site-packages;/opt/env]===] CACHE PATH "" FORCE)\n'
-        'set(FLAG ON CACHE BOOL "" FORCE)\n'
-    )
-    report = tree.swap()
-    assert report.backend == "scikit-build-core"
-    assert json.loads((tree.build / ".skbuild-info.json").read_text()) == {
+@pytest.fixture
+def skbuild_tree(tree: Tree) -> Tree:
+    """A tree of scikit-build-core's, with a pip that notes what it is asked to do, and a CMake that must not be run."""
+    info = {"source_dir": "/tree", "skbuild_path": "/opt/env/lib/python3.12/site-packages/scikit_build_core"}
+    (tree.build / ".skbuild-info.json").write_text(json.dumps(info))
+    tree.program("cmake", "exit 3")
+    answers = tree.python.read_text().removeprefix("#!/bin/sh\n")
+    tree.program("python", f'if [ "$2" = pip ]; then printf "%s\\n" "$@" >"{tree.build}/pip"; exit; fi\n{answers}')
+    return tree
+
+
+def test_the_back_end_configures_for_the_new_interpreter_in_the_place_of_cmake(skbuild_tree: Tree) -> None:
+    report = skbuild_tree.swap()
+    assert (report.backend, report.core) == ("scikit-build-core", 0)
+    assert json.loads((skbuild_tree.build / ".skbuild-info.json").read_text()) == {
         "source_dir": "/tree",
         "skbuild_path": "/opt/env/lib/python3.11/site-packages/scikit_build_core",
     }
-    assert (tree.build / "CMakeInit.txt").read_text() == (
-        'set(SKBUILD [===[2]===] CACHE STRING "" FORCE)\n'
-        'set(CMAKE_PREFIX_PATH [===[/opt/env/lib/python3.11/site-packages;/opt/env]===] CACHE PATH "" FORCE)\n'
-        'set(FLAG ON CACHE BOOL "" FORCE)\n'
-    )
+    asked = (skbuild_tree.build / "pip").read_text().split()
+    assert {"-Cbuild.targets=list_install_components", "-Cinstall.components=none", "-Cwheel.exclude=*"} <= {*asked}
 
 
-def test_a_refused_swap_brings_scikit_build_cores_state_back(tree: Tree) -> None:
-    info = json.dumps({"skbuild_path": "/opt/env/lib/python3.12/site-packages/scikit_build_core"})
-    (tree.build / ".skbuild-info.json").write_text(info)
-    tree.ninja(["core.o"], {})
+def test_a_refused_swap_brings_scikit_build_cores_state_back(skbuild_tree: Tree) -> None:
+    info = (skbuild_tree.build / ".skbuild-info.json").read_text()
+    skbuild_tree.ninja(["core.o"], {})
     with pytest.raises(SwapRefused):
-        tree.swap()
-    assert (tree.build / ".skbuild-info.json").read_text() == info
-    assert tree.left_overs() == [".skbuild-info.json"]
+        skbuild_tree.swap()
+    assert (skbuild_tree.build / ".skbuild-info.json").read_text() == info
+    assert skbuild_tree.left_overs() == [".skbuild-info.json"]
 
 
 def test_broken_state_of_scikit_build_core_is_an_error(tree: Tree) -> None:
     (tree.build / ".skbuild-info.json").write_text("{")
     with pytest.raises(SkbuildError, match="cannot be read"):
         tree.swap()
+    assert tree.path.read_bytes() == tree.original
+
+
+def test_a_back_end_that_fails_is_quoted(skbuild_tree: Tree) -> None:
+    skbuild_tree.python.write_text(skbuild_tree.python.read_text().replace("exit;", "echo no pybind11; exit 4;"))
+    with pytest.raises(SkbuildError, match="exit code 4\nno pybind11"):
+        skbuild_tree.swap()
+    assert skbuild_tree.path.read_bytes() == skbuild_tree.original
+
+
+def test_what_pytorch_itself_keeps_out_of_the_wheel_stays_out(skbuild_tree: Tree) -> None:
+    folder = skbuild_tree.build.parent
+    (folder / "pyproject.toml").write_text('[tool.scikit-build]\nwheel.exclude = ["*.a"]\n')
+    skbuild_backend.wheel(folder, str(skbuild_tree.python), folder / "dist", ["lib/libc10.so"])
+    asked = (skbuild_tree.build / "pip").read_text().split()
+    excluded = [word.removeprefix("-Cwheel.exclude=") for word in asked if word.startswith("-Cwheel.exclude=")]
+    assert excluded == ["*.a", "/torch/lib/libc10.so"]
+
+
+def test_a_check_finds_dirty_core_objects_without_changing_anything(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert python_swap.main([str(tree.build), "--check"]) == 0
+    tree.ninja(["core.o"], {})
+    assert python_swap.main([str(tree.build), "--check"]) == python_swap.EXIT_REFUSED
+    assert "core.o [c10]" in capsys.readouterr().err
     assert tree.path.read_bytes() == tree.original

@@ -9,6 +9,7 @@ if [[ "$torch_source" == "wheel" ]]; then
 fi
 source "$RECIPE_DIR/build_env.sh"
 cd "$TORCH_TREE"
+source "$RECIPE_DIR/backend.sh"
 
 clean() { rm -rf build/lib.* build/bdist.* build/temp.* dist torch.egg-info build/shared-with-libtorch.txt; }
 # Left from the Python before this one: setup.py would pack it.
@@ -21,13 +22,18 @@ rm -f build/configured-with.txt
 "$PYTHON" "$RECIPE_DIR/python_swap.py" build --python "$PYTHON"
 
 phase python "version=$PY_VER"
-"$PYTHON" setup.py build
+compile_python_side
 
 phase package
-# In three steps, where `pip install .` would do: setuptools copies the package twice, packs and unpacks it, and most of
-# it is libtorch's, gigabytes with CUDA, which is thrown away in the end.
-"$PYTHON" "$RECIPE_DIR/share_libtorch.py" take-out build/lib.*/torch "$PREFIX" build/shared-with-libtorch.txt
-"$PYTHON" setup.py bdist_wheel --skip-build
+# Without libtorch's files: most of the package, gigabytes with CUDA, is thrown away in the end.
+if [[ "$torch_backend" == "setup.py" ]]; then
+    # In steps, where `pip install .` would do: setuptools copies the package twice, packs and unpacks it.
+    "$PYTHON" "$RECIPE_DIR/share_libtorch.py" take-out build/lib.*/torch "$PREFIX" build/shared-with-libtorch.txt
+    "$PYTHON" setup.py bdist_wheel --skip-build
+else
+    "$PYTHON" "$RECIPE_DIR/share_libtorch.py" list "$installed/torch" "$PREFIX" build/shared-with-libtorch.txt
+    "$PYTHON" "$RECIPE_DIR/skbuild_backend.py" wheel . dist --leave-out build/shared-with-libtorch.txt
+fi
 # By name: of a file's path pip would keep a record, direct_url.json, with a folder of the machine that built.
 "$PYTHON" -m pip install torch --pre --find-links dist --no-deps --no-index --no-cache-dir \
     --disable-pip-version-check -v

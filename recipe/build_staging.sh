@@ -21,6 +21,7 @@ if [[ "$torch_source" == "debian" ]]; then
     (cd torch/csrc/jit/serialization && "$PYTHON" "$RECIPE_DIR/sync_tree.py" --generate mobile_bytecode_generated.h -- \
         flatc --cpp --gen-mutable --scoped-enums mobile_bytecode.fbs)
 fi
+source "$RECIPE_DIR/backend.sh"
 
 phase configure
 if [[ -n "${CMAKE_TOOLCHAIN_FILE:-}" ]]; then write_toolchain "$CMAKE_TOOLCHAIN_FILE"; fi
@@ -29,7 +30,7 @@ settings="$(env | grep -E '^(USE_|BUILD_|CMAKE_|BLAS=|CUD|MAGMA_|NCCL_|ONNX_|TOR
     | LC_ALL=C sort; cat "${CMAKE_TOOLCHAIN_FILE:-/dev/null}")"
 if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
     rm -f build/CMakeCache.txt build/configured-with.txt
-    "$PYTHON" setup.py build --cmake-only
+    configure_tree
     if [[ "$torch_optimization" == 0 ]]; then
         # the same kernels several times over, for instruction sets that -O0 makes no use of
         "$PYTHON" "$RECIPE_DIR/cmake_cache.py" set build --new \
@@ -40,7 +41,7 @@ if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
 fi
 
 phase compile
-cmake --build build --target install -- -j "$MAX_JOBS"
+install_tree
 
 phase install
-"$PYTHON" "$RECIPE_DIR/install_libtorch.py" "$TORCH_TREE" "$PREFIX"
+"$PYTHON" "$RECIPE_DIR/install_libtorch.py" "$TORCH_TREE/$installed" "$PREFIX"

@@ -1,10 +1,11 @@
 """Make the package ``torch`` use the libtorch that lies in the environment instead of a copy of its own.
 
 ``take-out`` removes what libtorch owns from a ``torch`` folder and notes it: done between building and packing, it
-spares copying, packing and unpacking all of libtorch for every Python. ``link`` puts relative links into the installed
-folder instead: header folders as a whole, so that a compiler that meets a header on both ways sees one file; libraries,
-programs and CMake files one by one, among those that stay. ``libtorch_python`` also goes to ``lib/``, where
-``TorchConfig.cmake`` looks for it. Standard library only.
+spares copying, packing and unpacking all of libtorch for every Python. ``list`` only notes it, for a back end that
+keeps it out of the wheel. ``link`` puts relative links into the installed folder instead: header folders as a whole, so
+that a compiler that meets a header on both ways sees one file; libraries, programs and CMake files one by one, among
+those that stay. ``libtorch_python`` also goes to ``lib/``, where ``TorchConfig.cmake`` looks for it. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -26,21 +27,32 @@ LINALG = "libtorch_cuda_linalg"
 
 
 def take_out(torch: Path, prefix: Path) -> list[str]:
-    """Remove what libtorch owns from a ``torch`` folder.
+    """Remove what libtorch owns from a ``torch`` folder; parameters and result as of :func:`shared`."""
+    places = shared(torch, prefix)
+    for place in places:
+        if (torch / place).is_dir() and not (torch / place).is_symlink():
+            shutil.rmtree(torch / place)
+        else:
+            (torch / place).unlink()
+    return places
+
+
+def shared(torch: Path, prefix: Path) -> list[str]:
+    """Give what libtorch owns of a ``torch`` folder.
 
     Parameters
     ----------
     torch:
-        The built package, ``build/lib.*/torch``.
+        The built package, ``build/lib.*/torch``, or what was installed in its place.
     prefix:
         The environment, with libtorch installed.
 
     Returns
     -------
     list[str]
-        What was removed, relative to both folders.
+        Files, and folders of headers, relative to both folders.
     """
-    taken = []
+    places = []
     for folder, folders, files in os.walk(torch):
         here = Path(folder)
         place = here.relative_to(torch)
@@ -48,19 +60,14 @@ def take_out(torch: Path, prefix: Path) -> list[str]:
             folders[:] = [name for name in SHARED if name in folders]
             continue
         if place == Path("include"):
-            for name in [name for name in folders if owned(here / name, prefix / place / name)]:
-                shutil.rmtree(here / name)
-                folders.remove(name)
-                taken.append((place / name).as_posix())
+            whole = [name for name in folders if owned(here / name, prefix / place / name)]
+            folders[:] = [name for name in folders if name not in whole]
+            places += [(place / name).as_posix() for name in whole]
         for name in files:
-            if name.startswith(LINALG):
-                (here / name).unlink()
-                if name == f"{LINALG}.so":
-                    taken.append((place / name).as_posix())
-            elif not name.startswith(PYTHON_SIDE) and os.path.lexists(prefix / place / name):
-                (here / name).unlink()
-                taken.append((place / name).as_posix())
-    return sorted(taken)
+            ours = name.startswith(PYTHON_SIDE)
+            if not ours and (name.startswith(LINALG) or os.path.lexists(prefix / place / name)):
+                places.append((place / name).as_posix())
+    return sorted(places)
 
 
 def owned(folder: Path, shared: Path) -> bool:
@@ -97,7 +104,7 @@ def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
     python_side = sorted((torch / "lib").glob(f"{PYTHON_SIDE}*"))
     if not python_side:
         raise FileNotFoundError(f"no libtorch_python in {torch / 'lib'}: the Python side was not built")
-    linked = list(places)
+    linked = [place for place in places if not Path(place).name.startswith(LINALG) or place.endswith(f"/{LINALG}.so")]
     kept: list[Path] = []
     for library in sorted(python_side, key=lambda path: -len(path.name)):
         home = prefix / "lib" / library.name
@@ -119,20 +126,20 @@ def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line: ``take-out|link TORCH PREFIX LIST``."""
+    """Run the command line: ``take-out|list|link TORCH PREFIX LIST``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("action", choices=("take-out", "link"))
+    parser.add_argument("action", choices=("take-out", "list", "link"))
     parser.add_argument("torch", type=Path, help="the package's folder")
     parser.add_argument("prefix", type=Path, help="the environment, with libtorch installed")
-    parser.add_argument("list", type=Path, help="file that holds what was taken out, a line each")
+    parser.add_argument("list", type=Path, help="file that holds what libtorch owns, a line each")
     options = parser.parse_args(arguments)
-    if options.action == "take-out":
-        places = take_out(options.torch, options.prefix)
-        options.list.write_text("".join(f"{place}\n" for place in places))
-        print(f"::megabuild:: taken-out places={len(places)}")
-    else:
+    if options.action == "link":
         links = link(options.torch, options.prefix, options.list.read_text().splitlines())
         print(f"::megabuild:: shared links={links}")
+    else:
+        places = (take_out if options.action == "take-out" else shared)(options.torch, options.prefix)
+        options.list.write_text("".join(f"{place}\n" for place in places))
+        print(f"::megabuild:: taken-out places={len(places)}")
     return 0
 
 

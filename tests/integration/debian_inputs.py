@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,13 +58,13 @@ def cuda_inputs() -> DebianInputs:
     return DebianInputs(root=made.path, source=made.source)
 
 
-def python_channel(pythons: tuple[str, ...]) -> str:
+def python_channel(pythons: tuple[str, ...], packages: Sequence[str] = PACKAGES) -> str:
     """The URL of a channel with these Pythons and what PyTorch needs in each."""
     given = os.environ.get("MEGABUILD_TEST_CHANNEL", "")
     if given:
         return given
     folder = local_channel.prepare(
-        PACKAGES,
+        packages,
         platform=local_channel.machine_platform(),
         pythons=pythons,
         cache=debian_cache(),

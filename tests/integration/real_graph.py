@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from debian_inputs import DebianInputs, python_channel
+from prepare_stub_build import generated
 from rattler import Channel, VirtualPackage, install, solve
 
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.mount import Mount
-from ninja_dry_run import Graph
+from python_swap import PYTHON_TARGETS
 
 TREE = "/opt/megabuild/tree"
 RECIPE = "/opt/megabuild/recipe"
@@ -22,6 +25,30 @@ _OFF = (
     "CCACHE CUDA DISTRIBUTED FBGEMM GFLAGS GLOG GLOO ITT KINETO MKLDNN MPI NNPACK NUMA PYTORCH_QNNPACK QNNPACK ROCM "
     "TENSORPIPE VALGRIND XNNPACK XPU"
 )
+
+
+def prepare(
+    work: Path, inputs: DebianInputs, pythons: Sequence[str], packages: Sequence[str], recipe: Path
+) -> RealGraph:
+    """Lay out a tree, a prefix for each Python with these packages, and the tools."""
+    channel = python_channel(tuple(pythons), packages)
+    (work / "prefixes").mkdir()
+    for python in pythons:
+        # Installing writes the prefix into scripts and sysconfig: each is installed at the one place it is used at.
+        install_prefix(channel, [f"python {python}.*", *packages], work / "prefix")
+        (work / "prefix").rename(work / "prefixes" / python)
+    here, tools = Path(__file__).parent, work / "tools"
+    (tools / "stub").mkdir(parents=True)
+    (tools / "bin").mkdir()
+    for name in ("include_scan.py", "prepare_stub_build.py"):
+        for folder in (tools, tools / "bin"):
+            (folder / name).write_bytes((here / name).read_bytes())
+    for program in ("stub/gcc", "stub/g++", "bin/cmake"):
+        name = "stub_cmake.sh" if program == "bin/cmake" else "stub_compiler.sh"
+        (tools / program).write_bytes((here / name).read_bytes())
+        (tools / program).chmod(0o755)
+    shutil.copytree(inputs.source, work / "tree", symlinks=True)
+    return RealGraph(root=inputs.root, work=work, recipe=recipe, tools=tools)
 
 
 def install_prefix(channel: str, specs: Sequence[str], folder: Path) -> None:
@@ -75,6 +102,7 @@ class RealGraph:
         stub: bool = False,
         environment: Mapping[str, str] | None = None,
         prefix: str = "",
+        writable: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the tree, with one Python in the prefix; ``stub``: compile nothing."""
         prefix = prefix or self.prefix
@@ -82,7 +110,7 @@ class RealGraph:
         env = {**self._environment(prefix), **({"STUB_DEPFILES": DEPFILES} if stub else {}), **(environment or {})}
         mounts = (
             Mount(source=self.work / "tree", target=TREE, writable=True),
-            Mount(source=self.work / "prefixes" / python, target=prefix),
+            Mount(source=self.work / "prefixes" / python, target=prefix, writable=writable),
             Mount(source=self.recipe, target=RECIPE),
             Mount(source=self.tools, target=TOOLS),
         )
@@ -110,7 +138,7 @@ class RealGraph:
 
     def compile(self, python: str) -> None:
         """Build everything with the fake compiler; generators run for real, and header lists are up to date."""
-        self.must(python, ["ninja", "-C", "build", *self._generated()], stub=True)
+        self.must(python, ["ninja", "-C", "build", *generated(self.build)], stub=True)
         self.depfiles.mkdir(exist_ok=True)
         self.must(python, ["/usr/bin/python3", "-B", f"{TOOLS}/include_scan.py", "build", DEPFILES])
         self.must(python, ["ninja", "-C", "build", "-j2"], stub=True)
@@ -129,6 +157,12 @@ class RealGraph:
             str(path.relative_to(self.build)): path.stat().st_mtime_ns for path in self.build.rglob("CMakeFiles/**/*.o")
         }
 
+    def core_times(self) -> dict[str, int]:
+        """The same for objects outside the Python side."""
+        python_side = tuple(f"/CMakeFiles/{target}.dir/" for target in PYTHON_TARGETS)
+        times = self.object_times()
+        return {path: when for path, when in times.items() if not any(each in path for each in python_side)}
+
     def objects_including(self, header: str) -> set[str]:
         """Objects whose header list has a header of that name."""
         return {
@@ -136,16 +170,6 @@ class RealGraph:
             for path in self.depfiles.rglob("*.d")
             if f"/{header} " in path.read_text()
         }
-
-    def _generated(self) -> list[str]:
-        """Sources and headers that custom commands make: they must be there before anybody reads what they include."""
-        return sorted(
-            output
-            for edge in Graph(self.build).edges
-            if edge.rule == "CUSTOM_COMMAND"
-            for output in edge.outputs
-            if output.endswith((".h", ".cpp", ".c")) and "${" not in output
-        )
 
     def _environment(self, prefix: str) -> dict[str, str]:
         flags = f"-O2 -isystem {prefix}/include -fdebug-prefix-map={TREE}=/usr/local/src/conda/libtorch-2.6.0"

@@ -1,0 +1,163 @@
+"""The recipe's own staging and packing on the graph of real PyTorch 2.6.0 with the build back end of 2.14.
+
+Real: PyTorch's source (Debian's package), its CMake run with a real compiler, its code generators, scikit-build-core,
+pip, ninja, and the recipe's build_staging.sh and build_pytorch.sh as the engine would run them. Fake: compiling (see
+test_swap_real_graph.py). The tree is made to build as 2.14's does (tests/data/backend-2.14): scikit-build-core in
+pyproject.toml, setup.py a shim, the environment forwarded by CMake, ``torch._C`` a CMake target.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from debian_inputs import PACKAGES, debian_inputs
+from real_graph import DEPFILES, RECIPE, TOOLS, TREE, RealGraph, prepare
+
+STAGING = "3.12"
+PYTHONS = (STAGING, "3.13", "3.11")  # in this order; the first is staging's own
+MOST_STEPS = 170
+VERSION = "2.6.0"
+pytestmark = [pytest.mark.debian, pytest.mark.long]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """One script's run: ninja's steps in each phase, and what the swap announced."""
+
+    python: str
+    said: str
+
+    def steps(self, phase: str) -> int:
+        """Steps that ninja finished in a phase."""
+        parts = re.split(r"^::megabuild:: phase ", self.said, flags=re.MULTILINE)
+        return sum(
+            len(re.findall(r"^ *\[\d+/\d+ [^]]*\]", part, re.MULTILINE)) for part in parts if part.startswith(phase)
+        )
+
+    @property
+    def announced(self) -> tuple[int, int]:
+        """Steps and core objects of the swap."""
+        match = re.search(r"^::megabuild:: swap from=\S+ to=\S+ steps=(\d+) core=(\d+)$", self.said, re.MULTILINE)
+        assert match, self.said[-2000:]
+        return int(match[1]), int(match[2])
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> RealGraph:
+    """2.6's sources with 2.14's back end, not configured."""
+    packages = (*PACKAGES, "pip", "packaging", "scikit-build-core >=1.0")
+    graph = prepare(tmp_path_factory.mktemp("backend"), debian_inputs(), PYTHONS, packages, repository / "recipe")
+    for patch in sorted((graph.recipe / "patches" / "debian").glob("*.patch")):
+        graph.must(STAGING, ["patch", "-p1", "-i", f"{RECIPE}/patches/debian/{patch.name}"])
+    give_the_back_end_of_2_14(graph.work / "tree", repository / "tests" / "data" / "backend-2.14")
+    return graph
+
+
+def give_the_back_end_of_2_14(tree: Path, data: Path) -> None:
+    """Make a tree that setup.py builds one that scikit-build-core builds."""
+    (tree / "pyproject.toml").write_bytes((data / "pyproject.toml").read_bytes())
+    (tree / "setup.py").write_text('raise SystemExit("setup.py builds nothing any more")\n')
+    (tree / "cmake" / "Environment.cmake").write_bytes((data / "Environment.cmake").read_bytes())
+    project = "project(Torch CXX C)\n"
+    replaced(tree / "CMakeLists.txt", project, f"{project}include(cmake/Environment.cmake)\n")
+    module = tree / "torch" / "CMakeLists.txt"
+    module.write_text(module.read_text() + (data / "Module.cmake").read_text())
+    source_folder, wheel_folder = '"${CMAKE_CURRENT_SOURCE_DIR}")', '"${SKBUILD_PLATLIB_DIR}/functorch")'
+    replaced(tree / "functorch" / "CMakeLists.txt", source_folder, wheel_folder)
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1, f"{path}: {old}"
+    path.write_text(text.replace(old, new))
+
+
+def script(tree: RealGraph, python: str, name: str) -> subprocess.CompletedProcess[str]:
+    """Run one of the recipe's scripts as the engine does."""
+    environment: Mapping[str, str] = {
+        "PATH": f"{TOOLS}/bin:{tree.prefix}/bin:/usr/bin:/bin",
+        "PYTHONPATH": RECIPE,  # for prepare_stub_build.py
+        "STUB_LISTS": DEPFILES,
+        # the stub's libraries hold nothing, no RPATH either
+        "CMAKE_SKIP_RPATH": "ON",
+        "PIP_NO_COMPILE": "1",
+        "SRC_DIR": TREE,
+        "TORCH_TREE": TREE,
+        "RECIPE_DIR": RECIPE,
+        "SP_DIR": f"{tree.prefix}/lib/python{python}/site-packages",
+        "PY_VER": python,
+        "CPU_COUNT": "2",
+        "target_platform": "linux-64",
+        "provider": "debian",
+        "torch_source": "debian",
+        "torch_version": VERSION,
+        "torch_optimization": "2",
+        "cuda_compiler_version": "None",
+        "blas_impl": "generic",
+    }
+    # one stream, so that what pip passes on stands in its phase
+    return tree.run(python, ["bash", "-c", f"exec bash {RECIPE}/{name} 2>&1"], environment=environment, writable=True)
+
+
+def run(tree: RealGraph, python: str, name: str) -> Built:
+    result = script(tree, python, name)
+    assert result.returncode == 0, result.stdout[-6000:]
+    return Built(python=python, said=result.stdout)
+
+
+def test_staging_and_packing_compile_libtorch_once(
+    tree: RealGraph, record_property: Callable[[str, object], None]
+) -> None:
+    staged = run(tree, STAGING, "build_staging.sh")
+    core = tree.core_times()
+    assert len(core) > 1000
+    assert (tree.work / "prefixes" / STAGING / "lib" / "libtorch_cpu.so").exists()
+    rows = [f"staging {STAGING}: {staged.steps('compile')} steps"]
+    for python in PYTHONS:
+        # as the package libtorch would
+        libtorch = [f"{tree.prefix}/bin/python", f"{RECIPE}/install_libtorch.py", "installed", tree.prefix]
+        assert tree.run(python, libtorch, writable=True).returncode == 0
+        built = run(tree, python, "build_pytorch.sh")
+        announced, refused = built.announced
+        now = tree.core_times()
+        again = sum(now[path] != when for path, when in core.items()) + len(now.keys() - core.keys())
+        row = (python, announced, built.steps("python"), built.steps("package"), again)
+        rows.append(f"{python}: announced %d, compiled %d, packing %d steps, %d core objects" % row[1:])
+        record_property(python, rows[-1])
+        assert (refused, again) == (0, 0)
+        assert announced <= (10 if python == STAGING else MOST_STEPS)
+        assert built.steps("package") < 10
+        assert_libtorch_is_not_in_the_wheel(tree.work / "prefixes" / python, python)
+    print("\n" + "\n".join(rows))
+
+
+def assert_libtorch_is_not_in_the_wheel(prefix: Path, python: str) -> None:
+    packages = prefix / "lib" / f"python{python}" / "site-packages"
+    (record,) = packages.glob("torch-*.dist-info/RECORD")
+    names = [line.split(",")[0] for line in record.read_text().splitlines()]
+    binaries = {name for name in names if re.match(r"torch/(lib/lib[^/]+\.so|bin/)", name)}
+    assert {name for name in binaries if not name.startswith("torch/lib/libtorch_python.so")} == set()
+    assert not [name for name in names if name.startswith(("torch/include/ATen/", "torch/include/c10/", "torch/csrc/"))]
+    assert [name for name in names if name.startswith("torch/_C.")] == [f"torch/_C.{soabi(python)}.so"]
+    assert (packages / "torch" / "lib" / "libtorch_cpu.so").resolve().parent == prefix / "lib"
+
+
+def soabi(python: str) -> str:
+    return f"cpython-{python.replace('.', '')}-x86_64-linux-gnu"
+
+
+def test_a_changed_flag_is_refused_after_the_back_ends_own_configuring(tree: RealGraph) -> None:
+    core = tree.core_times()
+    source = tree.work / "tree" / "c10" / "CMakeLists.txt"
+    before = source.read_text()
+    source.write_text(before + "target_compile_definitions(c10 PRIVATE ANOTHER_FLAG)\n")
+    result = script(tree, "3.13", "build_pytorch.sh")
+    assert result.returncode == 9
+    assert "[c10]: its command line changed (with -DANOTHER_FLAG)" in result.stdout
+    assert tree.core_times() == core
+    source.write_text(before)

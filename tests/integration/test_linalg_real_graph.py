@@ -77,5 +77,5 @@ def test_the_second_flavour_is_six_objects_and_a_link(graph: RealGraph) -> None:
 def test_no_other_source_is_compiled_with_magma(graph: RealGraph) -> None:
     everything = commands(graph, "install")
     assert sum("TORCH_LINALG_MAGMA" in command for command in everything) == 6
-    config = (graph.build / "aten/src/ATen/cuda/CUDAConfig.h").read_text()
+    config = (graph.work / "tree/aten/src/ATen/cuda/CUDAConfig.h").read_text()
     assert "#ifdef TORCH_LINALG_MAGMA\n#define AT_MAGMA_ENABLED() 1\n#else\n#define AT_MAGMA_ENABLED() 0\n" in config

@@ -3,14 +3,13 @@
 FLAVOUR is that of the linear algebra library that is installed, magma or nomagma. With ``compile``, nvcc is there too.
 """
 
-import contextlib
 import ctypes
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch.utils import cpp_extension
+from user_of_torch import raises
 
 CUDA_SOURCE = """
 #include <torch/extension.h>
@@ -30,18 +29,6 @@ torch::Tensor scaled(torch::Tensor values, double factor) {
   return values;
 }
 """
-
-
-@contextlib.contextmanager
-def raises(words: str) -> Iterator[None]:
-    """Expect a RuntimeError with these words; there is no pytest where this runs."""
-    try:
-        yield
-    except RuntimeError as raised:
-        if words not in str(raised):
-            raise
-    else:
-        raise AssertionError(f"nothing was raised; expected {words!r}")
 
 
 def version(expected: str) -> None:

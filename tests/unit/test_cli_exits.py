@@ -185,4 +185,6 @@ def test_no_secret_leaves_the_process(
     masked = MaskedStream(stream, Mask(os.environ))
     print("index: https://me:hunter23@host.example/x, hunter22", file=cast(TextIO, masked))
     assert stream.getvalue() == "index: https://***@host.example/x, ***\n"
+    masked.writelines(["again hunter22\n"])
+    assert stream.getvalue().endswith("again ***\n")
     assert masked.isatty() is False

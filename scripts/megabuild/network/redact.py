@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -77,6 +77,11 @@ class MaskedStream:
         """Write text without secrets; return its length, as streams do."""
         self._stream.write(self._mask(text))
         return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write pieces of text without secrets."""
+        for line in lines:
+            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

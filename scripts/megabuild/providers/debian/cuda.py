@@ -59,7 +59,7 @@ def packages(
     }
     made = [
         _compiler(root, _version(toolkit.version), cuda, platform),
-        _headers("cuda-profiler-api", _version(toolkit.version), cuda, platform),
+        _headers("cuda-profiler-api", _version(toolkit.version), platform, f"cuda-version {cuda}.*"),
     ]
     for conda, (dev, *debs) in table.items():
         own = {soname for soname, place in home.items() if place == conda}
@@ -89,18 +89,8 @@ def packages(
                 summary=f"Libraries of Debian's {', '.join(debs)}",
             )
         )
-        made.append(
-            Package(
-                name=dev,
-                version=version,
-                build="h{hash}_0",
-                platform=platform,
-                depends=(f"{conda} =={version}",),
-                run_exports={"weak": (f"{conda} >={version},<{int(version.split('.')[0]) + 1}.0a0",)},
-                fill=_nothing,
-                summary=f"The root's own headers of {conda}",
-            )
-        )
+        exported = f"{conda} >={version},<{int(version.split('.')[0]) + 1}.0a0"
+        made.append(_headers(dev, version, platform, f"{conda} =={version}", exported))
     return made
 
 
@@ -129,13 +119,15 @@ def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Packa
     )
 
 
-def _headers(name: str, version: str, cuda: str, platform: str) -> Package:
+def _headers(name: str, version: str, platform: str, depends: str, *exported: str) -> Package:
+    """A package of metadata only: the headers are the root's own."""
     return Package(
         name=name,
         version=version,
         build="h{hash}_0",
         platform=platform,
-        depends=(f"cuda-version {cuda}.*",),
+        depends=(depends,),
+        run_exports={"weak": exported} if exported else {},
         fill=_nothing,
         summary="The root's own headers",
     )

@@ -151,8 +151,6 @@ def events_of_a_run() -> list[events.Event]:
             name="pytorch",
             version="2.6.0",
             build_string="cpu_generic_py311_h0_0",
-            size=10**8,
-            sha256=SHA256,
             seconds=61,
         ),
         events.TestRun(name="pytorch 3.11"),

@@ -11,6 +11,7 @@ import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,17 @@ def test_a_second_run_has_nothing_to_do(tiny: Tiny) -> None:
     assert [row.sha256 for row in second.packages] == [row.sha256 for row in first.packages]
     assert not tiny.of(events.PhaseStarted)
     assert second.seconds < 1
+
+
+def test_another_day_in_another_folder_gives_the_same_bytes(tiny: Tiny, channel: Path, tmp_path: Path) -> None:
+    first = tiny.run()
+    elsewhere = tmp_path / "another" / "place"
+    shutil.copytree(channel, elsewhere / "channel")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "provide", provider(elsewhere / "channel"))
+        second = replace(tiny, output=elsewhere / "output", channel=elsewhere / "channel").run()
+    assert [row.status for row in second.packages] == ["built"] * 3
+    assert [row.sha256 for row in second.packages] == [row.sha256 for row in first.packages]
 
 
 def test_a_build_in_bubblewrap_needs_no_capabilities(

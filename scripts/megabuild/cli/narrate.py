@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from megabuild.cli.root import display
-from megabuild.cli.text import Signs, duration, size
+from megabuild.cli.text import Signs, duration
 from megabuild.run import events
 
 _STAGING = {
@@ -65,7 +65,7 @@ def narrate(event: events.Event, signs: Signs) -> str | None:
             return f"{event.objects} of {event.of} objects reused from {event.source}"
         case events.PackageBuilt():
             name = label(event.name, event.build_string, event.version)
-            return f"{signs.done} {name}: {size(event.size)}, {event.sha256[:12]}, {duration(event.seconds)}"
+            return f"{signs.done} {name}: built in {duration(event.seconds)}"
         case events.TestRun():
             return f"testing {event.name}"
         case events.Warned():

@@ -57,6 +57,7 @@ def build(job: dict[str, Any]) -> None:
         keep_build=job["keep_build"],
         no_build_id=True,  # the staging cache holds the prefix's path: a time stamp in it would never hit
         no_include_recipe=True,
+        package_format="conda:1",  # weakly: what passes its tests is compressed again (engine/reproducible.py)
         test=job["test"],
         output_dir=job["output_dir"],
         skip_existing="local",  # what is published or left over lies in the output folder

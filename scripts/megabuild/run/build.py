@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from megabuild import files
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine import archive, cache
+from megabuild.engine import archive, cache, reproducible
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import LogFollower, LogLine
 from megabuild.engine.supervisor import run_worker
@@ -141,8 +140,6 @@ class Build:
                         name=package.name,
                         version=package.version,
                         build_string=package.build_string,
-                        size=path.stat().st_size,
-                        sha256=files.sha256(path),
                         seconds=self._seconds[path.name],
                     )
                 )
@@ -158,6 +155,9 @@ class Build:
             for path in cache.package_files(self._out)
             if path.name in wanted and path.name in outcome.passed
         ]
+        date = reproducible.recipe_date(self._options.root)
+        for path in passed:
+            reproducible.normalise(path, date)
         self._publish([publish.verify(wanted[path.name], path) for path in passed])
         if self._options.skip_tests:
             self._tell(

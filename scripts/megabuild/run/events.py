@@ -130,8 +130,6 @@ class PackageBuilt:
     name: str
     version: str
     build_string: str
-    size: int
-    sha256: str
     seconds: float
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from megabuild import files
-from megabuild.engine import archive, cache
+from megabuild.engine import archive, cache, reproducible
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import LogFollower, LogLine
 from megabuild.engine.supervisor import run_worker
@@ -108,14 +108,11 @@ class Building:
         if missing := self._missing():
             raise BuildError(f"{self.task.name}: {', '.join(missing)} was not made\nlog: {self.log}")
         for package in self.task.packages:
-            path = self._path(package.file_name)
             self._tell(
                 events.PackageBuilt(
                     name=package.name,
                     version=package.version,
                     build_string=package.build_string,
-                    size=path.stat().st_size,
-                    sha256=files.sha256(path),
                     seconds=round(self.seconds, 1),
                 )
             )
@@ -153,6 +150,9 @@ class Building:
             )
             if not outcome.ok:
                 raise self._explained(outcome, jobs)
+        date = reproducible.recipe_date(self._plan.options.root)
+        for path in own:
+            reproducible.normalise(path, date)
         archives = [
             publish.verify(package, path) for package, path in zip(self.task.packages, own, strict=True)
         ]

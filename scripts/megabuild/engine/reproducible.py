@@ -1,0 +1,143 @@
+"""The same package file from the same inputs: what the engine stamps with the time and the place is made constant.
+
+Measured with rattler-build 0.73: it dates every entry of the archives and ``index.json`` by the clock whatever
+``SOURCE_DATE_EPOCH`` says, writes byte code that names its source's date, lists requirements in an order that changes,
+and notes the channels that it was given, which may be folders of this machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import struct
+import subprocess
+import tarfile
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import zstandard
+
+#: What rattler calls the default; engine/worker.py has the engine compress weakly, since all is compressed again here.
+_LEVEL = 15
+_BLOCK = 1 << 20
+#: Bytes above which an entry of a zip file needs wide fields; compressed anew it is smaller than it was.
+_WIDE = 2**31 - 1
+#: The first date a zip file can hold: 1980-01-01, in seconds.
+_OLDEST = 315532800
+
+
+def recipe_date(root: Path) -> int:
+    """Return the date that packages made from a checkout carry, in seconds since 1970.
+
+    That is ``SOURCE_DATE_EPOCH`` where it is set (https://reproducible-builds.org/specs/source-date-epoch), else the
+    last commit that changed the recipe or the matrix, else 1980, as in a checkout without git.
+
+    Parameters
+    ----------
+    root:
+        Folder of the checkout.
+    """
+    told = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if not told.isdecimal():
+        command = ["git", "log", "-1", "--format=%ct", "--", "recipe", "conda_build_config.yaml"]
+        try:
+            told = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.strip()
+        except OSError:
+            told = ""
+    return max(int(told), _OLDEST) if told.isdecimal() else _OLDEST
+
+
+def normalise(package: Path, date: int) -> None:
+    """Write a ``.conda`` file anew so that it depends on its content alone; it is there in full at any time.
+
+    Parameters
+    ----------
+    package:
+        The file, which is replaced.
+    date:
+        Seconds since 1970 for everything that has a date.
+
+    Raises
+    ------
+    OSError
+        The disk is full, or the file cannot be written to.
+    """
+    beside = package.with_name(f".tmp-{package.name}")
+    try:
+        with zipfile.ZipFile(package) as old, zipfile.ZipFile(beside, "w") as new:
+            _write(new, "metadata.json", date).write(old.read("metadata.json"))
+            changed: dict[str, tuple[str, int]] = {}
+            for kind in ("pkg-", "info-"):  # info names the digests of the other's files
+                (name,) = (name for name in old.namelist() if name.startswith(kind))
+                wide = old.getinfo(name).file_size > _WIDE
+                with old.open(name) as source, _write(new, name, date, wide=wide) as target:
+                    _archive(source, target, date, changed)
+        beside.chmod(0o644)
+        os.replace(beside, package)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _write(file: zipfile.ZipFile, name: str, date: int, *, wide: bool = False) -> IO[bytes]:
+    entry = zipfile.ZipInfo(name, time.gmtime(date)[:6])
+    entry.external_attr = 0o644 << 16
+    return file.open(entry, "w", force_zip64=wide)
+
+
+def _archive(source: IO[bytes], target: IO[bytes], date: int, changed: dict[str, tuple[str, int]]) -> None:
+    """Copy a compressed tar archive; ``changed`` collects digest and size of files that became others."""
+    reader = zstandard.ZstdDecompressor().stream_reader(source)
+    writer = zstandard.ZstdCompressor(level=_LEVEL, threads=-1).stream_writer(target, closefd=False)
+    with (
+        reader,
+        writer,
+        tarfile.open(fileobj=reader, mode="r|") as old,
+        tarfile.open(fileobj=writer, mode="w|", format=tarfile.GNU_FORMAT, bufsize=_BLOCK) as new,
+    ):
+        for member in old:
+            content: IO[bytes] | None = old.extractfile(member) if member.isreg() else None
+            member.mtime, member.uid, member.gid, member.uname, member.gname = date, 0, 0, "", ""
+            if member.isreg():
+                member.mode = 0o755 if member.mode & 0o100 else 0o644
+            if content is not None and (edited := _edited(member.name, content, date, changed)) is not None:
+                member.size = len(edited)
+                content = io.BytesIO(edited)
+            new.addfile(member, content)
+
+
+def _edited(name: str, content: IO[bytes], date: int, changed: dict[str, tuple[str, int]]) -> bytes | None:
+    """Return what a file becomes, or None where it stays."""
+    if name.endswith(".pyc"):
+        code = _byte_code(content.read(), date)
+        changed[name] = hashlib.sha256(code).hexdigest(), len(code)
+        return code
+    if name not in ("info/index.json", "info/about.json", "info/paths.json"):
+        return None
+    data = json.loads(content.read())
+    match name:
+        case "info/index.json":
+            data["timestamp"] = date * 1000
+            for key in {"depends", "constrains"} & data.keys():
+                data[key] = sorted(data[key])
+        case "info/about.json":
+            data["channels"] = [url for url in data.get("channels", ()) if not url.startswith("file:")]
+        case _:
+            _update(data["paths"], changed)
+    return json.dumps(data, indent=2, ensure_ascii=False).encode()
+
+
+def _byte_code(code: bytes, date: int) -> bytes:
+    """Give byte code its source's new date, where it names one (PEP 552: no flags), or Python would not use it."""
+    magic, flags = code[:4], code[4:8]
+    return magic + flags + struct.pack("<I", date & 0xFFFFFFFF) + code[12:] if flags == bytes(4) else code
+
+
+def _update(paths: list[dict[str, Any]], changed: Mapping[str, tuple[str, int]]) -> None:
+    for entry in paths:
+        if found := changed.get(entry["_path"]):
+            entry["sha256"], entry["size_in_bytes"] = found

@@ -1,0 +1,122 @@
+"""Package files that depend on their content alone."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import py_compile
+import subprocess
+import sys
+import zipfile
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from rattler.package import IndexJson, PathsJson
+from rattler.package_streaming import extract
+from rattler_build import assemble_package
+
+from megabuild.engine import archive, reproducible
+
+DATE = 1_750_000_000
+
+
+def package(folder: Path, *, modified: int, depends: list[str]) -> Path:
+    """Assemble a package with a module and its byte code, made at a time."""
+    content = folder / "content" / "lib" / "site-packages"
+    content.mkdir(parents=True)
+    module = content / "module.py"
+    module.write_text("ANSWER = 42\n")
+    os.utime(module, (modified, modified))
+    py_compile.compile(
+        str(module), dfile="module.py", invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP
+    )
+    assemble_package(
+        name="one", version="1.0", build_string="0", target_platform="linux-64", output_dir=folder,
+        files_dir=folder / "content", depends=depends, detect_prefix=False,
+        timestamp=datetime.fromtimestamp(modified, timezone.utc),
+    )  # fmt: skip
+    (made,) = folder.rglob("*.conda")
+    return made
+
+
+def test_time_place_and_order_leave_no_trace(tmp_path: Path) -> None:
+    one = package(tmp_path / "one", modified=1_600_000_000, depends=["python", "libc"])
+    two = package(tmp_path / "two", modified=1_700_000_000, depends=["libc", "python"])
+    assert one.read_bytes() != two.read_bytes()
+    for made in (one, two):
+        reproducible.normalise(made, DATE)
+        assert not list(made.parent.glob(".tmp*"))
+    assert one.read_bytes() == two.read_bytes()
+    again = hashlib.sha256(one.read_bytes()).hexdigest()
+    reproducible.normalise(one, DATE)
+    assert hashlib.sha256(one.read_bytes()).hexdigest() == again, "twice is once"
+
+
+def test_what_is_installed_is_what_the_package_says_and_python_uses_its_byte_code(tmp_path: Path) -> None:
+    made = package(tmp_path / "one", modified=1_600_000_000, depends=["python"])
+    reproducible.normalise(made, DATE)
+    index = IndexJson.from_package_archive(made)
+    assert index.timestamp is not None
+    assert index.timestamp.timestamp() == DATE
+    assert archive.read(made).files
+    extract(made, tmp_path / "prefix")
+    for entry in PathsJson.from_package_archive(made).paths:
+        content = (tmp_path / "prefix" / entry.relative_path).read_bytes()
+        assert entry.sha256 is not None
+        assert (entry.sha256.hex(), entry.size_in_bytes) == (hashlib.sha256(content).hexdigest(), len(content))
+    modules = tmp_path / "prefix" / "lib" / "site-packages"
+    said = subprocess.run(
+        [sys.executable, "-v", "-c", "import module"], capture_output=True, text=True, check=True,
+        cwd=modules, env={"PYTHONPATH": str(modules)},
+    ).stderr  # fmt: skip
+    cached = importlib.util.cache_from_source(str(modules / "module.py"))
+    assert f"code object from '{cached}'" in said, "stale byte code would be compiled anew at every start"
+
+
+def test_a_kill_in_the_middle_leaves_the_package_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = package(tmp_path / "one", modified=1_600_000_000, depends=[])
+    before = made.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(reproducible, "_update", full)
+    with pytest.raises(OSError, match="No space"):
+        reproducible.normalise(made, DATE)
+    assert made.read_bytes() == before
+    assert not list(made.parent.glob(".tmp*"))
+
+
+def test_the_date_is_that_of_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    assert reproducible.recipe_date(tmp_path) == 315532800, "no repository"
+
+    def commit(name: str, date: int) -> None:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(str(date))
+        who = ["-c", "user.name=x", "-c", "user.email=x@x"]
+        dates = {"GIT_AUTHOR_DATE": f"{date} +0000", "GIT_COMMITTER_DATE": f"{date} +0000"}
+        for command in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "x"]):
+            subprocess.run(["git", *command], cwd=tmp_path, check=True, env={**os.environ, **dates})
+
+    commit("recipe/recipe.yaml", DATE)
+    commit("README.md", DATE + 1000)
+    assert reproducible.recipe_date(tmp_path) == DATE
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    assert reproducible.recipe_date(tmp_path) == 1_700_000_000
+
+
+def test_the_file_is_a_plain_zip_of_stored_parts(tmp_path: Path) -> None:
+    made = package(tmp_path / "one", modified=1_600_000_000, depends=[])
+    reproducible.normalise(made, DATE)
+    with zipfile.ZipFile(made) as file:
+        assert [entry.filename for entry in file.infolist()] == [
+            "metadata.json", "pkg-one-1.0-0.tar.zst", "info-one-1.0-0.tar.zst",
+        ]  # fmt: skip
+        assert {entry.compress_type for entry in file.infolist()} == {zipfile.ZIP_STORED}
+        assert file.testzip() is None
+    assert made.stat().st_mode & 0o777 == 0o644

@@ -44,6 +44,12 @@ def test_the_first_start_sets_up_and_later_ones_do_not(clone: Path) -> None:
     assert first.stderr.count("\n") == 1
     assert (clone / ".venv" / ".gitignore").read_text() == "*\n"
 
+    # a link to it from elsewhere is the same door
+    link = clone.parent / f"{clone.name}-link.py"
+    link.symlink_to(clone / "build-locally.py")
+    linked = subprocess.run([BASE, str(link), "--list"], capture_output=True, text=True, cwd="/", check=False)
+    assert (linked.returncode, linked.stderr, linked.stdout) == (0, "", first.stdout)
+
     second = start(clone, "--list")
     assert (second.returncode, second.stderr, second.stdout) == (0, "", first.stdout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -74,6 +75,23 @@ def test_pyenv_and_uv_folders_are_searched(tmp_path: Path) -> None:
     uv = _fake(tmp_path / "data" / "uv" / "python" / "cpython-3.13.2-linux", "3.13.2")
     environ = {"PYENV_ROOT": str(tmp_path / "pyenv"), "XDG_DATA_HOME": str(tmp_path / "data")}
     assert {pyenv, uv} <= set(interpreters.candidates(environ, tmp_path))
+
+
+def test_a_folder_that_may_not_be_looked_into_has_no_interpreters(tmp_path: Path) -> None:
+    closed = tmp_path / "pyenv" / "versions"
+    closed.mkdir(parents=True)
+    closed.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)  # root may look into everything
+    try:
+        environ = {"PYENV_ROOT": str(closed.parent), "XDG_DATA_HOME": str(tmp_path / "data")}
+        found = list(interpreters.candidates(environ, tmp_path))
+    finally:
+        os.seteuid(user)
+        closed.chmod(0o700)
+    assert found
+    assert not any(closed in path.parents for path in found)
 
 
 def test_the_running_interpreter_answers() -> None:

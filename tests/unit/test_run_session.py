@@ -154,6 +154,16 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
     assert tiny.of(events.StagingDecided)[-1].decision == "resume"
 
 
+def test_more_jobs_than_memory_holds_are_a_warning_before_anything_compiles(tiny: Tiny) -> None:
+    assert tiny.run(cpu_count=100_000, pythons=("3.12",)).ok
+    warned = next(number for number, event in enumerate(tiny.seen) if isinstance(event, events.Warned))
+    started = next(number for number, event in enumerate(tiny.seen) if isinstance(event, events.PhaseStarted))
+    assert warned < started
+    assert "100000 compile jobs (as asked for) may take" in str(tiny.seen[warned])
+    assert tiny.run(cpu_count=2).ok
+    assert not tiny.of(events.Warned)
+
+
 def test_a_source_that_is_brought_is_compiled_once_until_it_changes(tiny: Tiny, tmp_path: Path) -> None:
     tree = tmp_path / "brought"
     tree.mkdir()

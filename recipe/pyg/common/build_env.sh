@@ -143,11 +143,13 @@ use_toolchain() {
     export CMAKE_TOOLCHAIN_FILE="$work/conda-toolchain.cmake" CMAKE_PREFIX_PATH="$PREFIX"
 }
 
-# install_wheel WHEEL PACKAGE: lay a wheel into the environment; PACKAGE is the name it is imported by
+# install_wheel WHEEL: lay a wheel into the environment
 install_wheel() {
-    "$PYTHON" -m pip install "$1" --no-deps --no-index --no-cache-dir --no-build-isolation \
-        --disable-pip-version-check --ignore-installed ${compile_python:---compile}
-    rm -f "$SP_DIR/$2"-*.dist-info/direct_url.json  # names a folder of the machine that built
+    # By name: of a file's path pip would keep a record, direct_url.json, with a folder of the machine that built.
+    local name version
+    IFS=- read -r name version _ <<<"$(basename "$1")"
+    "$PYTHON" -m pip install "$name==$version" --find-links "$(dirname "$1")" --no-deps --no-index \
+        --no-cache-dir --disable-pip-version-check --ignore-installed ${compile_python:---compile}
 }
 
 # verify_package MODULE: no CPU library goes into a CUDA package, no architecture is missing

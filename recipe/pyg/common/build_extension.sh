@@ -26,7 +26,7 @@ fi
 
 phase install
 # shellcheck disable=SC2128  # the one wheel
-install_wheel "$wheel" "$module"
+install_wheel "$wheel"
 phase verify
 verify_package "$module"
 lay_out_checks

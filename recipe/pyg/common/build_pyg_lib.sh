@@ -27,7 +27,7 @@ phase install
 # every Python compiles the sources for itself
 compile_python=--no-compile
 # shellcheck disable=SC2128  # the one wheel
-install_wheel "$wheel" "$module"
+install_wheel "$wheel"
 phase verify
 verify_package "$module"
 lay_out_checks

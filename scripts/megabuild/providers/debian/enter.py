@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -10,16 +9,15 @@ from megabuild.errors import ProviderError
 
 
 def words(root: Path) -> list[str]:
-    """Words before a command that run it in `root`: bubblewrap (read-only), else chroot.
+    """Words before a command that run it in `root`, read-only and without root's capabilities.
 
     Raises
     ------
     ProviderError
-        Neither is possible for this user.
+        Bubblewrap is not installed.
     """
-    if shutil.which("bwrap"):
-        return ["bwrap", "--ro-bind", str(root), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
-                "--die-with-parent", "--setenv", "PATH", "/usr/bin:/bin:/usr/sbin:/sbin", "--chdir", "/"]  # fmt: skip
-    if os.geteuid() == 0 and shutil.which("chroot"):
-        return ["chroot", str(root), "env", "PATH=/usr/bin:/bin:/usr/sbin:/sbin"]
-    raise ProviderError(f"cannot enter {root}", "Install bubblewrap: sudo apt-get install bubblewrap")
+    if not shutil.which("bwrap"):
+        raise ProviderError(f"cannot enter {root}", "Install bubblewrap: sudo apt-get install bubblewrap")
+    return ["bwrap", "--ro-bind", str(root), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
+            "--die-with-parent", "--cap-drop", "ALL",
+            "--setenv", "PATH", "/usr/bin:/bin:/usr/sbin:/sbin", "--chdir", "/"]  # fmt: skip

@@ -22,14 +22,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from rattler import PathsJson
+
+from megabuild import files
 
 CONFIG = "linux_64_cpu"
 PYTHONS = 2
 KILLS = 10
 #: How long after the driver's death its compilers and tests may live on.
 MERCY_SECONDS = 10.0
-Contents = Mapping[str, Sequence[str]]
+Contents = Mapping[str, str]
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\S+Z ")
 
 
@@ -110,13 +111,11 @@ def log_lines(output: Path) -> list[str]:
     return [line for line in log.read_text().splitlines() if _STAMP.match(line)] if log.exists() else []
 
 
-def contents(output: Path) -> dict[str, list[str]]:
-    """Every published package (its file name is name, version and build string) with the files in it."""
+def contents(output: Path) -> Contents:
+    """Every published package (its file name is name, version and build string) with its sha256."""
     packages = output / "packages" / f"{CONFIG}-rehearsal"
     return {
-        str(archive.relative_to(packages)): sorted(
-            str(entry.relative_path) for entry in PathsJson.from_package_archive(archive).paths
-        )
+        str(archive.relative_to(packages)): files.sha256(archive)
         for archive in sorted(packages.rglob("*.conda"))
     }
 

@@ -2,10 +2,13 @@
 # libtorch: the files stand in $PREFIX already, from staging; CUDA packages also tell others which archs they hold.
 set -euo pipefail
 
+# tell_archs SCRIPT CHANGE: CHANGE is activate or deactivate
+tell_archs() {
+    mkdir -p "$PREFIX/etc/conda/$2.d"
+    sed "s/@torch_cuda_arch_list@/$torch_cuda_arch_list/" "$1" >"$PREFIX/etc/conda/$2.d/libtorch_$2.sh"
+}
+
 if [[ "$cuda_compiler_version" != "None" ]]; then
-    for change in activate deactivate; do
-        mkdir -p "$PREFIX/etc/conda/$change.d"
-        sed "s/@torch_cuda_arch_list@/$torch_cuda_arch_list/" "$RECIPE_DIR/$change.sh" \
-            > "$PREFIX/etc/conda/$change.d/libtorch_$change.sh"
-    done
+    tell_archs "$RECIPE_DIR/activate.sh" activate
+    tell_archs "$RECIPE_DIR/deactivate.sh" deactivate
 fi

@@ -44,7 +44,9 @@ def test_a_changed_comment_in_the_recipe_changes_nothing(recipe: Path) -> None:
 def test_a_script_that_staging_uses_through_another_one_counts(recipe: Path) -> None:
     before = facts(recipe)
     (recipe.parent / "common.sh").write_text("phase() { true; }\n")
-    assert differences(before.dependency, facts(recipe).dependency) == ["common.sh changed"]
+    after = facts(recipe)
+    assert after.dependency == before.dependency
+    assert differences(before.source, after.source) == ["common.sh changed"]
 
 
 def test_a_script_of_another_output_does_not_count(recipe: Path) -> None:
@@ -54,13 +56,27 @@ def test_a_script_of_another_output_does_not_count(recipe: Path) -> None:
 
 
 def test_a_python_module_counts_where_it_is_imported(recipe: Path) -> None:
-    (recipe.parent / "build_staging.sh").write_text("python sync_tree.py\n")
-    (recipe.parent / "sync_tree.py").write_text("import json\nfrom helper import x\n")
+    (recipe.parent / "build_staging.sh").write_text(
+        'python "$RECIPE_DIR/sync_tree.py"  # and not "$RECIPE_DIR/other.py"\n'
+    )
+    (recipe.parent / "sync_tree.py").write_text('"""Unlike other.py and main.cpp."""\nfrom helper import x\n')
     (recipe.parent / "helper.py").write_text("x = 1\n")
     (recipe.parent / "other.py").write_text("x = 1\n")
+    (recipe.parent / "main.cpp").write_text("int main() {}\n")
     part, _ = parts(recipe)
     assert part is not None
     assert sorted(part.files) == ["build_staging.sh", "helper.py", "sync_tree.py"]
+
+
+def test_every_script_of_the_recipe_counts_for_what_runs_it_and_tests_never_for_libtorch() -> None:
+    recipe = ROOT.parents[2] / "recipe"
+    staging, packages = parts(recipe / "recipe.yaml")
+    assert staging is not None
+    assert not [name for name in staging.files if name.startswith(("tests/", "cmake_test/"))]
+    used = {*staging.files, *(name for part in packages.values() for name in part.files)}
+    here = {path.relative_to(recipe).as_posix() for end in ("sh", "py", "cmake", "cpp", "txt")
+            for path in recipe.rglob(f"*.{end}")}  # fmt: skip
+    assert {name for name in here - used if not name.startswith(("pyg/", "output/"))} == set()
 
 
 def test_solved_versions_and_other_builds_of_one_version_count() -> None:
@@ -139,6 +155,21 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
     stamp.apply(decision, tree, out, newer)
     assert not (tree / "a.o").exists()
     assert stamp.read(tree) == newer
+    (tree / "b.o").write_text("object")
+    assert stamp.kept(stamp.decide(tree, out, newer), tree) == stamp.former(tree)
+    # a third one: what is not finished goes, what was stays
+    newest = Fingerprint(dependency={"package libprotobuf": "8 h0 cc"}, source=source.source)
+    stamp.apply(stamp.decide(tree, out, newest), tree, out, newest)
+    assert (stamp.former(tree) / "a.o").exists()
+    # back to the first
+    decision = stamp.decide(tree, out, source)
+    assert (decision.decision, decision.former) == ("resume", True)
+    stamp.apply(decision, tree, out, source)
+    assert (tree / "a.o").exists()
+    assert not stamp.former(tree).exists()
+    stamp.apply(stamp.decide(tree, out, newer), tree, out, newer)
+    stamp.finished(tree)
+    assert not stamp.former(tree).exists()
 
 
 def test_a_tree_without_a_stamp_is_not_trusted(tmp_path: Path) -> None:

@@ -186,12 +186,14 @@ def test_a_changed_source_keeps_the_tree_and_compiles_what_changed(tiny: Tiny) -
     assert tiny.log_text().count("staging          [1/1") == 1
 
 
-def test_a_changed_script_recompiles_and_says_why(tiny: Tiny) -> None:
+def test_a_changed_script_makes_staging_look_at_what_is_there_and_says_why(tiny: Tiny) -> None:
     tiny.run()
     with (tiny.root / "recipe" / "common.sh").open("a") as file:
         file.write("export CXXFLAGS=-O3\n")
-    tiny.run()
-    assert decision(tiny) == ("recompile", ("common.sh changed",))
+    summary = tiny.run()
+    assert decision(tiny) == ("resume", ("common.sh changed",))
+    assert [row.status for row in summary.packages] == ["built"] * 3
+    assert "Building C object" not in tiny.log_text()
 
 
 def test_a_changed_script_of_one_output_rebuilds_that_output_alone(tiny: Tiny) -> None:
@@ -208,8 +210,22 @@ def test_a_new_version_of_a_dependency_recompiles_and_says_which(
     tiny.run()
     newer = make_channel(tmp_path / "newer", (*PACKAGES, ("tool", "1.1", "0")))
     monkeypatch.setattr(planning, "provide", provider(newer))
-    tiny.run()
+    monkeypatch.setenv("TINY_STAGING_FAIL", "no such header")
+    with pytest.raises(BuildError):
+        tiny.run()
     assert decision(tiny) == ("recompile", ("tool 1.0 -> 1.1",))
+    # the new one is not finished: whoever goes back has the old one
+    monkeypatch.delenv("TINY_STAGING_FAIL")
+    with monkeypatch.context() as back:
+        back.setattr(planning, "provide", provider(tiny.channel))
+        assert not tiny.plan().missing
+        shutil.rmtree(tiny.options().packages)
+        assert tiny.run().ok
+        assert "Building C object" not in tiny.log_text()
+        assert decision(tiny)[0] == "resume"
+    assert tiny.run().ok
+    assert decision(tiny) == ("recompile", ("tool 1.0 -> 1.1",))
+    assert not list(tiny.options().state.glob("tree.former")), "the new one is finished"
 
 
 def test_a_python_that_is_not_here_is_left_out_with_the_reason(

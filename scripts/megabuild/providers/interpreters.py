@@ -160,7 +160,7 @@ def ask(executable: Path) -> Interpreter | None:
             [executable, "-I", "-S", "-c", _QUESTION],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=120,  # seconds, where every core has ten other things to do
             stdin=subprocess.DEVNULL,
             check=True,
         )

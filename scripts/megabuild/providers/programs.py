@@ -41,7 +41,10 @@ def _package(name: str, platform: str) -> Package | None:
 
 
 def _version(program: str) -> str:
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=20)
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=120)
+    except subprocess.TimeoutExpired:
+        return "0"
     found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
     return found.group() if found else "0"
 

@@ -179,9 +179,7 @@ def _strip(prefix: Path) -> None:
         return
     for path in binaries:
         path.chmod(path.stat().st_mode | 0o200)
-    subprocess.run(
-        [strip, "--strip-debug", *map(str, binaries)], capture_output=True, check=False, timeout=120
-    )
+    subprocess.run([strip, "--strip-debug", *map(str, binaries)], capture_output=True, check=False)
 
 
 def _move_prefix(interpreter: Interpreter, prefix: Path) -> None:

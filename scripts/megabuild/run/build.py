@@ -165,6 +165,7 @@ class Build:
             )
         if not outcome.ok:
             raise self._explain(outcome)
+        stamp.finished(self._tree)
         missing = sorted(wanted.keys() - {path.name for path in cache.package_files(self._out)})
         if missing and self._options.up_to is None:
             raise self._incomplete(missing)

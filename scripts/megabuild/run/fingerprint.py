@@ -1,7 +1,8 @@
 """What a compile of libtorch depends on, as named facts: whether it may be used again, and if not, why.
 
-Facts come in two parts. When only *sources* changed, the CMake tree stays and ninja compiles what differs. When a
-*dependency* changed (a compiler, a flag, the prefix, a version), the tree holds objects that no longer fit, and goes.
+Facts come in two parts. When only *sources* changed (PyTorch's, a patch, a build script), the CMake tree stays and
+ninja compiles what differs, by content or by command line. When a *dependency* changed (a compiler, the prefix, a
+version), the tree holds objects that no longer fit, which ninja would not notice.
 """
 
 from __future__ import annotations
@@ -81,8 +82,7 @@ def staging(
     place:
         Isolation and path of the state folder in it: objects hold paths.
     """
-    dependency = {"place": place, "recipe": digest(part.text)[:16]}
-    dependency |= {f"script {name}": value[:16] for name, value in part.files.items()}
+    dependency = {"place": place}
     for key in part.variant_keys(variant, recipe):
         if key not in _NO_FACTS:
             dependency[f"variant {key}"] = ", ".join(variant[key])
@@ -91,9 +91,12 @@ def staging(
     if root is not None:
         dependency["system packages"] = _system(root)[:16]
     kind = next(iter(variant.get("torch_source", ())), "")
-    facts = {
+    # what they ask for in another way is another command line, or a package or variant above
+    facts = {"recipe": digest(part.text)[:16]}
+    facts |= {f"script {name}": value[:16] for name, value in part.files.items()}
+    facts |= {
         f"patch {path.name}": sha256(path)[:16]
-        for path in sorted((recipe.parent / "patches" / kind).glob("*"))
+        for path in sorted(recipe.parent.glob("patches/*.patch")) + sorted(recipe.parent.glob(f"patches/{kind}/*"))
     }
     if source is not None:
         facts["source tree"] = tree(source)[:16]

@@ -12,7 +12,7 @@ from megabuild.isolation.base import Isolation
 from megabuild.resources.estimate import GB
 from megabuild.resources.jobs import Jobs
 from megabuild.resources.machine import disk_free, measure
-from megabuild.run import solving
+from megabuild.run import solving, stamp
 from megabuild.run.disk import size_of
 from megabuild.run.options import Plan
 from megabuild.run.place import state_inside
@@ -85,12 +85,15 @@ def writable(folder: Path, remedy: str) -> None:
 
 
 def _disk(plan: Plan) -> str:
-    free, there = disk_free(plan.options.state), size_of(plan.options.state).allocated
+    state, remedy = plan.options.state, "free some space, or put --output on another disk"
+    kept = size_of(stamp.kept(plan.staging_decision, state / "tree")).allocated
+    free, there = disk_free(state), size_of(state).allocated - kept
     needed = max(plan.estimate.disk - there, 0)
     if free < needed:
+        if kept:
+            remedy += f", or remove {state}/tree*: a former compile, {kept / GB:.1f} GB, kept until this one ends well"
         raise OutOfSpaceError(
-            f"{plan.options.state}: {free / GB:.1f} GB are free, about {needed / GB:.1f} GB are needed",
-            "free some space, or put --output on another disk",
+            f"{state}: {free / GB:.1f} GB are free, about {needed / GB:.1f} GB are needed", remedy
         )
     return f"{free / GB:.0f} GB free, about {needed / GB:.1f} GB needed"
 

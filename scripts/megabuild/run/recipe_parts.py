@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,8 @@ from ruamel.yaml import YAML
 from megabuild.files import sha256
 
 _LEFT_OUT = {"recipe.yaml", "README.md", "patches", "output", "pyg", "__pycache__"}
+_RECIPE_FILE = re.compile(r"""\$\{?RECIPE_DIR\}?"?/([\w.-]+(?:/[\w.-]+)*)""")
+_COMMENT = re.compile(r"(^|\s)#.*")
 _COMPILER_KEYS = re.compile(r"(c|cxx|cuda|fortran)_(compiler|stdlib)(_version)?$")
 
 
@@ -26,7 +29,7 @@ class Part:
     text:
         Its section and the context values it uses, in a form that comments and layout do not change.
     files:
-        Files beside the recipe that it mentions, directly or through one another: name to sha256.
+        Files beside the recipe that it runs, directly or through one another: name to sha256.
     """
 
     text: str
@@ -59,7 +62,8 @@ def parts(recipe: Path) -> tuple[Part | None, dict[str, Part]]:
     packages: dict[str, Part] = {}
     for output in document.get("outputs") or [document]:
         if "staging" in output:
-            staging = _part(output, context, recipe)
+            untested = {key: value for key, value in output.items() if key != "tests"}
+            staging = _part(untested, context, recipe)
         else:
             packages[str(output["package"]["name"])] = _part({**common, **output}, context, recipe)
     return staging, packages
@@ -76,34 +80,57 @@ def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path) 
         used = more
     text += json.dumps(used, sort_keys=True)
     return Part(
-        text=text, files={name: sha256(recipe.parent / name) for name in _mentioned(text, recipe.parent)}
+        text=text, files={name: sha256(recipe.parent / name) for name in _used(section, recipe.parent)}
     )
 
 
-def _mentioned(text: str, folder: Path) -> list[str]:
-    candidates = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+def _used(section: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return the files beside the recipe that a section names, and those that these run or import in turn."""
     found: set[str] = set()
-    queue = [text]
+    queue = [name for text in _strings(section) for word in text.split() for name in _below(word, folder)]
     while queue:
-        here = queue.pop()
-        for name, path in candidates.items():
-            if name not in found and _names(here, name):
-                found.add(name)
-                queue.append(path.read_text(errors="replace"))
+        name = queue.pop()
+        if name not in found:
+            found.add(name)
+            queue += [other for word in _words(folder / name) for other in _below(word, folder)]
     return sorted(found)
 
 
-def _names(text: str, name: str) -> bool:
-    """Say whether a text names a file: by its path, by the folder it lies in, or as a Python module."""
-    path = Path(name)
-    if re.search(rf"(?<![\w.-]){re.escape(path.name)}(?![\w-])", text):
-        return True
-    if len(path.parts) > 1 and re.search(rf"(?<![\w.-]){re.escape(path.parts[0])}/", text):
-        return True
-    return (
-        path.suffix == ".py"
-        and re.search(rf"^\s*(import|from)\s+{re.escape(path.stem)}\b", text, re.M) is not None
-    )
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
+
+
+def _below(name: str, folder: Path) -> list[str]:
+    """Return the files that a name beside the recipe stands for: itself, or what lies in the folder of that name."""
+    path = folder / name
+    if not name or name.partition("/")[0] in _LEFT_OUT or not path.resolve().is_relative_to(folder.resolve()):
+        return []
+    found = _files(path) if path.is_dir() and path != folder else [path] if path.is_file() else []
+    return [file.relative_to(folder).as_posix() for file in found]
+
+
+def _words(path: Path) -> Iterator[str]:
+    """Give the names of other files that a script runs or imports: what it does counts, not what it says of itself."""
+    text = path.read_text(errors="replace")
+    if path.suffix == ".sh":
+        for line in text.splitlines():
+            yield from _RECIPE_FILE.findall(_COMMENT.sub("", line))
+    elif path.suffix == ".py":
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Import():
+                    yield from (f"{alias.name}.py" for alias in node.names)
+                case ast.ImportFrom(module=str(module)):
+                    yield f"{module}.py"
+                case ast.Constant(value=str(value)) if value.endswith((".py", ".sh")):
+                    yield value
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.render import PlannedPackage, render, requirements
@@ -169,3 +171,35 @@ def test_requirements_leave_out_what_the_megabuild_makes_itself() -> None:
     names = {re.split(r"[ =<>]", spec)[0] for spec in specs}
     assert not names & {"libtorch", "pytorch", "libtorch-cuda-linalg", "pytorch-gpu"}
     assert {"python 3.10.* *_cpython", "libabseil 20260526.*", "gcc_linux-64 14.*"} <= set(specs)
+
+
+def test_what_runs_ninja_has_the_environment_that_staging_compiled_in() -> None:
+    """A header that is gone, or another one, would dirty libtorch's objects; YAML has no way to say it once."""
+    document = YAML(typ="safe", pure=True).load(RECIPE.read_text())
+    staging, pytorch = (
+        next(one for one in document["outputs"] if one.get(kind, {}).get("name") == name)
+        for kind, name in (("staging", "libtorch-staging"), ("package", "pytorch"))
+    )
+    for place in ("build", "host"):
+        there = specs(staging["requirements"][place])
+        here = specs(pytorch["requirements"][place])
+        assert {spec for _, spec in there - here} == {"python ${{ torch_python_base }}.*"}, place
+        assert {spec for _, spec in here - there} <= {
+            "python", "patchelf", '${{ pin_subpackage("libtorch", exact=True) }}',
+        }, place  # fmt: skip
+    fetched, brought = (
+        source["then"]["patches"] for source in staging["source"] if '"official"' in source["if"]
+    )
+    assert fetched == brought
+
+
+def specs(entries: Any, conditions: tuple[str, ...] = ()) -> set[tuple[tuple[str, ...], str]]:
+    """Flatten requirements into specs with the conditions they stand under."""
+    found: set[tuple[tuple[str, ...], str]] = set()
+    for entry in entries if isinstance(entries, list) else [entries]:
+        if isinstance(entry, dict):
+            found |= specs(entry.get("then", []), (*conditions, entry["if"]))
+            found |= specs(entry.get("else", []), (*conditions, f"not {entry['if']}"))
+        else:
+            found.add((conditions, entry))
+    return found

@@ -148,7 +148,7 @@ class RealGraph:
     ) -> subprocess.CompletedProcess[str]:
         """Run the Python swap to the Python in the prefix."""
         interpreter = f"{prefix or self.prefix}/bin/python"
-        argv = [interpreter, f"{RECIPE}/python_swap.py", "build", "--python", interpreter, "--json"]
+        argv = [interpreter, f"{RECIPE}/swap/python_swap.py", "build", "--python", interpreter, "--json"]
         return self.run(python, argv, environment=environment, prefix=prefix)
 
     def object_times(self) -> dict[str, int]:

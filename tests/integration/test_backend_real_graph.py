@@ -81,7 +81,7 @@ def script(tree: RealGraph, python: str, name: str) -> subprocess.CompletedProce
     """Run one of the recipe's scripts as the engine does."""
     environment: Mapping[str, str] = {
         "PATH": f"{TOOLS}/bin:{tree.prefix}/bin:/usr/bin:/bin",
-        "PYTHONPATH": RECIPE,  # for prepare_stub_build.py
+        "PYTHONPATH": f"{RECIPE}/swap",  # for prepare_stub_build.py
         "STUB_LISTS": DEPFILES,
         # the stub's libraries hold nothing, no RPATH either
         "CMAKE_SKIP_RPATH": "ON",

@@ -257,7 +257,7 @@ def test_an_assignment_that_is_none_is_an_error(
 
 
 def test_errors_come_without_a_traceback(tmp_path: Path, repository: Path) -> None:
-    script = repository / "recipe" / "cmake_cache.py"
+    script = repository / "recipe" / "swap" / "cmake_cache.py"
     result = subprocess.run([sys.executable, script, "get", tmp_path], capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert result.stderr == f"cmake_cache: {tmp_path / 'CMakeCache.txt'}: No such file or directory\n"

@@ -16,6 +16,7 @@ from megabuild.files import sha256
 
 _LEFT_OUT = {"recipe.yaml", "README.md", "patches", "output", "pyg", "__pycache__"}
 _RECIPE_FILE = re.compile(r"""\$\{?RECIPE_DIR\}?"?/([\w.-]+(?:/[\w.-]+)*)""")
+_FILE_NAME = re.compile(r"[\w./-]{1,100}\.\w+")
 _COMMENT = re.compile(r"(^|\s)#.*")
 _COMPILER_KEYS = re.compile(r"(c|cxx|cuda|fortran)_(compiler|stdlib)(_version)?$")
 
@@ -92,7 +93,7 @@ def _used(section: Mapping[str, Any], folder: Path) -> list[str]:
         name = queue.pop()
         if name not in found:
             found.add(name)
-            queue += [other for word in _words(folder / name) for other in _below(word, folder)]
+            queue += [other for word in _words(folder / name, folder) for other in _below(word, folder)]
     return sorted(found)
 
 
@@ -116,9 +117,9 @@ def _below(name: str, folder: Path) -> list[str]:
     return [file.relative_to(folder).as_posix() for file in found]
 
 
-def _words(path: Path) -> Iterator[str]:
+def _words(path: Path, folder: Path) -> Iterator[str]:
     """Give the names of other files that a script runs or imports: what it does counts, not what it says of itself."""
-    text = path.read_text(errors="replace")
+    text, beside = path.read_text(errors="replace"), path.parent.relative_to(folder).as_posix()
     if path.suffix == ".sh":
         for line in text.splitlines():
             yield from _RECIPE_FILE.findall(_COMMENT.sub("", line))
@@ -126,11 +127,11 @@ def _words(path: Path) -> Iterator[str]:
         for node in ast.walk(ast.parse(text)):
             match node:
                 case ast.Import():
-                    yield from (f"{alias.name}.py" for alias in node.names)
+                    yield from (f"{beside}/{alias.name}.py" for alias in node.names)
                 case ast.ImportFrom(module=str(module)):
-                    yield f"{module}.py"
-                case ast.Constant(value=str(value)) if value.endswith((".py", ".sh")):
-                    yield value
+                    yield f"{beside}/{module}.py"
+                case ast.Constant(value=str(value)) if _FILE_NAME.fullmatch(value):
+                    yield f"{beside}/{value}"
 
 
 def _files(folder: Path) -> Iterator[Path]:

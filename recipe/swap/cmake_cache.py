@@ -41,10 +41,6 @@ class Entry:
     ----------
     name, type, value:
         As CMake knows them (name unquoted, value without the quotes that protect outer blanks).
-    doc:
-        Help text, its lines joined.
-    advanced, strings:
-        The entry's properties: hidden in GUIs; values offered by them.
     line:
         Line number in the file, from 1.
     """
@@ -52,9 +48,6 @@ class Entry:
     name: str
     type: str
     value: str
-    doc: str = ""
-    advanced: bool = False
-    strings: tuple[str, ...] = ()
     line: int = 0
 
 
@@ -116,9 +109,6 @@ class CMakeCache:
             name=name,
             type=match["type"],
             value=_unquote(match["value"]),
-            doc="".join(line[2:].rstrip("\r\n") for line in self.lines[self._doc_start(number) : number]),
-            advanced=self._property(name, "ADVANCED") == "1",
-            strings=tuple(filter(None, self._property(name, "STRINGS").split(";"))),
             line=number + 1,
         )
 
@@ -181,10 +171,6 @@ class CMakeCache:
         while number and self.lines[number - 1].startswith("//"):
             number -= 1
         return number
-
-    def _property(self, name: str, kind: str) -> str:
-        number = self._index.get(f"{name}-{kind}")
-        return "" if number is None else _unquote(_match(self.lines[number])["value"])
 
     def _hint(self, name: str) -> str:
         alike = [known for known in self._index if known.casefold() == name.casefold()]

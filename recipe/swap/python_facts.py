@@ -20,10 +20,10 @@ get = sysconfig.get_config_var
 facts = dict(
     implementation=sys.implementation.name, version='.'.join(map(str, sys.version_info[:3])),
     executable=sys.executable, prefix=sys.prefix, base_exec_prefix=sys.base_exec_prefix,
-    abiflags=getattr(sys, 'abiflags', ''), free_threaded=bool(get('Py_GIL_DISABLED')), soabi=get('SOABI') or '',
-    ext_suffix=get('EXT_SUFFIX') or '', include=sysconfig.get_path('include'), purelib=sysconfig.get_path('purelib'),
+    free_threaded=bool(get('Py_GIL_DISABLED')), soabi=get('SOABI') or '',
+    include=sysconfig.get_path('include'), purelib=sysconfig.get_path('purelib'),
     platlib=sysconfig.get_path('platlib'), libdir=get('LIBDIR') or '', library=get('LDLIBRARY') or '',
-    shared=bool(get('Py_ENABLE_SHARED')), numpy_include='', pybind11_include='', pybind11_cmake='', skbuild='')
+    numpy_include='', pybind11_include='', pybind11_cmake='', skbuild='')
 try:
     import numpy
     facts['numpy_include'] = numpy.get_include()
@@ -55,12 +55,12 @@ class PythonFacts:
         "cpython"; "3.13.0".
     executable, prefix, base_exec_prefix:
         Its paths; ``executable`` as it was called, links not resolved.
-    abiflags, free_threaded, soabi, ext_suffix:
-        "t"; True; "cpython-313t-x86_64-linux-gnu"; ".cpython-313t-x86_64-linux-gnu.so".
+    free_threaded, soabi:
+        True; "cpython-313t-x86_64-linux-gnu".
     include, purelib, platlib:
         Folders of Python.h and of packages.
-    libdir, library, shared:
-        Where libpython lies, its file name, and whether it is a shared library.
+    libdir, library:
+        Where libpython lies, and its file name.
     numpy_include, pybind11_include, pybind11_cmake, skbuild:
         Folders of these packages' headers, CMake files and code; "" where one is not installed.
     """
@@ -70,16 +70,13 @@ class PythonFacts:
     executable: str
     prefix: str
     base_exec_prefix: str
-    abiflags: str
     free_threaded: bool
     soabi: str
-    ext_suffix: str
     include: str
     purelib: str
     platlib: str
     libdir: str
     library: str
-    shared: bool
     numpy_include: str
     pybind11_include: str
     pybind11_cmake: str

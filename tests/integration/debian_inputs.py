@@ -63,7 +63,7 @@ def python_channel(pythons: tuple[str, ...], packages: Sequence[str] = PACKAGES)
     given = os.environ.get("MEGABUILD_TEST_CHANNEL", "")
     if given:
         return given
-    folder = local_channel.prepare(
+    made = local_channel.make(
         packages,
         platform=local_channel.machine_platform(),
         pythons=pythons,
@@ -71,7 +71,7 @@ def python_channel(pythons: tuple[str, ...], packages: Sequence[str] = PACKAGES)
         stand_ins=False,
         report=print,
     )
-    return folder.as_uri()
+    return made.path.as_uri()
 
 
 def debian_cache() -> Path:

@@ -100,14 +100,14 @@ def test_names_are_looked_up_below_the_alias_and_addresses_taken_as_they_are() -
 
 def test_the_local_channel_refuses_other_platforms(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="osx-arm64"):
-        local_channel.prepare(
+        local_channel.make(
             [], platform="osx-arm64", pythons=["3.12"], cache=tmp_path, stand_ins=True, report=lambda _: None
         )
 
 
 def test_outside_a_rehearsal_what_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="cannot provide: mkl-devel"):
-        local_channel.prepare(
+        local_channel.make(
             ["mkl-devel", "python"],
             platform=local_channel.machine_platform(),
             pythons=["3.10", "3.11", "3.12", "3.13", "3.14"],

@@ -49,9 +49,9 @@ def facts(version: str = "3.11.7", prefix: str = PREFIX, abi: str = "") -> Pytho
     soabi = f"cpython-{major}{minor}{abi}-x86_64-linux-gnu"
     return PythonFacts(
         implementation="cpython", version=version, executable=f"{prefix}/bin/python3", prefix=prefix,
-        base_exec_prefix=prefix, abiflags=abi, free_threaded="t" in abi, soabi=soabi, ext_suffix=f".{soabi}.so",
+        base_exec_prefix=prefix, free_threaded="t" in abi, soabi=soabi,
         include=f"{prefix}/include/{name}", purelib=packages, platlib=packages, libdir=f"{prefix}/lib",
-        library=f"lib{name}.so", shared=True, numpy_include=f"{packages}/numpy/_core/include",
+        library=f"lib{name}.so", numpy_include=f"{packages}/numpy/_core/include",
         pybind11_include=f"{packages}/pybind11/include", pybind11_cmake=f"{packages}/pybind11/share/cmake/pybind11",
         skbuild=f"{packages}/scikit_build_core",
     )  # fmt: skip

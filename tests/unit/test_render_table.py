@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from megabuild.configs.config import Config, available, load
-from megabuild.configs.render import PlannedPackage, render, requirements
+from megabuild.configs.render import PlannedPackage, render
 from megabuild.configs.table import REHEARSAL, TABLE_FILE, table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,13 +164,6 @@ def test_narrowing_the_pythons_changes_no_other_name() -> None:
         package.file_name for package in render(config, RECIPE)
     }
     assert [package.python for package in narrowed if package.python] == ["3.12"]
-
-
-def test_requirements_leave_out_what_the_megabuild_makes_itself() -> None:
-    specs = requirements(render(load(ROOT, "linux_64_cuda130"), RECIPE))
-    names = {re.split(r"[ =<>]", spec)[0] for spec in specs}
-    assert not names & {"libtorch", "pytorch", "libtorch-cuda-linalg", "pytorch-gpu"}
-    assert {"python 3.10.* *_cpython", "libabseil 20260526.*", "gcc_linux-64 14.*"} <= set(specs)
 
 
 def test_what_runs_ninja_has_the_environment_that_staging_compiled_in() -> None:

@@ -14,7 +14,7 @@ from library_facts import LibraryFacts
 
 PLAIN = LibraryFacts(
     path="", needed=("libc10.so",), rpath=(), units=(), cuda_runtime=None, says_not_compiled=False,
-    pythons=(), python_symbols=frozenset(), assertions=frozenset(), undefined=frozenset(),
+    pythons=(), assertions=frozenset(), undefined=frozenset(),
 )  # fmt: skip
 CUDA = Wanted(cuda=True, cuda_major=13, archs=("9.0", "12.0"), python="3.12")
 

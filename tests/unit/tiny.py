@@ -87,7 +87,7 @@ class Tiny:
 
 def provider(channel: Path, **changes: Any) -> Callable[..., Environment]:
     """A provider that has made its environment already."""
-    values: dict[str, Any] = {"pythons": ("3.11", "3.12"), "fingerprint": "0", **changes}
+    values: dict[str, Any] = {"pythons": ("3.11", "3.12"), **changes}
     return functools.partial(_environment, channel, values)
 
 

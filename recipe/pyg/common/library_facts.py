@@ -19,7 +19,6 @@ _ASSERTION = re.compile(
 )
 _RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 _PYTHON_LIBRARY = re.compile(r"libpython(\d\.\d+t?)")
-_FREE_OF_PYTHON_API = re.compile(r"_?Py[A-Z_]")
 _CUDA_LIBRARIES = ("libcudart.so", "libc10_cuda.so", "libtorch_cuda.so")
 
 
@@ -41,8 +40,6 @@ class LibraryFacts:
         It holds the message "Not compiled with CUDA support".
     pythons:
         Python versions that it names, and where: (version, evidence); ``abi3`` for the stable ABI.
-    python_symbols:
-        Symbols of CPython's that it needs.
     assertions:
         Assertions of torch's headers in it: (header, line). They differ from one torch to another.
     undefined:
@@ -56,7 +53,6 @@ class LibraryFacts:
     cuda_runtime: int | None
     says_not_compiled: bool
     pythons: tuple[tuple[str, str], ...]
-    python_symbols: frozenset[str]
     assertions: frozenset[tuple[str, int]]
     undefined: frozenset[str]
 
@@ -113,7 +109,6 @@ def _facts(library: ElfFile, path: str) -> LibraryFacts:
         cuda_runtime=int(runtime[1]) if runtime else None,
         says_not_compiled=NOT_COMPILED in constants,
         pythons=_pythons(path, needed, constants),
-        python_symbols=frozenset(name for name in undefined if _FREE_OF_PYTHON_API.match(name)),
         assertions=frozenset(assertions),
         undefined=undefined,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,30 +99,6 @@ def render(
         package = _planned(variant, config)
         unique.setdefault((package.name, package.build_string), package)
     return tuple(unique.values())
-
-
-def requirements(packages: Iterable[PlannedPackage]) -> tuple[str, ...]:
-    """Return every match spec that building and testing some packages asks of a channel, sorted, each once.
-
-    Specs for packages of the same megabuild are left out: the engine finds those in its own output.
-    """
-    planned = tuple(packages)
-    own = {package.name for package in planned}
-    specs = {
-        spec
-        for package in planned
-        if not package.skipped
-        for group in (
-            package.staging_build,
-            package.staging_host,
-            package.build,
-            package.host,
-            package.run,
-            package.test,
-        )
-        for spec in group
-    }
-    return tuple(sorted(spec for spec in specs if re.split(r"[ =<>!~]", spec, maxsplit=1)[0] not in own))
 
 
 @contextmanager

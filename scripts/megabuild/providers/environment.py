@@ -23,8 +23,6 @@ class Environment:
         Pythons of the config that can really be built here, such as "3.12" or "3.13t".
     overrides:
         Variant keys that must differ from the config's, such as the version of the compiler that is really there.
-    fingerprint:
-        sha256 over all packages, the root's package list and the source; equal fingerprints mean equal inputs.
     virtual_packages:
         What the solver must believe of the machine that the packages are for, where that is not this one: the glibc of
         `root`, the CUDA of a GPU that a build machine does not need to have. Such as {"__glibc": "2.41"}.
@@ -38,7 +36,6 @@ class Environment:
 
     channels: tuple[Path | str, ...]
     pythons: tuple[str, ...]
-    fingerprint: str
     root: Path | None = None
     source: Path | None = None
     staging_source: Path | None = None

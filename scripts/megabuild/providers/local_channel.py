@@ -51,8 +51,6 @@ class LocalChannel:
         The compiler that was packaged.
     stand_ins:
         Names of the packages that are empty.
-    fingerprint:
-        sha256 over the inputs of all packages.
     """
 
     path: Path
@@ -60,7 +58,6 @@ class LocalChannel:
     interpreters: Mapping[str, Interpreter]
     toolchain: Toolchain
     stand_ins: tuple[str, ...]
-    fingerprint: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,21 +84,6 @@ def require(platform: str) -> None:
             f"the local channel serves {machine_platform()}, not {platform}",
             "Build this config on such a machine, or in its container image.",
         )
-
-
-def prepare(
-    needs: Sequence[str],
-    *,
-    platform: str,
-    pythons: Sequence[str],
-    cache: Path,
-    stand_ins: bool,
-    report: Callable[[str], None],
-) -> Path:
-    """Return a channel folder from which all `needs` can be installed; see `make` for parameters and errors."""
-    return make(
-        needs, platform=platform, pythons=pythons, cache=cache, stand_ins=stand_ins, report=report
-    ).path
 
 
 def make(
@@ -182,7 +164,6 @@ def make(
         interpreters=chosen,
         toolchain=compiler,
         stand_ins=tuple(sorted(asked.missing)),
-        fingerprint=channel.fingerprint(records),
     )
 
 

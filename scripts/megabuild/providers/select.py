@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -111,7 +110,6 @@ def _conda_forge(config: Config) -> Environment:
     return Environment(
         channels=tuple(channels.values()),
         pythons=config.pythons,
-        fingerprint=hashlib.sha256("\n".join(channels.values()).encode()).hexdigest(),
         virtual_packages=_gpu(config),
     )
 
@@ -214,7 +212,6 @@ def _wheel(
         pythons=tuple(python for python in config.pythons if python in found.locks),
         left_out=found.left_out,
         overrides=overrides,
-        fingerprint=hashlib.sha256(f"{environment.fingerprint}\n{wheels.fingerprint}".encode()).hexdigest(),
         notes=(
             *(
                 note
@@ -254,10 +251,8 @@ def _environment(
         notes.append(f"not on this machine: Python {', '.join(absent)}")
     if made.stand_ins:
         notes.append(f"empty stand-ins for this rehearsal: {', '.join(made.stand_ins)}")
-    fingerprints = [made.fingerprint]
     if root is not None:
         overrides["torch_source_path"] = (_SOURCE_INSIDE,)
-        fingerprints.append(root.fingerprint)
         notes.append(f"libraries and source of PyTorch: Debian {root.release}")
     return Environment(
         channels=(made.path,),
@@ -265,7 +260,6 @@ def _environment(
         source=root.source if root else None,
         pythons=tuple(python for python in config.pythons if python in made.interpreters),
         overrides=overrides,
-        fingerprint=hashlib.sha256("\n".join(fingerprints).encode()).hexdigest(),
         virtual_packages={**_gpu(config), **({"__glibc": made.toolchain.glibc} if root else {})},
         notes=tuple(notes),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -63,13 +62,10 @@ class Folder:
         Folder that holds one folder per Python.
     base:
         The one of the base Python.
-    fingerprint:
-        sha256 over the hashes of the wheels that were asked for.
     """
 
     path: Path
     base: Path
-    fingerprint: str
 
 
 def find(config: Config, interpreters: Mapping[str, Interpreter], folder: Path) -> Found:
@@ -179,10 +175,7 @@ def fetch(
             wheel = found.wheel(python)
             _check(files[wheel.sha256], config.cuda_version)
             _link(files[wheel.sha256], path / python / wheel.file_name)
-    hashes = [found.wheel(python).sha256 for python in wanted]
-    return Folder(
-        path=path, base=path / base, fingerprint=hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-    )
+    return Folder(path=path, base=path / base)
 
 
 def _check(path: Path, cuda: str | None) -> None:

@@ -39,6 +39,7 @@ def explained(
         "g++: fatal error: Killed signal terminated program cc1plus",
         "{standard input}: Assembler messages; virtual memory exhausted: Cannot allocate memory",
         "/bin/sh: line 1: 4242 Killed  nvcc -c x.cu",
+        "FAILED: [code=137] x.cu.o",  # ninja of an nvcc whose ptxas was killed; nvcc itself says only "Killed"
         "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
     ],
 )

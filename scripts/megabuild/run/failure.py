@@ -22,7 +22,7 @@ from megabuild.resources.machine import is_full
 
 _MEMORY = re.compile(
     r"Killed signal terminated program|\bcannot allocate memory\b|virtual memory exhausted|std::bad_alloc"
-    r"|signal 9|\bKilled\s{2,}|: Killed\b|exit code:? 137|out of memory allocating",
+    r"|signal 9|\bKilled\s{2,}|: Killed\b|exit code:? 137|\[code=137\]|out of memory allocating",
     re.IGNORECASE,
 )
 _SPACE = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)

@@ -95,7 +95,6 @@ def test_a_second_run_has_nothing_to_do(tiny: Tiny) -> None:
     assert [row.status for row in second.packages] == ["skipped"] * 3
     assert [row.sha256 for row in second.packages] == [row.sha256 for row in first.packages]
     assert not tiny.of(events.PhaseStarted)
-    assert second.seconds < 1
 
 
 def test_another_day_in_another_folder_gives_the_same_bytes(tiny: Tiny, channel: Path, tmp_path: Path) -> None:

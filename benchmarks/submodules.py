@@ -28,11 +28,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from megabuild.audit.git.tree import open_tree  # noqa: E402
-from megabuild.audit.model import Outcome, Target  # noqa: E402
-from megabuild.audit.request import Request  # noqa: E402
+from megabuild.audit.facts import Outcome, Submodule, Target  # noqa: E402
+from megabuild.audit.request import Request, Services  # noqa: E402
 from megabuild.audit.sources import submodules  # noqa: E402
-from megabuild.network.services import Services  # noqa: E402
+from megabuild.audit.trees import open_tree  # noqa: E402
 
 _UPSTREAM = "https://github.com/"
 _STATUS = re.compile(r"(?P<mark>.)(?P<commit>[0-9a-f]{40,64}) (?P<path>\S+)(?: \((?P<text>.*)\))?")
@@ -171,8 +170,7 @@ def main() -> int:
         repository=options.repository,
         tag=options.tag,
         wheel="",
-        recipe=None,
-        configs=(),
+        builds=(),
     )
     with tempfile.TemporaryDirectory(prefix="submodules-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
@@ -190,14 +188,12 @@ def main() -> int:
                 outcome = audited(target, folder / "cache")
                 seconds, bytes_ = time.perf_counter() - started, relay.taken()
                 figures.append(bytes_)
-                print(
-                    f"{name:28} {bytes_:>13,} bytes {seconds:8.2f} s  told: {outcome.received:,}", flush=True
-                )
+                print(f"{name:28} {bytes_:>13,} bytes {seconds:8.2f} s", flush=True)
             if outcome.trouble:
                 print(outcome.trouble)
-            for finding in outcome.findings:
-                print(f"  {finding.name:36} {finding.value or finding.trouble}")
-            usable = [finding.name for finding in outcome.findings if finding.value]
+            for fact in outcome.facts:
+                print(f"  {fact.name:36} {fact.value or fact.trouble}")
+            usable = [fact.name for fact in outcome.facts if fact.value]
             gitlinks = [name for name in usable if not any(name.startswith(f"{other}/") for other in usable)]
             started = time.perf_counter()
             status, own = cloned(target, folder, gitlinks, relay, options.leave_out)
@@ -207,7 +203,7 @@ def main() -> int:
             )
             print(f"{'':28} {bytes_ / max(figures[0], 1):>13,.0f} times the bytes")
             found = {
-                finding.name: f"{finding.details['commit']} {finding.value}" for finding in outcome.findings
+                fact.name: f"{fact.commit} {fact.value}" for fact in outcome.facts if isinstance(fact, Submodule)
             }
             different = differences(found, status)
             print("\n".join(different) or f"all {len(usable)} descriptions are git's own")

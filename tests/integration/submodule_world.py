@@ -9,11 +9,10 @@ from pathlib import Path
 
 from git_world import Repo, git, modules, status
 
-from megabuild.audit.git.tree import open_tree
-from megabuild.audit.model import Finding, Outcome, Target
-from megabuild.audit.request import Request
+from megabuild.audit.facts import Outcome, Submodule, Target
+from megabuild.audit.request import Request, Services
 from megabuild.audit.sources import submodules
-from megabuild.network.services import Services
+from megabuild.audit.trees import open_tree
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class World:
 
 def target(repository: str, tag: str = "v1") -> Target:
     """Return a target with nothing but a repository and a tag."""
-    return Target(package="p", version="1", repository=repository, tag=tag, wheel="", recipe=None, configs=())
+    return Target(package="p", version="1", repository=repository, tag=tag, wheel="", builds=())
 
 
 def audit(
@@ -44,12 +43,16 @@ def audit(
 
 def described(outcome: Outcome) -> dict[str, str]:
     """Return "commit description" by path, as far as there are descriptions."""
-    return {one.name: f"{one.details['commit']} {one.value}" for one in outcome.findings if one.value}
+    return {
+        one.name: f"{one.commit} {one.value}"
+        for one in outcome.facts
+        if isinstance(one, Submodule) and one.value
+    }
 
 
-def finding(outcome: Outcome, name: str) -> Finding:
+def finding(outcome: Outcome, name: str) -> Submodule:
     """Return the finding of one path."""
-    return next(one for one in outcome.findings if one.name == name)
+    return next(one for one in outcome.facts if isinstance(one, Submodule) and one.name == name)
 
 
 def build(folder: Path) -> World:

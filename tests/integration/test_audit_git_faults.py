@@ -15,11 +15,10 @@ import pytest
 from bad_servers import cutting, server
 from git_world import Repo, daemon, modules, without_settings
 
-from megabuild.audit.git.tree import open_tree
-from megabuild.audit.model import Outcome, Target
-from megabuild.audit.request import Request
+from megabuild.audit.facts import Outcome, Submodule, Target
+from megabuild.audit.request import Request, Services
 from megabuild.audit.sources import submodules
-from megabuild.network.services import Services
+from megabuild.audit.trees import open_tree
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +37,11 @@ class Audit:
 
     @property
     def values(self) -> dict[str, str]:
-        return {one.name: one.value for one in self.outcome.findings}
+        return {one.name: one.value for one in self.outcome.facts}
 
     @property
     def troubles(self) -> str:
-        return "\n".join([self.outcome.trouble, *(one.trouble for one in self.outcome.findings)])
+        return "\n".join([self.outcome.trouble, *(one.trouble for one in self.outcome.facts)])
 
 
 def audit(
@@ -52,9 +51,7 @@ def audit(
     services = Services(
         cache, seconds=seconds, offline=offline, max_age=age, report=lambda _, text: reports.append(text)
     )
-    target = Target(
-        package="p", version="1", repository=repository, tag="v1", wheel="", recipe=None, configs=()
-    )
+    target = Target(package="p", version="1", repository=repository, tag="v1", wheel="", builds=())
     request = Request(
         target=target, services=services, tree=lambda: open_tree(target, services), configs=(), root=cache
     )
@@ -139,8 +136,8 @@ def test_a_silent_host_is_asked_twice_and_not_once_for_each_submodule(tmp_path: 
         found = audit(f"file://{top.path}", tmp_path / "cache", seconds=4.0)
     assert found.seconds < 12
     assert len(asked) <= 4  # the places that a host has
-    assert all(one.trouble for one in found.outcome.findings)
-    assert len(found.outcome.findings) == 12
+    assert all(one.trouble for one in found.outcome.facts)
+    assert len(found.outcome.facts) == 12
 
 
 def test_offline_without_a_cache_is_a_sentence(tmp_path: Path) -> None:
@@ -232,9 +229,9 @@ def test_hostile_submodules_are_cells_and_nothing_more(world: Path, tmp_path: Pa
     assert found.seconds < 20
     assert not fired.exists()
     assert sorted(path for path in tmp_path.rglob("*") if "cache" not in path.parts) == before
-    assert len(found.outcome.findings) == len(gitlinks)
-    assert all(one.trouble and not one.value for one in found.outcome.findings)
-    cells = {one.name: one.trouble for one in found.outcome.findings}
+    assert len(found.outcome.facts) == len(gitlinks)
+    assert all(one.trouble and not one.value for one in found.outcome.facts)
+    cells = {one.name: one.trouble for one in found.outcome.facts}
     assert "transport program" in cells["ext"]
     assert "option" in cells["upload-pack"]
     assert "folder of this machine" in cells["local-file"]
@@ -248,7 +245,7 @@ def test_control_characters_in_a_path_do_not_reach_the_terminal(tmp_path: Path) 
     top.tag("v1", top.commit(gitlinks={'"a\\033[2Jb"': "1" * 40}))
     top.make()
     found = audit(f"file://{top.path}", tmp_path / "cache")
-    assert [one.name for one in found.outcome.findings] == ["a?[2Jb"]
+    assert [one.name for one in found.outcome.facts] == ["a?[2Jb"]
 
 
 def test_a_user_s_own_rewriting_may_lead_to_this_machine(
@@ -259,7 +256,9 @@ def test_a_user_s_own_rewriting_may_lead_to_this_machine(
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://example.org/")
     found = audit("https://example.org/super.git", tmp_path / "cache")
     assert found.values["lib"].startswith("v3-4-g")
-    assert found.outcome.findings[0].details["address"] == "https://example.org/lib.git"
+    assert [one.address for one in found.outcome.facts if isinstance(one, Submodule)] == [
+        "https://example.org/lib.git"
+    ]
 
 
 def test_a_store_left_by_another_user_of_the_cache_is_waited_for(world: Path, tmp_path: Path) -> None:

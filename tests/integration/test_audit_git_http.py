@@ -16,11 +16,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from git_world import Repo, modules, without_settings
 
-from megabuild.audit.git.tree import open_tree
-from megabuild.audit.model import Finding, Outcome, Target
-from megabuild.audit.request import Request
+from megabuild.audit.facts import Outcome, Submodule, Target
+from megabuild.audit.request import Request, Services
 from megabuild.audit.sources import submodules
-from megabuild.network.services import Services
+from megabuild.audit.trees import open_tree
 
 
 @pytest.fixture(autouse=True)
@@ -145,15 +144,15 @@ def _super(folder: Path, url: str, commit: str) -> None:
     top.make()
 
 
-def _audit(repository: str, cache: Path) -> Finding:
-    return _outcome(repository, cache).findings[0]
+def _audit(repository: str, cache: Path) -> Submodule:
+    (found,) = _outcome(repository, cache).facts
+    assert isinstance(found, Submodule)
+    return found
 
 
 def _outcome(repository: str, cache: Path) -> Outcome:
     services = Services(cache, seconds=30.0)
-    target = Target(
-        package="p", version="1", repository=repository, tag="v1", wheel="", recipe=None, configs=()
-    )
+    target = Target(package="p", version="1", repository=repository, tag="v1", wheel="", builds=())
     outcome = submodules.read(
         Request(
             target=target, services=services, tree=lambda: open_tree(target, services), configs=(), root=cache
@@ -163,22 +162,21 @@ def _outcome(repository: str, cache: Path) -> Outcome:
     return outcome
 
 
-def test_the_bytes_that_came_are_counted(site: Site, tmp_path: Path) -> None:
+def test_a_history_comes_without_its_files(site: Site, tmp_path: Path) -> None:
     repo = Repo(tmp_path / "world" / "lib.git")
+    repo.commit(files={"large": os.urandom(1 << 20)})
     repo.tag("v3", repo.commits(300), annotated=True)
     made = repo.make()
     _super(tmp_path, f"{site.base}lib.git", made[100])  # described from a later tag, by all of the history
-    outcome = _outcome(f"{site.base}super.git", tmp_path / "cache")
-    assert outcome.findings[0].value == "v3~200"
-    assert sum(site.sent) > 30_000
-    assert outcome.received == pytest.approx(sum(site.sent), rel=0.05)
+    assert _audit(f"{site.base}super.git", tmp_path / "cache").value == "v3~201"
+    assert sum(site.sent) < 200_000
 
 
 def test_a_moved_repository_is_followed_and_told(site: Site, commit: str, tmp_path: Path) -> None:
     _super(tmp_path, f"{site.base}old/lib.git", commit)
     found = _audit(f"{site.base}super.git", tmp_path / "cache")
     assert (found.value, found.trouble) == ("v3", "")
-    assert found.details["moved"] == f"{site.base}lib.git"
+    assert found.moved == f"{site.base}lib.git"
 
 
 def test_a_password_is_not_asked_for(site: Site, commit: str, tmp_path: Path) -> None:
@@ -216,4 +214,4 @@ def test_an_ssh_address_is_asked_over_https_without_a_key(
     _super(tmp_path, "git@code.example.org:lib.git", commit)
     found = _audit("git@code.example.org:super.git", tmp_path / "cache")
     assert (found.value, found.trouble) == ("v3", "")
-    assert found.details["url"] == "git@code.example.org:lib.git"
+    assert found.url == "git@code.example.org:lib.git"

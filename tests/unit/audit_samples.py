@@ -1,30 +1,64 @@
-"""Findings, outcomes and targets for the tests of the audit's table."""
+"""Facts, outcomes and targets for the tests of the audit's table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from megabuild.audit.facts import (
+    AnyFact,
+    Build,
+    CiPin,
+    GlobalPin,
+    Holds,
+    Migration,
+    Newest,
+    Outcome,
+    RecipeArchs,
+    RecipeCommit,
+    RecipePin,
+    Requirement,
+    Submodule,
+    Switch,
+    TagCommit,
+    Target,
+    UpstreamArchs,
+    Where,
+)
 from megabuild.audit.gather import SOURCES
-from megabuild.audit.model import Finding, Kind, Origin, Outcome, Target
 from megabuild.audit.names import names
-from megabuild.audit.report.document import Report
+from megabuild.audit.report.jsonfile import Report
 from megabuild.audit.rows import Audit, Row, tabulate
 
 CONFIGS = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "linux_aarch64_cuda130", "osx_arm64_cpu")
 MADE = "2026-11-21T08:00:00Z"
 _SOURCES = {
-    Kind.SUBMODULE: "submodules",
-    Kind.COMMIT: "upstream_commit",
-    Kind.REQUIREMENT: "wheel_metadata",
-    Kind.CI_PIN: "ci_pins",
-    Kind.RECIPE: "recipe_pins",
-    Kind.RECIPE_COMMIT: "recipe_commits",
-    Kind.GLOBAL_PIN: "pinning",
-    Kind.MIGRATION: "pinning",
-    Kind.NEWEST: "channel",
-    Kind.UPSTREAM_ARCHS: "upstream_archs",
-    Kind.RECIPE_ARCHS: "recipe_archs",
+    Submodule: "submodules",
+    TagCommit: "upstream_commit",
+    Requirement: "wheel_metadata",
+    CiPin: "ci_pins",
+    RecipePin: "recipe_pins",
+    Switch: "recipe_pins",
+    RecipeCommit: "recipe_commits",
+    GlobalPin: "pinning",
+    Migration: "pinning",
+    Newest: "channel",
+    UpstreamArchs: "upstream_archs",
+    RecipeArchs: "recipe_archs",
 }
+
+
+def build(name: str) -> Build:
+    """A config as facts depend on it."""
+    platform, _, accelerator = name.rpartition("_")
+    cuda = f"{accelerator[4:6]}.{accelerator[6:]}" if accelerator.startswith("cuda") else ""
+    return Build(
+        name=name,
+        platform=platform.replace("_", "-"),
+        accelerator=accelerator,
+        cuda=cuda,
+        blas="generic",
+        provider="conda-forge",
+    )
 
 
 def target(package: str = "pytorch", configs: Sequence[str] = CONFIGS) -> Target:
@@ -35,59 +69,72 @@ def target(package: str = "pytorch", configs: Sequence[str] = CONFIGS) -> Target
         repository="https://github.com/pytorch/pytorch.git",
         tag="v2.13.0",
         wheel="torch",
-        recipe=None,
-        configs=tuple(configs),
+        builds=tuple(map(build, configs)),
     )
 
 
-def wheel(name: str, value: str, marker: str = "") -> Finding:
+def wheel(name: str, value: str, marker: str = "") -> Requirement:
     """A requirement of the wheel."""
-    return Finding(
+    return Requirement(
         name=name,
-        kind=Kind.REQUIREMENT,
         value=value,
-        scope=marker,
-        details={"marker": marker},
-        origin=Origin(file="METADATA", line=7, url="https://index.example/torch/2.13.0/"),
+        holds=Holds(marker=marker),
+        where=Where(file="METADATA", line=7, url="https://index.example/torch/2.13.0/"),
     )
 
 
 def asks(
-    name: str, value: str, *, configs: Sequence[str] = CONFIGS, sections: str = "host run", scope: str = ""
-) -> Finding:
+    name: str, value: str, *, configs: Sequence[str] = CONFIGS, sections: Sequence[str] = ("host", "run")
+) -> RecipePin:
     """A requirement of the recipe."""
-    return Finding(
+    return RecipePin(
         name=name,
-        kind=Kind.RECIPE,
         value=value,
-        scope=scope,
-        details={"configs": " ".join(configs), "sections": sections},
-        origin=Origin(file="recipe/recipe.yaml", line=12),
+        holds=Holds(configs=tuple(configs)),
+        sections=tuple(sections),
+        where=Where(file="recipe/recipe.yaml", line=12),
     )
 
 
-def switch(name: str, value: str, configs: Sequence[str] = CONFIGS) -> Finding:
+def switch(name: str, value: str, configs: Sequence[str] = CONFIGS) -> Switch:
     """A switch of the build."""
-    return Finding(
+    return Switch(
         name=name,
-        kind=Kind.RECIPE,
         value=value,
-        details={"switch": "yes", "configs": " ".join(configs)},
-        origin=Origin(file="recipe/build_env.sh", line=30),
+        holds=Holds(configs=tuple(configs)),
+        where=Where(file="recipe/build_env.sh", line=30),
     )
 
 
-def said(kind: Kind, name: str, value: str, scope: str = "", **details: str) -> Finding:
-    """A finding of any other kind."""
-    return Finding(name=name, kind=kind, value=value, scope=scope, details=details)
+def vendors(path: str, value: str, commit: str = "", url: str = "") -> Submodule:
+    """A submodule of upstream's."""
+    return Submodule(name=path, value=value, commit=commit, url=url)
 
 
-def audit(*findings: Finding, package: str = "pytorch", troubles: dict[str, str] | None = None) -> Audit:
-    """The table of some findings, with every source heard."""
+def ci_has(name: str, value: str, *cuda: str, python: str = "", torch: str = "") -> CiPin:
+    """What upstream's CI has."""
+    return CiPin(
+        name=name, value=value, holds=Holds(cuda=cuda, pythons=(python,) if python else (), torch=torch)
+    )
+
+
+def pinned(name: str, value: str, *platforms: str, migration: str = "") -> GlobalPin:
+    """A pin of conda-forge's, or where it is migrated to."""
+    fields = {"name": name, "value": value, "values": (value,), "holds": Holds(platforms=platforms)}
+    return Migration(**fields, migration=migration) if migration else GlobalPin(**fields)  # type: ignore[arg-type]
+
+
+def has(name: str, value: str) -> Newest:
+    """What the channel has."""
+    return Newest(name=name, value=value)
+
+
+def audit(*facts: AnyFact, package: str = "pytorch", troubles: dict[str, str] | None = None) -> Audit:
+    """The table of some facts, with every source heard."""
     outcomes = [
         Outcome(
             source=source,
-            findings=tuple(one for one in findings if _SOURCES[one.kind] == source),
+            facts=tuple(one for one in facts if _SOURCES[type(one)] == source),
             trouble=(troubles or {}).get(source, ""),
         )
         for source in SOURCES
@@ -95,11 +142,11 @@ def audit(*findings: Finding, package: str = "pytorch", troubles: dict[str, str]
     return tabulate(target(package), outcomes, names())
 
 
-def row(name: str, *findings: Finding, troubles: dict[str, str] | None = None) -> Row:
+def row(name: str, *facts: AnyFact, troubles: dict[str, str] | None = None) -> Row:
     """One row of such a table."""
-    return next(one for one in audit(*findings, troubles=troubles).rows if one.name == name)
+    return next(one for one in audit(*facts, troubles=troubles).rows if one.name == name)
 
 
-def report(*findings: Finding, troubles: dict[str, str] | None = None) -> Report:
+def report(*facts: AnyFact, troubles: dict[str, str] | None = None) -> Report:
     """A report with such a table."""
-    return Report(made=MADE, audits=(audit(*findings, troubles=troubles),))
+    return Report(made=MADE, audits=(audit(*facts, troubles=troubles),))

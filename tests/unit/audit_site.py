@@ -10,16 +10,15 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from megabuild.audit.model import Target, Tree
-from megabuild.audit.request import Local, Request
+from megabuild.audit.facts import Target, Tree
+from megabuild.audit.request import Local, Request, Services
 from megabuild.configs.config import Config
-from megabuild.network.services import Services
-from megabuild.network.web import Patience
+from megabuild.network.client import Patience
 
 #: For servers that answer, however busy the machine is.
-PATIENT = Patience(connect=5.0, read=8.0, total=20.0, pauses=(0.0, 0.01, 0.02))
+PATIENT = Patience(connect=5.0, read=8.0, total=20.0, pause=0.02)
 #: For servers that do not.
-IMPATIENT = Patience(connect=1.0, read=0.3, total=1.0, pauses=(0.0, 0.01, 0.02))
+IMPATIENT = Patience(connect=1.0, read=0.3, total=1.0, pause=0.02)
 
 Answer = Callable[["Handler"], None]
 
@@ -183,9 +182,10 @@ def request(
     local: Local | None = None,
     configs: tuple[Config, ...] = (),
     names: tuple[str, ...] = (),
+    index: str = "pip",
 ) -> Request:
     target = Target(
-        package="thing", version=version, repository="", tag="", wheel=wheel, recipe=None, configs=()
+        package="thing", version=version, repository="", tag="", wheel=wheel, builds=(), index=index
     )
 
     def no_tree() -> Tree:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from megabuild.audit.model import Finding, Outcome, Target
-from megabuild.audit.request import Request
+from megabuild.audit.facts import AnyFact, Outcome, Target
+from megabuild.audit.request import Request, Services
+from megabuild.audit.words import of
 from megabuild.configs.config import Config
-from megabuild.network.services import Services
 
 MATRIX = ".github/scripts/generate_binary_build_matrix.py"
 INSTALL_CUDA = ".ci/docker/common/install_cuda.sh"
@@ -44,8 +44,7 @@ def request(tree: MemoryTree, folder: Path, *, package: str = "pytorch", version
         repository="",
         tag="",
         wheel="",
-        recipe=None,
-        configs=("some_config",),
+        builds=(),
     )
     config = Config(
         name="some_config",
@@ -70,14 +69,14 @@ def request(tree: MemoryTree, folder: Path, *, package: str = "pytorch", version
     )
 
 
-def about(outcome: Outcome, name: str, what: str = "") -> list[Finding]:
+def about(outcome: Outcome, name: str, what: str = "") -> list[AnyFact]:
     """Return the findings on one dependency, in one respect if that is named."""
-    return [f for f in outcome.findings if f.name == name and what in f.details.get("what", "")]
+    return [f for f in outcome.facts if f.name == name and what in getattr(f, "what", "")]
 
 
-def values(findings: Sequence[Finding]) -> dict[str, str]:
-    """Return value by scope."""
-    return {finding.scope: finding.value for finding in findings}
+def values(facts: Sequence[AnyFact]) -> dict[str, str]:
+    """Return value by where it holds."""
+    return {of(fact.holds, ()): fact.value or ";".join(getattr(fact, "archs", ())) for fact in facts}
 
 
 #: as from 2.11 on: one requirement stands for the whole toolkit, versions are arguments of functions

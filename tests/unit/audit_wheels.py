@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,8 +15,9 @@ from audit_site import (
     serving,
 )
 
-from megabuild.audit.model import Outcome
-from megabuild.network.simple import configured as pip_configuration
+from megabuild.audit.facts import Outcome
+from megabuild.audit.words import of
+from megabuild.network import index as pip_configuration
 
 REQUIRES = (
     "numpy>=1.9,<3",
@@ -43,8 +43,12 @@ def metadata(*requires: str, name: str = "thing", version: str = "1.2") -> bytes
     return "\n".join([*lines, "", "Requires-Dist: not-in-the-head", ""]).encode()
 
 
-def wheel(text: bytes, *, entries: int = 3, filler: int = 400_000) -> bytes:
-    """Return a wheel with a large part that nobody needs, and so many files."""
+#: An attribute of a link: the metadata lies beside the wheel.
+BESIDE = 'data-core-metadata="true"'
+
+
+def wheel(text: bytes, *, entries: int = 3, filler: int = 1000) -> bytes:
+    """Return a wheel with a part that nobody needs, and so many files."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(zipfile.ZipInfo("thing/large.so"), bytes(filler), zipfile.ZIP_STORED)
@@ -60,27 +64,6 @@ def html(names: Mapping[str, str], base: str = "/files/") -> bytes:
         f'<a href="{base}{name}" {attributes}>{name}</a><br>' for name, attributes in names.items()
     )
     return f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
-
-
-def source_archive(requires: str, *, head: str = "", name: str = "thing") -> bytes:
-    stream = io.BytesIO()
-    info = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n{head}\n"
-    files = {
-        "thing-1.2/PKG-INFO": info,
-        "thing-1.2/thing.egg-info/requires.txt": requires,
-        "thing-1.2/setup.py": "",
-    }
-    with tarfile.open(fileobj=stream, mode="w:gz") as packed:
-        for path, text in files.items():
-            member = tarfile.TarInfo(path)
-            member.size = len(text.encode())
-            packed.addfile(member, io.BytesIO(text.encode()))
-    return stream.getvalue()
-
-
-REQUIRES_TXT = (
-    'scipy>=1\n\n[:python_version < "3.11"]\ntomli\n\n[test]\npytest\n\n[test:os_name == "nt"]\ncolorama\n'
-)
 
 
 def configured_by_the_test(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
@@ -107,4 +90,4 @@ def index(pip: SimpleNamespace, page: bytes | Answer, **answers: bytes | Answer)
 
 
 def values(outcome: Outcome) -> list[tuple[str, str, str]]:
-    return [(finding.name, finding.value, finding.scope) for finding in outcome.findings]
+    return [(one.name, one.value, of(one.holds, ())) for one in outcome.facts]

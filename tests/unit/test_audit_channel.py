@@ -11,11 +11,10 @@ import pytest
 from audit_channel import add, index
 from audit_site import Answer, config, die, endless, hang, request, services, serving, trickle
 
-from megabuild.audit.conda import newest
-from megabuild.audit.model import Kind, Outcome
-from megabuild.audit.request import Local
+from megabuild.audit import channel_records
+from megabuild.audit.facts import Newest, Outcome
+from megabuild.audit.request import Local, Services
 from megabuild.audit.sources.channel import read
-from megabuild.network.services import Services
 from megabuild.providers import reachability
 
 NAMES = ("libfoo", "pybar", "onlymac", "nosuch")
@@ -44,7 +43,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def values(outcome: Outcome) -> list[tuple[str, str, str]]:
-    return [(finding.name, finding.value, finding.scope) for finding in outcome.findings]
+    return [(one.name, one.value, ", ".join(one.holds.platforms)) for one in outcome.facts]
 
 
 def ask(given: Services, names: tuple[str, ...] = NAMES, repodata: Path | None = None) -> Outcome:
@@ -75,12 +74,13 @@ def test_the_newest_of_each_platform_is_found(
     assert values(outcome) == EXPECTED
     assert any("/shards/" in path for path in fetched) is shards
     assert not outcome.trouble
-    assert outcome.findings[-1].trouble == "conda-forge has no nosuch for linux-64, osx-arm64"
-    first = outcome.findings[0]
-    assert (first.kind, first.origin.file) == (Kind.NEWEST, "libfoo-1.10-h0_0.tar.bz2")
-    assert first.origin.date.startswith("2026-05-28")
-    assert first.origin.fetched
-    assert first.origin.url == "https://anaconda.org/conda-forge/libfoo"
+    assert outcome.facts[-1].trouble == "conda-forge has no nosuch for linux-64, osx-arm64"
+    first = outcome.facts[0]
+    assert (type(first), first.where.file) == (Newest, "libfoo-1.10-h0_0.tar.bz2")
+    assert first.where.date.startswith("2026-05-28")
+    assert first.where.fetched
+    assert (first.where.index, first.where.package, first.where.version) == ("conda-forge", "libfoo", "1.10")
+    assert not first.where.url
 
 
 def test_what_was_asked_once_is_not_asked_again(
@@ -90,10 +90,10 @@ def test_what_was_asked_once_is_not_asked_again(
         monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
         first = ask(services(tmp_path))
         asked = len(site.asked)
-        assert ask(services(tmp_path)).findings == first.findings
+        assert ask(services(tmp_path)).facts == first.facts
         assert len(site.asked) == asked
     offline = ask(services(tmp_path, offline=True))
-    assert offline.findings == first.findings
+    assert offline.facts == first.facts
 
 
 def test_offline_asks_nobody_and_says_what_is_missing(
@@ -103,8 +103,8 @@ def test_offline_asks_nobody_and_says_what_is_missing(
         monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
         ask(services(tmp_path), names=("libfoo",))
         site.asked.clear()
-        (unknown,) = ask(services(tmp_path, offline=True), names=("pybar",)).findings
-        (empty,) = ask(services(tmp_path / "empty", offline=True), names=("libfoo",)).findings
+        (unknown,) = ask(services(tmp_path, offline=True), names=("pybar",)).facts
+        (empty,) = ask(services(tmp_path / "empty", offline=True), names=("libfoo",)).facts
         assert not site.asked
     assert "--offline" in unknown.trouble
     assert "--offline" in empty.trouble
@@ -128,19 +128,19 @@ def test_old_answers_stand_in_when_the_channel_is_gone(
     with serving({}, folder=root) as site:
         monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
         ask(services(tmp_path))
-    later = services(tmp_path)
+    told: list[str] = []
+    later = services(tmp_path, told)
     later.max_age = 0.0
-    outcome = ask(later)
-    assert values(outcome) == EXPECTED
-    assert "cannot be used" in outcome.trouble
+    assert values(ask(later)) == EXPECTED
+    assert any("cannot be used" in text and "is used" in text for text in told)
 
 
 def test_a_channel_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
     outcome = ask(services(tmp_path))
-    assert "127.0.0.1:9/conda-forge cannot be used" in outcome.trouble
-    assert all("cannot be used" in finding.trouble for finding in outcome.findings)
-    assert len(outcome.findings) == len(NAMES)
+    assert "conda-forge cannot be used" in outcome.trouble
+    assert all("cannot be used" in finding.trouble for finding in outcome.facts)
+    assert len(outcome.facts) == len(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_channel_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest
 def test_a_misbehaving_channel_ends_in_bounded_time(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | Answer
 ) -> None:
-    monkeypatch.setattr(newest, "_SECONDS", 1.0)
+    monkeypatch.setattr(channel_records, "_SECONDS", 1.0)
     monkeypatch.setattr(reachability, "_SECONDS", 1.0)
     broken = {
         f"/conda-forge/linux-64/{file}": answer
@@ -235,8 +235,8 @@ def test_a_folder_with_repodata_needs_no_channel(
     before = sorted(channel.rglob("*"))
     outcome = ask(services(tmp_path / "cache", offline=True), repodata=channel)
     assert values(outcome) == EXPECTED
-    assert not outcome.findings[0].origin.fetched
-    assert str(tmp_path) not in repr(outcome.findings)
+    assert not outcome.facts[0].where.fetched
+    assert str(tmp_path) not in repr(outcome.facts)
     assert sorted(channel.rglob("*")) == before
 
 
@@ -256,7 +256,7 @@ def test_a_broken_repodata_file_is_told(root: Path, tmp_path: Path, name: str, c
 def test_a_folder_without_repodata_is_told(tmp_path: Path) -> None:
     outcome = ask(services(tmp_path), repodata=tmp_path / "none")
     assert "has no repodata.json" in outcome.trouble
-    assert "has no repodata.json" in outcome.findings[0].trouble
+    assert "has no repodata.json" in outcome.facts[0].trouble
 
 
 def test_without_names_nothing_is_asked(tmp_path: Path) -> None:

@@ -3,49 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import replace as with_fields
 from pathlib import Path
 
 import pytest
-from audit_samples import audit, said
+from audit_samples import audit, has
 from git_world import Repo, without_settings
+from msgspec import structs
 
 from megabuild.audit.case import Status
-from megabuild.audit.git.tree import open_tree
-from megabuild.audit.local_tree import LocalTree
-from megabuild.audit.model import Finding, Kind, Outcome
+from megabuild.audit.facts import AnyFact, Holds, Newest, Outcome, RecipeCommit, Submodule, TagCommit, Where
 from megabuild.audit.names import names
 from megabuild.audit.report.cells import recipe, upstream
-from megabuild.audit.report.document import Report
+from megabuild.audit.report.jsonfile import Report
 from megabuild.audit.report.markdown import markdown
-from megabuild.audit.request import Local, Request
+from megabuild.audit.request import Local, Request, Services
 from megabuild.audit.rows import Row, tabulate
 from megabuild.audit.sources import recipe_commits, upstream_commit
 from megabuild.audit.targets import find, target
+from megabuild.audit.trees import LocalTree, open_tree
 from megabuild.configs.config import Config, available, load
-from megabuild.network.services import Services
 
 ONE, OTHER = "1234567abc" + "0" * 30, "fedcba9876" + "0" * 30
 PYG, METIS = "https://github.com/pyg-team/pyg-lib.git", "https://github.com/KarypisLab/METIS.git"
 CONFIGS = ("linux_64_cpu", "linux_64_cuda130", "osx_arm64_cpu")
-TAG = said(Kind.COMMIT, "pyg-lib", ONE)
+TAG = TagCommit(name="pyg-lib", value=ONE)
 
 
 def pins(
-    commit: str, address: str = PYG, whose: str = "pyg-lib", *, version: str = "2.13.0", scope: str = ""
-) -> Finding:
+    commit: str, address: str = PYG, whose: str = "pyg-lib", *, version: str = "2.13.0", config: str = ""
+) -> RecipeCommit:
     """A recipe's commit, where this repository builds some version of what is audited."""
-    name = address.rpartition("/")[2].removesuffix(".git")
-    details = {"address": address, "recipe": whose, "version": version}
-    return replace(said(Kind.RECIPE_COMMIT, name, commit, scope), details=details)
+    return RecipeCommit(
+        name=address.rpartition("/")[2].removesuffix(".git"),
+        value=commit,
+        holds=Holds(configs=(config,) if config else ()),
+        address=address,
+        recipe=whose,
+        version=version,
+    )
 
 
-def vendors(commit: str, url: str = METIS, path: str = "third_party/METIS") -> Finding:
-    return said(Kind.SUBMODULE, path, "v5.1.1-7-gabc", commit=commit, url=url)
+def vendors(commit: str, url: str = METIS, value: str = "v5.1.1-7-gabc", trouble: str = "") -> Submodule:
+    return Submodule(name="third_party/METIS", value=value, commit=commit, url=url, trouble=trouble)
 
 
-def rows(*findings: Finding, package: str = "pyg-lib", **troubles: str) -> dict[str, Row]:
-    return {row.name: row for row in audit(*findings, package=package, troubles=troubles).rows}
+def rows(*facts: AnyFact, package: str = "pyg-lib", **troubles: str) -> dict[str, Row]:
+    return {row.name: row for row in audit(*facts, package=package, troubles=troubles).rows}
 
 
 def test_the_tags_commit_is_in_step() -> None:
@@ -80,9 +84,9 @@ def test_of_another_version_a_commit_is_as_old_as_that(built: str, status: Statu
 
 
 def test_the_worst_of_several_configs_counts() -> None:
-    row = rows(TAG, pins(ONE, scope="cpu"), pins(OTHER, scope="cuda130"))["pyg-lib"]
+    row = rows(TAG, pins(ONE, config="osx_arm64_cpu"), pins(OTHER, config="linux_64_cuda129"))["pyg-lib"]
     assert row.status is Status.CONFLICT
-    assert row.sentence.endswith("the recipe pins fedcba9876 [cuda130]")
+    assert row.sentence.endswith("the recipe pins fedcba9876 [cuda129]")
 
 
 def test_a_tag_is_as_good_as_its_commit() -> None:
@@ -116,7 +120,7 @@ def test_another_recipes_commit_is_held_against_the_submodule_of_that_repository
 
 
 def test_a_submodule_that_nothing_describes_is_compared_by_its_commit() -> None:
-    silent = replace(vendors(ONE), value="", trouble="no answer")
+    silent = vendors(ONE, value="", trouble="no answer")
     row = rows(silent, pins(OTHER, METIS, "pytorch_sparse"))["metis"]
     assert row.status is Status.CONFLICT
     assert [part.text for part in upstream(row)] == ["1234567abc"]
@@ -124,17 +128,17 @@ def test_a_submodule_that_nothing_describes_is_compared_by_its_commit() -> None:
 
 
 def test_a_commit_of_a_library_that_upstream_does_not_vendor_is_shown_with_its_own_recipe_only() -> None:
-    newest = said(Kind.NEWEST, "metis", "5.1.0")
+    newest = has("metis", "5.1.0")
     found = rows(pins(ONE, METIS, "pytorch_sparse"), newest, package="pytorch_sparse")
     assert found["metis"].status is Status.UNPINNED
-    assert found["metis"].of(Kind.NEWEST)
+    assert any(isinstance(one, Newest) for one in found["metis"].facts)
     assert rows(pins(ONE, METIS, "pytorch_sparse"), package="pytorch_cluster") == {}
 
 
 def test_the_tags_commit_alone_is_no_row_and_stands_in_the_head() -> None:
     made = audit(TAG, package="pyg-lib")
     assert made.rows == ()
-    tagged = replace(TAG, origin=replace(TAG.origin, commit=ONE))
+    tagged = TagCommit(name="pyg-lib", value=ONE, where=Where(commit=ONE))
     assert audit(tagged, package="pyg-lib").commit == ONE
 
 
@@ -152,9 +156,13 @@ def request(
     found = target(find(package), configs, root)
     services = Services(cache, seconds=60.0)
     return Request(
-        target=replace(found, recipe=own or found.recipe), services=services,
+        target=structs.replace(found, recipe=own or found.recipe), services=services,
         tree=lambda: open_tree(found, services), configs=tuple(configs), root=root,
     )  # fmt: skip
+
+
+def commits(outcome: Outcome) -> list[RecipeCommit]:
+    return [one for one in outcome.facts if isinstance(one, RecipeCommit)]
 
 
 def test_the_real_recipes_pin_commits_by_keys_of_the_matrix(
@@ -162,18 +170,17 @@ def test_the_real_recipes_pin_commits_by_keys_of_the_matrix(
 ) -> None:
     outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path))
     assert outcome.trouble == ""
-    found = {(one.name, one.details["recipe"]): one for one in outcome.findings}
+    found = {(one.name, one.recipe): one for one in commits(outcome)}
     assert set(found) == {("pyg-lib", "pyg-lib"), ("METIS", "pytorch_sparse")}
     for one in found.values():
-        assert (one.origin.file, one.scope) == ("conda_build_config.yaml", "")
-        assert one.origin.line is not None
-        line = (repository / one.origin.file).read_text().splitlines()[one.origin.line - 1]
+        assert (one.where.file, one.holds) == ("conda_build_config.yaml", Holds())
+        assert one.where.line is not None
+        line = (repository / one.where.file).read_text().splitlines()[one.where.line - 1]
         assert line.strip() == f"- {one.value}"
-        assert "osx_arm64_cpu" not in one.details["configs"]  # they are skipped there
-        asked, _, number = one.details["asked_for_at"].rpartition(":")
-        assert one.details["key"] in (repository / asked).read_text().splitlines()[int(number) - 1]
+        asked, _, number = one.asked_for_at.rpartition(":")
+        assert one.key in (repository / asked).read_text().splitlines()[int(number) - 1]
     version = configs[0].variant["pyg_lib_version"][0]
-    assert {one.details["version"] for one in found.values()} == {version}
+    assert {one.version for one in found.values()} == {version}
 
 
 def test_only_sources_whose_condition_holds_count(
@@ -199,11 +206,14 @@ def test_only_sources_whose_condition_holds_count(
         f"    sha256: {'0' * 64}\n"
     )
     outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
-    ours = [one for one in outcome.findings if one.details["recipe"] == "pyg-lib"]
+    ours = [one for one in commits(outcome) if one.recipe == "pyg-lib"]
     commit = configs[0].variant["pyg_lib_commit"][0]
-    found = {(one.name, one.value): (one.scope, one.origin.file, one.origin.line) for one in ours}
-    assert found.pop(("x", commit))[:2] == ("cpu", "conda_build_config.yaml")
-    assert found == {("x", ONE): ("cuda", "recipe.yaml", 9), ("z", "refs/tags/v1"): ("", "recipe.yaml", 13)}
+    found = {(one.name, one.value): (one.holds.configs, one.where.file, one.where.line) for one in ours}
+    assert found.pop(("x", commit))[:2] == (("linux_64_cpu", "osx_arm64_cpu"), "conda_build_config.yaml")
+    assert found == {
+        ("x", ONE): (("linux_64_cuda130",), "recipe.yaml", 9),
+        ("z", "refs/tags/v1"): ((), "recipe.yaml", 13),
+    }
     assert not [one for one in ours if "token" in str(one)]
 
 
@@ -223,8 +233,8 @@ def test_sources_of_a_staging_output_count(
     )
     outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
     assert outcome.trouble == ""
-    ours = [one for one in outcome.findings if one.details["recipe"] == "pyg-lib"]
-    assert [(one.value, one.origin.line) for one in ours] == [(ONE, 5)]
+    ours = [one for one in commits(outcome) if one.recipe == "pyg-lib"]
+    assert [(one.value, one.where.line) for one in ours] == [(ONE, 5)]
 
 
 def test_a_recipe_that_does_not_render_is_a_trouble_and_the_others_are_read(
@@ -236,7 +246,7 @@ def test_a_recipe_that_does_not_render_is_a_trouble_and_the_others_are_read(
     )
     outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
     assert "does not render" in outcome.trouble
-    assert [one.name for one in outcome.findings] == ["METIS"]
+    assert [one.name for one in outcome.facts] == ["METIS"]
 
 
 def test_the_real_pins_are_compared_with_a_tag_from_git(
@@ -248,18 +258,18 @@ def test_the_real_pins_are_compared_with_a_tag_from_git(
     mark = made.commits(2)
     made.tag(asked.target.tag, mark, annotated=True)
     commit = made.make()[mark]
-    mirrored = replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
-    asked = replace(asked, target=mirrored, tree=lambda: open_tree(mirrored, asked.services))
+    mirrored = structs.replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
+    asked = with_fields(asked, target=mirrored, tree=lambda: open_tree(mirrored, asked.services))
     theirs, ours = upstream_commit.read(asked), recipe_commits.read(asked)
-    assert [one.value for one in theirs.findings] == [commit]
+    assert [one.value for one in theirs.facts] == [commit]
     made_of = tabulate(asked.target, (theirs, ours), names())
     (row,) = made_of.rows
     assert (row.name, row.status, made_of.commit) == ("pyg-lib", Status.CONFLICT, commit)
-    (pinned,) = row.of(Kind.RECIPE_COMMIT)
+    (pinned,) = (one for one in row.facts if isinstance(one, RecipeCommit))
     text = markdown(Report(made="2026-11-21T08:00:00Z", audits=(made_of,)))
     assert f"| pyg-lib | {commit[:10]} (tag) | {pinned.value[:10]} | | **conflict** |" in text
-    local = replace(asked, tree=lambda: LocalTree(tmp_path), local=Local(tree=tmp_path))
-    assert [one.value for one in upstream_commit.read(local).findings] == [commit]
+    local = with_fields(asked, tree=lambda: LocalTree(tmp_path), local=Local(tree=tmp_path))
+    assert [one.value for one in upstream_commit.read(local).facts] == [commit]
 
 
 def test_a_tag_that_is_not_there_is_a_trouble(
@@ -270,10 +280,10 @@ def test_a_tag_that_is_not_there_is_a_trouble(
     made.commits(1)
     made.make()
     asked = request(repository, configs, "pyg-lib", tmp_path / "cache")
-    mirrored = replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
+    mirrored = structs.replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
     outcome = upstream_commit.read(
-        replace(asked, target=mirrored, tree=lambda: open_tree(mirrored, asked.services))
+        with_fields(asked, target=mirrored, tree=lambda: open_tree(mirrored, asked.services))
     )
     assert isinstance(outcome, Outcome)
-    assert outcome.findings == ()
+    assert outcome.facts == ()
     assert asked.target.tag in outcome.trouble

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from megabuild.audit.git.addresses import also, page, parse, resolve
+from megabuild.audit.addresses import also, page, parse, resolve
 from megabuild.errors import AuditError
 
 _PARENT = parse("https://example.org/owner/name.git")

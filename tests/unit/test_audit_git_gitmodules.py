@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from git_world import without_settings
 
-from megabuild.audit.git.gitmodules import parse
+from megabuild.audit.sources.submodules import parse
 from megabuild.errors import AuditError
 
 
@@ -25,18 +25,16 @@ def test_entries_are_found_by_path_with_their_lines() -> None:
     )
     assert sorted(found) == ["third_party/fmt", "x/y"]
     fmt, other = found["third_party/fmt"], found["x/y"]
-    assert (fmt.url, fmt.line, fmt.shallow, fmt.update) == (
-        "https://example.org/fmt.git",
-        2,
-        False,
-        "checkout",
-    )
-    assert (other.name, other.url, other.line) == ('a.b "c"', "../quoted.git", 6)
-    assert (other.shallow, other.update) == (True, "none")
+    assert (fmt.url, fmt.line, fmt.update) == ("https://example.org/fmt.git", 2, "checkout")
+    assert (other.url, other.line, other.update) == ("../quoted.git", 6, "none")
+
+
+def test_an_empty_file_declares_nothing() -> None:
+    assert parse(b"") == {}
 
 
 def test_an_entry_without_url_has_none() -> None:
-    assert parse(b'[submodule "a"]\npath = a\n')["a"].url is None
+    assert parse(b'[submodule "a"]\npath = a\n')["a"].url == ""
 
 
 def test_what_git_ignores_is_left_out() -> None:

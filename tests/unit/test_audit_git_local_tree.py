@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.audit.local_tree import LocalTree
+from megabuild.audit.trees import LocalTree
 from megabuild.errors import AuditError
 
 

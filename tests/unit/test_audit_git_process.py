@@ -1,16 +1,16 @@
-"""One git process: bounded in time, output and bytes written, silent, and gone afterwards."""
+"""One git process: bounded in time, silent, and gone afterwards."""
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
 
 import pytest
 from git_world import Repo, git, without_settings
 
-from megabuild.audit.git.process import run, shown
+from megabuild.audit.gitprocess import git as run
+from megabuild.audit.gitprocess import shown
 from megabuild.errors import AuditError
 
 
@@ -32,7 +32,7 @@ def test_a_helper_that_hangs_is_killed_with_git(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("GIT_SSH", str(helper))
     started = time.monotonic()
     with pytest.raises(AuditError, match="longer than 1 s"):
-        run(["ls-remote", "--", "ssh://example.org/x"], seconds=1.0, protocols=["ssh"])
+        run("ls-remote", "--", "ssh://example.org/x", seconds=1.0, protocols=["ssh"])
     assert time.monotonic() - started < 10
     time.sleep(0.2)
     pid = int(note.read_text())
@@ -49,41 +49,12 @@ def test_protocols_that_were_not_named_are_not_spoken(tmp_path: Path) -> None:
     repo.commits(1)
     repo.make()
     url = f"file://{repo.path}"
-    assert "not allowed" in run(["ls-remote", "--", url], seconds=20, protocols=["https"]).problem
+    assert "not allowed" in run("ls-remote", "--", url, seconds=20, protocols=["https"]).problem
     fired = tmp_path / "fired"
-    answer = run(["ls-remote", "--", f"ext::sh -c touch% {fired}"], seconds=20, protocols=["file"])
+    answer = run("ls-remote", "--", f"ext::sh -c touch% {fired}", seconds=20, protocols=["file"])
     assert answer.code != 0
     assert not fired.exists()
-    assert run(["ls-remote", "--", url], seconds=20, protocols=["file"]).code == 0
-
-
-def test_too_much_output_ends_it(tmp_path: Path) -> None:
-    repo = Repo(tmp_path / "x.git")
-    repo.commits(200)
-    repo.make()
-    with pytest.raises(AuditError, match="said more"):
-        run(["rev-list", "main"], seconds=20, folder=repo.path, output=1000)
-
-
-def test_no_file_grows_beyond_what_was_allowed(tmp_path: Path) -> None:
-    repo = Repo(tmp_path / "x.git")
-    repo.commit(files={"noise": os.urandom(3 << 20)})
-    repo.make()
-    git("init", "--quiet", "--bare", "copy.git", cwd=tmp_path)
-    copy = tmp_path / "copy.git"
-    words = ["fetch", "--quiet", "--", f"file://{repo.path}", "main"]
-    answer = run(words, seconds=60, folder=copy, protocols=["file"], written=1 << 20)
-    assert answer.code != 0
-    assert max(path.stat().st_size for path in copy.rglob("*") if path.is_file()) <= 2 << 20
-
-
-def test_it_ends_as_soon_as_it_has_said_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_SSH", str(_script(tmp_path / "ssh", "echo enough >&2\nexec sleep 60")))
-    started = time.monotonic()
-    words = ["ls-remote", "--", "ssh://example.org/x"]
-    answer = run(words, seconds=30, protocols=["ssh"], until=re.compile(rb"enough"))
-    assert "enough" in answer.err
-    assert time.monotonic() - started < 10
+    assert run("ls-remote", "--", url, seconds=20, protocols=["file"]).code == 0
 
 
 def test_a_repository_s_hooks_and_settings_run_nothing(tmp_path: Path) -> None:
@@ -99,8 +70,8 @@ def test_a_repository_s_hooks_and_settings_run_nothing(tmp_path: Path) -> None:
     git("config", "core.sshCommand", hook, cwd=repo.path)
     commit = git("rev-parse", "main", cwd=repo.path).strip()
     fired.unlink(missing_ok=True)
-    assert run(["update-ref", "refs/heads/other", commit], seconds=20, folder=repo.path).code == 0
-    assert run(["describe", "--all", commit], seconds=20, folder=repo.path).code == 0
+    assert run("update-ref", "refs/heads/other", commit, seconds=20, folder=repo.path).code == 0
+    assert run("describe", "--all", commit, seconds=20, folder=repo.path).code == 0
     assert not fired.exists()
 
 
@@ -110,20 +81,20 @@ def test_the_caller_s_repository_is_not_used(tmp_path: Path, monkeypatch: pytest
     repo.make()
     monkeypatch.setenv("GIT_DIR", str(repo.path))
     monkeypatch.chdir(repo.path)
-    assert run(["rev-parse", "--verify", "main"], seconds=20).code != 0
+    assert run("rev-parse", "--verify", "main", seconds=20).code != 0
 
 
 def test_without_git_one_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(AuditError, match="not installed"):
-        run(["version"], seconds=5)
+        run("version", seconds=5)
 
 
 def test_no_time_left_means_no_start() -> None:
     with pytest.raises(AuditError, match="over"):
-        run(["version"], seconds=0.0)
+        run("version", seconds=0.0)
 
 
 def test_what_a_server_says_is_harmless_to_show() -> None:
-    assert shown("a\x1b[2Jb\r\nc https://user:secret@example.org/x") == "a?[2Jb?c https://example.org/x"
+    assert shown("a\x1b[2Jb\r\nc https://user:secret@example.org/x") == "a?[2Jb c https://example.org/x"
     assert shown("a\u202egnp\udcffé") == "a?gnp?é"

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
 import shutil
-import tarfile
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from audit_channel import add, index
-from audit_site import Answer, config, request, services, serving
+from audit_site import config, request, services, serving
 
-from megabuild.audit.conda import pinning_files
-from megabuild.audit.model import Kind, Outcome
-from megabuild.audit.request import Local
+from megabuild.audit.facts import GlobalPin, Migration, Outcome
+from megabuild.audit.request import Local, Services
 from megabuild.audit.sources.pinning import read
-from megabuild.network.services import Services
 
 PINS = """\
 # a comment
@@ -75,7 +70,7 @@ def ask(given: Services, pinning: Path | None = None, names: tuple[str, ...] = N
 
 
 def values(outcome: Outcome) -> list[tuple[str, str, str, int | None]]:
-    return [(found.name, found.value, found.scope, found.origin.line) for found in outcome.findings]
+    return [(one.name, one.value, ", ".join(one.holds.platforms), one.where.line) for one in outcome.facts]
 
 
 EXPECTED = [
@@ -89,8 +84,8 @@ EXPECTED = [
     ("python", "3.12.* *_cpython", "osx-arm64", 22),
 ]
 MIGRATING = [
-    ("libfoo", "2.0", "foo20; paused; linux-64", 9),
-    ("python", "3.14.* *_cp314", "foo20; paused", 11),
+    ("libfoo", "2.0", "linux-64", 9),
+    ("python", "3.14.* *_cp314", "", 11),
 ]
 
 
@@ -115,28 +110,27 @@ def test_a_folder_is_read_in_every_usual_form(tmp_path: Path, config_file: str, 
     outcome = ask(services(tmp_path / "cache", offline=True), folder)
     assert sorted(values(outcome)) == sorted(EXPECTED + MIGRATING)
     assert not outcome.trouble
-    assert str(tmp_path) not in repr(outcome.findings)
+    assert str(tmp_path) not in repr(outcome.facts)
 
 
 def test_a_finding_says_where_it_stands_and_what_it_belongs_to(tmp_path: Path) -> None:
     folder = lay_out(tmp_path / "pinning", "conda_build_config.yaml", "migrations")
-    found = {
-        (finding.name, finding.kind): finding for finding in ask(services(tmp_path), folder).findings[::-1]
-    }
-    pin = found["c_stdlib_version", Kind.GLOBAL_PIN]
-    assert (pin.details["lines"], pin.details["zipped_with"]) == ("3, 4", "cuda_compiler_version")
-    assert pin.origin.file == "conda_build_config.yaml"
-    migration = found["libfoo", Kind.MIGRATION]
-    assert migration.origin.file == "migrations/foo20.yaml"
-    assert migration.origin.date == "2025-08-12T16:27:16+00:00"
-    assert migration.details["operation"] == "key_add"
-    assert migration.details["excludes"] == "pytorch-cpu"
-    assert found["libfoo", Kind.GLOBAL_PIN].details["zipped_with"] == ""
+    found = {(one.name, type(one)): one for one in ask(services(tmp_path), folder).facts[::-1]}
+    pin = found["c_stdlib_version", GlobalPin]
+    assert isinstance(pin, GlobalPin)
+    assert (pin.values, pin.lines, pin.zipped_with) == (("2.17", "2.28"), (3, 4), ("cuda_compiler_version",))
+    assert pin.where.file == "conda_build_config.yaml"
+    migration = found["libfoo", Migration]
+    assert isinstance(migration, Migration)
+    assert (migration.migration, migration.paused) == ("foo20", True)
+    assert migration.where.file == "migrations/foo20.yaml"
+    assert migration.where.date == "2025-08-12T16:27:16+00:00"
+    assert (migration.operation, migration.excludes) == ("key_add", ("pytorch-cpu",))
 
 
 def test_keys_of_no_interest_are_left_out(tmp_path: Path) -> None:
     folder = lay_out(tmp_path / "pinning", "conda_build_config.yaml", "migrations")
-    names = {finding.name for finding in ask(services(tmp_path), folder, names=("flow",)).findings}
+    names = {finding.name for finding in ask(services(tmp_path), folder, names=("flow",)).facts}
     assert names == {"flow", "python"}  # python is a key of a config
 
 
@@ -144,7 +138,7 @@ def test_a_single_file_has_no_migrations_and_that_is_told(tmp_path: Path) -> Non
     (tmp_path / "mine.yaml").write_text(PINS)
     outcome = ask(services(tmp_path / "cache"), tmp_path / "mine.yaml")
     assert sorted(values(outcome)) == sorted(EXPECTED)
-    assert outcome.findings[0].origin.file == "mine.yaml"
+    assert outcome.facts[0].where.file == "mine.yaml"
     assert "no migrations" in outcome.trouble
 
 
@@ -181,7 +175,7 @@ def test_a_selector_is_not_executed(tmp_path: Path) -> None:
 def test_a_path_without_pins_is_told(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     outcome = ask(services(tmp_path / "cache"), tmp_path / name)
-    assert not outcome.findings
+    assert not outcome.facts
     assert name in outcome.trouble
 
 
@@ -210,12 +204,11 @@ def test_the_newest_package_of_the_channel_is_read(
         outcome = ask(services(tmp_path / "cache"))
     assert sorted(values(outcome)) == sorted(EXPECTED + MIGRATING)
     assert not outcome.trouble
-    assert outcome.received > 0
-    origin = outcome.findings[0].origin
+    origin = outcome.facts[0].where
     assert origin.file == "conda-forge-pinning-2026.11.20-h0_0.tar.bz2/conda_build_config.yaml"
     assert origin.url.endswith(f"/blob/{'a' * 40}/recipe/conda_build_config.yaml#L{origin.line}")
     offline = ask(services(tmp_path / "cache", offline=True))
-    assert offline.findings == outcome.findings
+    assert offline.facts == outcome.facts
 
 
 def test_a_package_in_the_form_of_today_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,8 +221,8 @@ def test_a_package_in_the_form_of_today_is_read(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
         outcome = ask(services(tmp_path / "cache"))
     assert sorted(values(outcome)) == sorted(EXPECTED + MIGRATING)
-    assert outcome.findings[0].origin.file.startswith("conda-forge-pinning-2026.11.20-h0_0.conda/")
-    assert not outcome.findings[0].origin.commit
+    assert outcome.facts[0].where.file.startswith("conda-forge-pinning-2026.11.20-h0_0.conda/")
+    assert not outcome.facts[0].where.commit
 
 
 @pytest.mark.parametrize("fault", ["hash", "garbage"])
@@ -251,59 +244,13 @@ def test_a_package_that_is_not_what_the_channel_says_is_refused(
             file.unlink()
     with serving({}, folder=channels) as site:
         monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
-        monkeypatch.setattr(pinning_files, "REPOSITORY", f"{site.url}/none")
         outcome = ask(services(tmp_path / "cache"))
-    assert not outcome.findings
+    assert not outcome.facts
     assert ("sha256" if fault == "hash" else "cannot be read") in outcome.trouble
 
 
-def archive(files: dict[str, str]) -> bytes:
-    """Return what a server of git repositories gives for a branch."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:gz", pax_headers={"comment": "b" * 40}) as packed:
-        for name, text in files.items():
-            info = tarfile.TarInfo(f"conda-forge-pinning-feedstock-main/{name}")
-            info.size, info.mtime = len(text.encode()), 1_790_000_000
-            packed.addfile(info, io.BytesIO(text.encode()))
-    return stream.getvalue()
-
-
-FILES = {"recipe/conda_build_config.yaml": PINS, "recipe/migrations/foo20.yaml": MIGRATION}
-
-
-def test_without_a_channel_the_repository_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    extra = {
-        "recipe/migrations/example.exyaml": "x",
-        "recipe/migrations/deeper/no.yaml": "y: [1]",
-        "../../outside/migrations/m.txt": "",
-    }
-    with serving({"/archive/refs/heads/main.tar.gz": archive(FILES | extra)}) as site:
-        monkeypatch.setattr(pinning_files, "REPOSITORY", site.url)
-        outcome = ask(services(tmp_path / "cache"))
-    assert sorted(values(outcome)) == sorted(EXPECTED + MIGRATING)
-    assert outcome.findings[0].origin.commit == "b" * 40
-    assert outcome.findings[0].origin.date.startswith("2026-09-21")
-    assert {path.name for path in tmp_path.iterdir()} == {"cache"}
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [b"<html>Log in</html>", archive(FILES)[:200], archive({"README": ""}), gzip.compress(bytes(10_000_000))],
-    ids=["html", "cut", "without pins", "zeros"],
-)
-def test_an_archive_that_is_none_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | Answer
-) -> None:
-    with serving({"/archive/refs/heads/main.tar.gz": answer}) as site:
-        monkeypatch.setattr(pinning_files, "REPOSITORY", site.url)
-        outcome = ask(services(tmp_path / "cache"))
-    assert not outcome.findings
-    assert "main.tar.gz" in outcome.trouble
-
-
-def test_no_network_at_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinning_files, "REPOSITORY", "http://127.0.0.1:9")
+def test_no_network_at_all_is_told(tmp_path: Path) -> None:
     outcome = ask(services(tmp_path))
     assert "conda-forge cannot be used" in outcome.trouble
-    assert not outcome.findings
+    assert not outcome.facts
     assert "--offline" in ask(services(tmp_path, offline=True)).trouble

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from audit_samples import audit, said
+from audit_samples import audit
 
 from megabuild.audit.archs import ArchRow, split
 from megabuild.audit.case import Status
-from megabuild.audit.model import Finding, Kind
+from megabuild.audit.facts import AnyFact, Holds, RecipeArchs, UpstreamArchs
 
 
 def ours(
-    cuda: str, archs: str, recipe: str = "pytorch", configs: str = "linux_64_cuda130", scope: str = ""
-) -> Finding:
-    return said(Kind.RECIPE_ARCHS, f"CUDA {cuda}", archs, scope, cuda=cuda, recipe=recipe, configs=configs)
+    cuda: str, archs: str, recipe: str = "pytorch", config: str = "linux_64_cuda130", platform: str = ""
+) -> RecipeArchs:
+    holds = Holds(cuda=(cuda,), configs=(config,), platforms=(platform,) if platform else ())
+    return RecipeArchs(name=f"CUDA {cuda}", archs=split(archs), recipe=recipe, holds=holds)
 
 
-def theirs(cuda: str, archs: str, platform: str = "") -> Finding:
-    scope = f"CUDA {cuda}, {platform}" if platform else f"CUDA {cuda}"
-    return said(Kind.UPSTREAM_ARCHS, "gpu-architectures", archs, scope)
+def theirs(cuda: str, archs: str, platform: str = "") -> UpstreamArchs:
+    holds = Holds(cuda=(cuda,), platforms=(platform,) if platform else ())
+    return UpstreamArchs(name="gpu-architectures", archs=split(archs), holds=holds)
 
 
-def only(*findings: Finding, package: str = "pytorch") -> ArchRow:
-    (found,) = audit(*findings, package=package).archs
+def only(*facts: AnyFact, package: str = "pytorch") -> ArchRow:
+    (found,) = audit(*facts, package=package).archs
     return found
 
 
@@ -50,8 +51,8 @@ def test_platforms_are_compared_with_their_own_lists() -> None:
     found = only(
         theirs("13.0", "7.5;9.0", "linux-64"),
         theirs("13.0", "9.0;11.0", "linux-aarch64"),
-        ours("13.0", "7.5;9.0", configs="linux_64_cuda130", scope="linux-64"),
-        ours("13.0", "8.7;9.0;11.0", configs="linux_aarch64_cuda130", scope="linux-aarch64"),
+        ours("13.0", "7.5;9.0", platform="linux-64"),
+        ours("13.0", "8.7;9.0;11.0", config="linux_aarch64_cuda130", platform="linux-aarch64"),
     )
     assert found.sentence == "8.7 is the recipe's, not upstream's [linux-aarch64]"
 
@@ -66,7 +67,7 @@ def test_an_extension_that_leaves_some_out_is_named() -> None:
 
 def test_an_extensions_table_has_its_own_list_only() -> None:
     found = only(ours("12.9", "5.0"), ours("12.9", "6.0", recipe="pyg-lib"), package="pyg-lib")
-    assert [one.details["recipe"] for one in found.recipes] == ["pyg-lib"]
+    assert [one.recipe for one in found.recipes] == ["pyg-lib"]
 
 
 def test_rows_are_in_the_order_of_cuda_versions() -> None:
@@ -91,11 +92,11 @@ def test_without_upstreams_lists_it_is_unknown() -> None:
 
 
 def test_what_upstream_says_of_all_cudas_stands_in_every_row() -> None:
-    rule = said(Kind.UPSTREAM_ARCHS, "gpu-architectures", "those of the PyTorch it is built against")
+    rule = UpstreamArchs(name="gpu-architectures", value="those of the PyTorch it is built against")
     rows = audit(rule, ours("12.9", "9.0"), ours("13.0", "9.0")).archs
     assert [row.sentence for row in rows] == ["upstream's are those of the PyTorch it is built against"] * 2
 
 
 def test_a_list_is_split_whatever_stands_between() -> None:
-    assert split("7.5;9.0a, 10.0  12.0+PTX") == ["7.5", "9.0a", "10.0", "12.0+PTX"]
-    assert split("none of these") == []
+    assert split("7.5;9.0a, 10.0  12.0+PTX") == ("7.5", "9.0a", "10.0", "12.0+PTX")
+    assert split("none of these") == ()

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from audit_samples import asks, report, said, wheel
+from audit_samples import asks, ci_has, report, vendors, wheel
 from rich.console import Console
 
 from megabuild.audit.case import Status
-from megabuild.audit.model import Finding, Kind
+from megabuild.audit.facts import AnyFact, Holds, RecipeArchs
 from megabuild.audit.report import jsonfile
-from megabuild.audit.report.document import Report
+from megabuild.audit.report.jsonfile import Report
 from megabuild.cli.audit_options import package_names, source_names, status_names
 from megabuild.cli.audit_views import links_shown, report_view
 from megabuild.cli.exits import Invocation, outcome
@@ -31,15 +31,12 @@ CONFLICT = (wheel("sympy", "==1.13.1"), asks("sympy", ">=1.13.3"))
 LONG = (
     *CONFLICT,
     asks("a-name-that-is-much-longer-than-its-column-is-wide", ">=1.2.3.4.5.6.7.8.9,<2,!=1.3.3,!=1.3.4.5.6"),
-    said(Kind.CI_PIN, "cusparselt", "0.8.1.1", "CUDA 13.0"),
-    said(
-        Kind.SUBMODULE, "third_party/a/third_party/bb/third_party/ccc/third_party/dddd", "v2.1.0-705-ga6bfc23"
-    ),
-    said(
-        Kind.RECIPE_ARCHS,
-        "CUDA 13.0",
-        "7.5;8.0;8.6;8.7;8.9;9.0;10.0;11.0;12.0+PTX",
-        cuda="13.0",
+    ci_has("cusparselt", "0.8.1.1", "13.0"),
+    vendors("third_party/a/third_party/bb/third_party/ccc/third_party/dddd", "v2.1.0-705-ga6bfc23"),
+    RecipeArchs(
+        name="CUDA 13.0",
+        archs=("7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "11.0", "12.0+PTX"),
+        holds=Holds(cuda=("13.0",)),
         recipe="pytorch",
     ),
 )
@@ -60,9 +57,9 @@ def call(invocation: Invocation) -> Callable[..., int]:
     return run
 
 
-def saved(folder: Path, *findings: Finding, name: str = "report.json") -> str:
+def saved(folder: Path, *facts: AnyFact, name: str = "report.json") -> str:
     path = folder / name
-    jsonfile.write(jsonfile.text(report(*findings)), path)
+    jsonfile.write(jsonfile.text(report(*facts)), path)
     return str(path)
 
 

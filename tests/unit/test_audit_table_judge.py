@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from audit_samples import CONFIGS, asks, audit, row, said, switch, target, wheel
+from audit_samples import CONFIGS, asks, audit, ci_has, has, pinned, row, switch, target, vendors, wheel
 
 from megabuild.audit.case import Status
-from megabuild.audit.model import Finding, Kind, Outcome
+from megabuild.audit.facts import AnyFact, CiPin, Outcome
 from megabuild.audit.names import names
 from megabuild.audit.rows import tabulate
 
@@ -30,15 +30,13 @@ def test_no_version_for_both_wheel_and_recipe_is_a_conflict() -> None:
 
 
 def test_no_version_for_both_wheel_and_conda_forges_pin_is_a_conflict() -> None:
-    found = row(
-        "numpy", wheel("numpy", ">=2.1"), asks("numpy", ">=2.1"), said(Kind.GLOBAL_PIN, "numpy", "1.26")
-    )
+    found = row("numpy", wheel("numpy", ">=2.1"), asks("numpy", ">=2.1"), pinned("numpy", "1.26"))
     assert found.status is Status.CONFLICT
     assert "conda-forge pins 1.26" in found.sentence
 
 
 def test_a_pin_in_host_that_conda_forge_does_not_share_is_a_conflict() -> None:
-    found = row("pybind11-abi", asks("pybind11-abi", "11.*"), said(Kind.GLOBAL_PIN, "pybind11_abi", "4"))
+    found = row("pybind11-abi", asks("pybind11-abi", "11.*"), pinned("pybind11_abi", "4"))
     assert found.status is Status.CONFLICT
 
 
@@ -46,38 +44,30 @@ def test_a_migration_in_progress_counts_as_well() -> None:
     found = row(
         "pybind11-abi",
         asks("pybind11-abi", "11.*"),
-        said(Kind.GLOBAL_PIN, "pybind11_abi", "4"),
-        said(Kind.MIGRATION, "pybind11_abi", "11", "pybind11_abi11"),
+        pinned("pybind11_abi", "4"),
+        pinned("pybind11_abi", "11", migration="pybind11_abi11"),
     )
     assert found.status is not Status.CONFLICT
 
 
 def test_a_pin_of_another_platform_does_not_count() -> None:
     ours = asks("mkl-devel", "2026.*", configs=("linux_64_cpu",))
-    assert (
-        row("mkl", ours, said(Kind.GLOBAL_PIN, "mkl_devel", "2023", "osx-64, osx-arm64")).status
-        is Status.UNPINNED
-    )
+    assert row("mkl", ours, pinned("mkl_devel", "2023", "osx-64", "osx-arm64")).status is Status.UNPINNED
 
 
 def test_a_compiler_behind_conda_forges_is_older_and_no_conflict() -> None:
-    found = row(
-        "gcc", asks("gcc", "14.*", sections="build"), said(Kind.GLOBAL_PIN, "c_compiler_version", "15")
-    )
+    found = row("gcc", asks("gcc", "14.*", sections=("build",)), pinned("c_compiler_version", "15"))
     assert found.status is Status.OLDER
 
 
 def test_a_version_that_the_channel_does_not_have_yet_is_a_conflict() -> None:
-    found = row("triton", asks("triton", "==3.7.1"), said(Kind.NEWEST, "triton", "3.6.0"))
+    found = row("triton", asks("triton", "==3.7.1"), has("triton", "3.6.0"))
     assert found.status is Status.CONFLICT
     assert "nothing newer than 3.6.0" in found.sentence
 
 
 def test_a_version_that_the_channel_left_behind_is_none() -> None:
-    assert (
-        row("triton", asks("triton", "==3.7.1"), said(Kind.NEWEST, "triton", "3.8.0")).status
-        is Status.UNPINNED
-    )
+    assert row("triton", asks("triton", "==3.7.1"), has("triton", "3.8.0")).status is Status.UNPINNED
 
 
 def test_admitting_what_the_wheel_does_not_is_older() -> None:
@@ -118,16 +108,13 @@ def test_a_requirement_of_another_platform_is_not_held_against_the_recipe() -> N
 
 
 def test_the_wheels_cuda_libraries_count_for_configs_of_its_cuda_only() -> None:
-    findings = [
+    facts: list[AnyFact] = [
         wheel("cuda-toolkit", "==13.0.3"),
         wheel("nvidia-nccl-cu13", "==2.29.7"),
-        asks("nccl", "2.*", configs=CUDA130, scope="cuda130"),
+        asks("nccl", "2.*", configs=CUDA130),
     ]
-    assert (
-        row("nccl", *findings, asks("nccl", "<2.29", configs=CUDA129, scope="cuda129")).status
-        is Status.IN_STEP
-    )
-    assert row("nccl", *findings, asks("nccl", "<2.29", configs=CUDA130, scope="x")).status is Status.CONFLICT
+    assert row("nccl", *facts, asks("nccl", "<2.29", configs=CUDA129)).status is Status.IN_STEP
+    assert row("nccl", *facts, asks("nccl", "<2.29", configs=CUDA130)).status is Status.CONFLICT
 
 
 def test_what_the_wheel_needs_for_another_cuda_is_not_asked_of_the_recipe() -> None:
@@ -151,39 +138,39 @@ def test_a_library_of_the_cuda_toolkit_follows_its_version() -> None:
 def test_one_about_which_upstream_says_nothing_has_no_row_of_its_own() -> None:
     table = audit(asks("cuda-version", "13.0.*", configs=CUDA130), asks("libcufft-dev", "*", configs=CUDA130))
     assert [one.name for one in table.rows] == ["cuda-version"]
-    assert {one.name for one in table.rows[0].findings} == {"cuda-version", "libcufft-dev"}
+    assert {one.name for one in table.rows[0].facts} == {"cuda-version", "libcufft-dev"}
 
 
 def test_what_upstream_vendors_is_newer_or_older_than_the_recipe() -> None:
     on = switch("USE_SYSTEM_SLEEF", "1")
-    copy = said(Kind.SUBMODULE, "third_party/sleef", "3.8-12-gabc1234", commit="abc1234" + "0" * 33)
+    copy = vendors("third_party/sleef", "3.8-12-gabc1234", commit="abc1234" + "0" * 33)
     assert row("sleef", copy, on, asks("sleef", "<3.7")).status is Status.OLDER
     assert row("sleef", copy, on, asks("sleef", ">=3.9")).status is Status.NEWER
     assert row("sleef", copy, on, asks("sleef", "3.8.*")).status is Status.IN_STEP
 
 
 def test_a_bare_name_is_judged_by_what_the_channel_would_give() -> None:
-    copy = said(Kind.SUBMODULE, "third_party/pybind11", "v2.13.6")
+    copy = vendors("third_party/pybind11", "v2.13.6")
     ours = (copy, switch("USE_SYSTEM_PYBIND11", "1"), asks("pybind11", "*"))
-    newer = row("pybind11", *ours, said(Kind.NEWEST, "pybind11", "3.0.1"))
+    newer = row("pybind11", *ours, has("pybind11", "3.0.1"))
     assert newer.status is Status.NEWER
     assert newer.sentence == "upstream vendors v2.13.6; the recipe takes the newest, 3.0.1"
-    assert row("pybind11", *ours, said(Kind.NEWEST, "pybind11", "2.13.6")).status is Status.IN_STEP
-    assert row("pybind11", *ours, said(Kind.NEWEST, "pybind11", "2.12.0")).status is Status.OLDER
+    assert row("pybind11", *ours, has("pybind11", "2.13.6")).status is Status.IN_STEP
+    assert row("pybind11", *ours, has("pybind11", "2.12.0")).status is Status.OLDER
     assert row("pybind11", *ours).status is Status.UNKNOWN
 
 
 def test_the_channels_newest_is_enough_for_a_range_that_upstream_builds_with() -> None:
-    ours = (said(Kind.CI_PIN, "packaging", ">=24.2"), asks("packaging", "*", sections="host"))
-    assert row("packaging", *ours, said(Kind.NEWEST, "packaging", "25.0")).status is Status.IN_STEP
-    assert row("packaging", *ours, said(Kind.NEWEST, "packaging", "23.0")).status is Status.MISSING
+    ours = (ci_has("packaging", ">=24.2"), asks("packaging", "*", sections=("host",)))
+    assert row("packaging", *ours, has("packaging", "25.0")).status is Status.IN_STEP
+    assert row("packaging", *ours, has("packaging", "23.0")).status is Status.MISSING
     assert row("packaging", *ours).status is Status.MISSING
 
 
-def test_one_of_several_versions_that_upstream_tests_with_is_enough() -> None:
+def test_one_of_several_versions_that_upstream_ci_has_is_enough() -> None:
     tested = [
-        said(Kind.CI_PIN, "numpy", "1.26.2", "Python 3.12"),
-        said(Kind.CI_PIN, "numpy", "2.3.4", "Python 3.14"),
+        ci_has("numpy", "1.26.2", python="3.12"),
+        ci_has("numpy", "2.3.4", python="3.14"),
     ]
     assert row("numpy", *tested, asks("numpy", "2.*")).status is Status.IN_STEP
     assert row("numpy", *tested, asks("numpy", "3.*")).status is Status.NEWER
@@ -192,15 +179,15 @@ def test_one_of_several_versions_that_upstream_tests_with_is_enough() -> None:
 def test_upstreams_pin_for_another_cuda_is_not_held_against_a_config() -> None:
     found = row(
         "cudnn",
-        said(Kind.CI_PIN, "cudnn", "8.9.2", "CUDA 11.8"),
-        said(Kind.CI_PIN, "cudnn", "9.20.0.48", "CUDA 13.0"),
+        ci_has("cudnn", "8.9.2", "11.8"),
+        ci_has("cudnn", "9.20.0.48", "13.0"),
         asks("libcudnn-dev", "9.*", configs=CUDA130),
     )
     assert found.status is Status.IN_STEP
 
 
 def test_a_key_that_conda_forge_pins_and_the_recipe_does_not_is_missing() -> None:
-    assert row("zlib", asks("zlib", "*"), said(Kind.GLOBAL_PIN, "zlib", "1")).status is Status.MISSING
+    assert row("zlib", asks("zlib", "*"), pinned("zlib", "1")).status is Status.MISSING
 
 
 def test_nobody_but_the_recipe_names_it() -> None:
@@ -218,13 +205,13 @@ def test_a_source_that_failed_makes_a_row_unknown_and_says_so() -> None:
 
 
 def test_a_rule_that_no_longer_fits_is_the_rows_reason() -> None:
-    broken = Finding(name="cudss", kind=Kind.CI_PIN, value="", trouble="install_cudss.sh is not there")
+    broken = CiPin(name="cudss", trouble="install_cudss.sh is not there")
     found = row("libcudss", broken, asks("libcudss-dev", "<0.8", configs=CUDA130))
     assert (found.status, found.sentence) == (Status.UNKNOWN, "install_cudss.sh is not there")
 
 
 def test_a_vendored_library_is_marked_by_the_switch_that_says_so() -> None:
-    copy = said(Kind.SUBMODULE, "third_party/sleef", "3.8")
+    copy = vendors("third_party/sleef", "3.8")
     system = row("sleef", copy, switch("USE_SYSTEM_SLEEF", "1"))
     assert (system.use, system.why) == ("system", "USE_SYSTEM_SLEEF=1, recipe/build_env.sh:30")
     assert row("sleef", copy, switch("USE_SYSTEM_SLEEF", "0")).use == "vendored"
@@ -232,47 +219,47 @@ def test_a_vendored_library_is_marked_by_the_switch_that_says_so() -> None:
 
 
 def test_a_switch_may_mean_the_environments_when_it_is_off() -> None:
-    copy = said(Kind.SUBMODULE, "third_party/protobuf", "v3.13.0")
+    copy = vendors("third_party/protobuf", "v3.13.0")
     assert row("libprotobuf", copy, switch("BUILD_CUSTOM_PROTOBUF", "OFF")).use == "system"
     assert row("libprotobuf", copy, switch("BUILD_CUSTOM_PROTOBUF", "ON")).use == "vendored"
 
 
 def test_what_is_not_compiled_is_in_step_and_says_why() -> None:
-    found = row("ittapi", said(Kind.SUBMODULE, "third_party/ittapi", "v3.2"), switch("USE_ITT", "0"))
+    found = row("ittapi", vendors("third_party/ittapi", "v3.2"), switch("USE_ITT", "0"))
     assert (found.use, found.status) == ("unused", Status.IN_STEP)
     assert found.sentence == "not compiled here: USE_ITT=0, recipe/build_env.sh:30"
 
 
 def test_used_in_one_config_counts_before_unused_in_others() -> None:
-    copy = said(Kind.SUBMODULE, "third_party/cutlass", "v4.2.1")
+    copy = vendors("third_party/cutlass", "v4.2.1")
     off, on = switch("USE_CUDA", "0", CONFIGS[:1]), switch("USE_CUDA", "1", CONFIGS[1:2])
     assert row("cutlass", copy, off, on).use == "vendored"
 
 
 def test_a_submodule_that_no_mapping_knows_has_a_row_under_its_path() -> None:
-    found = row("newlib", said(Kind.SUBMODULE, "third_party/newlib", "v1.0"))
+    found = row("newlib", vendors("third_party/newlib", "v1.0"))
     assert (found.use, found.vendored_only, found.status) == ("vendored", True, Status.IN_STEP)
-    nested = said(Kind.SUBMODULE, "third_party/kineto/libkineto/third_party/dynolog", "d2ffe0a")
+    nested = vendors("third_party/kineto/libkineto/third_party/dynolog", "d2ffe0a")
     assert row("kineto/libkineto/dynolog", nested).vendored_only
 
 
 def test_excluding_a_package_is_no_constraint_on_its_version() -> None:
-    table = audit(asks("libmagma", "<0.0a0", sections="constraint"), asks("libmagma-devel", "2.10.0.*"))
+    table = audit(asks("libmagma", "<0.0a0", sections=("constraint",)), asks("libmagma-devel", "2.10.0.*"))
     assert [(one.name, one.status) for one in table.rows] == [("magma", Status.UNPINNED)]
 
 
 def test_several_builds_of_one_version_are_one_sentence() -> None:
     builds = [
-        asks("pytorch", f"==2.13.0 {flavour}_*", configs=(config,), scope=flavour)
+        asks("pytorch", f"==2.13.0 {flavour}_*", configs=(config,))
         for flavour, config in (("cpu", "linux_64_cpu"), ("cuda129", "linux_64_cuda129"))
     ]
-    found = row("pytorch", *builds, said(Kind.CI_PIN, "pytorch", "2.1.0"))
+    found = row("pytorch", *builds, ci_has("pytorch", "2.1.0"))
     assert found.sentence == "upstream's CI has 2.1.0, the recipe asks for ==2.13.0"
 
 
 def test_a_source_that_was_not_asked_leaves_its_rows_unknown() -> None:
     found = tabulate(
-        target(), [Outcome(source="recipe_pins", findings=(asks("sympy", ">=1", sections="run"),))], names()
+        target(), [Outcome(source="recipe_pins", facts=(asks("sympy", ">=1", sections=("run",)),))], names()
     )
     assert [(one.status, one.sentence) for one in found.rows] == [
         (Status.UNKNOWN, "upstream's wheel was not read")

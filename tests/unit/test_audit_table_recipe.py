@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.audit.model import Finding, Outcome, Tree
+from megabuild.audit.facts import AnyFact, Build, Outcome, RecipeArchs, RecipePin, Switch, Tree
 from megabuild.audit.recipe_lines import Line, names_in, place, requirement_lines
-from megabuild.audit.request import Request
-from megabuild.audit.scopes import words
+from megabuild.audit.request import Request, Services
 from megabuild.audit.sources import recipe_archs, recipe_pins
 from megabuild.audit.switches import switches
 from megabuild.audit.targets import find, packages, target
+from megabuild.audit.words import of_configs
 from megabuild.configs.config import Config, available, load
 from megabuild.errors import AuditError, UsageError
-from megabuild.network.services import Services
 
 NARROW = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "osx_arm64_cpu")
 
@@ -49,83 +48,83 @@ def pytorch(
     return recipe_pins.read(ask(repository, configs, "pytorch", tmp_path_factory.mktemp("cache"), NARROW))
 
 
-def those(outcome: Outcome, name: str) -> dict[str, Finding]:
-    return {finding.value: finding for finding in outcome.findings if finding.name == name}
+def those(outcome: Outcome, name: str) -> dict[str, RecipePin]:
+    return {one.value: one for one in outcome.facts if isinstance(one, RecipePin) and one.name == name}
 
 
-def text_at(repository: Path, finding: Finding) -> str:
-    assert finding.origin.line is not None
-    return (repository / finding.origin.file).read_text().splitlines()[finding.origin.line - 1].strip()
+def set_to(outcome: Outcome, name: str) -> dict[str, Switch]:
+    return {one.value: one for one in outcome.facts if isinstance(one, Switch) and one.name == name}
+
+
+def text_at(repository: Path, fact: AnyFact) -> str:
+    assert fact.where.line is not None
+    return (repository / fact.where.file).read_text().splitlines()[fact.where.line - 1].strip()
 
 
 def test_values_that_differ_by_config_are_told_apart(pytorch: Outcome) -> None:
     assert pytorch.trouble == ""
-    assert {value: one.scope for value, one in those(pytorch, "nccl").items()} == {
-        "<2.29": "cuda129",
-        "2.*": "cuda130",
+    assert {value: one.holds.configs for value, one in those(pytorch, "nccl").items()} == {
+        "<2.29": ("linux_64_cuda129",),
+        "2.*": ("linux_64_cuda130",),
     }
 
 
 def test_a_literal_constraint_comes_from_its_line_of_the_recipe(repository: Path, pytorch: Outcome) -> None:
     nccl = those(pytorch, "nccl")["<2.29"]
-    assert nccl.origin.file == "recipe/recipe.yaml"
+    assert nccl.where.file == "recipe/recipe.yaml"
     assert "nccl <2.29" in text_at(repository, nccl)
 
 
 def test_a_bare_name_comes_from_the_matrix(repository: Path, pytorch: Outcome) -> None:
     (magma,) = those(pytorch, "libmagma-devel").values()
-    assert magma.origin.file == "conda_build_config.yaml"
+    assert magma.where.file == "conda_build_config.yaml"
     assert text_at(repository, magma).partition("#")[0].strip() == f"- {magma.value.removesuffix('.*')}"
-    assert magma.details["key"] == "libmagma_devel"
-    assert magma.details["asked_for_at"].startswith("recipe/recipe.yaml:")
+    assert magma.key == "libmagma_devel"
+    assert magma.asked_for_at.startswith("recipe/recipe.yaml:")
 
 
 def test_a_version_in_an_expression_comes_from_the_matrix(repository: Path, pytorch: Outcome) -> None:
     (triton,) = those(pytorch, "triton").values()
-    assert (triton.origin.file, triton.details["key"]) == ("conda_build_config.yaml", "triton_version")
+    assert (triton.where.file, triton.key) == ("conda_build_config.yaml", "triton_version")
     assert text_at(repository, triton).startswith(f"- {triton.value.removeprefix('==')}")
 
 
 def test_a_compiler_has_its_package_and_the_keys_line(repository: Path, pytorch: Outcome) -> None:
     (gcc,) = those(pytorch, "gcc").values()
-    assert (gcc.scope, gcc.details["key"], gcc.details["sections"]) == (
-        "linux",
-        "c_compiler_version",
-        "build",
-    )
+    assert (gcc.holds.configs, gcc.key, gcc.sections) == (NARROW[:3], "c_compiler_version", ("build",))
     assert text_at(repository, gcc).startswith(f"- {gcc.value.removesuffix('.*')}")
 
 
 def test_every_value_of_the_real_recipe_has_a_line_where_its_name_or_value_stands(
     repository: Path, pytorch: Outcome
 ) -> None:
-    for finding in pytorch.findings:
+    for finding in pytorch.facts:
         shown = text_at(repository, finding)
         version = finding.value.removeprefix("==").partition(" ")[0].removesuffix(".*")
         assert finding.name in shown or version in shown, finding
 
 
 def test_sections_say_where_it_is_asked_for(pytorch: Outcome) -> None:
-    assert those(pytorch, "llvm-openmp")["*"].details["sections"] == "build host run"
-    assert those(pytorch, "sympy")[">=1.13.3"].details["sections"] == "run"
-    assert those(pytorch, "cmake")[">=3.27"].details["sections"] == "build"
-    assert those(pytorch, "libopenblas")["* openmp_*"].details["sections"] == "constraint"
+    assert those(pytorch, "llvm-openmp")["*"].sections == ("build", "host", "run")
+    assert those(pytorch, "sympy")[">=1.13.3"].sections == ("run",)
+    assert those(pytorch, "cmake")[">=3.27"].sections == ("build",)
+    assert those(pytorch, "libopenblas")["* openmp_*"].sections == ("constraint",)
 
 
 def test_packages_of_the_recipe_itself_are_no_dependencies(pytorch: Outcome) -> None:
     own = {"pytorch", "libtorch", "libtorch-cuda-linalg", "pytorch-cpu", "pytorch-gpu"}
-    assert not own & {finding.name for finding in pytorch.findings}
+    assert not own & {finding.name for finding in pytorch.facts}
 
 
 def test_the_switches_are_those_that_bash_sets(repository: Path, pytorch: Outcome) -> None:
-    (sleef,) = those(pytorch, "USE_SYSTEM_SLEEF").values()
-    assert (sleef.value, sleef.scope) == ("1", "")
+    (sleef,) = set_to(pytorch, "USE_SYSTEM_SLEEF").values()
+    assert (sleef.value, sleef.holds.configs) == ("1", NARROW)
     assert "USE_SYSTEM_SLEEF=1" in text_at(repository, sleef)
-    assert {value: one.scope for value, one in those(pytorch, "USE_CUDA").items()} == {
-        "0": "cpu",
-        "1": "cuda",
+    assert {value: one.holds.configs for value, one in set_to(pytorch, "USE_CUDA").items()} == {
+        "0": (NARROW[0], NARROW[3]),
+        "1": NARROW[1:3],
     }
-    assert "USE_SYSTEM_LIBS" not in {finding.name for finding in pytorch.findings}  # Debian's branch
+    assert "USE_SYSTEM_LIBS" not in {finding.name for finding in pytorch.facts}  # Debian's branch
 
 
 @pytest.mark.parametrize("package", [package.name for package in packages()[1:]])
@@ -138,7 +137,7 @@ def test_every_extension_has_the_pins_of_its_recipe(
     assert outcome.trouble == ""
     torch = those(outcome, "pytorch")
     assert {value.split()[0] for value in torch if value != "*"} == {f"=={configs[0].torch_version}"}
-    assert all(finding.origin.line for finding in outcome.findings)
+    assert all(finding.where.line for finding in outcome.facts)
 
 
 def test_a_switch_script_that_fails_is_a_trouble_with_its_reason(
@@ -156,9 +155,9 @@ def test_switches_are_read_with_their_last_value_and_line(
     script = tmp_path / "build_env.sh"
     script.write_text("export USE_A=0 USE_B=ON\nif true; then\n  export USE_A=1\nfi\n")
     found = switches(script, configs[0], {"USE_A", "USE_B", "USE_C"})
-    assert {name: (one.value, one.line, one.on) for name, one in found.items()} == {
-        "USE_A": ("1", 3, True),
-        "USE_B": ("ON", 1, True),
+    assert {name: (one.value, one.line) for name, one in found.items()} == {
+        "USE_A": ("1", 3),
+        "USE_B": ("ON", 1),
     }
 
 
@@ -166,14 +165,14 @@ def test_arch_lists_of_all_recipes_stand_side_by_side(
     repository: Path, configs: tuple[Config, ...], tmp_path: Path
 ) -> None:
     outcome = recipe_archs.read(ask(repository, configs, "pytorch", tmp_path, NARROW))
-    lists = {(one.details["cuda"], one.details["recipe"]): one for one in outcome.findings}
+    lists = {(one.holds.cuda[0], one.recipe): one for one in outcome.facts if isinstance(one, RecipeArchs)}
     assert {recipe for _, recipe in lists} == {package.name for package in packages()}
     ours = lists["12.9", "pytorch"]
-    assert ours.value in text_at(repository, ours)
+    assert ";".join(ours.archs) in text_at(repository, ours)
     # pyg-lib's build leaves out what is older than 6.0, and says so in its script
     lib = lists["12.9", "pyg-lib"]
-    assert "5.0" in ours.value
-    assert "5.0" not in lib.value
+    assert "5.0" in ours.archs
+    assert "5.0" not in lib.archs
     assert "--at-least" in text_at(repository, lib)
 
 
@@ -226,16 +225,18 @@ def test_a_rendered_requirement_is_found_by_what_stands_there_literally() -> Non
 
 
 def test_configs_are_named_in_few_words(configs: tuple[Config, ...]) -> None:
-    some = [config for config in configs if config.provider == "conda-forge"]
+    some = [Build.of(config) for config in configs if config.provider == "conda-forge"]
 
     def named(*parts: str) -> str:
-        return words({config.name for config in some if all(part in config.name for part in parts)}, some)
+        return of_configs(
+            {config.name for config in some if all(part in config.name for part in parts)}, some
+        )
 
     assert named() == ""
     assert named("cuda129") == "cuda129"
     assert named("linux") == "linux"
     assert named("aarch64", "cuda") == "linux-aarch64 cuda"
-    assert words({"linux_64_cpu", "osx_arm64_cpu"}, some) == "linux cpu mkl, osx-arm64"
+    assert of_configs({"linux_64_cpu", "osx_arm64_cpu"}, some) == "linux cpu mkl, osx-arm64"
 
 
 def test_a_target_is_what_the_configs_build(repository: Path, configs: tuple[Config, ...]) -> None:
@@ -243,10 +244,14 @@ def test_a_target_is_what_the_configs_build(repository: Path, configs: tuple[Con
     assert (found.package, found.tag) == ("pytorch_scatter", found.version)
     torch = target(find("torch"), configs, repository)
     assert (torch.package, torch.tag) == ("pytorch", f"v{torch.version}")
-    assert "linux_64_cpu_debian" not in torch.configs  # another PyTorch
+    assert "linux_64_cpu_debian" not in {build.name for build in torch.builds}  # another PyTorch
     old = target(find("pytorch"), configs, repository, version="2.6.0", repository="file:///x")
     debian = ("linux_64_cpu_debian", "linux_64_cuda124_debian")
-    assert (old.configs, old.repository, old.tag) == (debian, "file:///x", "v2.6.0")
+    assert (tuple(build.name for build in old.builds), old.repository, old.tag) == (
+        debian,
+        "file:///x",
+        "v2.6.0",
+    )
 
 
 def test_another_version_is_compared_with_the_recipe_as_it_is(
@@ -254,7 +259,7 @@ def test_another_version_is_compared_with_the_recipe_as_it_is(
 ) -> None:
     found = target(find("pytorch"), configs, repository, version="9.9.9")
     assert found.tag == "v9.9.9"
-    assert found.configs == target(find("pytorch"), configs, repository).configs
+    assert found.builds == target(find("pytorch"), configs, repository).builds
 
 
 def test_what_cannot_be_a_target_is_refused(repository: Path, configs: tuple[Config, ...]) -> None:

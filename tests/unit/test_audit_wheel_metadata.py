@@ -1,19 +1,30 @@
-"""Requirements of released wheels, read from indexes of every form without downloading a wheel."""
+"""Requirements of released wheels, read from indexes without downloading a wheel, whatever the indexes do."""
 
 from __future__ import annotations
 
 import hashlib
-import json
+import re
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from audit_site import (
+    IMPATIENT,
+    PATIENT,
+    Answer,
+    Handler,
     config,
+    die,
+    endless,
+    hang,
     request,
     services,
+    serving,
 )
 from audit_wheels import (
+    BESIDE,
     EXPECTED,
     LINUX,
     MAC,
@@ -26,14 +37,20 @@ from audit_wheels import (
     wheel,
 )
 
-from megabuild.audit.model import Finding, Kind
+from megabuild.audit.facts import Requirement
 from megabuild.audit.request import Local
-from megabuild.audit.sources.wheel_metadata import read
+from megabuild.audit.sources import wheel_metadata
+from megabuild.audit.sources.wheel_metadata import newest_version, read
+from megabuild.network.index import configured, links
 
 
 @pytest.fixture(autouse=True)
 def pip(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return configured_by_the_test(monkeypatch)
+
+
+def page(*names: str, attributes: str = BESIDE) -> bytes:
+    return html(dict.fromkeys(names, attributes))
 
 
 @pytest.mark.parametrize("attribute", ["data-core-metadata", "data-dist-info-metadata"])
@@ -43,35 +60,21 @@ def test_metadata_beside_the_wheel_is_read(
 ) -> None:
     text = metadata(*REQUIRES)
     value = f"sha256={hashlib.sha256(text).hexdigest()}" if hashed else "true"
-    page = html({LINUX: f'{attribute}="{value}"'})
-    with index(pip, page, **{f"{LINUX}.metadata": text}) as site:
+    with index(pip, page(LINUX, attributes=f'{attribute}="{value}"'), **{f"{LINUX}.metadata": text}) as site:
         outcome = read(request(services(tmp_path)))
         assert [path for path, _ in site.asked] == ["/simple/thing/", f"/files/{LINUX}.metadata"]
     assert values(outcome) == EXPECTED
     assert not outcome.trouble
-    assert len(text) < outcome.received < 4000
-
-
-@pytest.mark.parametrize("key", ["core-metadata", "dist-info-metadata"])
-def test_an_index_may_answer_in_json(pip: SimpleNamespace, tmp_path: Path, key: str) -> None:
-    text = metadata(*REQUIRES)
-    file = {
-        "filename": LINUX,
-        "url": f"../../files/{LINUX}",
-        "hashes": {},
-        key: {"sha256": hashlib.sha256(text).hexdigest()},
-        "upload-time": "2026-07-08T16:04:22Z",
-    }
-    page = json.dumps({"meta": {"api-version": "1.1"}, "name": "thing", "files": [file]}).encode()
-    with index(pip, page, **{f"{LINUX}.metadata": text}) as site:
-        outcome = read(request(services(tmp_path)))
-        assert "application/vnd.pypi.simple.v1+json" in site.headers[0]["accept"]
-    assert values(outcome) == EXPECTED
-    origin = outcome.findings[0].origin
-    assert origin.file == f"{LINUX}/thing-1.2.dist-info/METADATA"
-    assert (origin.line, origin.date) == (4, "2026-07-08T16:04:22Z")
-    assert origin.url == ""  # where pip looks is not told
-    assert outcome.findings[0].kind is Kind.REQUIREMENT
+    first = outcome.facts[0]
+    assert isinstance(first, Requirement)
+    assert (first.where.file, first.where.line) == (f"{LINUX}/thing-1.2.dist-info/METADATA", 4)
+    # where pip looks is not told
+    assert (first.where.url, first.where.index, first.where.package, first.where.version) == (
+        "",
+        "pip's",
+        "thing",
+        "1.2",
+    )
 
 
 @pytest.mark.parametrize("entries", [3, 3000], ids=["short directory", "directory longer than one read"])
@@ -79,49 +82,57 @@ def test_without_separate_metadata_the_end_of_the_wheel_is_read(
     pip: SimpleNamespace, tmp_path: Path, entries: int
 ) -> None:
     content = wheel(metadata(*REQUIRES), entries=entries, filler=4_000_000)
-    told: list[str] = []
-    with index(pip, html({LINUX: ""}), **{LINUX: content}) as site:
-        outcome = read(request(services(tmp_path, told)))
+    with index(pip, page(LINUX, attributes=""), **{LINUX: content}) as site:
+        assert values(read(request(services(tmp_path)))) == EXPECTED
         assert all(asked for path, asked in site.asked if path.endswith(".whl")), "read without Range"
-    assert values(outcome) == EXPECTED
-    assert outcome.received < len(content) / 5
-    assert any(f"of the wheel's {len(content)} bytes" in text for text in told)
 
 
-def test_metadata_that_the_index_promises_in_vain_is_read_from_the_wheel(
+def test_a_server_without_ranges_from_the_end_is_asked_from_the_beginning(
     pip: SimpleNamespace, tmp_path: Path
 ) -> None:
-    page = html({LINUX: 'data-core-metadata="true"'})
-    with index(pip, page, **{LINUX: wheel(metadata(*REQUIRES))}):
+    content = wheel(metadata(*REQUIRES), filler=200_000)
+
+    def picky(handler: Handler) -> None:
+        handler.reply(416 if handler.headers["Range"].startswith("bytes=-") else 200, content)
+
+    with index(pip, page(LINUX, attributes=""), **{LINUX: picky}):
         assert values(read(request(services(tmp_path)))) == EXPECTED
 
 
+@pytest.mark.parametrize("claim", ["bytes 0-999/5000", "bytes 5-5/1", "nonsense", "bytes */5000", ""])
+def test_a_range_that_makes_no_sense_is_refused(pip: SimpleNamespace, tmp_path: Path, claim: str) -> None:
+    with index(
+        pip, page(LINUX, attributes=""), **{LINUX: lambda one: one.reply(206, b"xyz", Content_Range=claim)}
+    ):
+        assert "makes no sense" in read(request(services(tmp_path))).trouble
+
+
+def test_a_server_that_ignores_ranges_is_told_and_not_downloaded_from(
+    pip: SimpleNamespace, tmp_path: Path
+) -> None:
+    with index(pip, page(LINUX, attributes=""), **{LINUX: wheel(metadata(*REQUIRES))}) as site:
+        site.ranges = False
+        assert "does not give parts of files" in read(request(services(tmp_path))).trouble
+
+
 def test_what_platforms_do_not_share_is_told_apart(pip: SimpleNamespace, tmp_path: Path) -> None:
-    answers = {LINUX: wheel(metadata("numpy", "cuda==13")), MAC: wheel(metadata("numpy", "metal>=4"))}
-    with index(pip, html(dict.fromkeys(answers, "")), **answers):
+    answers = {
+        f"{LINUX}.metadata": metadata("numpy", "cuda==13"),
+        f"{MAC}.metadata": metadata("numpy", "metal>=4", "metal>=4"),
+    }
+    with index(pip, page(LINUX, MAC), **answers):
         outcome = read(request(services(tmp_path)))
     assert values(outcome) == [
         ("numpy", "*", ""),
-        ("cuda", "==13", "in the wheel for linux-64 only"),
-        ("metal", ">=4", "in the wheel for osx-arm64 only"),
+        ("cuda", "==13", "linux-64"),
+        ("metal", ">=4", "osx-arm64"),
     ]
-    assert MAC in outcome.findings[2].origin.file
-
-
-def test_a_requirement_that_stands_twice_in_one_wheel_counts_once(
-    pip: SimpleNamespace, tmp_path: Path
-) -> None:
-    # as triton does in the METADATA of torch 2.13.0's wheels for macOS
-    answers = {LINUX: wheel(metadata("numpy")), MAC: wheel(metadata("numpy", "metal", "metal"))}
-    with index(pip, html(dict.fromkeys(answers, "")), **answers):
-        outcome = read(request(services(tmp_path)))
-    assert values(outcome) == [("numpy", "*", ""), ("metal", "*", "in the wheel for osx-arm64 only")]
-    assert outcome.findings[0].details["platforms"] == "linux-64, osx-arm64"
+    assert MAC in outcome.facts[2].where.file
 
 
 def test_only_wheels_for_the_configs_platforms_are_read(pip: SimpleNamespace, tmp_path: Path) -> None:
-    answers = {LINUX: wheel(metadata("numpy")), MAC: wheel(metadata("metal"))}
-    with index(pip, html(dict.fromkeys(answers, "")), **answers):
+    answers = {f"{LINUX}.metadata": metadata("numpy"), f"{MAC}.metadata": metadata("metal")}
+    with index(pip, page(LINUX, MAC), **answers):
         outcome = read(request(services(tmp_path), configs=(config("osx-arm64"),)))
     assert values(outcome) == [("metal", "*", "")]
 
@@ -130,18 +141,16 @@ def test_of_many_pythons_the_wheel_next_to_3_12_is_read(pip: SimpleNamespace, tm
     names = [
         f"thing-1.2-cp3{minor}-manylinux_2_28_x86_64.whl" for minor in ("10-cp310", "13-cp313t", "14-cp314")
     ]
-    with index(pip, html(dict.fromkeys(names, "")), **{names[2]: wheel(metadata("numpy"))}):
-        outcome = read(request(services(tmp_path)))
-    assert "cp310" in outcome.trouble + "".join(finding.origin.file for finding in outcome.findings)
+    with index(pip, page(*names), **{f"{names[0]}.metadata": metadata("numpy")}):
+        assert values(read(request(services(tmp_path)))) == [("numpy", "*", "")]
 
 
 def test_what_was_read_once_is_there_offline_with_its_date(pip: SimpleNamespace, tmp_path: Path) -> None:
-    with index(pip, html({LINUX: ""}), **{LINUX: wheel(metadata(*REQUIRES))}):
+    with index(pip, page(LINUX), **{f"{LINUX}.metadata": metadata(*REQUIRES)}):
         first = read(request(services(tmp_path)))
     again = read(request(services(tmp_path, offline=True)))
-    assert again.findings == first.findings
-    assert again.received == 0
-    assert again.findings[0].origin.fetched
+    assert again.facts == first.facts
+    assert again.facts[0].where.fetched
     assert "--offline" in read(request(services(tmp_path / "empty", offline=True))).trouble
 
 
@@ -150,18 +159,228 @@ def test_a_local_wheel_needs_no_index(pip: SimpleNamespace, tmp_path: Path) -> N
     path.write_bytes(wheel(metadata(*REQUIRES, version="1.2+cpu")))
     outcome = read(request(services(tmp_path), local=Local(wheel=path)))
     assert values(outcome) == EXPECTED
-    assert str(tmp_path) not in repr(outcome.findings)
+    assert str(tmp_path) not in repr(outcome.facts)
 
 
-def test_a_requirement_that_cannot_be_understood_is_a_finding_with_trouble(tmp_path: Path) -> None:
+def test_a_requirement_that_cannot_be_understood_is_a_fact_with_trouble(tmp_path: Path) -> None:
     (tmp_path / LINUX).write_bytes(
         wheel(metadata("numpy (>=1)(", "pkg @ https://example.org/p.whl", "good>1"))
     )
-    found = read(request(services(tmp_path), local=Local(wheel=tmp_path / LINUX))).findings
-    broken: Finding = found[0]
+    broken, *others = read(request(services(tmp_path), local=Local(wheel=tmp_path / LINUX))).facts
     assert (broken.name, broken.value) == ("numpy", "")
     assert "no requirement" in broken.trouble
-    assert [(finding.name, finding.value) for finding in found[1:]] == [
+    assert [(one.name, one.value) for one in others] == [
         ("pkg", "@ https://example.org/p.whl"),
         ("good", ">1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("thing-1.3-py3-none-any.whl", wheel(metadata(version="1.3")), "not a wheel of thing 1.2"),
+        ("other-1.2-py3-none-any.whl", wheel(metadata(name="other")), "not a wheel of thing 1.2"),
+        ("thing-1.2-py3-none-any.whl", wheel(metadata(name="other")), "not the metadata of thing 1.2"),
+        ("thing-1.2-py3-none-any.whl", wheel(metadata(*REQUIRES))[:-200], "no wheel, or a broken one"),
+        ("thing-1.2-py3-none-any.whl", wheel(metadata("a") + b"x" * (8 << 20)), "unreasonably long"),
+        ("thing-1.2-py3-none-any.whl", None, "cannot read"),
+        ("thing.zip", b"", "not named like a wheel"),
+    ],
+)
+def test_a_local_wheel_that_is_none_is_told(
+    tmp_path: Path, name: str, content: bytes | None, told: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert told in read(request(services(tmp_path), local=Local(wheel=tmp_path / name))).trouble
+
+
+def test_metadata_with_a_wrong_hash_is_not_papered_over(pip: SimpleNamespace, tmp_path: Path) -> None:
+    wrong = page(LINUX, attributes=f'data-core-metadata="sha256={"0" * 64}"')
+    with index(pip, wrong, **{f"{LINUX}.metadata": metadata(*REQUIRES)}):
+        outcome = read(request(services(tmp_path)))
+    assert not outcome.facts
+    assert "sha256" in outcome.trouble
+    assert "000000000000" in outcome.trouble
+
+
+@pytest.mark.parametrize("answer", [b"<html>Log in first</html>", metadata(*REQUIRES, name="other")])
+def test_what_is_not_the_metadata_is_neither_believed_nor_kept(
+    pip: SimpleNamespace, tmp_path: Path, answer: bytes
+) -> None:
+    with index(pip, page(LINUX), **{f"{LINUX}.metadata": answer}) as site:
+        assert "not the metadata of thing 1.2" in read(request(services(tmp_path))).trouble
+        site.answers[f"/files/{LINUX}.metadata"] = metadata(*REQUIRES)
+        assert values(read(request(services(tmp_path)))) == EXPECTED
+
+
+def test_one_platform_that_fails_leaves_the_others(pip: SimpleNamespace, tmp_path: Path) -> None:
+    answers: dict[str, bytes | Answer] = {f"{LINUX}.metadata": metadata(*REQUIRES), f"{MAC}.metadata": die}
+    with index(pip, page(LINUX, MAC), **answers):
+        outcome = read(request(services(tmp_path, patience=PATIENT)))
+    assert [name for name, _, _ in values(outcome)] == [name for name, _, _ in EXPECTED]
+    assert MAC in outcome.trouble
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            b"<html><body>Welcome to this hotel. <a href='/login'>Log in</a></body></html>",
+            "no page of a package index",
+        ),
+        (b"\x00\xff\xfe" * 1000, "no page of a package index"),
+        (b"", "no page of a package index"),
+        (hang, "no answer in time|no end after"),
+        (die, "closed|incomplete"),
+        (endless, "longer than|no end after"),
+    ],
+    ids=["hotel", "binary", "empty", "hangs", "dies", "endless"],
+)
+def test_an_index_that_answers_nonsense_is_told_in_bounded_time(
+    pip: SimpleNamespace, tmp_path: Path, answer: bytes | Answer, told: str
+) -> None:
+    start = time.monotonic()
+    with index(pip, answer):
+        outcome = read(
+            request(services(tmp_path, patience=IMPATIENT if answer in (hang, endless) else PATIENT))
+        )
+    assert not outcome.facts
+    assert re.search(told, outcome.trouble)
+    assert time.monotonic() - start < 10.0
+
+
+def test_a_link_from_the_network_to_a_local_file_is_not_followed(
+    pip: SimpleNamespace, tmp_path: Path
+) -> None:
+    (tmp_path / LINUX).write_bytes(wheel(metadata("secret")))
+    with index(pip, html({LINUX: ""}, base=f"{tmp_path.as_uri()}/")):
+        outcome = read(request(services(tmp_path / "cache")))
+    assert not outcome.facts
+    assert outcome.trouble
+
+
+def test_credentials_of_the_index_are_used_for_its_files_and_stay_secret(
+    pip: SimpleNamespace, tmp_path: Path
+) -> None:
+    told: list[str] = []
+
+    def guarded(body: bytes) -> Answer:
+        def answer(handler: Handler) -> None:
+            handler.reply(200 if "Authorization" in handler.headers else 401, body)
+
+        return answer
+
+    with index(pip, guarded(page(LINUX)), **{f"{LINUX}.metadata": guarded(metadata(*REQUIRES))}) as site:
+        pip.text = f"global.index-url='{site.url.replace('://', '://user:s3cret@')}/simple'\n"
+        outcome = read(request(services(tmp_path, told)))
+        site.answers["/simple/thing/"] = lambda handler: handler.reply(403, b"")
+        failed = read(request(services(tmp_path / "other", told)))
+    assert values(outcome) == EXPECTED
+    assert "403" in failed.trouble
+    kept = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    shown = repr((outcome, failed, told)).encode() + kept
+    assert b"s3cret" not in shown
+    assert b"user:" not in shown
+
+
+# ------------------------------------------------------------------------------------------------ which files count
+NEWEST = ("thing-1.9-py3-none-any.whl", "thing-1.10-py3-none-any.whl", "thing-2.0rc1-py3-none-any.whl",
+          "thing-3.0.tar.gz", "other-4.0-py3-none-any.whl")  # fmt: skip
+
+
+def test_newest_is_neither_yanked_nor_a_prerelease(pip: SimpleNamespace, tmp_path: Path) -> None:
+    yanked = html({**dict.fromkeys(NEWEST, BESIDE), "thing-1.11-py3-none-any.whl": 'data-yanked="broken"'})
+    with index(pip, yanked):
+        assert newest_version("thing", "pip", "2.13.0", services(tmp_path)) == "1.10"
+        assert (
+            "no wheel of version 9.9; the newest is 1.10"
+            in read(request(services(tmp_path), version="9.9")).trouble
+        )
+
+
+def test_a_project_that_is_nowhere_is_told(pip: SimpleNamespace, tmp_path: Path) -> None:
+    with index(pip, lambda handler: handler.reply(404, b"")):
+        assert "has thing" in read(request(services(tmp_path))).trouble
+
+
+def test_extensions_are_looked_for_on_the_index_of_pyg(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "thing-1.2+pt213cpu-cp310-abi3-manylinux_2_28_x86_64.whl"
+    quoted = name.replace("+", "%2B")
+    answers: dict[str, bytes | Answer] = {
+        "/torch-2.13.0%2Bcpu.html": html({quoted: ""}, base="torch-2.13.0%2Bcpu/"),
+        f"/torch-2.13.0%2Bcpu/{quoted}": wheel(metadata("numpy", version="1.2+pt213cpu")),
+    }
+    with serving(answers) as site:
+        monkeypatch.setattr(wheel_metadata, "INDEX", site.url)
+        outcome = read(request(services(tmp_path), configs=(config("linux-64"),), index="pyg"))
+    assert values(outcome) == [("numpy", "*", "")]
+    assert outcome.facts[0].where.url == f"{site.url}/torch-2.13.0%2Bcpu.html"
+
+
+def test_a_second_index_helps_out_and_the_trouble_of_the_first_is_told(
+    pip: SimpleNamespace, tmp_path: Path
+) -> None:
+    with index(pip, page(LINUX), **{f"{LINUX}.metadata": metadata(*REQUIRES)}) as site:
+        pip.text = f"global.index-url='{site.url}/down'\nglobal.extra-index-url='{site.url}/simple'\n"
+        site.answers["/down/thing/"] = lambda handler: handler.reply(500, b"")
+        outcome = read(request(services(tmp_path)))
+    assert values(outcome) == EXPECTED
+    assert "HTTP status 500" in outcome.trouble
+
+
+def test_a_folder_of_wheels_and_an_index_of_files_serve(pip: SimpleNamespace, tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / LINUX).write_bytes(wheel(metadata(*REQUIRES)))
+    pip.text = f"global.no-index='1'\nglobal.find-links='{tmp_path / 'links'}'\n"
+    assert values(read(request(services(tmp_path / "cache")))) == EXPECTED
+    local = tmp_path / "simple" / "thing" / "index.html"
+    local.parent.mkdir(parents=True)
+    local.write_bytes(html({LINUX: ""}, base="../../links/"))
+    pip.text = f"global.index-url='{(tmp_path / 'simple').as_uri()}'\n"
+    assert values(read(request(services(tmp_path / "cache", offline=True)))) == EXPECTED
+
+
+def test_pips_environment_wins_over_its_files(pip: SimpleNamespace) -> None:
+    pip.text = (
+        "global.index-url='https://a/simple'\nglobal.extra-index-url='https://b/simple\\nhttps://c/simple/'\n"
+        "install.index-url='https://d/simple'\nglobal.proxy='proxy:3128'\nnonsense\nglobal.odd=not quoted\n"
+    )
+    found = configured({})
+    assert found.indexes == ("https://d/simple", "https://b/simple", "https://c/simple")
+    assert found.proxy == "http://proxy:3128"
+    assert configured({"PIP_INDEX_URL": "https://e/simple"}).indexes[0] == "https://e/simple"
+    assert configured({"PIP_NO_INDEX": "1"}).indexes == ()
+    pip.text = ""
+    pip.help = "  -i, --index-url <url>   Base URL of the index (default\n      https://f/simple). This should point to"
+    assert configured({}).indexes == ("https://f/simple",)
+    assert configured({"PIP_EXTRA_INDEX_URL": "https://g/simple"}).indexes[1] == "https://g/simple"
+    pip.help = ""
+    assert configured({}).indexes == ()
+
+
+def test_pip_is_asked_for_its_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    pytest.importorskip("pip")
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://user:s3cret@example.org/simple\n")
+    found = configured({"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path), "PATH": ""})
+    assert found.indexes[0] == "https://user:s3cret@example.org/simple"
+    nothing = {"PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path), "PATH": ""}
+    (default,) = configured(nothing).indexes
+    assert re.fullmatch(r"https://\S+/simple", default)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    assert configured(nothing).indexes == ()
+
+
+def test_a_page_may_have_a_base_and_odd_links() -> None:
+    text = (
+        '<head><base href="https://files.example.org/"></head><a>none</a><a href="http://[broken">x</a>'
+        f'<a href="a/thing-1.2%2Bcpu-py3-none-any.whl#sha256={"A" * 64}" data-core-metadata>x</a>'
+    )
+    (file,) = links(text, "https://index.example.org/simple/thing/")
+    assert file.name == "thing-1.2+cpu-py3-none-any.whl"
+    assert file.url.startswith("https://files.example.org/a/thing")
+    assert file.sha256 == "a" * 64
+    assert file.metadata

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import socket
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from wheel_files import make_wheel
 
 from megabuild.errors import IntegrityError, ProviderError
+from megabuild.network.client import Patience
 from megabuild.prebuilt import fetch as fetching
 from megabuild.prebuilt.fetch import fetch, read_page
 from megabuild.prebuilt.intact import why_broken
@@ -51,7 +53,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[functools.partial[Server]]:
-    monkeypatch.setattr(fetching, "_PAUSES", (0.0, 0.01, 0.01))
+    for name in ("_PAGE", "_FILE"):
+        monkeypatch.setattr(fetching, name, Patience(read=5.0, total=20.0, pause=0.01))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     servers: list[Server] = []
@@ -118,12 +121,9 @@ def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "_PAGE", 0.05)
-    forever = threading.Event()
-    monkeypatch.setattr(fetching, "_ask", lambda _: forever.wait())
-    with pytest.raises(ProviderError, match="no end after"):
-        read_page("http://name-server-is-silent.example/")
-    forever.set()
+    monkeypatch.setattr(fetching, "_PAGE", Patience(total=0.2))
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ProviderError, match="no end after"):
+        read_page(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 
 
 NAME = "torch_scatter-2.1.2+pt213cpu-cp312-cp312-linux_x86_64.whl"

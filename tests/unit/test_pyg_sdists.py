@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.errors import IntegrityError, ProviderError
-from megabuild.network.simple.configured import Configured
+from megabuild.network.index import Configured
 from megabuild.run.pyg.sdists import Sdist, download
 
 CONTENT = b"an archive"

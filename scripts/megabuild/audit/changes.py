@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from megabuild.audit.archs import ArchRow
-from megabuild.audit.report.cells import Part, conda_forge, recipe, upstream
-from megabuild.audit.report.document import Report
+from megabuild.audit.report.cells import Part, conda_forge, recipe, recipe_archs, upstream, upstream_archs
+from megabuild.audit.report.jsonfile import Report
 from megabuild.audit.rows import Audit, Row
 
 
@@ -91,16 +91,9 @@ def _row(row: Row) -> Iterator[tuple[str, str]]:
 
 
 def _arch_row(row: ArchRow) -> Iterator[tuple[str, str]]:
-    yield "upstream", "; ".join(f"{one.value}{_scope(one.scope)}" for one in row.upstream if one.value)
-    yield (
-        "recipe",
-        "; ".join(f"{one.details.get('recipe', '')} {one.value}{_scope(one.scope)}" for one in row.recipes),
-    )
+    yield "upstream", _text(upstream_archs(row))
+    yield "recipe", "; ".join(f"{', '.join(names)} {archs}" for archs, names in recipe_archs(row).items())
     yield "status", row.status.value
-
-
-def _scope(scope: str) -> str:
-    return f" [{scope}]" if scope else ""
 
 
 def _text(parts: Iterable[Part]) -> str:

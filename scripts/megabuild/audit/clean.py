@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from typing import Any
 
-from megabuild.audit.model import Finding, Outcome
+import msgspec
 
-# Control characters (C0, DEL, C1), line and paragraph separators, and those that change the direction of writing.
-_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
+from megabuild.audit.facts import Outcome
+
+# Control characters (C0, DEL, C1), line and paragraph separators, those that change the direction of writing, and bytes
+# that were no text.
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
 
 
 def clean(outcome: Outcome) -> Outcome:
     """Return what a source found, without characters that steer a terminal."""
-    return replace(
-        outcome, trouble=text(outcome.trouble), findings=tuple(_finding(one) for one in outcome.findings)
-    )
+    return msgspec.convert(_cleaned(msgspec.to_builtins(outcome)), Outcome)
 
 
 def text(value: str) -> str:
@@ -23,14 +24,9 @@ def text(value: str) -> str:
     return _STEERING.sub(lambda found: " " if not found[0].strip("\t\n\r ") else "?", value)
 
 
-def _finding(finding: Finding) -> Finding:
-    origin = finding.origin
-    return replace(
-        finding,
-        name=text(finding.name),
-        value=text(finding.value),
-        scope=text(finding.scope),
-        trouble=text(finding.trouble),
-        details={text(key): text(value) for key, value in finding.details.items()},
-        origin=replace(origin, file=text(origin.file), url=text(origin.url), date=text(origin.date)),
-    )
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, (list, tuple)):
+        return [_cleaned(item) for item in value]
+    return {key: _cleaned(item) for key, item in value.items()} if isinstance(value, dict) else value

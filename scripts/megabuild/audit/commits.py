@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from megabuild.audit.addresses import parse
 from megabuild.audit.case import GRAVITY, Case, Judged, Status
-from megabuild.audit.git.addresses import parse
-from megabuild.audit.model import Finding, Kind, Target
+from megabuild.audit.facts import AnyFact, RecipeCommit, Submodule, TagCommit, Target
 from megabuild.audit.names import Names
 from megabuild.audit.specs import Spec, is_version
 from megabuild.audit.targets import packages
+from megabuild.audit.words import of_configs
 from megabuild.errors import AuditError
 
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
@@ -26,12 +27,12 @@ def brief(revision: str) -> str:
     return revision[:_SHOWN] if _COMMIT.fullmatch(revision) else revision
 
 
-def placed(findings: Sequence[Finding], target: Target, names: Names) -> list[tuple[str, Finding]]:
+def placed(facts: Sequence[AnyFact], target: Target, names: Names) -> list[tuple[str, AnyFact]]:
     """Return what goes into which row.
 
     Parameters
     ----------
-    findings:
+    facts:
         All there are. Commits that other packages' recipes pin count where upstream's repository is theirs, or where
         upstream vendors the same library.
     target:
@@ -41,32 +42,32 @@ def placed(findings: Sequence[Finding], target: Target, names: Names) -> list[tu
 
     Returns
     -------
-    A row's name and a finding, in the order of the findings.
+    A row's name and a fact, in the order of the facts.
     """
     own = _own(target)
     vendored: dict[str, dict[str, None]] = {}
-    for one in findings:
-        if one.kind is Kind.SUBMODULE:
-            vendored.setdefault(_repository(one), {})[names.by_submodule(one.name)] = None
-    found: list[tuple[str, Finding]] = []
-    for one in findings:
-        if one.kind is not Kind.RECIPE_COMMIT:
+    for one in facts:
+        if isinstance(one, Submodule):
+            vendored.setdefault(_plain(one.address or one.url), {})[names.by_submodule(one.name)] = None
+    found: list[tuple[str, AnyFact]] = []
+    for one in facts:
+        if not isinstance(one, RecipeCommit):
             continue
-        where = _repository(one)
+        where = _plain(one.address)
         if where in own:
             found.append((target.package, one))
         elif where in vendored:
             found += [(row, one) for row in vendored[where]]
-        elif one.details.get("recipe") == target.package:
+        elif one.recipe == target.package:
             found.append((names.by_conda(one.name), one))
     if any(row == target.package for row, _ in found):
-        found += [(target.package, one) for one in findings if one.kind is Kind.COMMIT]
+        found += [(target.package, one) for one in facts if isinstance(one, TagCommit)]
     return found
 
 
 def verdict(case: Case, target: Target) -> Judged | None:
     """Return what there is to say of the commits of a row, or None where no recipe pins one."""
-    judged = [_judged(one, case, target) for one in case.findings if one.kind is Kind.RECIPE_COMMIT]
+    judged = [_judged(one, case, target) for one in case.facts if isinstance(one, RecipeCommit)]
     if not judged:
         return None
     worst = min((status for status, _ in judged), key=GRAVITY.index)
@@ -83,18 +84,19 @@ def joined(first: Judged | None, second: Judged | None) -> Judged:
     return worst, f"{first[1]}; {second[1]}" if first[0] is worst else second[1]
 
 
-def _judged(pinned: Finding, case: Case, target: Target) -> Judged:
-    own = _repository(pinned) in _own(target)
-    whose = pinned.details.get("recipe", "")
+def _judged(pinned: RecipeCommit, case: Case, target: Target) -> Judged:
+    own = _plain(pinned.address) in _own(target)
+    whose = pinned.recipe
     who = "the recipe" if whose == target.package else f"{whose}'s recipe"
-    where = f" [{pinned.scope}]" if pinned.scope else ""
+    scope = of_configs(pinned.holds.configs, case.builds)
+    where = f" [{scope}]" if scope else ""
     if own:
-        commits = {one.value: "" for one in case.findings if one.kind is Kind.COMMIT and one.value}
+        commits = {one.value: "" for one in case.facts if isinstance(one, TagCommit) and one.value}
         has = f"upstream's {target.tag} is"
     else:
-        theirs = [one for one in case.findings if one.kind is Kind.SUBMODULE]
-        same = [one for one in theirs if _repository(one) == _repository(pinned)]
-        commits = {one.details["commit"]: one.value for one in same if one.details.get("commit")}
+        theirs = [one for one in case.facts if isinstance(one, Submodule)]
+        same = [one for one in theirs if _plain(one.address or one.url) == _plain(pinned.address)]
+        commits = {one.commit: one.value for one in same if one.commit}
         has = "upstream vendors"
     if own and pinned.value in (target.tag, f"refs/tags/{target.tag}"):
         return Status.IN_STEP, f"{who} takes upstream's {target.tag}{where}"
@@ -110,20 +112,20 @@ def _judged(pinned: Finding, case: Case, target: Target) -> Judged:
     status = _apart(pinned, target)
     if status is Status.CONFLICT:
         return status, f"no commit satisfies both: {has} {shown}, {pins}"
-    return status, f"{has} {shown}, {pins} for {pinned.details['version']}"
+    return status, f"{has} {shown}, {pins} for {pinned.version}"
 
 
 def _silent(pins: str, own: bool, case: Case) -> Judged:
     """Judge a commit beside which upstream has none."""
-    kind, what = (Kind.COMMIT, "tag was") if own else (Kind.SUBMODULE, "submodules were")
-    if own or (case.entry.submodules and kind in case.troubles):
+    what = "tag was" if own else "submodules were"
+    if own or (case.entry.submodules and "submodules" in case.troubles):
         return Status.UNKNOWN, f"upstream's {what} not read, {pins}"
     return Status.UNPINNED, f"upstream names no commit, {pins}"
 
 
-def _apart(pinned: Finding, target: Target) -> Status:
+def _apart(pinned: RecipeCommit, target: Target) -> Status:
     """Judge two different commits: those of two versions of upstream are as old as these."""
-    built = pinned.details.get("version", "")
+    built = pinned.version
     if built == target.version or not (is_version(built) and is_version(target.version)):
         return Status.CONFLICT
     return Status.OLDER if Spec(f"<{target.version}").admits(built) else Status.NEWER
@@ -133,10 +135,6 @@ def _own(target: Target) -> set[str]:
     """Return upstream's repository as it is known here, and the mirror of it that is asked, if there is one."""
     known = [one.repository for one in packages() if one.name == target.package]
     return {_plain(address) for address in (*known, target.repository)} - {""}
-
-
-def _repository(finding: Finding) -> str:
-    return _plain(finding.details.get("address") or finding.details.get("url", ""))
 
 
 def _plain(address: str) -> str:

@@ -5,9 +5,8 @@ Each function returns a status and a sentence, or None where both agree.
 
 from __future__ import annotations
 
-from megabuild.audit.case import Ask, Case, Judged, Status, best_for, newest_versions, pins
-from megabuild.audit.claims import Claim
-from megabuild.audit.model import Kind
+from megabuild.audit.case import Ask, Case, Claim, Judged, Status, best_for, newest_versions, pins
+from megabuild.audit.facts import Submodule
 from megabuild.audit.specs import Spec, admits_older, common, lowest, newest, pin, side, within
 
 
@@ -31,8 +30,8 @@ def against_wheel(case: Case, ask: Ask, claim: Claim) -> Judged | None:
 
 def against_known(case: Case, ask: Ask, claim: Claim) -> Judged | None:
     """Compare with what upstream vendors or tests with."""
-    what = "upstream vendors" if claim.finding.kind is Kind.SUBMODULE else "upstream's CI has"
-    shown = claim.shown
+    what = "upstream vendors" if isinstance(claim.fact, Submodule) else "upstream's CI has"
+    shown = claim.fact.value
     if ask.spec.any:
         return None if case.decided_by else _bare(case, claim, what)
     if not claim.version:
@@ -55,19 +54,19 @@ def against_known(case: Case, ask: Ask, claim: Claim) -> Judged | None:
 
 def _bare(case: Case, claim: Claim, what: str) -> Judged | None:
     """Judge a dependency without a constraint by what the channel would give it."""
-    best = newest(value for _, value in newest_versions(case))
+    best = newest(one.value for one in newest_versions(case))
     if best and not claim.version and not claim.hard and claim.spec.admits(best):
         return None
     if not best or not claim.version:
         # what upstream only tests with is no pin that could be missing
         status = Status.MISSING if claim.hard or not claim.version else Status.UNKNOWN
-        return status, f"{what} {claim.shown}, the recipe asks for any version"
+        return status, f"{what} {claim.fact.value}, the recipe asks for any version"
     if Spec(f"{claim.version}.*").admits(best) or claim.spec.admits(best):
         return None
     older = Spec(f"<{claim.version}").admits(best)
     return (
         Status.OLDER if older else Status.NEWER,
-        f"{what} {claim.shown}; the recipe takes the newest, {best}",
+        f"{what} {claim.fact.value}; the recipe takes the newest, {best}",
     )
 
 
@@ -89,20 +88,20 @@ def beyond_conda_forge(case: Case, claim: Claim) -> Judged | None:
 
 def against_pin(case: Case, ask: Ask) -> Judged | None:
     """Compare with conda-forge's pin; a migration in progress counts as well as what it migrates from."""
-    if not ask.sections & {"build", "host"}:
+    if not set(ask.fact.sections) & {"build", "host"}:
         return None
-    found = pins(case, ask.configs, of=ask.finding.name)
+    found = pins(case, ask.configs, of=ask.fact.name)
     pinned = [pin(value) for value in found]
     texts = ", ".join(dict.fromkeys(found))
     if not pinned:
         return None
     if ask.spec.any:
-        if ask.finding.value != "*" or all(one.any for one in pinned):
+        if ask.fact.value != "*" or all(one.any for one in pinned):
             return None
         return Status.MISSING, f"conda-forge pins {texts}, the recipe asks for any version"
     if any(common([ask.spec, one]) for one in pinned):
         return None
-    if "host" in ask.sections:
+    if "host" in ask.fact.sections:
         text = f"no version satisfies both: the recipe asks for {ask.text}, conda-forge pins {texts}"
         return Status.CONFLICT, text
     older = all(side(one, lowest(ask.spec)) == "newer" for one in pinned)

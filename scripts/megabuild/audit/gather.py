@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from megabuild.audit.model import Outcome
+from megabuild.audit.facts import Outcome
 from megabuild.audit.request import Request
 from megabuild.errors import MegabuildError
 
@@ -42,7 +42,6 @@ class Step:
     package: str
     source: str
     outcome: Outcome | None = None
-    seconds: float = 0.0
 
 
 def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
@@ -80,16 +79,8 @@ def gather(
         while (task := tasks.get()) is not None:
             request, name = task
             steps.put(Step(package=request.target.package, source=name))
-            began = time.monotonic()
             outcome = _outcome(request, name, reads[name])
-            steps.put(
-                Step(
-                    package=request.target.package,
-                    source=name,
-                    outcome=outcome,
-                    seconds=time.monotonic() - began,
-                )
-            )
+            steps.put(Step(package=request.target.package, source=name, outcome=outcome))
 
     # Daemons, not a pool: a name server that never answers must not keep the program from ending.
     workers = min(_AT_ONCE, len(requests) * len(reads))

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from ruamel.yaml import YAML
 
 _FILE = Path(__file__).with_name("names.yaml")
-_LISTS = ("conda", "submodules", "distributions", "ci", "of", "keys")
-_TEXTS = ("system", "needs", "unused", "note", "follows", "platform")
 _FOLDERS = re.compile(r"(?:^|/)(?:third_party|third-party|external|libs|android/libs|deps|submodules)/")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One row's names; the fields are those of names.yaml."""
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row's names; the fields are those of names.yaml, whose head describes them."""
 
-    name: str
-    conda: tuple[str, ...]
+    name: str = ""
+    conda: tuple[str, ...] = ()
     submodules: tuple[str, ...] = ()
     distributions: tuple[str, ...] = ()
     ci: tuple[str, ...] = ()
@@ -57,7 +55,7 @@ class Names:
         return self._distributions.get(word) or self._distributions.get(short) or self.by_conda(name)
 
     def by_ci(self, name: str) -> str:
-        """Return the row of a package of ci_pins.yaml."""
+        """Return the row of a package of ci_rules.py."""
         return self._ci.get(plain(name)) or self.by_conda(name)
 
     def by_key(self, key: str, platforms: Iterable[str]) -> tuple[str, ...]:
@@ -118,18 +116,13 @@ def parse(text: str) -> Names:
     Raises
     ------
     ValueError
-        A name stands twice, or a field is unknown: a mistake in the file, found by the tests.
+        A name stands twice, or a field is unknown or of another kind: a mistake in the file, found by the tests.
     """
-    document: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text) or {}
-    entries: dict[str, Entry] = {}
-    for name, fields in document.items():
-        unknown = set(fields) - {*_LISTS, *_TEXTS}
-        if unknown:
-            raise ValueError(f"{name}: {sorted(unknown)[0]} is no field")
-        lists = {key: tuple(map(str, fields[key])) for key in _LISTS if key in fields}
-        lists.setdefault("conda", (str(name),))
-        texts = {key: str(fields[key]) for key in _TEXTS if key in fields}
-        entries[str(name)] = Entry(name=str(name), **lists, **texts)  # type: ignore[arg-type]
+    document = YAML(typ="safe", pure=True).load(text) or {}
+    entries = {
+        name: msgspec.convert({"conda": [name], **fields, "name": name}, Entry)
+        for name, fields in msgspec.convert(document, dict[str, dict[str, Any]]).items()
+    }
     for entry in entries.values():
         if entry.follows and entry.follows not in entries:
             raise ValueError(f"{entry.name}: it follows {entry.follows}, which is no row")
@@ -141,7 +134,7 @@ def parse(text: str) -> Names:
     )
 
 
-def _index(entries: Mapping[str, Entry], called: Any) -> dict[str, str]:
+def _index(entries: Mapping[str, Entry], called: Callable[[Entry], Iterable[str]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in entries.values():
         for name in called(entry):

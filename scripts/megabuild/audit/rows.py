@@ -1,24 +1,36 @@
-"""From findings to the table: one row per dependency, one per CUDA version for the architectures."""
+"""From facts to the table: one row per dependency, one per CUDA version for the architectures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from megabuild.audit.archs import ArchRow, arch_rows
-from megabuild.audit.case import GRAVITY, Case, Status
-from megabuild.audit.claims import cuda_of_wheel
+from megabuild.audit.case import GRAVITY, Case, Status, cuda_of_wheel, excludes
 from megabuild.audit.clean import clean
 from megabuild.audit.commits import joined, placed, verdict
+from megabuild.audit.facts import (
+    UPSTREAM,
+    AnyFact,
+    Build,
+    CiPin,
+    GlobalPin,
+    Newest,
+    Outcome,
+    RecipeCommit,
+    RecipePin,
+    Requirement,
+    Submodule,
+    Switch,
+    TagCommit,
+    Target,
+)
+from megabuild.audit.gather import SOURCES
 from megabuild.audit.judge import judge
-from megabuild.audit.model import Finding, Kind, Outcome, Target
 from megabuild.audit.names import Entry, Names
-from megabuild.audit.sources.recipe_pins import SWITCH
 from megabuild.audit.specs import Spec
 from megabuild.audit.switches import OFF
-
-UPSTREAM = (Kind.SUBMODULE, Kind.REQUIREMENT, Kind.CI_PIN)
-CONDA_FORGE = (Kind.GLOBAL_PIN, Kind.MIGRATION, Kind.NEWEST)
+from megabuild.audit.words import of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +46,10 @@ class Row:
         or empty where upstream has none.
     why:
         The switch or the reason behind ``use``.
-    findings:
+    facts:
         All there are, in a stable order.
+    builds:
+        All configs that are looked at.
     status, sentence:
         The judgement.
     """
@@ -43,18 +57,15 @@ class Row:
     name: str
     use: str
     why: str
-    findings: tuple[Finding, ...]
+    facts: tuple[AnyFact, ...]
+    builds: tuple[Build, ...]
     status: Status
     sentence: str
-
-    def of(self, *kinds: Kind) -> tuple[Finding, ...]:
-        """Return the findings of some kinds."""
-        return tuple(finding for finding in self.findings if finding.kind in kinds)
 
     @property
     def vendored_only(self) -> bool:
         """Whether it is about upstream's copy alone: the recipe asks for nothing of this name."""
-        return bool(self.use) and not self.of(Kind.RECIPE, Kind.RECIPE_COMMIT)
+        return bool(self.use) and not any(isinstance(one, (RecipePin, RecipeCommit)) for one in self.facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,29 +83,36 @@ def unread(audit: Audit) -> dict[str, str]:
     """Return what each source could not read: as a whole, or by the names of single values."""
     found = {}
     for outcome in audit.outcomes:
-        single = sorted({one.name for one in outcome.findings if one.trouble})
+        single = sorted({one.name for one in outcome.facts if one.trouble})
         texts = [outcome.trouble] if outcome.trouble else []
-        if single and len(single) < len({one.name for one in outcome.findings}):
+        if single and len(single) < len({one.name for one in outcome.facts}):
             texts.append(f"not found: {', '.join(single)}")
         if texts or single:
             found[outcome.source] = "; ".join(texts or ["nothing of it was found"])
+        if single and outcome.source in ("ci_pins", "upstream_archs"):
+            found[outcome.source] += " (what upstream writes elsewhere now needs a form in ci_rules.py)"
     return found
 
 
 def told(audit: Audit) -> dict[tuple[Status, str], list[str]]:
     """Return what there is to say of rows that are not in step, the gravest first: who each sentence is about."""
     found: dict[tuple[Status, str], list[str]] = {}
-    named: list[tuple[str, Row | ArchRow]] = [(row.name, row) for row in audit.rows]
-    named += [(f"CUDA {row.cuda}", row) for row in audit.archs]
-    for name, row in sorted(named, key=lambda item: GRAVITY.index(item[1].status)):
+    for name, row in sorted(_named(audit), key=lambda item: GRAVITY.index(item[1].status)):
         if row.status not in (Status.IN_STEP, Status.UNPINNED):
             found.setdefault((row.status, row.sentence), []).append(name)
     return found
 
 
-@dataclass
-class _Draft:
-    findings: list[Finding] = field(default_factory=list)
+def with_status(audit: Audit, wanted: Iterable[Status]) -> list[str]:
+    """Return the names of the rows that have one of some statuses."""
+    among = set(wanted)
+    return [name for name, row in _named(audit) if row.status in among]
+
+
+def counts(audit: Audit) -> str:
+    """Return how many rows have each status, in words: ``1 conflict, 20 in step``."""
+    found = {status: sum(row.status is status for _, row in _named(audit)) for status in GRAVITY}
+    return ", ".join(f"{count} {status.value}" for status, count in found.items() if count) or "nothing found"
 
 
 def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit:
@@ -110,150 +128,123 @@ def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit
         The mapping.
     """
     ordered = tuple(sorted(map(clean, outcomes), key=lambda outcome: outcome.source))
-    findings = [finding for outcome in ordered for finding in outcome.findings]
-    switches = [finding for finding in findings if SWITCH in finding.details]
-    drafts = _drafts(findings, names, placed(findings, target, names))
+    facts = [fact for outcome in ordered for fact in outcome.facts]
+    switches = [fact for fact in facts if isinstance(fact, Switch)]
+    drafts = _drafts(facts, names, placed(facts, target, names))
     _fold(drafts, names)
     troubles = _troubles(ordered)
-    wheel_cuda, torch = cuda_of_wheel(findings), _torch(findings)
+    wheel_cuda, torch = cuda_of_wheel(facts), _torch(facts)
     rows = []
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
         entry = names.entries.get(name, Entry(name=name, conda=(name,)))
-        found = tuple(sorted(draft.findings, key=_key))
+        found = tuple(
+            sorted(draft, key=lambda one: (one.kind, one.name, of(one.holds, target.builds), one.value))
+        )
         use, why = _use(entry, found, switches)
         case = Case(
-            entry=entry, use=use, why=why, findings=found, configs=target.configs,
-            wheel_cuda=wheel_cuda, troubles=troubles, decided_by=_decider(entry, drafts), torch=torch,
+            entry=entry, use=use, why=why, facts=found, builds=target.builds, wheel_cuda=wheel_cuda,
+            troubles=troubles, decided_by=entry.follows if entry.follows in drafts else "", torch=torch,
         )  # fmt: skip
-        judged = judge(case) if any(one.kind in (*UPSTREAM, Kind.RECIPE) for one in found) else None
+        judged = judge(case) if any(isinstance(one, (*UPSTREAM, RecipePin)) for one in found) else None
         status, sentence = joined(judged, verdict(case, target))
-        rows.append(Row(name=name, use=use, why=why, findings=found, status=status, sentence=sentence))
+        rows.append(
+            Row(
+                name=name,
+                use=use,
+                why=why,
+                facts=found,
+                builds=target.builds,
+                status=status,
+                sentence=sentence,
+            )
+        )
+    commits = [one.where.commit for kind in (TagCommit, Submodule) for one in facts if isinstance(one, kind)]
     return Audit(
         target=target,
-        commit=next(
-            (
-                one.origin.commit
-                for kind in (Kind.COMMIT, Kind.SUBMODULE)
-                for one in findings
-                if one.kind is kind and one.origin.commit
-            ),
-            "",
-        ),
+        commit=next(filter(None, commits), ""),
         rows=tuple(rows),
-        archs=arch_rows(findings, target.package, troubles.get(Kind.UPSTREAM_ARCHS, "")),
+        archs=arch_rows(facts, target, troubles.get("upstream_archs", "")),
         outcomes=ordered,
     )
 
 
+def _named(audit: Audit) -> list[tuple[str, Row | ArchRow]]:
+    return [*((row.name, row) for row in audit.rows), *((f"CUDA {row.cuda}", row) for row in audit.archs)]
+
+
 def _drafts(
-    findings: Sequence[Finding], names: Names, commits: Sequence[tuple[str, Finding]]
-) -> dict[str, _Draft]:
-    called = {
-        Kind.SUBMODULE: names.by_submodule,
-        Kind.REQUIREMENT: names.by_distribution,
-        Kind.CI_PIN: names.by_ci,
-        Kind.RECIPE: names.by_conda,
-        Kind.GLOBAL_PIN: names.by_conda,
-        Kind.MIGRATION: names.by_conda,
-        Kind.NEWEST: names.by_conda,
-    }
-    drafts: dict[str, _Draft] = {}
-    for finding in findings:
-        if (
-            finding.kind in (*UPSTREAM, Kind.RECIPE)
-            and SWITCH not in finding.details
-            and not _excluded(finding)
-        ):
-            drafts.setdefault(called[finding.kind](finding.name), _Draft()).findings.append(finding)
-    for row, finding in commits:
-        drafts.setdefault(row, _Draft()).findings.append(finding)
-    for finding in findings:  # of what nobody asks for there is no row
-        if finding.kind in CONDA_FORGE or _excluded(finding):
-            rows = {called[finding.kind](finding.name), *names.by_key(finding.name, _platforms(finding))}
+    facts: Sequence[AnyFact], names: Names, commits: Sequence[tuple[str, AnyFact]]
+) -> dict[str, list[AnyFact]]:
+    drafts: dict[str, list[AnyFact]] = {}
+    for fact in facts:
+        if isinstance(fact, (*UPSTREAM, RecipePin)) and not excludes(fact):
+            drafts.setdefault(_row_of(fact, names), []).append(fact)
+    for row, fact in commits:
+        drafts.setdefault(row, []).append(fact)
+    for fact in facts:  # of what nobody asks for there is no row
+        if isinstance(fact, (GlobalPin, Newest)) or excludes(fact):
+            rows = {_row_of(fact, names), *names.by_key(fact.name, fact.holds.platforms)}
             for row in sorted(rows & drafts.keys()):
-                drafts[row].findings.append(finding)
+                drafts[row].append(fact)
     return drafts
 
 
-def _torch(findings: Iterable[Finding]) -> str:
-    asked = (Spec(one.value).exact for one in findings if one.kind is Kind.RECIPE and one.name == "pytorch")
-    return next((version for version in asked if version), "")
+def _row_of(fact: AnyFact, names: Names) -> str:
+    if isinstance(fact, Submodule):
+        return names.by_submodule(fact.name)
+    if isinstance(fact, Requirement):
+        return names.by_distribution(fact.name)
+    return names.by_ci(fact.name) if isinstance(fact, CiPin) else names.by_conda(fact.name)
 
 
-def _platforms(finding: Finding) -> tuple[str, ...]:
-    return tuple(finding.details.get("platforms", "").replace(",", " ").split())
+def _torch(facts: Iterable[AnyFact]) -> str:
+    asked = (Spec(one.value).exact for one in facts if isinstance(one, RecipePin) and one.name == "pytorch")
+    return next(filter(None, asked), "")
 
 
-def _excluded(finding: Finding) -> bool:
-    """Whether the recipe says that a package must not be there, in the usual way: older than anything."""
-    return finding.kind is Kind.RECIPE and finding.value.startswith("<0.0a")
-
-
-def _fold(drafts: dict[str, _Draft], names: Names) -> None:
+def _fold(drafts: dict[str, list[AnyFact]], names: Names) -> None:
     """Put a row about which upstream says nothing into the one that decides its version."""
     for name in list(drafts):
         entry = names.entries.get(name)
         followed = drafts.get(entry.follows) if entry and entry.follows else None
-        if followed is not None and not any(one.kind in UPSTREAM for one in drafts[name].findings):
-            asked = (Kind.RECIPE, Kind.RECIPE_COMMIT)
-            followed.findings += [one for one in drafts.pop(name).findings if one.kind in asked]
+        if followed is not None and not any(isinstance(one, UPSTREAM) for one in drafts[name]):
+            followed += [one for one in drafts.pop(name) if isinstance(one, (RecipePin, RecipeCommit))]
 
 
-def _decider(entry: Entry, drafts: Mapping[str, _Draft]) -> str:
-    return entry.follows if entry.follows in drafts else ""
-
-
-def _use(entry: Entry, findings: Sequence[Finding], switches: Sequence[Finding]) -> tuple[str, str]:
+def _use(entry: Entry, facts: Sequence[AnyFact], switches: Sequence[Switch]) -> tuple[str, str]:
     """Say what becomes of upstream's copy in the configs that compile it, the strongest use first."""
-    if not entry.submodules and not any(one.kind is Kind.SUBMODULE for one in findings):
+    if not entry.submodules and not any(isinstance(one, Submodule) for one in facts):
         return "", ""
     if entry.unused:
         return "unused", entry.unused
-    compiled = {config for one in switches for config in one.details.get("configs", "").split()}
+    compiled = {config for one in switches for config in one.holds.configs}
     found: dict[str, str] = {}
     for config in sorted(compiled) or [""]:
-        use, why = _use_in(entry, config, switches)
+        use, why = _use_in(entry, {one.name: one for one in switches if config in one.holds.configs})
         found.setdefault(use, why)
     return next((use, found[use]) for use in ("system", "vendored", "unused") if use in found)
 
 
-def _use_in(entry: Entry, config: str, switches: Sequence[Finding]) -> tuple[str, str]:
-    values = {one.name: one for one in switches if config in one.details.get("configs", "").split()}
-    needed = values.get(entry.needs)
+def _use_in(entry: Entry, switches: Mapping[str, Switch]) -> tuple[str, str]:
+    needed = switches.get(entry.needs)
     if needed is not None and needed.value.upper() in OFF:
         return "unused", _said(needed)
     name, _, wanted = entry.system.partition("=")
-    switch = values.get(name)
+    switch = switches.get(name)
     if switch is not None and (switch.value.upper() in OFF) == (wanted == "0"):
         return "system", _said(switch)
     return "vendored", ""
 
 
-def _said(switch: Finding) -> str:
-    return f"{switch.name}={switch.value}, {switch.origin.file}:{switch.origin.line}"
+def _said(switch: Switch) -> str:
+    return f"{switch.name}={switch.value}, {switch.where.file}:{switch.where.line}"
 
 
-def _troubles(outcomes: Iterable[Outcome]) -> dict[Kind, str]:
-    """Say of each kind of finding why there is none, where a source failed as a whole."""
-    kinds = {
-        "submodules": Kind.SUBMODULE,
-        "upstream_commit": Kind.COMMIT,
-        "wheel_metadata": Kind.REQUIREMENT,
-        "ci_pins": Kind.CI_PIN,
-        "recipe_pins": Kind.RECIPE,
-        "recipe_commits": Kind.RECIPE_COMMIT,
-        "pinning": Kind.GLOBAL_PIN,
-        "channel": Kind.NEWEST,
-        "upstream_archs": Kind.UPSTREAM_ARCHS,
-        "recipe_archs": Kind.RECIPE_ARCHS,
-    }
-    heard = {kinds[outcome.source]: outcome for outcome in outcomes if outcome.source in kinds}
-    troubles = {kind: "not asked" for kind in kinds.values() if kind not in heard}
-    for kind, outcome in heard.items():
-        if outcome.trouble and all(one.trouble for one in outcome.findings):
-            troubles[kind] = outcome.trouble
+def _troubles(outcomes: Iterable[Outcome]) -> dict[str, str]:
+    """Say of each source why there is nothing of it, where it failed as a whole or was not asked."""
+    troubles = dict.fromkeys(SOURCES, "not asked")
+    for outcome in outcomes:
+        troubles.pop(outcome.source, None)
+        if outcome.trouble and all(one.trouble for one in outcome.facts):
+            troubles[outcome.source] = outcome.trouble
     return troubles
-
-
-def _key(finding: Finding) -> tuple[str, str, str, str]:
-    return (finding.kind.value, finding.name, finding.scope, finding.value)

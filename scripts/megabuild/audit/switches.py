@@ -20,24 +20,19 @@ _SECONDS = 20.0
 _TRACE = "PS4='+$LINENO '; set -x; source \"$0\""
 _TRACED = re.compile(r"\++(?P<line>\d+) export (?P<words>.*)")
 _ASSIGNED = re.compile(r"(?P<name>[A-Z_][A-Z0-9_]*)=(?P<value>\S*)")
-#: Said by setup.py for a switch that nobody sets.
+#: What setup.py takes for off.
 OFF = frozenset({"0", "OFF", "NO", "FALSE", "N"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Switch:
+class SetTo:
     """A switch's value, and the line of the script that sets it."""
 
     value: str
     line: int
 
-    @property
-    def on(self) -> bool:
-        """Whether it is on."""
-        return self.value.upper() not in OFF
 
-
-def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[str, Switch]:
+def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[str, SetTo]:
     """Run the script of flags as a build of this config would, with its steps traced.
 
     It sets variables and nothing else; it runs with an environment of its own, in an empty folder.
@@ -89,10 +84,10 @@ def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[s
     if done.returncode != 0:
         reason = next((line for line in reversed(done.stderr.splitlines()) if line[:1] != "+"), "")
         raise AuditError(f"{script} fails for {config.name}: {reason}", "correct the script")
-    found: dict[str, Switch] = {}
+    found: dict[str, SetTo] = {}
     for text in done.stderr.splitlines():
         traced = _TRACED.fullmatch(text)
         for word in _ASSIGNED.finditer(traced["words"]) if traced else ():
             if word["name"] in wanted:
-                found[word["name"]] = Switch(value=word["value"].strip("'\""), line=int(traced["line"]))  # type: ignore[index]
+                found[word["name"]] = SetTo(value=word["value"].strip("'\""), line=int(traced["line"]))  # type: ignore[index]
     return found

@@ -6,21 +6,20 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from msgspec import Struct, convert
 from ruamel.yaml import YAML
 
-from megabuild.audit.model import Target
+from megabuild.audit.facts import Build, Target
 from megabuild.configs.config import Config
 from megabuild.errors import UsageError
 
 _FILE = Path(__file__).with_name("packages.yaml")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Package:
+class Package(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of packages.yaml.
 
     Parameters
@@ -32,7 +31,9 @@ class Package:
     tag:
         With ``{version}`` in it.
     wheel:
-        The distribution on PyPI; empty where there is none.
+        The distribution's name.
+    index:
+        Where its wheels are: ``pip``, the indexes that pip is configured to use, or ``pyg``, that of PyG.
     recipe:
         Path of its recipe.yaml in this repository.
     key:
@@ -43,6 +44,7 @@ class Package:
     repository: str
     tag: str
     wheel: str
+    index: str
     recipe: str
     key: str
 
@@ -51,10 +53,7 @@ class Package:
 def packages() -> tuple[Package, ...]:
     """Return what packages.yaml lists, in its order: PyTorch first."""
     document = YAML(typ="safe", pure=True).load(_FILE.read_text(encoding="utf-8"))
-    return tuple(
-        Package(name=str(name), **{key: str(value) for key, value in entry.items()})
-        for name, entry in document.items()
-    )
+    return tuple(convert({"name": name, **fields}, Package) for name, fields in document.items())
 
 
 def find(name: str) -> Package:
@@ -126,8 +125,9 @@ def target(
         repository=repository or package.repository,
         tag=package.tag.format(version=wanted),
         wheel=package.wheel,
+        index=package.index,
         recipe=recipe if recipe.is_file() else None,
-        configs=tuple(config.name for config in looked_at),
+        builds=tuple(Build.of(config) for config in looked_at),
     )
 
 

@@ -23,7 +23,7 @@ from megabuild.cli.root import repository as root_of_repository
 from megabuild.errors import AuditError, ChangesError, FindingsError, Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from megabuild.audit.report.document import Report
+    from megabuild.audit.report.jsonfile import Report
 
 EXAMPLES = f"""
 {{prog}}                                    PyTorch's table
@@ -57,7 +57,9 @@ _EITHER = click.Path(exists=True, path_type=Path)
 @option(WHAT, "--package", "-p", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
         help="pytorch (the default), pyg-lib, pytorch_scatter, ...; more than once.")  # fmt: skip
 @option(WHAT, "--all", "every", is_flag=True, help="Every package of this repository.")
-@option(WHAT, "--version", metavar="X", help="Instead of the recipe's: 2.13.0, or newest (on PyPI).")
+@option(
+    WHAT, "--version", metavar="X", help="Instead of the recipe's: 2.13.0, or newest (that an index has)."
+)
 @option(WHAT, "--config", "-c", "patterns", multiple=True, metavar="GLOB", shell_complete=config_names,
         help="Configs whose name matches; without it all that build with conda-forge's packages.")  # fmt: skip
 @option(WHAT, "--repository", metavar="URL", help="Of upstream, or a mirror of it.")
@@ -118,6 +120,7 @@ def audit(
     really has; conda-forge's pins, migrations and newest versions; the GPU architectures. Nothing is cloned or
     downloaded whole. A source that cannot be read is a value in its cells.
     """
+    from megabuild.audit.rows import with_status
     from megabuild.cli.audit_run import Wishes, children, end_children, make
 
     invocation: Invocation = context.obj
@@ -149,12 +152,8 @@ def audit(
         _insert(write, report)
     changed = _show(report, form=form, output=output, compare=compare, quiet=write is not None)
     found = [
-        f"{audit.target.package}: {name}"
-        for audit in report.audits
-        for name, status in [*((row.name, row.status) for row in audit.rows),
-                             *((f"CUDA {row.cuda}", row.status) for row in audit.archs)]
-        if status in wanted
-    ]  # fmt: skip
+        f"{audit.target.package}: {name}" for audit in report.audits for name in with_status(audit, wanted)
+    ]
     if found:
         click.echo(f"--fail-on {fail_on}: {', '.join(found)}", err=True)
         return FindingsError.exit_code

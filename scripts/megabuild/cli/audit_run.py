@@ -12,22 +12,21 @@ from pathlib import Path
 
 import platformdirs
 import psutil
+from msgspec import structs
 from rich.console import Console
 
+from megabuild.audit.facts import Outcome, Target, Tree
 from megabuild.audit.gather import OWN, gather, sources
-from megabuild.audit.model import Outcome, Target, Tree
 from megabuild.audit.names import Names, names
 from megabuild.audit.recipe_lines import names_in, requirement_lines
-from megabuild.audit.report.document import Report
-from megabuild.audit.report.jsonfile import read
-from megabuild.audit.request import Local, Request
+from megabuild.audit.report.jsonfile import Report, read
+from megabuild.audit.request import Local, Request, Services
 from megabuild.audit.rows import tabulate
 from megabuild.audit.targets import Package, find, packages, target
 from megabuild.cli.audit_progress import Progress
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.selection import select
-from megabuild.errors import AuditError, UsageError
-from megabuild.network.services import Services
+from megabuild.errors import AuditError, MegabuildError, UsageError
 
 _NEWEST = "newest"
 _TERMINATED = 2.0  # seconds in which a process ends by itself when it is asked to
@@ -92,7 +91,7 @@ def make(wishes: Wishes, root: Path) -> tuple[Report, tuple[str, ...]]:
         old = _only(old, wishes)
         targets = [_again(audit.target, configs, root) for audit in old.audits]
     else:
-        targets = [target(package, configs, root, version=_version(wishes, package.wheel, services),
+        targets = [target(package, configs, root, version=_version(wishes, package, configs, services),
                           repository=wishes.upstream) for package in _packages(wishes)]  # fmt: skip
     requests = [_request(one, wishes, configs, services, root, mapping) for one in targets]
     reads = sources(wishes.sources)
@@ -119,9 +118,9 @@ def _with_remarks(outcome: Outcome, wishes: Wishes, one: Target) -> Outcome:
         remark = f"read from a local folder (--tree), which need not be {one.tag}"
     elif wishes.pinning is not None and outcome.source == "pinning":
         remark = "read from local files (--pinning)"
-    if not remark or all(finding.trouble for finding in outcome.findings):
+    if not remark or all(fact.trouble for fact in outcome.facts):
         return outcome
-    return replace(outcome, trouble="; ".join(text for text in (outcome.trouble, remark) if text))
+    return structs.replace(outcome, trouble="; ".join(filter(None, (outcome.trouble, remark))))
 
 
 def cache_folder() -> Path:
@@ -168,7 +167,7 @@ def _only(report: Report, wishes: Wishes) -> Report:
 def _again(old: Target, configs: tuple[Config, ...], root: Path) -> Target:
     """Return a report's target as this repository has it now."""
     package = find(old.package)
-    return replace(
+    return structs.replace(
         target(package, configs, root, version=old.version, repository=old.repository), tag=old.tag
     )
 
@@ -187,16 +186,16 @@ def _packages(wishes: Wishes) -> tuple[Package, ...]:
     return tuple(dict.fromkeys(find(word) for word in wishes.packages or ("pytorch",)))
 
 
-def _version(wishes: Wishes, wheel: str, services: Services) -> str | None:
+def _version(wishes: Wishes, package: Package, configs: tuple[Config, ...], services: Services) -> str | None:
     if wishes.version != _NEWEST:
         return wishes.version
-    if not wheel:
-        raise UsageError(
-            "the newest version is PyPI's, and this package has no wheel there", "name a version"
-        )
     from megabuild.audit.sources.wheel_metadata import newest_version
 
-    return newest_version(wheel, services)
+    try:
+        torch = next((config.torch_version for config in configs), "")
+        return newest_version(package.wheel, package.index, torch, services)
+    except MegabuildError as error:
+        raise AuditError(error.message, error.remedy) from error
 
 
 def _request(
@@ -211,7 +210,7 @@ def _request(
         target=one,
         services=services,
         tree=_Once(lambda: _tree(one, wishes.tree, services)),
-        configs=tuple(config for config in configs if config.name in one.configs),
+        configs=tuple(config for config in configs if config.name in {build.name for build in one.builds}),
         root=root,
         local=local,
         names=mapping.wanted(one.package, recipe),
@@ -224,30 +223,24 @@ class _Once:
     def __init__(self, make: Callable[[], Tree]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._tree: Tree | None = None
-        self._error: AuditError | None = None
+        self._made: Tree | AuditError | None = None
 
     def __call__(self) -> Tree:
         with self._lock:
-            if self._error is not None:
-                raise self._error
-            if self._tree is None:
+            if self._made is None:
                 try:
-                    self._tree = self._make()
+                    self._made = self._make()
                 except AuditError as error:
-                    self._error = error
-                    raise
-            return self._tree
+                    self._made = error
+            if isinstance(self._made, AuditError):
+                raise self._made
+            return self._made
 
 
 def _tree(one: Target, folder: Path | None, services: Services) -> Tree:
-    if folder is not None:
-        from megabuild.audit.local_tree import LocalTree
+    from megabuild.audit.trees import LocalTree, open_tree
 
-        return LocalTree(folder)
-    from megabuild.audit.git.tree import open_tree
-
-    return open_tree(one, services)
+    return open_tree(one, services) if folder is None else LocalTree(folder)
 
 
 def _now() -> str:

@@ -14,13 +14,21 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from megabuild.audit.archs import ArchRow, recipes_in_words, where
-from megabuild.audit.case import GRAVITY, Status
+from megabuild.audit.archs import ArchRow, recipes_in_words
+from megabuild.audit.case import Status
 from megabuild.audit.changes import Change
-from megabuild.audit.report.cells import Part, conda_forge, recipe, says_nothing, upstream
-from megabuild.audit.report.document import Report
-from megabuild.audit.rows import Audit, Row, told, unread
-from megabuild.cli.text import Signs, size
+from megabuild.audit.report.cells import (
+    Part,
+    conda_forge,
+    recipe,
+    recipe_archs,
+    says_nothing,
+    upstream,
+    upstream_archs,
+)
+from megabuild.audit.report.jsonfile import Report
+from megabuild.audit.rows import Audit, Row, counts, told, unread
+from megabuild.cli.text import Signs
 
 WIDTH = 100  # where nobody says how wide it may be
 _STYLES = {
@@ -107,7 +115,7 @@ def _audit(audit: Audit, report: Report, signs: Signs, links: bool) -> Iterable[
     if audit.archs:
         yield _spaced(_archs(audit.archs, links))
     yield from _sentences(audit, signs)
-    yield Text(_counts(audit))
+    yield Text(counts(audit))
     yield from _sources(audit, signs)
 
 
@@ -141,22 +149,11 @@ def _vendored(rows: Sequence[Row], links: bool) -> Table:
 def _archs(rows: Sequence[ArchRow], links: bool) -> Table:
     table = _table(("CUDA", 5), ("upstream", 0), ("recipes", 0))
     for row in rows:
-        theirs = [
-            Part(text=one.value.replace(";", " "), note=where(one), url=one.origin.url)
-            for one in row.upstream
-            if one.value and not one.trouble
-        ]
-        grouped: dict[str, list[str]] = {}
-        for one in row.recipes:
-            scope = f" [{one.scope}]" if one.scope else ""
-            grouped.setdefault(one.value.replace(";", " ") + scope, []).append(
-                one.details.get("recipe", one.name)
-            )
         ours = Text("\n").join(
             Text(archs).append(f" ({recipes_in_words(names, row)})", "dim")
-            for archs, names in grouped.items()
+            for archs, names in recipe_archs(row).items()
         )
-        table.add_row(row.cuda, _cell(theirs, links), ours)
+        table.add_row(row.cuda, _cell(upstream_archs(row), links), ours)
     return table
 
 
@@ -172,14 +169,6 @@ def _sentences(audit: Audit, signs: Signs) -> Iterable[RenderableType]:
         yield _spaced(grid)
 
 
-def _counts(audit: Audit) -> str:
-    rows: list[Row | ArchRow] = [*audit.rows, *audit.archs]
-    counted = {status: sum(row.status is status for row in rows) for status in GRAVITY}
-    return (
-        ", ".join(f"{count} {status.value}" for status, count in counted.items() if count) or "nothing found"
-    )
-
-
 def _grid() -> Table:
     """Make a list of heads with something to say of each."""
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -189,16 +178,13 @@ def _grid() -> Table:
 
 
 def _sources(audit: Audit, signs: Signs) -> Iterable[RenderableType]:
-    """Say how old what came from the cache is, what was fetched, and what could not be read."""
+    """Say how old what came from the cache is, and what could not be read."""
     now = datetime.now(timezone.utc)
     read = []
     for outcome in audit.outcomes:
-        ages = [age for one in outcome.findings if (age := _age(one.origin.fetched, now)) is not None]
-        oldest = max(ages, default=0.0)
-        fetched = f"{size(outcome.received)} fetched" if outcome.received else ""
-        cached = f"cached {_for_people(oldest)} ago" if oldest > _FRESH else ""
-        if fetched or cached:
-            read.append(f"{outcome.source} {', '.join(part for part in (fetched, cached) if part)}")
+        ages = [age for one in outcome.facts if (age := _age(one.where.fetched, now)) is not None]
+        if (oldest := max(ages, default=0.0)) > _FRESH:
+            read.append(f"{outcome.source} cached {_for_people(oldest)} ago")
     if read:
         yield Text(f"read: {'; '.join(read)}", "dim")
     grid = _grid()

@@ -1,88 +1,135 @@
-"""Entries on disk, each one file that is complete and unharmed or does not count."""
+"""What was fetched, kept on disk for as long as a user allows: by --max-age, not by what servers say of their pages.
+
+Libraries that keep answers go by the headers of HTTP. Here everything that takes long is kept, rattler's and git's
+answers too, offline counts everything however old, and an old answer stands in where a new one cannot be had.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-_FORMAT = 1
+from megabuild.errors import MegabuildError
+from megabuild.network.client import NetworkError
+
 _LARGEST = 1 << 30  # bytes; nothing that is kept here comes near
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Something fetched.
-
-    Parameters
-    ----------
-    data:
-        As it was stored.
-    fetched:
-        When, in UTC.
-    facts:
-        What else is known of it: the address without credentials, a hash, a date.
-    """
+    """Something fetched, and when (ISO 8601 in UTC, to the second)."""
 
     data: bytes
-    fetched: datetime
-    facts: Mapping[str, str] = field(default_factory=dict)
+    when: str
 
     @property
     def age(self) -> float:
         """Seconds since it was fetched; negative if the clock has been set back."""
-        return (datetime.now(timezone.utc) - self.fetched).total_seconds()
-
-    @property
-    def when(self) -> str:
-        """ISO 8601 in UTC, to the second: what an Origin shows."""
-        return self.fetched.isoformat(timespec="seconds").replace("+00:00", "Z")
+        return (
+            datetime.now(timezone.utc) - datetime.fromisoformat(self.when.replace("Z", "+00:00"))
+        ).total_seconds()
 
 
 class Cache:
-    """Entries in a folder. Safe for threads and for several processes: files appear by atomic rename.
+    """Entries in a folder, each one file that is whole or does not count. Safe for threads and several processes.
 
     Parameters
     ----------
     folder:
         Made when something is written. May be read-only or full: then nothing is kept, and that is told once.
+    offline:
+        Entries count however old, and none is made.
     tell:
-        Gets a sentence when an entry is spoilt or cannot be written.
+        Gets a sentence where an entry is spoilt, old or cannot be written.
     """
 
-    def __init__(self, folder: Path, tell: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, folder: Path, *, offline: bool = False, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.folder = folder
+        self._offline = offline
         self._tell = tell
         self._lock = threading.Lock()
-        self._told_unwritable = False
+        self._making: dict[str, threading.Lock] = {}
+        self._unwritable = False
 
-    def read(self, key: str) -> Entry | None:
-        """Return an entry, or None where there is none; a spoilt one is removed and told."""
+    def cached(self, key: str, max_age: float, make: Callable[[], bytes]) -> Entry:
+        """Return an entry if it is young enough, else a new one, else an old one.
+
+        Threads that want the same entry wait for the one that makes it.
+
+        Parameters
+        ----------
+        key:
+            Says what it is; without secrets.
+        max_age:
+            Seconds; ``math.inf`` for what never changes.
+        make:
+            Fetches it.
+
+        Raises
+        ------
+        MegabuildError
+            It cannot be made, or must not be (offline), and there is no old one.
+        """
+        with self._lock:
+            lock = self._making.setdefault(key, threading.Lock())
+        with lock:
+            old = self._read(key)
+            if old is not None and (self._offline or 0 <= old.age <= max_age):
+                return old
+            if self._offline:
+                raise NetworkError(
+                    "not in the cache, and --offline forbids to fetch it",
+                    "run it once with the network, without --offline",
+                )
+            try:
+                return self._write(key, make())
+            except MegabuildError as error:
+                if old is None:
+                    raise
+                self._tell(f"{error.message}: what was fetched at {old.when} is used")
+                return old
+
+    def _read(self, key: str) -> Entry | None:
         path = self._path(key)
         try:
+            if not os.path.lexists(path):
+                return None
             if not path.is_file() or path.stat().st_size > _LARGEST:
-                raise ValueError if os.path.lexists(path) else FileNotFoundError
-            return _unpacked(path.read_bytes(), key)
-        except FileNotFoundError:
-            return None
+                raise ValueError("no file")
+            line, _, data = path.read_bytes().partition(b"\n")
+            head = json.loads(line)
+            entry = Entry(data=data, when=head["fetched"])
+            if (
+                head["key"] != key
+                or head["sha256"] != hashlib.sha256(data).hexdigest()
+                or math.isnan(entry.age)
+            ):
+                raise ValueError("another entry")
         except OSError as error:
             self._tell(f"cannot read the cache's {path.name[:12]}…: {error.strerror or error}")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             self._tell(f"the cache's {path.name[:12]}… is spoilt ({key}): it is fetched again")
             with contextlib.suppress(OSError):
                 path.unlink()
+        else:
+            return entry
         return None
 
-    def write(self, key: str, data: bytes, *, facts: Mapping[str, str] | None = None) -> Entry:
+    def _write(self, key: str, data: bytes) -> Entry:
         """Keep something; where the disk refuses, the entry is returned all the same."""
-        entry = Entry(data=data, fetched=datetime.now(timezone.utc), facts=dict(facts or {}))
+        when = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+        head = {"key": key, "fetched": when, "sha256": hashlib.sha256(data).hexdigest()}
         path = self._path(key)
         partial: Path | None = None
         try:
@@ -90,47 +137,19 @@ class Cache:
             descriptor, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
             partial = Path(name)
             with os.fdopen(descriptor, "wb") as stream:
-                stream.write(_packed(entry, key))
+                stream.write(json.dumps(head).encode() + b"\n" + data)
             partial.replace(path)
         except OSError as error:
-            self._unwritable(error)
+            with self._lock:
+                told, self._unwritable = self._unwritable, True
+            if not told:
+                self._tell(f"nothing is kept, {self.folder} cannot be written: {error.strerror or error}")
             if partial is not None:
                 with contextlib.suppress(OSError):
                     partial.unlink()
-        return entry
+        return Entry(data=data, when=when)
 
     def _path(self, key: str) -> Path:
         # the hash, since a key holds addresses that come from outside and must not lead anywhere
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.folder / "entries" / name[:2] / name
-
-    def _unwritable(self, error: OSError) -> None:
-        with self._lock:
-            told, self._told_unwritable = self._told_unwritable, True
-        if not told:
-            self._tell(f"nothing is kept, {self.folder} cannot be written: {error.strerror or error}")
-
-
-def _packed(entry: Entry, key: str) -> bytes:
-    head = {
-        "format": _FORMAT,
-        "key": key,
-        "fetched": entry.fetched.isoformat(),
-        "sha256": hashlib.sha256(entry.data).hexdigest(),
-        "facts": dict(entry.facts),
-    }
-    return json.dumps(head).encode() + b"\n" + entry.data
-
-
-def _unpacked(content: bytes, key: str) -> Entry:
-    line, _, data = content.partition(b"\n")
-    head = json.loads(line)
-    if head["format"] != _FORMAT or head["key"] != key:
-        raise ValueError("not this entry")
-    if head["sha256"] != hashlib.sha256(data).hexdigest():
-        raise ValueError("wrong hash")
-    fetched = datetime.fromisoformat(head["fetched"])
-    if fetched.tzinfo is None:
-        raise ValueError("no time zone")
-    facts = {str(name): str(value) for name, value in dict(head["facts"]).items()}
-    return Entry(data=data, fetched=fetched, facts=facts)

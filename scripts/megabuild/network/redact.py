@@ -45,7 +45,9 @@ class Mask:
         # a log has one line at a time, and an address has the value in another spelling
         lines = {line.strip() for value in values for line in value.splitlines()}
         secrets = {text for line in values | lines for text in (line, quote(line, safe=""))}
-        longest_first = sorted((text for text in secrets if len(text) >= _SHORTEST_SECRET), key=len, reverse=True)
+        longest_first = sorted(
+            (text for text in secrets if len(text) >= _SHORTEST_SECRET), key=len, reverse=True
+        )
         self._secrets = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def __call__(self, text: str) -> str:

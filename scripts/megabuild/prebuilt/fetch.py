@@ -7,32 +7,17 @@ import hashlib
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
-from urllib.parse import unquote, urlsplit
-
-import httpx
+from urllib.parse import urlsplit
 
 from megabuild.errors import IntegrityError, ProviderError
 from megabuild.network import redact
-from megabuild.network.bounded import within
+from megabuild.network.client import Client, NetworkError, Patience
+from megabuild.network.index import local_path
 
-_CONNECT = 5.0
-_READ = 20.0
-_PAGE = 20.0  # a page, all attempts together
-_FILE = 900.0  # a wheel with kernels for many GPUs has some tens of megabytes
-_PAUSES = (0.0, 0.5, 2.0)  # before each attempt
-_NO_NETWORK = "check the network and its proxy settings, or name a local copy of the index: --index FOLDER"
+_PAGE = Patience(read=20.0, total=20.0)
+_FILE = Patience(read=20.0, total=900.0)  # a wheel with kernels for many GPUs has some tens of megabytes
 _LOCAL = "check the folder's permissions and the disk"
-
-Answer = TypeVar("Answer")
-
-
-class _Again(Exception):
-    """A failure that may pass."""
-
 
 def read_page(address: str) -> str | None:
     """Return a page's text, or None where there is no such page.
@@ -42,14 +27,19 @@ def read_page(address: str) -> str | None:
     ProviderError
         No answer within 20 seconds, or a refusal.
     """
-    if urlsplit(address).scheme == "file":
-        try:
-            return _local(address).read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
+    try:
+        if urlsplit(address).scheme == "file":
+            return local_path(address).read_text(encoding="utf-8", errors="replace")
+        return Client(patience=_PAGE).get(address).body.decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except NetworkError as error:
+        # a bucket behind a web server that may not be listed answers 403 for what it does not have
+        if error.status in (403, 404):
             return None
-        except OSError as error:
-            raise ProviderError(f"cannot read {_local(address)}: {error.strerror}", _LOCAL) from error
-    return _bounded(lambda: _retried(lambda: _ask(address)), _PAGE, address)
+        raise
+    except OSError as error:
+        raise ProviderError(f"cannot read {local_path(address)}: {error.strerror}", _LOCAL) from error
 
 
 def fetch(address: str, target: Path, sha256: str | None) -> Path:
@@ -80,9 +70,9 @@ def fetch(address: str, target: Path, sha256: str | None) -> Path:
     partial = Path(name)
     try:
         if urlsplit(address).scheme == "file":
-            shutil.copyfile(_local(address), partial)
+            shutil.copyfile(local_path(address), partial)
         else:
-            _bounded(lambda: _retried(lambda: _download(address, partial)), _FILE, address)
+            Client(patience=_FILE).save(address, partial)
         found = digest(partial)
         if sha256 is not None and found != sha256:
             raise IntegrityError(
@@ -107,59 +97,3 @@ def digest(path: Path) -> str:
             found.update(block)
     return found.hexdigest()
 
-
-def _local(address: str) -> Path:
-    return Path(unquote(urlsplit(address).path))
-
-
-def _client() -> httpx.Client:
-    return httpx.Client(timeout=httpx.Timeout(_READ, connect=_CONNECT), follow_redirects=True)
-
-
-def _ask(address: str) -> str | None:
-    with _client() as client:
-        response = client.get(address)
-        # A bucket behind a web server that may not be listed answers 403 for what it does not have.
-        if response.status_code in (403, 404):
-            return None
-        _check(response, address)
-        return response.text
-
-
-def _download(address: str, partial: Path) -> None:
-    with _client() as client, client.stream("GET", address) as response:
-        _check(response, address)
-        with partial.open("wb") as stream:
-            for block in response.iter_bytes(1 << 20):
-                stream.write(block)
-
-
-def _check(response: httpx.Response, address: str) -> None:
-    if response.status_code >= 500 or response.status_code == 429:
-        raise _Again(f"HTTP status {response.status_code}")
-    if not response.is_success:
-        raise ProviderError(f"HTTP status {response.status_code}", _NO_NETWORK)
-
-
-def _retried(action: Callable[[], Answer]) -> Answer:
-    problem = ""
-    for pause in _PAUSES:
-        time.sleep(pause)
-        try:
-            return action()
-        except _Again as error:
-            problem = str(error)
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            problem = str(error) or type(error).__name__
-    raise ProviderError(problem, _NO_NETWORK)
-
-
-def _bounded(action: Callable[[], Answer], seconds: float, address: str) -> Answer:
-    """Give up after some seconds, and name the host in what went wrong."""
-    host = urlsplit(redact.address(address)).netloc
-    try:
-        return within(seconds, action)
-    except TimeoutError as error:
-        raise ProviderError(f"{host} cannot be used: {error}", _NO_NETWORK) from error
-    except ProviderError as error:
-        raise ProviderError(f"{host} cannot be used: {error.message}", error.remedy) from error

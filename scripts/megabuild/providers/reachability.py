@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-import httpx
 from rattler import Channel
 
-from megabuild.network.bounded import within
+from megabuild.network.client import why_silent
 
 _SECONDS = 5.0
 _INDEXES = ("repodata.json.zst", "repodata.json")
@@ -42,21 +41,4 @@ def why_unreachable(url: str) -> str:
     url:
         The channel's address, without a platform.
     """
-    try:
-        return within(_SECONDS, lambda: _ask(url))
-    except TimeoutError:
-        return f"no answer within {_SECONDS:.0f} seconds"
-
-
-def _ask(url: str) -> str:
-    answer = ""
-    try:
-        with httpx.Client(timeout=_SECONDS, follow_redirects=True) as client:
-            for index in _INDEXES:
-                response = client.head(f"{url}/noarch/{index}")
-                if response.is_success:
-                    return ""
-                answer = f"HTTP status {response.status_code}"
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return str(error) or type(error).__name__
-    return answer
+    return why_silent([f"{url}/noarch/{index}" for index in _INDEXES], _SECONDS)

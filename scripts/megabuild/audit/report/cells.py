@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rattler import Version
 
-from megabuild.audit.case import Status
-from megabuild.audit.claims import cuda_in, cuda_of, is_foreign, is_optional, platforms_of
+from megabuild.audit.archs import ArchRow
+from megabuild.audit.case import Status, excludes, is_optional
 from megabuild.audit.commits import brief
-from megabuild.audit.model import Finding, Kind
+from megabuild.audit.facts import (
+    UPSTREAM,
+    Build,
+    CiPin,
+    Fact,
+    GlobalPin,
+    Migration,
+    Newest,
+    RecipeCommit,
+    RecipePin,
+    Submodule,
+    TagCommit,
+)
 from megabuild.audit.rows import Row
 from megabuild.audit.specs import Spec, common, is_version, newest, pin
+from megabuild.audit.words import of, of_configs
 
 NOT_READ = "not read"
 _ANY = "any"
 _MOST_TESTED = 2
-_KINDS = {Kind.SUBMODULE: "submodule", Kind.COMMIT: "tag", Kind.REQUIREMENT: "wheel", Kind.CI_PIN: "CI"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,33 +64,42 @@ class Part:
 
 def upstream(row: Row) -> tuple[Part, ...]:
     """Return what upstream says: its copy, its wheel's requirement, its CI for the CUDA versions of the recipe."""
-    here = {cuda_of(config) for one in row.of(Kind.RECIPE) for config in _configs(one)} - {""}
+    here = {build.cuda for build in _asking(row)} - {""}
+    pinned = any(isinstance(one, RecipeCommit) for one in row.facts)
     parts: list[Part] = []
-    for finding in row.of(*_KINDS):
-        note = "extra" if is_optional(finding) else _KINDS[finding.kind]
-        commit = brief(finding.details.get("commit", ""))
-        if finding.trouble:  # of a submodule the commit is known even where nothing describes it
+    for fact in row.facts:
+        if not isinstance(fact, (*UPSTREAM, TagCommit)):
+            continue
+        note = "extra" if is_optional(fact) else fact.who
+        commit = brief(fact.commit) if isinstance(fact, Submodule) else ""
+        if fact.trouble:  # of a submodule the commit is known even where nothing describes it
             parts.append(Part(text=commit or NOT_READ, note=note))
             continue
-        if commit and row.of(Kind.RECIPE_COMMIT):
+        cuda = fact.holds.cuda
+        if fact.holds.elsewhere or (cuda and here and not any(_same_cuda(one, cuda) for one in here)):
+            continue
+        if commit and pinned:
             note = f"{note}, {commit}"
-        cuda = cuda_in(finding.scope)
-        if is_foreign(finding.scope):
-            continue
-        if finding.kind is Kind.CI_PIN and finding.scope and not cuda:
-            note = f"{note}, {finding.scope}"
-        elif cuda and here and cuda not in here:
-            continue
+        if isinstance(fact, CiPin) and not cuda:
+            note = ", ".join(filter(None, (note, of(fact.holds, row.builds))))
         elif cuda and len(here) != 1:
-            note = f"{note}, CUDA {cuda}"
-        if finding.kind is Kind.COMMIT:
-            parts.append(Part(text=brief(finding.value), note=note, url=finding.origin.url))
-            continue
-        text = _ANY if finding.value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", finding.value)
-        parts.append(Part(text=text, note=note, url=finding.origin.url))
+            note = f"{note}, CUDA {', '.join(cuda)}"
+        value = brief(fact.value) if isinstance(fact, TagCommit) else fact.value
+        text = _ANY if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
+        parts.append(Part(text=text, note=note, url=fact.where.url))
     if any(part.text != NOT_READ for part in parts):
         parts = [part for part in parts if part.text != NOT_READ]
     return tuple(_without_cuda(part, here) for part in _ranged(_merged(parts)))
+
+
+def _asking(row: Row) -> list[Build]:
+    """Return the configs for which the recipe asks for it."""
+    asked = [one for one in row.facts if isinstance(one, RecipePin)]
+    return [build for build in row.builds if any(one.holds.met(build) for one in asked)]
+
+
+def _same_cuda(version: str, named: Sequence[str]) -> bool:
+    return version in named or version.partition(".")[0] in named
 
 
 def _without_cuda(part: Part, here: set[str]) -> Part:
@@ -100,45 +121,38 @@ def _ranged(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return (one, *(part for part in parts if part not in tested))
 
 
-def _configs(finding: Finding) -> list[str]:
-    return finding.details.get("configs", "").split()
-
-
 def recipe(row: Row) -> tuple[Part, ...]:
     """Return what the recipe asks for; a bare name beside pinned ones, and build strings that differ, are left out."""
-    found = [one for one in row.of(Kind.RECIPE) if not one.trouble and not one.value.startswith("<0.0a")]
+    found = [one for one in row.facts if isinstance(one, RecipePin) and not one.trouble and not excludes(one)]
     pinned = [one for one in found if one.value != "*"]
-    covered = {config for one in pinned for config in one.details.get("configs", "").split()}
-    rest = [
-        one for one in found if one.value == "*" and set(one.details.get("configs", "").split()) - covered
-    ]
-    values: dict[str, list[Finding]] = {}
+    covered = {config for one in pinned for config in one.holds.configs}
+    rest = [one for one in found if one.value == "*" and set(one.holds.configs) - covered]
+    values: dict[str, list[RecipePin]] = {}
     for one in [*pinned, *rest]:
         text = _ANY if one.value == "*" else one.value.partition(" ")[0]
         if text == "*":  # any version, of one build
             text = one.value
         values.setdefault(text, []).append(one)
-    commits = tuple(_commit(one, row) for one in row.of(Kind.RECIPE_COMMIT))
+    commits = tuple(_commit(one, row) for one in row.facts if isinstance(one, RecipeCommit))
     if row.name == "python":
         return (Part(text=_python(", ".join(values))), *commits) if values else commits
-    notes = {text: _scopes([one.scope for one in those]) for text, those in values.items()}
+    notes = {text: _scopes(those, row.builds) for text, those in values.items()}
     if len(values) > 1 and len(set(notes.values())) < len(values):  # the same configs: then it is the section
-        notes = {text: _sections(those) for text, those in values.items()}
+        notes = {text: _sections(those, row.builds) for text, those in values.items()}
     asked = (Part(text=text, note=notes[text] if len(values) > 1 else "", where=True) for text in values)
     return (*asked, *commits)
 
 
-def _commit(finding: Finding, row: Row) -> Part:
+def _commit(fact: RecipeCommit, row: Row) -> Part:
     """Return a commit that a recipe pins, with whose recipe that is."""
-    whose = finding.details.get("recipe", "")
-    words = [word for word in (whose if whose != row.name else "", finding.scope) if word]
-    return Part(text=brief(finding.value) or _ANY, note=", ".join(words), where=True)
+    scope = of_configs(fact.holds.configs, row.builds)
+    words = [word for word in (fact.recipe if fact.recipe != row.name else "", scope) if word]
+    return Part(text=brief(fact.value) or _ANY, note=", ".join(words), where=True)
 
 
-def _sections(findings: Iterable[Finding]) -> str:
-    words = {word for one in findings for word in one.details.get("sections", "").split()}
-    scope = _scopes([one.scope for one in findings])
-    return ", ".join([*([scope] if scope else []), *sorted(words)])
+def _sections(facts: Sequence[RecipePin], builds: Sequence[Build]) -> str:
+    words = {word for one in facts for word in one.sections}
+    return ", ".join([*filter(None, [_scopes(facts, builds)]), *sorted(words)])
 
 
 def conda_forge(row: Row) -> tuple[Part, ...]:
@@ -147,32 +161,29 @@ def conda_forge(row: Row) -> tuple[Part, ...]:
     Left out: pins for platforms for which the recipe does not ask for it, and paused migrations, unless the recipe is
     ahead with one.
     """
-    here = platforms_of({config for one in row.of(Kind.RECIPE) for config in _configs(one)})
+    here = {build.platform for build in _asking(row)}
     parts: list[Part] = []
-    asked = [Spec(one.value) for one in row.of(Kind.RECIPE) if one.value != "*"]
-    pins = [pin(value) for one in row.of(Kind.GLOBAL_PIN) for value in one.value.split(", ")]
+    asked = [Spec(one.value) for one in row.facts if isinstance(one, RecipePin) and one.value != "*"]
+    pinned = [one for one in row.facts if isinstance(one, GlobalPin)]
+    pins = [pin(value) for one in pinned if not isinstance(one, Migration) for value in one.values]
     ahead = [
         one
         for one in asked
         if one.readable and not any(common([one, other]) for other in pins if other.readable)
     ]
-    for finding in row.of(Kind.GLOBAL_PIN, Kind.MIGRATION):
-        where = set(finding.details.get("platforms", "").replace(",", " ").split())
-        if finding.trouble or (here and where and not where & here):
+    for fact in pinned:
+        where = set(fact.holds.platforms)
+        values = dict.fromkeys(value for value in fact.values if value != "None")
+        if not values or (here and where and not where & here):
             continue
-        if finding.details.get("paused") == "yes" and not any(
-            common([one, pin(finding.value)]) for one in ahead
-        ):
+        notes = [f"migration {fact.migration}" if isinstance(fact, Migration) else "pin"]
+        wanted = any(common([one, pin(value)]) for one in ahead for value in fact.values)
+        if isinstance(fact, Migration) and fact.paused and not wanted:
             continue
-        values = dict.fromkeys(value for value in finding.value.split(", ") if value != "None")
-        if not values:
-            continue
-        migration = finding.details.get("migration", "")
-        notes = [f"migration {migration}" if finding.kind is Kind.MIGRATION else "pin"]
         if where and not where >= here:
             notes.append(_systems(where))
         text = _python(", ".join(values)) if row.name == "python" else ", ".join(values)
-        parts.append(Part(text=text, note=", ".join(notes), url=finding.origin.url))
+        parts.append(Part(text=text, note=", ".join(notes), url=fact.where.url))
     return (*_merged(parts), *_newest(row))
 
 
@@ -187,18 +198,16 @@ def _systems(platforms: Iterable[str]) -> str:
 
 
 def _newest(row: Row) -> tuple[Part, ...]:
-    found = [one for one in row.of(Kind.NEWEST) if not one.trouble]
-    if not found:
-        return ()
-    by_version: dict[str, list[Finding]] = {}
-    for one in found:
-        by_version.setdefault(one.value, []).append(one)
+    by_version: dict[str, list[Newest]] = {}
+    for one in row.facts:
+        if isinstance(one, Newest) and not one.trouble:
+            by_version.setdefault(one.value, []).append(one)
     best = newest(by_version)
     parts = []
-    for version, findings in sorted(by_version.items(), key=lambda item: item[0] != best):
-        where = {name for one in findings for name in one.scope.replace(",", " ").split()}
+    for version, facts in sorted(by_version.items(), key=lambda item: item[0] != best):
+        where = {name for one in facts for name in one.holds.platforms}
         note = "newest" if version == best or not where else f"newest, {_systems(where)}"
-        parts.append(Part(text=version, note=note, url=findings[0].origin.url))
+        parts.append(Part(text=version, note=note, url=facts[0].where.url))
     return tuple(parts)
 
 
@@ -211,6 +220,24 @@ def says_nothing(row: Row) -> bool:
         and not conda_forge(row)
         and row.status is Status.UNPINNED
     )
+
+
+def upstream_archs(row: ArchRow) -> tuple[Part, ...]:
+    """Return upstream's lists of architectures."""
+    return tuple(
+        Part(text=" ".join(one.archs) or one.value, note=", ".join(one.holds.platforms), url=one.where.url)
+        for one in row.upstream
+        if (one.archs or one.value) and not one.trouble
+    )
+
+
+def recipe_archs(row: ArchRow) -> Mapping[str, list[str]]:
+    """Return the recipes' lists of architectures, with where they hold, and whose each is."""
+    found: dict[str, list[str]] = {}
+    for one in row.recipes:
+        scope = f" [{', '.join(one.holds.platforms)}]" if one.holds.platforms else ""
+        found.setdefault(" ".join(one.archs) + scope, []).append(one.recipe)
+    return found
 
 
 def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
@@ -226,8 +253,9 @@ def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
     return tuple(found.values())
 
 
-def _scopes(scopes: Sequence[str]) -> str:
+def _scopes(facts: Sequence[Fact], builds: Sequence[Build]) -> str:
     """Return where a value holds, without what is said already: ``cuda130 mkl`` beside ``cuda130``."""
+    scopes = [of_configs(one.holds.configs, builds) for one in facts]
     terms = {frozenset(term.split()): term for scope in scopes if scope for term in scope.split(", ")}
     return ", ".join(
         sorted(text for words, text in terms.items() if not any(other < words for other in terms))

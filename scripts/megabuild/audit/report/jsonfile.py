@@ -1,41 +1,99 @@
-"""The report as JSON: sorted, versioned, with the provenance of every value; written whole, and read again."""
+"""The report, and its JSON: sorted, versioned, with the provenance of every value; written whole, and read again."""
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-from megabuild.audit.model import Finding, Kind, Origin, Outcome, Target
+import msgspec
+
+from megabuild.audit.facts import (
+    UPSTREAM,
+    Build,
+    Fact,
+    GlobalPin,
+    Newest,
+    Outcome,
+    RecipeCommit,
+    RecipePin,
+    TagCommit,
+    Target,
+)
 from megabuild.audit.names import Names
-from megabuild.audit.report.document import Report
-from megabuild.audit.rows import CONDA_FORGE, UPSTREAM, Audit, tabulate
+from megabuild.audit.rows import Audit, tabulate
 from megabuild.errors import UsageError
 
-FORMAT = 1
-_COLUMNS = {
-    "upstream": (*UPSTREAM, Kind.COMMIT),
-    "recipe": (Kind.RECIPE, Kind.RECIPE_COMMIT),
-    "conda-forge": CONDA_FORGE,
+FORMAT = 2
+_COLUMNS: dict[str, tuple[type[Fact], ...]] = {
+    "upstream": (*UPSTREAM, TagCommit),
+    "recipe": (RecipePin, RecipeCommit),
+    "conda-forge": (GlobalPin, Newest),
 }
 
 
-def document(report: Report) -> dict[str, Any]:
-    """Return a report as JSON values."""
-    return {
-        "format": FORMAT,
-        "made": report.made,
-        "packages": [_audit(audit) for audit in report.audits],
-    }
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The tables of one or more packages.
+
+    Parameters
+    ----------
+    made:
+        When, ISO 8601 in UTC.
+    audits:
+        One per package.
+    """
+
+    made: str
+    audits: tuple[Audit, ...]
+
+    @property
+    def day(self) -> date:
+        """The day on which it was made."""
+        return date.fromisoformat(self.made[:10])
+
+
+class _Line(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A row as scripts read it; each cell names the source and, counted from 0, the number of its fact."""
+
+    status: str
+    sentence: str
+    cells: dict[str, list[str]]
+    name: str = ""
+    cuda: str = ""
+    use: str = ""
+    why: str = ""
+
+
+class _Package(msgspec.Struct, kw_only=True):
+    package: str
+    version: str
+    repository: str
+    tag: str
+    wheel: str
+    commit: str
+    builds: tuple[Build, ...]
+    sources: tuple[Outcome, ...]
+    rows: list[_Line] | None = None
+    archs: list[_Line] | None = None
+
+
+class _Document(msgspec.Struct, kw_only=True):
+    format: int
+    made: str
+    packages: tuple[_Package, ...]
 
 
 def text(report: Report) -> str:
     """Return a report as the text of a JSON file."""
-    return json.dumps(document(report), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    document = _Document(
+        format=FORMAT, made=report.made, packages=tuple(_package(audit) for audit in report.audits)
+    )
+    return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1).decode() + "\n"
 
 
 def write(content: str, path: Path) -> None:
@@ -67,7 +125,7 @@ def write(content: str, path: Path) -> None:
 
 
 def read(path: Path, names: Names) -> Report:
-    """Read a report, and judge its findings as this version does.
+    """Read a report, and judge its facts as this version does.
 
     Parameters
     ----------
@@ -79,141 +137,85 @@ def read(path: Path, names: Names) -> Report:
     Raises
     ------
     UsageError
-        It cannot be read, is no report, or is one of a later format.
+        It cannot be read, is no report, or is one of another format.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(values, dict) or "format" not in values:
-            raise ValueError("it has no format")
-        if values["format"] != FORMAT:
+        content = path.read_bytes()
+        found = msgspec.json.decode(content, type=dict[str, Any]).get("format")
+        if found is not None and found != FORMAT:
             raise UsageError(
-                f"{path} has format {values['format']}, this program reads {FORMAT}",
+                f"{path} has format {found}, this program reads {FORMAT}",
                 "make it anew, or use the program that made it",
             )
-        audits = tuple(_audit_from(entry, names) for entry in values["packages"])
-        report = Report(made=str(values["made"]), audits=audits)
+        document = msgspec.json.decode(content, type=_Document)
+        report = Report(
+            made=document.made, audits=tuple(_audit(package, names) for package in document.packages)
+        )
         report.day  # noqa: B018 - a date that is none is noticed here
         return report
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror or error}", "name a report of --json"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, msgspec.MsgspecError) as error:
         raise UsageError(f"{path} is no report of the audit: {error}", "name a report of --json") from error
 
 
-def _audit(audit: Audit) -> dict[str, Any]:
+def _package(audit: Audit) -> _Package:
     target = audit.target
     places = {
-        id(finding): f"{outcome.source}/{number}"
+        id(fact): f"{outcome.source}/{number}"
         for outcome in audit.outcomes
-        for number, finding in enumerate(outcome.findings)
+        for number, fact in enumerate(outcome.facts)
     }
-    return {
-        "package": target.package,
-        "version": target.version,
-        "repository": target.repository,
-        "tag": target.tag,
-        "wheel": target.wheel,
-        "commit": audit.commit,
-        "configs": list(target.configs),
-        "rows": [
-            {
-                "name": row.name,
-                "use": row.use,
-                "why": row.why,
-                "status": row.status.value,
-                "sentence": row.sentence,
-                # each the source and, counted from 0, the number of its finding
-                "cells": {
-                    column: [places[id(one)] for one in row.of(*kinds)] for column, kinds in _COLUMNS.items()
+    return _Package(
+        package=target.package,
+        version=target.version,
+        repository=target.repository,
+        tag=target.tag,
+        wheel=target.wheel,
+        commit=audit.commit,
+        builds=target.builds,
+        sources=audit.outcomes,
+        rows=[
+            _Line(
+                name=row.name,
+                use=row.use,
+                why=row.why,
+                status=row.status.value,
+                sentence=row.sentence,
+                cells={
+                    column: [places[id(one)] for one in row.facts if isinstance(one, kinds)]
+                    for column, kinds in _COLUMNS.items()
                 },
-            }
+            )
             for row in audit.rows
         ],
-        "archs": [
-            {
-                "cuda": row.cuda,
-                "status": row.status.value,
-                "sentence": row.sentence,
-                "cells": {
+        archs=[
+            _Line(
+                cuda=row.cuda,
+                status=row.status.value,
+                sentence=row.sentence,
+                cells={
                     "upstream": [places[id(one)] for one in row.upstream],
                     "recipe": [places[id(one)] for one in row.recipes],
                 },
-            }
+            )
             for row in audit.archs
         ],
-        "sources": [
-            {
-                "source": outcome.source,
-                "trouble": outcome.trouble,
-                "received": outcome.received,
-                "findings": [_finding(finding) for finding in outcome.findings],
-            }
-            for outcome in audit.outcomes
-        ],
-    }
+    )
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    origin = finding.origin
-    values: dict[str, Any] = {
-        "name": finding.name,
-        "kind": finding.kind.value,
-        "value": finding.value,
-        "scope": finding.scope,
-        "trouble": finding.trouble,
-        "details": dict(finding.details),
-        "file": origin.file,
-        "line": origin.line,
-        "url": origin.url,
-        "commit": origin.commit,
-        "date": origin.date,
-        "fetched": origin.fetched,
-    }
-    return {key: value for key, value in values.items() if value or key in ("name", "kind", "value")}
-
-
-def _audit_from(entry: Mapping[str, Any], names: Names) -> Audit:
+def _audit(package: _Package, names: Names) -> Audit:
     target = Target(
-        package=str(entry["package"]),
-        version=str(entry["version"]),
-        repository=str(entry["repository"]),
-        tag=str(entry["tag"]),
-        wheel=str(entry["wheel"]),
-        recipe=None,
-        configs=tuple(map(str, entry["configs"])),
+        package=package.package,
+        version=package.version,
+        repository=package.repository,
+        tag=package.tag,
+        wheel=package.wheel,
+        builds=package.builds,
     )
-    outcomes = [
-        Outcome(
-            source=str(source["source"]),
-            trouble=str(source["trouble"]),
-            received=int(source["received"]),
-            findings=tuple(_finding_from(one) for one in source["findings"]),
-        )
-        for source in entry["sources"]
-    ]
-    return tabulate(target, outcomes, names)
-
-
-def _finding_from(values: Mapping[str, Any]) -> Finding:
-    line = values.get("line")
-    return Finding(
-        name=str(values["name"]),
-        kind=Kind(values["kind"]),
-        value=str(values["value"]),
-        scope=str(values.get("scope", "")),
-        trouble=str(values.get("trouble", "")),
-        details={str(key): str(value) for key, value in values.get("details", {}).items()},
-        origin=Origin(
-            file=str(values.get("file", "")),
-            line=None if line is None else int(line),
-            url=str(values.get("url", "")),
-            commit=str(values.get("commit", "")),
-            date=str(values.get("date", "")),
-            fetched=str(values.get("fetched", "")),
-        ),
-    )
+    return tabulate(target, package.sources, names)
 
 
 def _umask() -> int:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from megabuild.audit.archs import ArchRow, recipes_in_words, where
+from megabuild.audit.archs import ArchRow, recipes_in_words
 from megabuild.audit.case import Status
-from megabuild.audit.report.cells import Part, conda_forge, recipe, says_nothing, upstream
-from megabuild.audit.report.document import Report
-from megabuild.audit.rows import Audit, Row, told, unread
+from megabuild.audit.report.cells import (
+    Part,
+    conda_forge,
+    recipe,
+    recipe_archs,
+    says_nothing,
+    upstream,
+    upstream_archs,
+)
+from megabuild.audit.report.jsonfile import Report
+from megabuild.audit.rows import Audit, Row, counts, told, unread
 
 _USES = {
     "vendored": "compiled in",
@@ -58,7 +66,7 @@ def _audit(audit: Audit, report: Report, mark: str) -> str:
         f"{mark} {target.package} {target.version}",
         (
             f"What upstream's {target.version} (`{target.tag}`{commit}), this recipe and conda-forge say of each "
-            f"dependency, as of {report.day.isoformat()}: {_counts(audit)}."
+            f"dependency, as of {report.day.isoformat()}: {counts(audit)}."
         ),
     ]
     rows = [row for row in audit.rows if not row.vendored_only and not says_nothing(row)]
@@ -92,14 +100,6 @@ def _audit(audit: Audit, report: Report, mark: str) -> str:
     return "\n\n".join(parts)
 
 
-def _counts(audit: Audit) -> str:
-    rows: list[Row | ArchRow] = [*audit.rows, *audit.archs]
-    counted = {status: sum(row.status is status for row in rows) for status in Status}
-    return (
-        ", ".join(f"{count} {status.value}" for status, count in counted.items() if count) or "nothing found"
-    )
-
-
 def _row(row: Row, links: _Links) -> tuple[str, ...]:
     return (
         _escaped(row.name),
@@ -121,20 +121,10 @@ def _vendored(row: Row, links: _Links) -> tuple[str, ...]:
 
 
 def _archs(row: ArchRow, links: _Links) -> tuple[str, ...]:
-    grouped: dict[tuple[str, str], list[str]] = {}
-    for one in row.recipes:
-        scope = f" [{one.scope}]" if one.scope else ""
-        grouped.setdefault((_spaced(one.value), scope), []).append(one.details.get("recipe", one.name))
     recipes = [
-        _escaped(f"{archs}{scope} ({recipes_in_words(names, row)})")
-        for (archs, scope), names in grouped.items()
+        _escaped(f"{archs} ({recipes_in_words(names, row)})") for archs, names in recipe_archs(row).items()
     ]
-    theirs = [
-        Part(text=_spaced(one.value), note=where(one), url=one.origin.url)
-        for one in row.upstream
-        if one.value and not one.trouble
-    ]
-    return (row.cuda, _cell(theirs, links), "<br>".join(recipes), row.status.value)
+    return (row.cuda, _cell(upstream_archs(row), links), "<br>".join(recipes), row.status.value)
 
 
 def _cell(parts: Iterable[Part], links: _Links) -> str:
@@ -153,10 +143,6 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     lines += ["|" + "".join(f" {cell} |" if cell else " |" for cell in row) for row in rows]
     return "\n".join(lines)
-
-
-def _spaced(archs: str) -> str:
-    return archs.replace(";", " ")
 
 
 def _lineless(text: str) -> str:

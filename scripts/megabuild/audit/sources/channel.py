@@ -2,93 +2,115 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 from rattler import Version
 
-from megabuild.audit.conda.newest import Package, from_channel, from_folder
-from megabuild.audit.model import Finding, Kind, Origin, Outcome
+from megabuild.audit.channel_records import Package, from_channel, from_folder, repodata
+from megabuild.audit.facts import Holds, Newest, Outcome, Where
 from megabuild.audit.request import Request
-from megabuild.providers.reachability import channel_url
+from megabuild.errors import MegabuildError
+from megabuild.network import redact
+from megabuild.network.client import NetworkError
+from megabuild.providers.reachability import channel_url, why_unreachable
 
 SOURCE = "channel"
 CHANNEL = "conda-forge"
 _NOARCH = "noarch"
 
-ByPlatform = Mapping[str, Mapping[str, Package]]
+#: By platform and name, each with the time when the channel was asked.
+_Found = Mapping[str, Mapping[str, tuple[Package, str]]]
 
 
 def read(request: Request) -> Outcome:
-    """Return for each of the request's names what the channel has, one finding for each version that is the newest.
+    """Return for each of the request's names what the channel has, one fact for each version that is the newest.
 
-    Platforms are those of the request's configs. A package for all platforms (noarch) counts for each of them. Bytes
-    are not counted: rattler does not tell them.
+    Platforms are those of the request's configs. A package for all platforms (noarch) counts for each of them.
     """
-    services, names = request.services, tuple(dict.fromkeys(request.names))
+    names = tuple(dict.fromkeys(request.names))
     platforms = tuple(sorted({config.platform for config in request.configs})) or ("linux-64",)
     if not names:
         return Outcome(source=SOURCE)
+    request.services.report(SOURCE, f"looking up {len(names)} packages for {', '.join(platforms)}")
+    every: tuple[str, ...] = (*platforms, _NOARCH)
+    found: dict[str, Mapping[str, tuple[Package, str]]] = {}
+    reasons: dict[str, list[str]] = {}
     folder = request.local.repodata
-    every = (*platforms, _NOARCH)
     if folder is not None:
-        found, troubles = from_folder(folder, every, names, services)
-    else:
-        url = channel_url(CHANNEL)
-        services.report(SOURCE, f"looking up {len(names)} packages for {', '.join(platforms)}")
-        found, troubles = from_channel(url, every, names, services)
-    trouble = _summary(troubles)
-    return Outcome(
-        source=SOURCE,
-        findings=tuple(finding for name in names for finding in _findings(name, platforms, found, trouble)),
-        trouble=trouble,
-    )
+        there = tuple(platform for platform in every if repodata(folder, platform))
+        if not there:
+            reasons[f"{folder} has no repodata.json or repodata.json.zst in {' or '.join(sorted(every))}"] = [
+                *every
+            ]
+        every = there
+    ask = functools.partial(_asked, names=names, request=request)
+    with ThreadPoolExecutor(max_workers=len(platforms) + 1) as pool:
+        for platform, answer in zip(every, pool.map(ask, every), strict=True):
+            if isinstance(answer, str):
+                reasons.setdefault(answer, []).append(platform)
+            else:
+                found[platform] = answer
+    trouble = "; ".join(f"{', '.join(where)}: {why}" for why, where in reasons.items())
+    facts = tuple(fact for name in names for fact in _facts(name, platforms, found, trouble))
+    return Outcome(source=SOURCE, facts=facts, trouble=trouble)
 
 
-def _findings(name: str, platforms: tuple[str, ...], found: ByPlatform, trouble: str) -> list[Finding]:
-    """Return one finding for each version that is the newest on some platform; the newest of all comes first."""
-    by_version: dict[str, dict[str, Package]] = {}
-    known = [platform for platform in platforms if name in found.get(platform, {})]
+def _asked(
+    platform: str, *, names: tuple[str, ...], request: Request
+) -> Mapping[str, tuple[Package, str]] | str:
+    """Return the newest packages of a platform, from the cache where that is young enough, or why there are none."""
+    services, folder, url = request.services, request.local.repodata, channel_url(CHANNEL)
+
+    def make() -> bytes:
+        if unreachable := why_unreachable(url):
+            raise NetworkError(f"{CHANNEL} cannot be used: {redact.text(unreachable)}")
+        return msgspec.json.encode(from_channel(url, platform, names, services))
+
+    try:
+        if folder is not None:
+            return {one.name: (one, "") for one in from_folder(folder, platform, names, services)}
+        try:
+            entry = services.cached(
+                f"newest {redact.address(url)} {platform} {names}", services.max_age, make
+            )
+        except MegabuildError:
+            if not services.offline:
+                raise
+            # rattler keeps all names, whatever was asked
+            return {one.name: (one, "") for one in from_channel(url, platform, names, services)}
+        return {one.name: (one, entry.when) for one in msgspec.json.decode(entry.data, type=list[Package])}
+    except MegabuildError as error:
+        return (
+            "not in the cache, and --offline forbids to ask"
+            if services.offline and not folder
+            else error.message
+        )
+
+
+def _facts(name: str, platforms: tuple[str, ...], found: _Found, trouble: str) -> list[Newest]:
+    """Return one fact for each version that is the newest on some platform; the newest of all comes first."""
+    by_version: dict[str, dict[str, tuple[Package, str]]] = {}
+    known = [platform for platform in platforms if platform in found]
     for platform in known:
-        here = [found[folder][name] for folder in (platform, _NOARCH) if name in found.get(folder, {})]
-        best = max((package for package in here if package.version), key=_order, default=None)
+        here = [found[folder][name] for folder in (platform, _NOARCH) if folder in found]
+        best = max(
+            (one for one in here if one[0].version), key=lambda one: Version(one[0].version), default=None
+        )
         if best is not None:
-            by_version.setdefault(best.version, {})[platform] = best
+            by_version.setdefault(best[0].version, {})[platform] = best
     if not by_version:
-        if len(known) < len(platforms):
-            why = trouble or f"nothing is known of {name}"
-        else:
-            why = f"{CHANNEL} has no {name} for {', '.join(platforms)}"
-        return [Finding(name=name, kind=Kind.NEWEST, value="", trouble=why)]
-    return [
-        _finding(by_version[version], everywhere=len(by_version[version]) == len(platforms))
-        for version in sorted(by_version, key=Version, reverse=True)
-    ]
-
-
-def _finding(packages: Mapping[str, Package], *, everywhere: bool) -> Finding:
-    package = next(iter(packages.values()))
-    return Finding(
-        name=package.name,
-        kind=Kind.NEWEST,
-        value=package.version,
-        scope="" if everywhere else ", ".join(packages),
-        origin=Origin(
-            file=package.file,
-            url=f"https://anaconda.org/{CHANNEL}/{package.name}",
-            date=package.date,
-            fetched=package.fetched,
-        ),
-        details={"platforms": ", ".join(packages), "channel": CHANNEL},
-    )
-
-
-def _order(package: Package) -> Version:
-    return Version(package.version)
-
-
-def _summary(troubles: Mapping[str, str]) -> str:
-    """Return a sentence for each trouble, with the platforms that have it."""
-    by_reason: dict[str, list[str]] = {}
-    for platform, why in troubles.items():
-        by_reason.setdefault(why, []).append(platform)
-    return "; ".join(f"{', '.join(where)}: {why}" for why, where in by_reason.items())
+        nowhere = f"{CHANNEL} has no {name} for {', '.join(platforms)}"
+        why = nowhere if len(known) == len(platforms) else trouble or f"nothing is known of {name}"
+        return [Newest(name=name, trouble=why)]
+    facts = []
+    for version in sorted(by_version, key=Version, reverse=True):
+        package, when = next(iter(by_version[version].values()))
+        only = () if len(by_version[version]) == len(platforms) else tuple(by_version[version])
+        where = Where(
+            file=package.file, index=CHANNEL, package=name, version=version, date=package.date, fetched=when
+        )
+        facts.append(Newest(name=name, value=version, holds=Holds(platforms=only), where=where))
+    return facts

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from megabuild.audit.conda.pinning_files import REPOSITORY, PinningFiles, from_local, from_network
-from megabuild.audit.conda.selected import Selected, Value, selected
-from megabuild.audit.model import Finding, Kind, Origin, Outcome
+import msgspec
+
+from megabuild.audit import pinning_files
+from megabuild.audit.facts import GlobalPin, Holds, Migration, Outcome, Where
+from megabuild.audit.pinning_files import PinningFiles, from_local, from_network
 from megabuild.audit.request import Request
-from megabuild.errors import AuditError
+from megabuild.audit.selected import Selected, Value, selected
+from megabuild.errors import AuditError, MegabuildError
 
 SOURCE = "pinning"
 _CONFIG = "conda_build_config.yaml"
@@ -24,39 +27,31 @@ def read(request: Request) -> Outcome:
     Keys of conda_build_config.yaml have underscores where names have hyphens; findings are called like the keys. A
     key with several values, such as those zipped with ``cuda_compiler_version``, has them all in one finding.
     """
-    services, local = request.services, request.local.pinning
-    web = services.web.separate()
+    local = request.local.pinning
     try:
-        files = from_local(local) if local is not None else from_network(services, web)
-    except AuditError as error:
-        return Outcome(source=SOURCE, trouble=error.message, received=web.received)
+        files = from_local(local) if local is not None else from_network(request.services)
+    except MegabuildError as error:
+        return Outcome(source=SOURCE, trouble=error.message)
     platforms = tuple(sorted({config.platform for config in request.configs})) or _PLATFORMS
     wanted = {key_of(name) for name in request.names}
     wanted |= {key for config in request.configs for key in config.variant}
-    findings: list[Finding] = []
+    facts: list[GlobalPin] = []
     troubles: list[str] = []
-    documents = {
-        _CONFIG: files.config,
-        **{f"migrations/{name}": text for name, text in files.migrations.items()},
-    }
-    for name, text in documents.items():
+    for name, text in {_CONFIG: files.config, **files.migrations}.items():
+        path = name if name == _CONFIG else f"migrations/{name}"
         try:
-            found = selected(text, platforms, name)
+            found = selected(text, platforms, path)
         except AuditError as error:
             troubles.append(error.message)
             continue
-        migration = Path(name).stem if name != _CONFIG else ""
-        file = local.name if local is not None and local.is_file() else name
+        where = _where(files, local.name if local is not None and local.is_file() else path, path, found)
+        migration = "" if name == _CONFIG else Path(name).stem
         for key, values in found.values.items():
             if key in wanted or not wanted:
-                findings += _findings(
-                    key, values, found, platforms, _origin(files, file, name, found), migration
-                )
+                facts += _facts(key, values, found, platforms, where, migration)
     if local is not None and local.is_file():
         troubles.append(f"no migrations: {local.name} is a single file")
-    return Outcome(
-        source=SOURCE, findings=tuple(findings), trouble="; ".join(troubles), received=web.received
-    )
+    return Outcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
 
 
 def key_of(name: str) -> str:
@@ -64,87 +59,63 @@ def key_of(name: str) -> str:
     return name.replace("-", "_").replace(".", "_").lower()
 
 
-def _findings(
+def _facts(
     key: str,
     values: Mapping[str, tuple[Value, ...]],
     found: Selected,
     platforms: tuple[str, ...],
-    origin: Origin,
+    where: Where,
     migration: str,
-) -> list[Finding]:
-    """Return one finding for each set of values, with the platforms where it holds."""
+) -> list[GlobalPin]:
+    """Return one fact for each set of values, with the platforms where it holds."""
     by_values: dict[tuple[str, ...], list[str]] = {}
     for platform in platforms:
         if platform in values:
             by_values.setdefault(tuple(value.text for value in values[platform]), []).append(platform)
-    result = []
-    for texts, where in by_values.items():
-        lines = [value.line for value in values[where[0]]]
-        scope = [migration] if migration else []
-        if migration and _paused(found):
-            scope.append("paused")
-        if len(where) < len(platforms):
-            scope.append(", ".join(where))
-        result.append(
-            Finding(
-                name=key,
-                kind=Kind.MIGRATION if migration else Kind.GLOBAL_PIN,
-                value=", ".join(texts),
-                scope="; ".join(scope),
-                origin=_at(origin, lines[0]),
-                details={
-                    "platforms": ", ".join(where),
-                    "lines": ", ".join(map(str, lines)),
-                    "zipped_with": ", ".join(found.zipped.get(key, {}).get(where[0], ())),
-                    **(_about(migration, found) if migration else {}),
-                },
-            )
+    facts = []
+    for texts, having in by_values.items():
+        lines = tuple(value.line for value in values[having[0]])
+        # without a commit the line may be another one by now
+        url = f"{where.url}#L{lines[0]}" if where.commit else where.url
+        fact = GlobalPin(
+            name=key,
+            value=", ".join(texts),
+            values=texts,
+            lines=lines,
+            holds=Holds(platforms=tuple(having) if len(having) < len(platforms) else ()),
+            where=msgspec.structs.replace(where, line=lines[0], url=url),
+            zipped_with=found.zipped.get(key, {}).get(having[0], ()),
         )
-    return result
+        facts.append(_migrating(fact, migration, _migrator(found)) if migration else fact)
+    return facts
 
 
-def _origin(files: PinningFiles, file: str, name: str, found: Selected) -> Origin:
-    """Return the origin of a document; the line is added for each value."""
-    return Origin(
+def _migrating(fact: GlobalPin, migration: str, migrator: Mapping[str, object]) -> Migration:
+    excluded = migrator.get("exclude", [])
+    return Migration(
+        **msgspec.structs.asdict(fact),
+        migration=migration,
+        paused=str(migrator.get("paused", "")).lower() in ("true", "yes", "on"),
+        # the value is added to those there are, or replaces them
+        operation=str(migrator.get("operation", "replace")),
+        excludes=tuple(map(str, excluded)) if isinstance(excluded, list) else (),
+    )
+
+
+def _where(files: PinningFiles, file: str, path: str, found: Selected) -> Where:
+    """Return where a document is; the line is added for each value."""
+    return Where(
         file=f"{files.package}/{file}" if files.package else file,
-        url=f"{REPOSITORY}/blob/{files.commit or 'main'}/recipe/{name}",
+        url=f"{pinning_files.REPOSITORY}/blob/{files.commit or 'main'}/recipe/{path}",
         commit=files.commit,
         date=_time(found.settings.get(_TIME)) or files.date,
         fetched=files.fetched,
     )
 
 
-def _at(origin: Origin, line: int) -> Origin:
-    return Origin(
-        file=origin.file,
-        line=line,
-        # without a commit the line may be another one by now
-        url=f"{origin.url}#L{line}" if origin.commit else origin.url,
-        commit=origin.commit,
-        date=origin.date,
-        fetched=origin.fetched,
-    )
-
-
-def _about(migration: str, found: Selected) -> dict[str, str]:
-    migrator = _migrator(found)
-    excluded = migrator.get("exclude", [])
-    return {
-        "migration": migration,
-        "paused": "yes" if _paused(found) else "no",
-        # the value is added to those there are, or replaces them
-        "operation": str(migrator.get("operation", "replace")),
-        "excludes": ", ".join(map(str, excluded)) if isinstance(excluded, list) else "",
-    }
-
-
 def _migrator(found: Selected) -> Mapping[str, object]:
     migrator = found.settings.get(_MIGRATOR)
     return migrator if isinstance(migrator, dict) else {}
-
-
-def _paused(found: Selected) -> bool:
-    return str(_migrator(found).get("paused", "")).lower() in ("true", "yes", "on")
 
 
 def _time(stamp: object) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild.audit.model import Finding, Kind, Origin, Outcome
+from megabuild.audit.archs import split
+from megabuild.audit.facts import Holds, Outcome, RecipeArchs, Where
 from megabuild.audit.recipe_lines import key_lines
 from megabuild.audit.request import Request
 from megabuild.audit.targets import packages
@@ -46,7 +47,7 @@ def read(request: Request) -> Outcome:
     except AuditError as error:
         return Outcome(source=SOURCE, trouble=error.message)
     found: dict[tuple[str, str, str], list[Config]] = {}
-    origins: dict[tuple[str, str, str], Origin] = {}
+    places: dict[tuple[str, str, str], Where] = {}
     for config in request.configs:
         if config.cuda_version is None:
             continue
@@ -56,22 +57,23 @@ def read(request: Request) -> Outcome:
                 continue
             key = (config.cuda_version, name, _kept(text, floor))
             found.setdefault(key, []).append(config)
-            origins[key] = _origin(text, floor, lines)
-    findings = [
-        Finding(
+            places[key] = _where(text, floor, lines)
+    facts = [
+        RecipeArchs(
             name=f"CUDA {cuda}",
-            kind=Kind.RECIPE_ARCHS,
-            value=archs,
-            scope=_platforms(configs, request.configs, cuda),
-            origin=origins[cuda, name, archs],
-            details={"cuda": cuda, "recipe": name, "configs": " ".join(config.name for config in configs)},
+            archs=split(archs),
+            holds=Holds(
+                configs=tuple(config.name for config in configs),
+                platforms=_platforms(configs, request.configs, cuda),
+                cuda=(cuda,),
+            ),
+            where=places[cuda, recipe, archs],
+            recipe=recipe,
         )
-        for (cuda, name, archs), configs in found.items()
+        for (cuda, recipe, archs), configs in found.items()
     ]
-    return Outcome(
-        source=SOURCE,
-        findings=tuple(sorted(findings, key=lambda one: (one.name, one.details["recipe"], one.value))),
-    )
+    facts.sort(key=lambda one: (one.name, one.recipe, one.archs))
+    return Outcome(source=SOURCE, facts=tuple(facts))
 
 
 def _kept(text: str, floor: _Floor | None) -> str:
@@ -85,10 +87,10 @@ def _number(arch: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", arch))
 
 
-def _origin(text: str, floor: _Floor | None, lines: Mapping[str, int]) -> Origin:
+def _where(text: str, floor: _Floor | None, lines: Mapping[str, int]) -> Where:
     if floor is not None and _kept(text, floor) != text:
-        return Origin(file=floor.file, line=floor.line)
-    return Origin(file=MATRIX_FILE, line=lines.get(text))
+        return Where(file=floor.file, line=floor.line)
+    return Where(file=MATRIX_FILE, line=lines.get(text))
 
 
 def _floor(root: Path, recipe: Path) -> _Floor | None:
@@ -108,8 +110,8 @@ def _floor(root: Path, recipe: Path) -> _Floor | None:
     return None
 
 
-def _platforms(configs: Sequence[Config], all_configs: Sequence[Config], cuda: str) -> str:
+def _platforms(configs: Sequence[Config], all_configs: Sequence[Config], cuda: str) -> tuple[str, ...]:
     """Return the platforms, if other platforms with this CUDA version have another list."""
     here = {config.platform for config in configs}
     everywhere = {config.platform for config in all_configs if config.cuda_version == cuda}
-    return "" if here == everywhere else ", ".join(sorted(here))
+    return () if here == everywhere else tuple(sorted(here))

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from megabuild.audit.model import Finding, Kind, Origin, Outcome
+from megabuild.audit.facts import Holds, Outcome, RecipeCommit, Where
 from megabuild.audit.recipe_lines import Line, Place, git_lines, key_lines, place
 from megabuild.audit.request import Request
-from megabuild.audit.scopes import words
 from megabuild.audit.targets import packages
 from megabuild.configs.config import Config
 from megabuild.configs.matrix import MATRIX_FILE
@@ -29,22 +28,19 @@ def read(request: Request) -> Outcome:
     recipes = {one.name: request.root / one.recipe for one in packages()}
     if target.recipe is not None:
         recipes[target.package] = target.recipe
-    findings: list[Finding] = []
+    facts: list[RecipeCommit] = []
     troubles: list[str] = []
     for name, recipe in recipes.items():
         if recipe.is_file():
             try:
-                findings += _of_recipe(name, recipe, request)
+                facts += _of_recipe(name, recipe, request)
             except (AuditError, ConfigError) as error:
                 troubles.append(error.message)
-    return Outcome(
-        source=SOURCE,
-        findings=tuple(sorted(findings, key=lambda one: (one.name, one.details["recipe"], one.value))),
-        trouble="; ".join(troubles),
-    )
+    facts.sort(key=lambda one: (one.name, one.recipe, one.value))
+    return Outcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
 
 
-def _of_recipe(name: str, recipe: Path, request: Request) -> list[Finding]:
+def _of_recipe(name: str, recipe: Path, request: Request) -> list[RecipeCommit]:
     lines = git_lines(recipe)
     if not lines:
         return []
@@ -56,32 +52,30 @@ def _of_recipe(name: str, recipe: Path, request: Request) -> list[Finding]:
         for address, revision in dict.fromkeys(pair for package in kept for pair in package.git):
             found.setdefault((address, revision), []).append(config)
     keys = key_lines(request.root / MATRIX_FILE)
-    file = str(recipe.relative_to(request.root)) if recipe.is_relative_to(request.root) else recipe.name
+    file = request.shown(recipe)
     key = next((one.key for one in packages() if one.name == request.target.package), "")
-    findings = []
+    facts = []
     for (address, revision), configs in found.items():
         here = _place(address, revision, lines, configs[0])
         line = keys.get(here.key, {}).get(revision) if here.key else None
+        by_key = bool(line and here.line)
         shown = redact.address(address) if "://" in address else address
-        details = {
-            "address": shown,
-            "recipe": name,
-            "configs": " ".join(config.name for config in configs),
-            "version": configs[0].variant.get(key, ("",))[0],
-        }
-        if line and here.line:
-            details |= {"key": here.key, "asked_for_at": f"{file}:{here.line}"}
-        findings.append(
-            Finding(
+        everywhere = len(configs) == len(built)
+        facts.append(
+            RecipeCommit(
                 name=shown.rstrip("/").removesuffix(".git").rpartition("/")[2],
-                kind=Kind.RECIPE_COMMIT,
                 value=revision,
-                scope=words([config.name for config in configs], built),
-                origin=Origin(file=MATRIX_FILE, line=line) if line else Origin(file=file, line=here.line),
-                details=details,
+                # wherever the recipe is built at all
+                holds=Holds() if everywhere else Holds(configs=tuple(config.name for config in configs)),
+                where=Where(file=MATRIX_FILE, line=line) if line else Where(file=file, line=here.line),
+                address=shown,
+                recipe=name,
+                version=configs[0].variant.get(key, ("",))[0],
+                key=here.key if by_key else "",
+                asked_for_at=f"{file}:{here.line}" if by_key else "",
             )
         )
-    return findings
+    return facts
 
 
 def _place(address: str, revision: str, lines: Sequence[Line], config: Config) -> Place:

@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from megabuild.audit.model import Finding, Kind, Origin, Outcome
+from megabuild.audit.facts import Holds, Outcome, RecipePin, Switch, Where
 from megabuild.audit.names import names
 from megabuild.audit.recipe_lines import Line, Place, key_lines, place, requirement_lines
 from megabuild.audit.request import Request
-from megabuild.audit.scopes import words
 from megabuild.audit.switches import SCRIPT, switches
 from megabuild.configs.config import Config
 from megabuild.configs.matrix import MATRIX_FILE
@@ -22,8 +21,6 @@ from megabuild.configs.render import PlannedPackage, render
 from megabuild.errors import AuditError, ConfigError
 
 SOURCE = "recipe_pins"
-#: Marks a finding that is a switch of the build, not a requirement.
-SWITCH = "switch"
 ANY = "*"
 
 
@@ -59,15 +56,13 @@ def read(request: Request) -> Outcome:
     found: dict[tuple[str, str], _Found] = {}
     for config, packages in rendered:
         _collect(config, packages, lines, own, found)
-    file = str(recipe.relative_to(request.root)) if recipe.is_relative_to(request.root) else recipe.name
-    findings = [
-        _finding(name, value, one, request.configs, file, keys) for (name, value), one in found.items()
-    ]
+    file = request.shown(recipe)
+    pins = [_pin(name, value, one, file, keys) for (name, value), one in found.items()]
     told, trouble = _switches(request, recipe.parent / SCRIPT)
     troubles += [trouble] if trouble else []
     return Outcome(
         source=SOURCE,
-        findings=tuple(sorted([*findings, *told], key=lambda one: (one.name, one.value, one.scope))),
+        facts=tuple(sorted([*pins, *told], key=lambda one: (one.name, one.value, one.holds.configs))),
         trouble="; ".join(troubles),
     )
 
@@ -121,35 +116,25 @@ def _variant(config: Config, python: str | None) -> dict[str, str]:
     return values
 
 
-def _finding(
-    name: str,
-    value: str,
-    found: _Found,
-    configs: Sequence[Config],
-    recipe: str,
-    keys: Mapping[str, Mapping[str, int]],
-) -> Finding:
+def _pin(
+    name: str, value: str, found: _Found, recipe: str, keys: Mapping[str, Mapping[str, int]]
+) -> RecipePin:
     here = found.place
     line = keys.get(here.key, {}).get(here.value) if here.key else None
-    origin = Origin(file=MATRIX_FILE, line=line) if line else Origin(file=recipe, line=here.line)
-    details = {
-        "configs": " ".join(found.configs),
-        "sections": " ".join(sorted(found.sections)),
-        "outputs": " ".join(sorted(found.outputs)),
-    }
-    if line and here.line:
-        details |= {"key": here.key, "asked_for_at": f"{recipe}:{here.line}"}
-    return Finding(
+    by_key = bool(line and here.line)
+    return RecipePin(
         name=name,
-        kind=Kind.RECIPE,
         value=value,
-        scope=words(found.configs, configs),
-        origin=origin,
-        details=details,
+        holds=Holds(configs=tuple(found.configs)),
+        where=Where(file=MATRIX_FILE, line=line) if line else Where(file=recipe, line=here.line),
+        sections=tuple(sorted(found.sections)),
+        outputs=tuple(sorted(found.outputs)),
+        key=here.key if by_key else "",
+        asked_for_at=f"{recipe}:{here.line}" if by_key else "",
     )
 
 
-def _switches(request: Request, script: Path) -> tuple[list[Finding], str]:
+def _switches(request: Request, script: Path) -> tuple[list[Switch], str]:
     """Ask for the switches of every config that compiles PyTorch."""
     compiling = [config for config in request.configs if config.provider != "wheel"]
     if not script.is_file() or not compiling:
@@ -158,19 +143,17 @@ def _switches(request: Request, script: Path) -> tuple[list[Finding], str]:
     wanted = names().switches()
     try:
         for config in compiling:
-            for name, switch in switches(script, config, wanted).items():
-                found.setdefault((name, switch.value, switch.line), []).append(config.name)
+            for name, set_to in switches(script, config, wanted).items():
+                found.setdefault((name, set_to.value, set_to.line), []).append(config.name)
     except AuditError as error:
         return [], error.message
-    file = str(script.relative_to(request.root)) if script.is_relative_to(request.root) else script.name
-    return [
-        Finding(
+    told = [
+        Switch(
             name=name,
-            kind=Kind.RECIPE,
             value=value,
-            scope=words(configs, compiling),
-            origin=Origin(file=file, line=line),
-            details={SWITCH: "yes", "configs": " ".join(configs)},
+            holds=Holds(configs=tuple(configs)),
+            where=Where(file=request.shown(script), line=line),
         )
         for (name, value, line), configs in found.items()
-    ], ""
+    ]
+    return told, ""

@@ -1,36 +1,44 @@
 """The submodules that upstream vendors, recursively, described as ``git submodule status --recursive`` does.
 
 Nothing is checked out and no working tree is made: a submodule is a gitlink in its parent's folders, an address in its
-parent's .gitmodules, and a description that takes as much of its history as is needed (see
-:mod:`megabuild.audit.git.describe`).
+parent's .gitmodules, and a description that its history without files gives (`megabuild.audit.gitclones`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from megabuild.audit.git.addresses import page, resolve
-from megabuild.audit.git.gitmodules import Entry, parse
-from megabuild.audit.git.listing import MODULES, Listing
-from megabuild.audit.git.partial import Absent
-from megabuild.audit.git.process import shown
-from megabuild.audit.git.repositories import Repositories
-from megabuild.audit.git.repository import Repository
-from megabuild.audit.git.tree import GitTree, open_tree
-from megabuild.audit.model import Finding, Kind, Origin, Outcome
+from megabuild.audit.addresses import page, resolve
+from megabuild.audit.facts import Outcome, Submodule, Where
+from megabuild.audit.gitclones import Absent, Clone, Clones
+from megabuild.audit.gitprocess import git, shown
 from megabuild.audit.request import Request
+from megabuild.audit.trees import GitTree, open_tree
 from megabuild.errors import AuditError
 from megabuild.network import redact
-from megabuild.network.services import Services
 
 SOURCE = "submodules"
-_AT_ONCE = 8
+_AT_ONCE = 4
 _DEEPEST = 8  # submodules of submodules of …; PyTorch has three levels
 _MOST = 500  # PyTorch has about seventy
+_MODULES = ".gitmodules"
+_GITLINK = "160000"
+_LARGEST = 1 << 20  # bytes of a .gitmodules; PyTorch's has five thousand
+_HEADER = re.compile(r'\s*\[\s*submodule\s+"((?:[^"\\]|\\.)*)"\s*\]', re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One submodule that a .gitmodules declares; ``line`` is that of its header."""
+
+    url: str
+    update: str
+    line: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,28 +46,17 @@ class _Parent:
     """A repository with submodules: the chain of paths that leads to it, and what its commit holds."""
 
     chain: tuple[str, ...]
-    repository: Repository
-    listing: Listing
-    entries: Mapping[str, Entry]
-    trouble: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Place:
-    """One submodule."""
-
-    parent: _Parent
-    path: str
-
-    @property
-    def chain(self) -> tuple[str, ...]:
-        return (*self.parent.chain, self.path)
+    clone: Clone
+    commit: str
+    gitlinks: Mapping[str, str]
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    trouble: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
     chain: tuple[str, ...]
-    finding: Finding
+    fact: Submodule
     child: _Parent | None = None
     trouble: str = ""
 
@@ -69,33 +66,63 @@ def read(request: Request) -> Outcome:
 
     With a local folder for upstream's files, submodules still come from the repository: only git knows their commits.
     """
-    services = request.services
     try:
         tree = request.tree() if request.local.tree is None else None
         if not isinstance(tree, GitTree):
-            tree = open_tree(request.target, services)
-        top = _parent((), tree.repository, tree.listing)
+            tree = open_tree(request.target, request.services)
+        top = _parent((), tree.clone, tree.commit, tree.entries)
     except AuditError as error:
         return Outcome(source=SOURCE, trouble=shown(error.message))
-    found, trouble = _walk(top, tree.repositories, services)
+    found, trouble = _walk(top, tree.clones)
     found.sort(key=lambda one: [part.encode(errors="surrogateescape") for part in one.chain])
     troubles = dict.fromkeys(text for text in (top.trouble, trouble, *(one.trouble for one in found)) if text)
-    return Outcome(
-        source=SOURCE,
-        findings=tuple(one.finding for one in found),
-        trouble="; ".join(troubles),
-        received=tree.received,
-    )
+    return Outcome(source=SOURCE, facts=tuple(one.fact for one in found), trouble="; ".join(troubles))
 
 
-def _walk(top: _Parent, repositories: Repositories, services: Services) -> tuple[list[_Found], str]:
+def parse(content: bytes) -> Mapping[str, Entry]:
+    """Return what a .gitmodules declares, by path, as git itself reads it from a copy outside any repository.
+
+    Entries that git ignores are left out: without a path, with a name that climbs (CVE-2018-11235), with a path that
+    starts with a dash (CVE-2018-17456).
+
+    Raises
+    ------
+    AuditError
+        It is too large, or git cannot read it.
+    """
+    if len(content) > _LARGEST:
+        raise AuditError(f".gitmodules has {len(content)} bytes: refused")
+    said = git("config", "--file", "-", "--no-includes", "--null", "--list", stdin=content)
+    if said.code != 0:
+        raise AuditError(f".gitmodules cannot be read: {said.problem}")
+    settings: dict[str, dict[str, str]] = {}
+    for item in said.out.decode(errors="surrogateescape").split("\0"):
+        key, _, value = item.partition("\n")
+        section, _, rest = key.partition(".")
+        name, dot, setting = rest.rpartition(".")
+        if section == "submodule" and dot and name and ".." not in re.split(r"[/\\]", name):
+            settings.setdefault(name, {})[setting] = value
+    lines: dict[str, int] = {}
+    for number, line in enumerate(content.decode(errors="surrogateescape").splitlines(), 1):
+        if header := _HEADER.match(line):
+            lines.setdefault(re.sub(r"\\(.)", r"\1", header[1]), number)
+    return {
+        found["path"]: Entry(
+            url=found.get("url", ""), update=found.get("update", "checkout"), line=lines.get(name)
+        )
+        for name, found in settings.items()
+        if found.get("path") and not found["path"].startswith("-")
+    }
+
+
+def _walk(top: _Parent, clones: Clones) -> tuple[list[_Found], str]:
     """Look at the submodules level by level, several at once."""
     found: list[_Found] = []
     parents = [top]
     for _ in range(_DEEPEST):
-        places = [_Place(parent=parent, path=path) for parent in parents for path in parent.listing.gitlinks]
+        places = [(parent, path) for parent in parents for path in parent.gitlinks]
         room = _MOST - len(found)
-        level = _each(lambda place: _look(place, repositories, services), places[:room])
+        level = _each(lambda parent, path: _look(parent, path, clones), places[:room])
         found += level
         parents = [one.child for one in level if one.child is not None]
         if len(places) > room:
@@ -105,9 +132,9 @@ def _walk(top: _Parent, repositories: Repositories, services: Services) -> tuple
     return found, f"submodules more than {_DEEPEST} levels down were not looked at"
 
 
-def _each(look: Callable[[_Place], _Found], places: Sequence[_Place]) -> list[_Found]:
+def _each(look: Callable[[_Parent, str], _Found], places: Sequence[tuple[_Parent, str]]) -> list[_Found]:
     """Do several at once, in daemons: a server that stays silent must not keep the program from ending."""
-    waiting: queue.SimpleQueue[tuple[int, _Place]] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[tuple[int, tuple[_Parent, str]]] = queue.SimpleQueue()
     for task in enumerate(places):
         waiting.put(task)
     found: dict[int, _Found] = {}
@@ -116,7 +143,7 @@ def _each(look: Callable[[_Place], _Found], places: Sequence[_Place]) -> list[_F
         with contextlib.suppress(queue.Empty):
             while True:
                 number, place = waiting.get_nowait()
-                found[number] = look(place)
+                found[number] = look(*place)
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_AT_ONCE, len(places)))]
     for thread in threads:
@@ -126,81 +153,88 @@ def _each(look: Callable[[_Place], _Found], places: Sequence[_Place]) -> list[_F
     return [found[number] for number in range(len(places))]
 
 
-def _look(place: _Place, repositories: Repositories, services: Services) -> _Found:
-    parent = place.parent
-    commit = parent.listing.gitlinks[place.path]
-    entry = parent.entries.get(place.path)
-    name = "/".join(shown(part) for part in place.chain)
-    services.report(SOURCE, name)
-    details = {"commit": commit}
-    value = trouble = below = ""
+def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
+    chain, commit = (*parent.chain, path), parent.gitlinks[path]
+    entry = parent.entries.get(path)
+    name = "/".join(map(shown, chain))
+    clones.services.report(SOURCE, name)
+    value = trouble = below = address_shown = note = moved = ""
     child = None
     try:
         if entry is None:
             raise AuditError(parent.trouble or ".gitmodules does not mention it")
         if not entry.url:
             raise AuditError(".gitmodules gives it no URL")
-        details["url"] = shown(entry.url)[:200]
-        address = resolve(entry.url, parent.repository.address)
-        details["address"] = shown(redact.address(address.text) if "://" in address.text else address.text)
+        address = resolve(entry.url, parent.clone.address)
+        address_shown = shown(redact.address(address.text) if "://" in address.text else address.text)
         if entry.update.startswith("!"):
             raise AuditError(".gitmodules wants a command to be run for it: refused")
-        repository = repositories.reach(address)
+        clone = clones.reach(address)
         try:
-            described = repository.describe(commit, shallow=entry.shallow)
-            value, note = shown(described.text), described.note
+            value = shown(clone.describe(commit))
         except Absent:
-            raise AuditError(f"{details['address']} does not have commit {commit[:12]} any more") from None
+            raise AuditError(f"{address_shown} does not have commit {commit[:12]} any more") from None
+        note = "the server has only a part of the history" if clone.shallow else ""
+        moved = clone.moved
         if entry.update == "none":
             note = "; ".join(filter(None, (note, "git leaves it out (update = none)")))
         else:
-            child, below = _child(place, repository, commit, name)
-        details |= {"note": note} if note else {}
-        if repository.connection.moved:
-            details["moved"] = repository.connection.moved
+            child, below = _child(chain, clone, commit, name)
     except AuditError as error:
         trouble = shown(error.message)
     except Exception as error:  # a fault of ours in one submodule must not cost the others
         trouble = shown(f"unexpected {type(error).__name__}: {error}")
-    finding = Finding(
+    fact = Submodule(
         name=name,
-        kind=Kind.SUBMODULE,
         value=value,
-        origin=_origin(parent, entry),
+        where=_where(parent, entry),
         trouble=trouble,
-        details=details,
+        commit=commit,
+        url=shown(entry.url)[:200] if entry else "",
+        address=address_shown,
+        note=note,
+        moved=moved,
     )
-    return _Found(chain=place.chain, finding=finding, child=child, trouble=below)
+    return _Found(chain=chain, fact=fact, child=child, trouble=below)
 
 
-def _child(place: _Place, repository: Repository, commit: str, name: str) -> tuple[_Parent | None, str]:
+def _child(chain: tuple[str, ...], clone: Clone, commit: str, name: str) -> tuple[_Parent | None, str]:
     """Return a submodule that may have submodules itself, or why that is not known."""
     try:
-        listing = repository.listing(commit)
-        child = _parent(place.chain, repository, listing) if listing.gitlinks else None
+        top = clone.listing(commit, _MODULES)
+        if _MODULES not in top:
+            return None, ""
+        declared = parse(clone.read([top[_MODULES][1]]).get(top[_MODULES][1], b""))
+        child = _parent(
+            chain, clone, commit, {**top, **(clone.listing(commit, *declared) if declared else {})}
+        )
     except AuditError as error:
         return None, f"submodules of {name}: {shown(error.message)}"
-    return child, child.trouble if child is not None else ""
+    return child, child.trouble
 
 
-def _parent(chain: tuple[str, ...], repository: Repository, listing: Listing) -> _Parent:
-    entries: Mapping[str, Entry] = {}
-    trouble = ""
-    if listing.gitlinks and MODULES in listing.files:
-        try:
-            entries = parse(repository.read(listing, [MODULES]).get(MODULES, b""))
-        except AuditError as error:
-            trouble = f"{'/'.join(map(shown, chain)) or 'the repository'}: {shown(error.message)}"
-    return _Parent(chain=chain, repository=repository, listing=listing, entries=entries, trouble=trouble)
+def _parent(
+    chain: tuple[str, ...], clone: Clone, commit: str, listed: Mapping[str, tuple[str, str]]
+) -> _Parent:
+    gitlinks = {path: item for path, (mode, item) in listed.items() if mode == _GITLINK}
+    parent = _Parent(chain=chain, clone=clone, commit=commit, gitlinks=gitlinks)
+    if not gitlinks or _MODULES not in listed:
+        return parent
+    item = listed[_MODULES][1]
+    try:
+        entries = parse(clone.read([item]).get(item, b""))
+    except AuditError as error:
+        trouble = f"{'/'.join(map(shown, chain)) or 'the repository'}: {shown(error.message)}"
+        return _Parent(chain=chain, clone=clone, commit=commit, gitlinks=gitlinks, trouble=trouble)
+    return _Parent(chain=chain, clone=clone, commit=commit, gitlinks=gitlinks, entries=entries)
 
 
-def _origin(parent: _Parent, entry: Entry | None) -> Origin:
+def _where(parent: _Parent, entry: Entry | None) -> Where:
     line = entry.line if entry is not None else None
-    commit = parent.listing.commit
-    return Origin(
-        file=MODULES,
+    return Where(
+        file=_MODULES,
         line=line,
-        url=page(parent.repository.address, commit, MODULES, line),
-        commit=commit,
-        fetched=parent.repository.fetched,
+        url=page(parent.clone.address, parent.commit, _MODULES, line),
+        commit=parent.commit,
+        fetched=parent.clone.fetched,
     )

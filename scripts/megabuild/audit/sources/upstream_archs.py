@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from megabuild.audit import rules
-from megabuild.audit.model import Kind, Outcome
+import re
+
+from megabuild.audit.archs import split
+from megabuild.audit.ci_rules import ARCH_LISTS
+from megabuild.audit.facts import Outcome, UpstreamArchs
 from megabuild.audit.request import Request
-from megabuild.audit.tree_values import Reading
-from megabuild.errors import AuditError
+from megabuild.audit.sources.ci_pins import no_rule, said
 
 SOURCE = "upstream_archs"
 
 
 def read(request: Request) -> Outcome:
-    """Return the list of every CUDA version, as in ``TORCH_CUDA_ARCH_LIST``: ``7.5;8.0;12.0+PTX``."""
-    try:
-        known = rules.load()
-        reading = Reading(request, known)
-        return reading.outcome(SOURCE, Kind.UPSTREAM_ARCHS, known.arch_lists)
-    except AuditError as error:
-        return Outcome(source=SOURCE, trouble=error.message)
+    """Return the list of every CUDA version; a sentence where upstream has none of its own."""
+    facts = []
+    for one in said(request, ARCH_LISTS):
+        archs = split(", ".join(map(_dotted, one.value.split(", "))))
+        facts.append(UpstreamArchs(archs=archs, value="" if archs else one.value, **one.fields))
+    return Outcome(source=SOURCE, facts=tuple(facts), trouble=no_rule(request, ARCH_LISTS))
+
+
+def _dotted(number: str) -> str:
+    """Return an architecture as in TORCH_CUDA_ARCH_LIST: ``120+PTX`` is ``12.0+PTX``."""
+    return re.sub(r"^(\d+)(\d)(?=\+|$)", r"\1.\2", number)

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from megabuild.errors import AuditError, IntegrityError, ProviderError
-from megabuild.network.services import Services
-from megabuild.network.simple.configured import Configured, configured
-from megabuild.network.simple.released import offers
+from megabuild.errors import IntegrityError, ProviderError
+from megabuild.network.client import Client
+from megabuild.network.index import HEADERS, Configured, configured, local_path, offered
 
 _SECONDS = 60.0
 _LARGEST = 64 << 20  # bytes; the four have up to 0.2 MB
@@ -68,13 +67,10 @@ def download(wanted: Sequence[Sdist], cache: Path, where: Configured | None = No
     missing = [sdist for sdist in wanted if _sha256(folder / sdist.file_name) != sdist.sha256]
     if not missing:
         return folder
-    services = Services(cache / "index", seconds=_SECONDS)
     where = where or configured()
+    client = Client(seconds=_SECONDS, certificates=where.certificates, proxy=where.proxy)
     for sdist in missing:
-        try:
-            data = _fetched(sdist, where, services)
-        except AuditError as error:
-            raise ProviderError(error.message, error.remedy) from error
+        data = _fetched(sdist, where, client)
         found = hashlib.sha256(data).hexdigest()
         if found != sdist.sha256:
             raise IntegrityError(
@@ -85,12 +81,12 @@ def download(wanted: Sequence[Sdist], cache: Path, where: Configured | None = No
     return folder
 
 
-def _fetched(sdist: Sdist, where: Configured, services: Services) -> bytes:
-    web = services.web.separate(where.certificates, where.proxy)
-    found = offers(sdist.name, where, services, web)
-    for archive in found.archives:
-        if archive.version == Version(sdist.version) and archive.file.name.endswith(".tar.gz"):
-            return web.get(archive.file.url, limit=_LARGEST).body
+def _fetched(sdist: Sdist, where: Configured, client: Client) -> bytes:
+    files, _ = offered(sdist.name, where, lambda url: client.get(url, headers=HEADERS))
+    for file in files:
+        if not file.tags and file.version == Version(sdist.version) and file.name.endswith(".tar.gz"):
+            local = file.url.startswith("file:")
+            return local_path(file.url).read_bytes() if local else client.get(file.url, limit=_LARGEST).body
     raise ProviderError(
         f"pip's index has no {sdist.file_name}", "check pip's configuration (pip config list)"
     )

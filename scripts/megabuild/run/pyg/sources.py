@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
-
 from megabuild.errors import IntegrityError, ProviderError, UsageError
-from megabuild.network.bounded import within
+from megabuild.network.client import why_silent
 from megabuild.run.pyg.sdists import Sdist
 
 BASE = "pyg_source_base"
@@ -50,17 +48,7 @@ class Sources:
 
 def answers(url: str) -> str:
     """Return an empty string if an address answers within a few seconds, else the reason why not."""
-    def ask() -> str:
-        with httpx.Client(timeout=_SECONDS, follow_redirects=True) as client:
-            response = client.head(url)
-        return "" if response.is_success else f"HTTP status {response.status_code}"
-
-    try:
-        return within(_SECONDS + 1, ask)
-    except TimeoutError:
-        return f"no answer within {_SECONDS:.0f} seconds"
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-        return str(error) or type(error).__name__
+    return why_silent([url], _SECONDS)
 
 
 def find(

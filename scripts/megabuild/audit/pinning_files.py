@@ -1,33 +1,29 @@
-"""The files of conda-forge-pinning: from a folder, from its newest package, or from its repository."""
+"""The files of conda-forge-pinning: from a folder, or from its newest package."""
 
 from __future__ import annotations
 
 import asyncio
-import gzip
 import hashlib
-import io
 import json
 import re
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 
 from rattler.package_streaming import PackageArchive
 
-from megabuild.audit.conda.newest import from_channel
+from megabuild.audit.channel_records import from_channel
+from megabuild.audit.request import Services
 from megabuild.errors import AuditError
-from megabuild.network.bounded import within
-from megabuild.network.services import Services
-from megabuild.network.web import Web
-from megabuild.providers.reachability import channel_url
+from megabuild.network import redact
+from megabuild.network.client import NetworkError, within
+from megabuild.providers.reachability import channel_url, why_unreachable
 
 REPOSITORY = "https://github.com/conda-forge/conda-forge-pinning-feedstock"
 _PACKAGE = "conda-forge-pinning"
 _CHANNEL = "conda-forge"
-_LARGEST_FILE, _LARGEST_ARCHIVE, _LARGEST_UNPACKED = 4 << 20, 32 << 20, 256 << 20  # bytes
+_LARGEST_FILE, _LARGEST_ARCHIVE = 4 << 20, 32 << 20  # bytes
 _CONFIG = "conda_build_config.yaml"
 #: Where the files lie in the package, in the repository, in a checkout of it, or beside each other.
 _CONFIGS = (_CONFIG, f"recipe/{_CONFIG}", f"*{_CONFIG}")
@@ -87,37 +83,30 @@ def from_local(path: Path) -> PinningFiles:
         raise AuditError(f"cannot read {path}: {error}", _REMEDY) from error
 
 
-def from_network(services: Services, web: Web) -> PinningFiles:
-    """Return what the newest package has, else what the repository has; kept in the cache.
+def from_network(services: Services) -> PinningFiles:
+    """Return what the newest package in the channel has; kept in the cache.
 
     Raises
     ------
-    AuditError
-        Neither can be reached, and nothing is in the cache.
+    MegabuildError
+        It cannot be had, and nothing is in the cache.
     """
 
     def make() -> bytes:
-        try:
-            files = _from_package(services, web)
-        except AuditError as error:
-            services.report("pinning", f"{error.message}: asking {REPOSITORY}")
-            try:
-                files = _from_repository(web)
-            except AuditError as second:
-                raise AuditError(f"{error.message}; {second.message}", _REMEDY) from second
-        return json.dumps(asdict(files)).encode()
+        return json.dumps(asdict(_from_package(services))).encode()
 
     entry = services.cached(_PACKAGE, services.max_age, make)
     return PinningFiles(**{**json.loads(entry.data), "fetched": entry.when})
 
 
-def _from_package(services: Services, web: Web) -> PinningFiles:
+def _from_package(services: Services) -> PinningFiles:
     url = channel_url(_CHANNEL)
-    found, troubles = from_channel(url, ("noarch",), (_PACKAGE,), services)
-    package = found["noarch"].get(_PACKAGE)
-    if package is None or not package.version:
-        raise AuditError(troubles.get("noarch") or f"{_CHANNEL} has no {_PACKAGE}", _REMEDY)
-    content = web.get(f"{url}/noarch/{package.file}", limit=_LARGEST_ARCHIVE).body
+    if unreachable := why_unreachable(url):
+        raise NetworkError(f"{_CHANNEL} cannot be used: {redact.text(unreachable)}")
+    (package,) = from_channel(url, "noarch", (_PACKAGE,), services)
+    if not package.version:
+        raise AuditError(f"{_CHANNEL} has no {_PACKAGE}", _REMEDY)
+    content = services.client.get(f"{url}/noarch/{package.file}", limit=_LARGEST_ARCHIVE).body
     digest = hashlib.sha256(content).hexdigest()
     if package.sha256 and digest != package.sha256:
         raise AuditError(
@@ -142,28 +131,6 @@ async def _members(path: Path) -> tuple[dict[str, bytes], str]:
     about = json.loads(await archive.read_file("info/about.json") or b"{}")
     commit = about.get("extra", {}).get("sha", "") if isinstance(about, dict) else ""
     return members, commit if re.fullmatch("[0-9a-f]{40}", str(commit)) else ""
-
-
-def _from_repository(web: Web) -> PinningFiles:
-    address = f"{REPOSITORY}/archive/refs/heads/main.tar.gz"
-    packed = web.get(address, limit=_LARGEST_ARCHIVE).body
-    members: dict[str, bytes] = {}
-    try:
-        with gzip.open(io.BytesIO(packed)) as stream:
-            plain = stream.read(_LARGEST_UNPACKED)
-        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
-            # git writes the commit into the archive
-            commit = archive.pax_headers.get("comment", "")
-            newest = 0.0
-            for member in archive:
-                newest = max(newest, float(member.mtime))
-                if member.isfile() and member.size <= _LARGEST_FILE and _MEMBER.fullmatch(member.name):
-                    content = archive.extractfile(member)
-                    members[member.name] = content.read() if content else b""
-    except (OSError, EOFError, tarfile.TarError, ValueError) as error:
-        raise AuditError(f"{address} is no archive: {error}", _REMEDY) from error
-    date = datetime.fromtimestamp(newest, timezone.utc).isoformat(timespec="seconds")
-    return _files(members, address, commit=commit, date=date)
 
 
 def _files(

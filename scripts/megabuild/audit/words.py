@@ -1,12 +1,13 @@
-"""Sets of configs in few words: ``cuda130``, ``linux cpu``, ``mkl``, instead of a list of names."""
+"""Conditions in few words: ``CUDA 13.0, linux-64``; sets of configs as ``cuda130``, ``linux cpu`` or ``mkl``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
-from megabuild.configs.config import Config
+from megabuild.audit.facts import Build, Holds
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,33 @@ class _Term:
         return len(self.members - covered), few, not self.words[-1], -len(self.text)
 
 
-def words(chosen: Collection[str], configs: Sequence[Config]) -> str:
+def of(holds: Holds, builds: Sequence[Build]) -> str:
+    """Return where a fact holds; an empty string where that is everywhere.
+
+    Parameters
+    ----------
+    builds:
+        All configs that are looked at.
+    """
+    parts = [
+        f"CUDA {', '.join(holds.cuda)}" if holds.cuda else "",
+        ", ".join(holds.platforms),
+        f"Python {', '.join(holds.pythons)}" if holds.pythons else "",
+        f"PyTorch {holds.torch}" if holds.torch else "",
+        holds.marker,
+        holds.elsewhere,
+        of_configs(holds.configs, builds),
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def of_configs(chosen: Collection[str], configs: Sequence[Build]) -> str:
     """Return in words which of the configs are meant.
 
     Parameters
     ----------
     chosen:
-        Names of configs.
+        Names of configs; none: all of them.
     configs:
         All there are.
 
@@ -42,9 +63,9 @@ def words(chosen: Collection[str], configs: Sequence[Config]) -> str:
     between them; or names, where no words fit.
     """
     wanted = frozenset(chosen)
-    if wanted >= {config.name for config in configs}:
+    if not wanted or wanted >= {config.name for config in configs}:
         return ""
-    terms = [term for term in _terms(configs) if term.members <= wanted]
+    terms = [term for term in _terms(tuple(configs)) if term.members <= wanted]
     covered: frozenset[str] = frozenset()
     groups: list[str] = []
     while covered != wanted:
@@ -57,7 +78,8 @@ def words(chosen: Collection[str], configs: Sequence[Config]) -> str:
     return ", ".join(sorted(groups))
 
 
-def _terms(configs: Sequence[Config]) -> list[_Term]:
+@cache
+def _terms(configs: tuple[Build, ...]) -> list[_Term]:
     """Return every combination of words that means something, in the order of the alphabet."""
     axes = [_axis(configs, describe) for describe in (_platforms, _accelerators, _kinds)]
     found = []
@@ -69,7 +91,7 @@ def _terms(configs: Sequence[Config]) -> list[_Term]:
 
 
 def _axis(
-    configs: Sequence[Config], describe: Callable[[Config], Iterable[str]]
+    configs: Sequence[Build], describe: Callable[[Build], Iterable[str]]
 ) -> list[tuple[str, frozenset[str]]]:
     found: dict[str, set[str]] = {"": set()}
     for config in configs:
@@ -78,13 +100,13 @@ def _axis(
     return [(word, frozenset(names)) for word, names in found.items()]
 
 
-def _platforms(config: Config) -> Iterable[str]:
+def _platforms(config: Build) -> Iterable[str]:
     return (config.platform, config.platform.partition("-")[0])
 
 
-def _accelerators(config: Config) -> Iterable[str]:
-    return (config.accelerator, "cuda") if config.cuda_version else (config.accelerator,)
+def _accelerators(config: Build) -> Iterable[str]:
+    return (config.accelerator, "cuda") if config.cuda else (config.accelerator,)
 
 
-def _kinds(config: Config) -> Iterable[str]:
+def _kinds(config: Build) -> Iterable[str]:
     return dict.fromkeys((config.blas, config.provider))

@@ -1,1 +1,0 @@
-"""Conda channels, asked through py-rattler."""

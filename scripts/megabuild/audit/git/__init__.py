@@ -1,1 +1,0 @@
-"""What a remote git repository says, without its working tree."""

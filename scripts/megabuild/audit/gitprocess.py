@@ -1,0 +1,129 @@
+"""One git process: no prompt, nothing run from a repository, bounded in time, gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from megabuild.audit import clean
+from megabuild.errors import AuditError
+from megabuild.network import redact
+
+_SECONDS = 60.0
+#: What a caller's repository sets for its hooks (`git rev-parse --local-env-vars`), and other people's tracing. The
+#: variables that hold settings (proxies, certificates, insteadOf) stay.
+_FOREIGN = re.compile(
+    r"GIT_(DIR|WORK_TREE|COMMON_DIR|INDEX_FILE|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|NAMESPACE|PREFIX"
+    r"|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE|INTERNAL_SUPER_PREFIX|IMPLICIT_WORK_TREE|CONFIG|TEMPLATE_DIR"
+    r"|EXEC_PATH|TRACE.*|CURL_VERBOSE|REFLOG_ACTION|QUARANTINE_PATH|PROTOCOL|LITERAL_PATHSPECS|DEFAULT_.*)"
+)
+_QUIET = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "SSH_ASKPASS": "true",
+    "SSH_ASKPASS_REQUIRE": "never",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "LC_ALL": "C",
+    "LANGUAGE": "C",
+}
+_SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.alternateRefsCommand=true",
+    "core.abbrev=7",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "protocol.ext.allow=never",
+    "credential.interactive=never",
+    "fetch.unpackLimit=1",
+    "fetch.recurseSubmodules=false",
+    "transfer.bundleURI=false",
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=30",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """How a git process ended: its exit status (negative for a signal), and what it wrote."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def problem(self) -> str:
+        """One line for a person: what git or the server complained of."""
+        lines = [shown(line) for line in re.split(r"[\r\n]+", self.err) if line.strip()]
+        serious = [line for line in lines if line.startswith(("fatal:", "error:", "remote: fatal:", "ssh:"))]
+        return (serious or lines or [f"git ended with status {self.code}"])[0][:300]
+
+
+def shown(text: str) -> str:
+    """Return text from outside as it may go to a terminal: no control characters, no secrets in addresses."""
+    return redact.text(clean.text(text)).strip()
+
+
+def git(
+    *arguments: str, seconds: float = _SECONDS, folder: Path | None = None, protocols: Collection[str] = (),
+    settings: Sequence[str] = (), stdin: bytes = b"",
+) -> Said:  # fmt: skip
+    """Run git, without prompts and without what a repository names; its exit status is for the caller to judge.
+
+    Parameters
+    ----------
+    arguments:
+        Nothing in them that came from outside may start with a dash.
+    seconds:
+        After which it is killed, with all its children.
+    folder:
+        A bare repository; None where none is needed.
+    protocols:
+        Those that may be spoken; by default none, so that git cannot fetch behind our back.
+    settings:
+        Further configuration, as for ``git -c``.
+
+    Raises
+    ------
+    AuditError
+        git is not installed, or took too long.
+    """
+    if shutil.which("git") is None:
+        raise AuditError("git is not installed", "install it (Debian: git; conda: git)")
+    if seconds <= 0:
+        raise AuditError("the time was over first", "allow more: --timeout SECONDS")
+    words = ["git", *(word for text in (*_SETTINGS, *settings) for word in ("-c", text)), *arguments]
+    environment = {key: value for key, value in os.environ.items() if not _FOREIGN.fullmatch(key)}
+    # without a repository of its own, git must not find one around the current folder
+    environment |= _QUIET | {
+        "GIT_ALLOW_PROTOCOL": ":".join(sorted(protocols)) or "none",
+        "GIT_DIR": str(folder or os.devnull),
+    }
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        cwd="/",
+        start_new_session=True,  # no terminal to ask at, and a group of its own to kill
+    ) as process:
+        try:
+            out, err = process.communicate(stdin, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise AuditError(
+                f"git took longer than {seconds:.0f} s",
+                "the server is slow or does not answer: try later, or allow more with --timeout SECONDS",
+            ) from None
+        finally:
+            # git's helpers for a protocol outlive git itself when only that is killed
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return Said(code=process.returncode, out=out, err=err.decode(errors="replace"))

@@ -1,0 +1,343 @@
+"""The one way to servers: bounded in time, tried again where that may help, without secrets in what is told."""
+
+from __future__ import annotations
+
+import math
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from netrc import NetrcParseError
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_before_delay,
+    wait_random_exponential,
+)
+
+from megabuild.errors import ProviderError
+from megabuild.network import redact
+
+_ATTEMPTS = 3
+#: Statuses after which the same request may succeed (RFC 9110, RFC 6585).
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_REMEDY = "check the network and its proxy settings"
+
+Result = TypeVar("Result")
+Sink = Callable[[bytes], object]
+
+
+class NetworkError(ProviderError):
+    """A server does not answer, refuses, or answers nonsense; where the audit asks, a value in its cells.
+
+    Parameters
+    ----------
+    status:
+        Of HTTP; 0 where there was no answer.
+    """
+
+    def __init__(self, message: str, remedy: str = "", status: int = 0) -> None:
+        super().__init__(message, remedy)
+        self.status = status
+
+
+class NotFound(NetworkError):
+    """The server answers and has no such thing."""
+
+
+class _Passing(Exception):
+    """A failure that may pass; ``pause`` is how many seconds the server asks to wait."""
+
+    def __init__(self, reason: str, pause: float) -> None:
+        super().__init__(reason)
+        self.pause = pause
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """Time limits of one request, in seconds.
+
+    Parameters
+    ----------
+    connect:
+        For a connection.
+    read:
+        Of silence.
+    total:
+        All attempts together.
+    pause:
+        Before the second attempt, at most; the third may wait twice as long.
+    """
+
+    connect: float = 5.0
+    read: float = 10.0
+    total: float = 40.0
+    pause: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a server sent: its body decoded, headers in lower case, the address it came from after redirects."""
+
+    url: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Client:
+    """Asks servers; safe for threads.
+
+    Parameters
+    ----------
+    seconds:
+        For everything that this client is asked.
+    offline:
+        Refuse to ask anybody.
+    patience:
+        Limits of single requests.
+    certificates:
+        A file of trusted certificates; None for those of the environment (``SSL_CERT_FILE``) or certifi's.
+    proxy:
+        Its address; empty for what the environment says (``HTTPS_PROXY``, ``NO_PROXY``).
+    """
+
+    def __init__(
+        self,
+        *,
+        seconds: float = math.inf,
+        offline: bool = False,
+        patience: Patience | None = None,
+        certificates: Path | None = None,
+        proxy: str = "",
+    ) -> None:
+        self.offline = offline
+        self._end = time.monotonic() + seconds
+        self._patience = patience or Patience()
+        self._certificates, self._proxy = certificates, proxy
+
+    def remaining(self) -> float:
+        """Return the seconds that are left, never below 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    def get(self, url: str, *, headers: Mapping[str, str] | None = None, limit: int = 64 << 20) -> Answer:
+        """Return the answer to a GET.
+
+        Parameters
+        ----------
+        url:
+            ``https:`` or ``http:``; may hold a user and a password, which are never shown.
+        headers:
+            Of the request. With a ``Range``, all but a part is refused before anything of it is read.
+        limit:
+            Largest body in bytes, decoded.
+
+        Raises
+        ------
+        NotFound
+            The server has no such thing.
+        NetworkError
+            No answer, a refusal, too long an answer, or ``offline``.
+        """
+        body = bytearray()
+
+        def begin() -> Sink:
+            body.clear()
+            return body.extend
+
+        response = self._bounded(url, headers or {}, begin, limit)
+        return Answer(url=str(response.url), body=bytes(body), headers=response.headers)
+
+    def save(self, url: str, target: Path, *, limit: int = 16 << 30) -> None:
+        """Write the answer to a GET into a file, which is left half-written when that fails.
+
+        Raises
+        ------
+        NetworkError
+            As for `get`.
+        OSError
+            The file cannot be written.
+        """
+        with target.open("wb") as stream:
+
+            def begin() -> Sink:
+                stream.seek(0)
+                stream.truncate()
+                return stream.write
+
+            self._bounded(url, {}, begin, limit)
+
+    def _bounded(
+        self, url: str, headers: Mapping[str, str], begin: Callable[[], Sink], limit: int
+    ) -> httpx.Response:
+        shown = redact.address(url)
+        if self.offline:
+            raise NetworkError(f"{shown} is not asked: --offline", "run it once with the network")
+        seconds = min(self._patience.total, self.remaining())
+        if seconds <= 0:
+            raise NetworkError(f"{shown}: the time was over first", "allow more: --timeout SECONDS")
+        base = wait_random_exponential(multiplier=self._patience.pause, max=2 * self._patience.pause)
+
+        def pause(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            return max(base(state), error.pause if isinstance(error, _Passing) else 0.0)
+
+        retrying = Retrying(
+            stop=stop_after_attempt(_ATTEMPTS) | stop_before_delay(seconds),
+            wait=pause,
+            retry=retry_if_exception_type((_Passing, httpx.TransportError)),
+            reraise=True,
+        )
+        try:
+            return within(seconds, lambda: retrying(self._once, url, headers, begin, limit))
+        except (
+            TimeoutError,
+            _Passing,
+            httpx.HTTPError,
+            httpx.InvalidURL,
+            httpx.StreamError,
+            ValueError,
+        ) as error:
+            raise NetworkError(f"{shown} cannot be used: {reason(error)}", _REMEDY) from error
+
+    def _once(
+        self, url: str, headers: Mapping[str, str], begin: Callable[[], Sink], limit: int
+    ) -> httpx.Response:
+        shown = redact.address(url)
+        # as pip does: the user's netrc file, unless the address has a user itself
+        auth = httpx.USE_CLIENT_DEFAULT if urlsplit(url).username else _netrc()
+        with self._opened() as client, client.stream("GET", url, headers=headers, auth=auth) as response:
+            _check(response, shown, 206 if "Range" in headers else 200)
+            sink, length = begin(), 0
+            for block in response.iter_bytes():
+                length += len(block)
+                if length > limit:
+                    raise NetworkError(
+                        f"{shown}: longer than the {limit} bytes it should have at most", _REMEDY
+                    )
+                sink(block)
+            return response
+
+    def _opened(self) -> httpx.Client:
+        try:
+            verify = (
+                ssl.create_default_context(cafile=str(self._certificates)) if self._certificates else True
+            )
+        except OSError as error:
+            raise NetworkError(
+                f"no certificates can be read from {self._certificates}: {error}", "check PIP_CERT"
+            ) from error
+        return httpx.Client(
+            timeout=httpx.Timeout(self._patience.read, connect=self._patience.connect),
+            follow_redirects=True,
+            max_redirects=8,
+            verify=verify,
+            proxy=self._proxy or None,
+            event_hooks={"response": [_no_downgrade]},
+            headers={"User-Agent": "megabuild"},
+        )
+
+
+def why_silent(urls: Sequence[str], seconds: float) -> str:
+    """Return an empty string if one of some addresses answers well within some seconds, else the reason.
+
+    Parameters
+    ----------
+    urls:
+        Asked for their heads, one after the other.
+    seconds:
+        For all of them.
+    """
+
+    def ask() -> str:
+        said = ""
+        with httpx.Client(timeout=seconds, follow_redirects=True) as client:
+            for url in urls:
+                response = client.head(url)
+                if response.is_success:
+                    return ""
+                said = f"HTTP status {response.status_code}"
+        return said
+
+    try:
+        return within(seconds, ask)
+    except TimeoutError:
+        return f"no answer within {seconds:.0f} seconds"
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        return redact.text(str(error) or type(error).__name__)
+
+
+def within(seconds: float, action: Callable[[], Result]) -> Result:
+    """Return what an action returns, or raise what it raises, within some seconds.
+
+    For what no timeout of a library reaches, such as a name server that never answers. The action goes on in a daemon
+    thread when it is given up, so it must do no harm by ending late.
+
+    Raises
+    ------
+    TimeoutError
+        The time is over.
+    """
+    answers: list[Result] = []
+    problems: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answers.append(action())
+        except BaseException as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+    if problems:
+        raise problems[0]
+    if not answers:
+        raise TimeoutError(f"no end after {seconds:.0f} s")
+    return answers[0]
+
+
+def reason(error: BaseException) -> str:
+    """Return what went wrong, without secrets."""
+    if isinstance(error, httpx.TimeoutException):
+        return f"no answer in time ({type(error).__name__})"
+    return redact.text(str(error) or type(error).__name__)
+
+
+def _netrc() -> httpx.Auth | None:
+    try:
+        return httpx.NetRCAuth()
+    except (OSError, NetrcParseError):  # there is none that can be read
+        return None
+
+
+def _check(response: httpx.Response, shown: str, wanted: int) -> None:
+    """Raise what a status means, unless it is that of an answer."""
+    status = response.status_code
+    if status == wanted:
+        return
+    said = f"HTTP status {status}"
+    if wanted == 206 and status in (200, 416, 501):
+        raise NetworkError(f"{shown}: the server does not give parts of files ({said})", _REMEDY, status)
+    if status in _PASSING:
+        asked = response.headers.get("retry-after", "")
+        raise _Passing(said, float(asked) if asked.isdigit() else 0.0)
+    if status in (404, 410):
+        raise NotFound(f"{shown}: there is no such page ({said})", _REMEDY, status)
+    remedy = "check the credentials of that server" if status in (401, 403, 407) else _REMEDY
+    raise NetworkError(f"{shown} cannot be used: {said}", remedy, status)
+
+
+def _no_downgrade(response: httpx.Response) -> None:
+    """Refuse a redirect that leaves encryption; credentials would follow it."""
+    following = response.next_request
+    if following is not None and response.url.scheme == "https" and following.url.scheme != "https":
+        shown = redact.address(str(response.url))
+        raise NetworkError(f"{shown}: it redirects from https to {following.url.scheme}", _REMEDY)

@@ -1,0 +1,304 @@
+"""Package indexes of the simple API as pip is configured to use them: what pip asks, and which files a page links to.
+
+pip itself is not enough: its report of a dry run downloads whole wheels (pip 23.2: 0.9 GB for torch), and for a source
+archive it runs setup.py. Pages are read as HTML (PEP 503, 658, 714), which every index serves.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
+
+from packaging.tags import Tag
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import InvalidVersion, Version
+
+from megabuild.network import redact
+from megabuild.network.client import Answer, NetworkError, NotFound
+
+#: What a page is asked for with.
+HEADERS = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
+_SECONDS = 20.0
+#: pip's help names the index it would ask where nothing is configured, broken over lines.
+_DEFAULT = re.compile(r"--index-url <url>.*?\(default\s+(\S+?)\)", re.DOTALL)
+#: pip's sections in the order in which later ones win; the environment wins over files.
+_SECTIONS = ("global", "download", "install", ":env:")
+_HASH = re.compile(r"sha256=([0-9a-fA-F]{64})")
+_REMEDY = "check pip's configuration (pip config list)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configured:
+    """What pip would ask.
+
+    Parameters
+    ----------
+    indexes:
+        Addresses of simple indexes, which may hold credentials; the main one first.
+    links:
+        Folders, and addresses of pages, with links to files.
+    certificates:
+        A file with certificates to trust, or None.
+    proxy:
+        Its address, or empty.
+    """
+
+    indexes: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    certificates: Path | None = None
+    proxy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A wheel or source archive that an index offers; all of it is the index's word.
+
+    Parameters
+    ----------
+    project:
+        In canonical form: ``torch-scatter``.
+    url:
+        Without a fragment; may hold credentials.
+    tags:
+        Of a wheel; empty for a source archive.
+    sha256, metadata_sha256:
+        Of the file, and of its metadata beside it, or empty.
+    metadata:
+        Whether its metadata lies beside it, at ``url`` + ``.metadata``.
+    yanked:
+        Withdrawn by its authors.
+    """
+
+    name: str
+    project: str
+    version: Version
+    url: str
+    tags: frozenset[Tag] = frozenset()
+    sha256: str = ""
+    metadata: bool = False
+    metadata_sha256: str = ""
+    yanked: bool = False
+
+
+def configured(environ: Mapping[str, str] | None = None) -> Configured:
+    """Ask pip for its configuration and its default index; without pip, go by its environment variables.
+
+    Parameters
+    ----------
+    environ:
+        Environment variables; None for this process's.
+    """
+    environment = dict(os.environ if environ is None else environ)
+    settings = _settings(environment)
+    without = settings.get("no-index", "").lower() in ("1", "true", "yes", "on")
+    main = "" if without else settings.get("index-url") or settings.get("pypi-url") or _default(environment)
+    extra = () if without else settings.get("extra-index-url", "").split()
+    named = (environment.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
+    certificates = settings.get("cert") or next(filter(None, named), "")
+    proxy = settings.get("proxy", "")
+    return Configured(
+        indexes=tuple(dict.fromkeys(index.rstrip("/") for index in (main, *extra) if index)),
+        links=tuple(settings.get("find-links", "").split()),
+        # a folder of certificates is what SSL_CERT_DIR is for
+        certificates=Path(certificates) if certificates and Path(certificates).is_file() else None,
+        proxy=f"http://{proxy}" if proxy and "://" not in proxy else proxy,  # pip takes host:port, too
+    )
+
+
+def offered(
+    project: str, where: Configured, fetch: Callable[[str], Answer]
+) -> tuple[tuple[File, ...], tuple[str, ...]]:
+    """Return all wheels and source archives of a project, and why some of the indexes say nothing.
+
+    Parameters
+    ----------
+    project:
+        ``torch``.
+    where:
+        Which indexes to ask; where two have the same file, the first counts.
+    fetch:
+        Gets a page, `megabuild.network.client.Client.get` or a cache before it.
+
+    Raises
+    ------
+    NetworkError
+        No index answers, or none has anything of it.
+    """
+    found: dict[str, File] = {}
+    troubles: list[str] = []
+    name = canonicalize_name(project)
+    for place in (*(f"{index}/{name}/" for index in where.indexes), *where.links):
+        try:
+            for file in _at(place, fetch):
+                if file.project == name:
+                    found.setdefault(file.name, file)
+        except NotFound:
+            continue
+        except NetworkError as error:
+            troubles.append(error.message)
+    if not found:
+        raise NetworkError(
+            "; ".join(troubles) or f"no index that pip is configured to use has {name}", _REMEDY
+        )
+    return tuple(found.values()), tuple(troubles)
+
+
+def links(page: str, address: str) -> tuple[File, ...]:
+    """Return the wheels and source archives that a page links to, in its order.
+
+    Parameters
+    ----------
+    page:
+        HTML.
+    address:
+        Where it came from: links are relative to it.
+    """
+    parser = _Page(address)
+    parser.feed(page)
+    parser.close()
+    return tuple(parser.found)
+
+
+def parsed(name: str) -> tuple[str, Version, frozenset[Tag]] | None:
+    """Return project, version and tags by a file's name; a source archive has no tags, anything else is None."""
+    try:
+        if name.endswith(".whl"):
+            project, version, _, tags = parse_wheel_filename(name)
+            return project, version, tags
+        project, version = parse_sdist_filename(name)
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+        return None
+    return project, version, frozenset()
+
+
+def local_path(url: str) -> Path:
+    """Return where a ``file:`` address leads to."""
+    return Path(unquote(urlsplit(url).path))
+
+
+def _at(place: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
+    """Return the files at an address or in a folder."""
+    if "://" not in place:
+        folder = Path(place).expanduser()
+        yield from links("".join(f'<a href="{path.as_uri()}">' for path in sorted(folder.glob("*.whl"))), "")
+    elif urlsplit(place).scheme == "file":
+        page = local_path(place) / ("index.html" if place.endswith("/") else "")
+        if page.is_file():
+            yield from links(page.read_text(encoding="utf-8", errors="replace"), page.as_uri())
+    else:
+        answer = fetch(place)
+        files = links(answer.body.decode("utf-8", errors="replace"), answer.url)
+        if not files:
+            raise NetworkError(f"{redact.address(place)} is no page of a package index", _REMEDY)
+        # a page from the network must not lead to files of this machine
+        remote = (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
+        yield from (replace(file, url=_with_user(file.url, place)) for file in remote)
+
+
+class _Page(HTMLParser):
+    """Collects files; a ``<base>`` in the head changes what links are relative to."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.base = address
+        self.found: list[File] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        target = given.get("href")
+        if not target:
+            return
+        try:
+            if tag == "base":
+                self.base = urljoin(self.base, target)
+            elif tag == "a":
+                self._add(urljoin(self.base, target.strip()), given)
+        except ValueError:  # not an address at all
+            return
+
+    def _add(self, link: str, given: Mapping[str, str | None]) -> None:
+        url, fragment = urldefrag(link)
+        name = unquote(urlsplit(url).path).rpartition("/")[2]
+        known = parsed(name)
+        if known is None:
+            return
+        # PEP 714's name, then PEP 658's, which some indexes still use
+        keys = (key for key in ("data-core-metadata", "data-dist-info-metadata") if key in given)
+        metadata = next((given[key] or "true" for key in keys), "false")
+        own, beside = _HASH.search(fragment), _HASH.search(metadata)
+        self.found.append(
+            File(
+                name=name,
+                project=known[0],
+                version=known[1],
+                tags=known[2],
+                url=url,
+                sha256=own[1].lower() if own else "",
+                metadata=metadata != "false",
+                metadata_sha256=beside[1].lower() if beside else "",
+                yanked="data-yanked" in given,
+            )
+        )
+
+
+def _with_user(url: str, place: str) -> str:
+    """Give an address the credentials of its index if it lies on the same server, as pip does."""
+    parts, (user, at, host) = urlsplit(url), urlsplit(place).netloc.rpartition("@")
+    if not at or parts.netloc != host or parts.scheme != urlsplit(place).scheme:
+        return url
+    return urlunsplit(parts._replace(netloc=f"{user}@{host}"))
+
+
+def _settings(environment: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, dict[str, str]] = {}
+    for line in _said(environment, "config", "list").splitlines():
+        name, _, value = line.partition("=")
+        section, _, option = name.strip().rpartition(".")
+        try:
+            found.setdefault(section, {})[option.replace("_", "-")] = str(ast.literal_eval(value.strip()))
+        except (ValueError, SyntaxError):
+            continue
+    for name, value in environment.items():
+        if name.startswith("PIP_") and value:
+            found.setdefault(":env:", {})[name[4:].lower().replace("_", "-")] = value
+    merged: dict[str, str] = {}
+    for section in _SECTIONS:
+        merged |= found.get(section, {})
+    return merged
+
+
+def _default(environment: Mapping[str, str]) -> str:
+    match = _DEFAULT.search(_said(environment, "download", "--help"))
+    return match[1] if match else ""
+
+
+def _said(environment: Mapping[str, str], *arguments: str) -> str:
+    """Return what pip says, or nothing where there is none; it may hold credentials: neither shown nor logged."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,186 @@
+"""Requests against servers that misbehave: bounded, retried, counted, without secrets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from audit_site import (
+    IMPATIENT,
+    PATIENT,
+    Answer,
+    Handler,
+    die,
+    endless,
+    hang,
+    redirect,
+    services,
+    serving,
+    trickle,
+)
+
+from megabuild.network import redact
+from megabuild.network.client import Client, NetworkError, NotFound
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_an_answer_is_what_the_server_sent(tmp_path: Path) -> None:
+    with serving({"/page": b"x" * 1000}) as site:
+        given = Client(patience=PATIENT)
+        assert given.get(f"{site.url}/page").body == b"x" * 1000
+
+
+def test_a_page_that_is_not_there_is_told_apart(tmp_path: Path) -> None:
+    with serving({}) as site, pytest.raises(NotFound, match="404"):
+        Client(patience=PATIENT).get(f"{site.url}/none")
+
+
+def test_a_passing_failure_is_tried_again(tmp_path: Path) -> None:
+    def recover(handler: Handler) -> None:
+        failing = len(handler.server.asked) < 3
+        handler.reply(503 if failing else 200, b"" if failing else b"at last")
+
+    with serving({"/": recover}) as site:
+        assert Client(patience=PATIENT).get(f"{site.url}/").body == b"at last"
+        assert len(site.asked) == 3
+
+
+def test_a_lasting_failure_is_not_tried_for_ever(tmp_path: Path) -> None:
+    with serving({"/": lambda handler: handler.reply(500, b"")}) as site:
+        with pytest.raises(NetworkError, match="HTTP status 500"):
+            Client(patience=PATIENT).get(f"{site.url}/")
+        assert len(site.asked) == 3
+
+
+def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
+    with serving({"/": lambda handler: handler.reply(403, b"")}) as site:
+        with pytest.raises(NetworkError, match="403") as caught:
+            Client(patience=PATIENT).get(f"{site.url}/")
+        assert len(site.asked) == 1
+        assert "credentials" in caught.value.remedy
+
+
+def test_a_server_that_asks_for_a_long_pause_is_given_up_at_once(tmp_path: Path) -> None:
+    with serving({"/": lambda handler: handler.reply(429, b"", Retry_After="3600")}) as site:
+        start = time.monotonic()
+        with pytest.raises(NetworkError, match="429"):
+            Client(patience=PATIENT).get(f"{site.url}/")
+        assert time.monotonic() - start < 2.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (hang, "no answer in time|no end after"),
+        (die, "closed|incomplete"),
+        (endless, "longer than"),
+        (trickle, "no end after|too slowly"),
+    ],
+    ids=["hangs", "dies", "endless", "trickles"],
+)
+def test_a_misbehaving_server_ends_in_bounded_time(tmp_path: Path, answer: Answer, told: str) -> None:
+    with serving({"/": answer}) as site:
+        start = time.monotonic()
+        with pytest.raises(NetworkError, match=told):
+            Client(patience=IMPATIENT).get(f"{site.url}/", limit=1 << 20)
+        assert time.monotonic() - start < 6.0
+
+
+def test_headers_without_an_end_are_given_up(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                try:
+                    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                    for number in range(100):
+                        connection.sendall(f"X-{number}: y\r\n".encode())
+                        time.sleep(0.1)
+                except OSError:
+                    return
+
+        threading.Thread(target=serve, daemon=True).start()
+        start = time.monotonic()
+        with pytest.raises(NetworkError, match="no end after"):
+            Client(patience=IMPATIENT).get(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        assert time.monotonic() - start < 6.0
+
+
+def test_redirects_in_a_circle_end(tmp_path: Path) -> None:
+    with (
+        serving({"/a": redirect("/b"), "/b": redirect("/a")}) as site,
+        pytest.raises(NetworkError, match=r"[Rr]edirects"),
+    ):
+        Client(patience=PATIENT).get(f"{site.url}/a")
+
+
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "http://[broken", "//"])
+def test_a_redirect_to_something_else_is_refused(tmp_path: Path, target: str) -> None:
+    with serving({"/": redirect(target)}) as site, pytest.raises(NetworkError):
+        Client(patience=PATIENT).get(f"{site.url}/")
+
+
+def test_no_network_says_so(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(NetworkError, match="refused") as caught:
+        Client(patience=PATIENT).get(f"http://127.0.0.1:{port}/")
+    assert "network" in caught.value.remedy
+
+
+def test_offline_asks_nobody(tmp_path: Path) -> None:
+    with serving({"/": b"x"}) as site:
+        with pytest.raises(NetworkError, match="--offline"):
+            Client(offline=True).get(f"{site.url}/")
+        assert not site.asked
+
+
+def test_nothing_is_asked_when_the_time_is_over(tmp_path: Path) -> None:
+    with serving({"/": b"x"}) as site:
+        with pytest.raises(NetworkError, match="time was over"):
+            Client(seconds=0.0).get(f"{site.url}/")
+        assert not site.asked
+
+
+def test_credentials_are_sent_and_never_shown(tmp_path: Path) -> None:
+    told: list[str] = []
+    with serving({"/page": b"x", "/bad": lambda handler: handler.reply(401, b"")}) as site:
+        given = services(tmp_path, told)
+        address = site.url.replace("://", "://user:s3cret@")
+        given.client.get(f"{address}/page")
+        assert site.headers[-1]["authorization"].startswith("Basic ")
+        with pytest.raises(NetworkError) as caught:
+            given.client.get(f"{address}/bad?token=s3cret")
+        given.report("web", f"asking {address}/page?token=s3cret, {address}/t/s3cret/channel")
+    assert "s3cret" not in caught.value.message + caught.value.remedy + "".join(told)
+    assert "user" not in "".join(told)
+
+
+def test_credentials_do_not_follow_to_another_host(tmp_path: Path) -> None:
+    with serving({"/": b"x"}) as other, serving({"/": redirect(f"{other.url}/")}) as site:
+        Client(patience=PATIENT).get(site.url.replace("://", "://user:s3cret@") + "/")
+        assert "authorization" in site.headers[-1]
+        assert "authorization" not in other.headers[-1]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://user:pa@ss@host/simple/?q=1#f", "https://host/simple/"),
+        ("https://host/t/token-1/conda-forge", "https://host/t/…/conda-forge"),
+        ("https://__token__:x@host:8080/a", "https://host:8080/a"),
+        ("https://host/a@b", "https://host/a@b"),
+    ],
+)
+def test_addresses_are_shown_without_secrets(url: str, shown: str) -> None:
+    assert redact.address(url) == shown
+    assert redact.text(f"see {url} now").startswith(f"see {shown}")

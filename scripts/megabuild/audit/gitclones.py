@@ -300,7 +300,8 @@ class Clone:
             self._fetch("--depth=1", f"+{ref}:refs/audit/top")
         else:
             wanted = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
-            self._fetch("--prune", "--force", "--update-shallow", *wanted)
+            # as much of the history as the server has: without a depth, git refuses a shallow server's, or hangs
+            self._fetch("--prune", "--force", "--depth=2147483647", *wanted)
         self.fetched = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
         (self._folder / _STAMP).write_text(self.fetched, encoding="ascii")
 

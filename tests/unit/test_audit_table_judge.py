@@ -186,6 +186,12 @@ def test_upstreams_pin_for_another_cuda_is_not_held_against_a_config() -> None:
     assert found.status is Status.IN_STEP
 
 
+def test_what_upstream_has_for_another_cuda_alone_claims_nothing() -> None:
+    ours = asks("libcudnn-dev", "9.*", configs=CUDA130)
+    assert row("cudnn", ci_has("cudnn", "8.9.2", "11.8"), ours).status is Status.UNPINNED
+    assert row("cudnn", ci_has("cudnn", "8.9.2", "13"), ours).status is Status.NEWER  # of all that begin so
+
+
 def test_a_key_that_conda_forge_pins_and_the_recipe_does_not_is_missing() -> None:
     assert row("zlib", asks("zlib", "*"), pinned("zlib", "1")).status is Status.MISSING
 

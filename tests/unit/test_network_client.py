@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from audit_site import (
     IMPATIENT,
@@ -22,7 +23,7 @@ from audit_site import (
     trickle,
 )
 
-from megabuild.network import redact
+from megabuild.network import client, redact
 from megabuild.network.client import Client, NetworkError, NotFound
 
 
@@ -163,6 +164,25 @@ def test_credentials_are_sent_and_never_shown(tmp_path: Path) -> None:
         given.report("web", f"asking {address}/page?token=s3cret, {address}/t/s3cret/channel")
     assert "s3cret" not in caught.value.message + caught.value.remedy + "".join(told)
     assert "user" not in "".join(told)
+
+
+def test_credentials_are_not_shown_where_nobody_answers() -> None:
+    with pytest.raises(NetworkError) as caught:
+        Client(patience=IMPATIENT).get("http://user:s3cret@127.0.0.1:9/simple?token=s3cret")
+    assert "127.0.0.1:9/simple" in caught.value.message
+    assert "s3cret" not in caught.value.message + caught.value.remedy
+
+
+def test_a_redirect_does_not_leave_encryption() -> None:
+    response = httpx.Response(302, request=httpx.Request("GET", "https://user:s3cret@host/simple"))
+    response.next_request = httpx.Request("GET", "http://host/simple")
+    with pytest.raises(NetworkError, match="redirects from https to http") as caught:
+        client._no_downgrade(response)
+    assert "s3cret" not in caught.value.message
+    response.next_request = httpx.Request("GET", "https://other/simple")
+    client._no_downgrade(response)
+    with Client()._opened() as opened:
+        assert opened.event_hooks["response"] == [client._no_downgrade]
 
 
 def test_credentials_do_not_follow_to_another_host(tmp_path: Path) -> None:

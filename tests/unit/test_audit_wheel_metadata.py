@@ -219,7 +219,7 @@ def test_one_platform_that_fails_leaves_the_others(pip: SimpleNamespace, tmp_pat
     with index(pip, page(LINUX, MAC), **answers):
         outcome = read(request(services(tmp_path, patience=PATIENT)))
     assert [name for name, _, _ in values(outcome)] == [name for name, _, _ in EXPECTED]
-    assert MAC in outcome.trouble
+    assert outcome.trouble.startswith("osx-arm64: 127.0.0.1:")
 
 
 @pytest.mark.parametrize(

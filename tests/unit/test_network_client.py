@@ -169,7 +169,7 @@ def test_credentials_are_sent_and_never_shown(tmp_path: Path) -> None:
 def test_credentials_are_not_shown_where_nobody_answers() -> None:
     with pytest.raises(NetworkError) as caught:
         Client(patience=IMPATIENT).get("http://user:s3cret@127.0.0.1:9/simple?token=s3cret")
-    assert "127.0.0.1:9/simple" in caught.value.message
+    assert caught.value.message.startswith("127.0.0.1:9 cannot be used: ")
     assert "s3cret" not in caught.value.message + caught.value.remedy
 
 

@@ -205,7 +205,9 @@ class Client:
             httpx.StreamError,
             ValueError,
         ) as error:
-            raise NetworkError(f"{shown} cannot be used: {reason(error)}", _REMEDY) from error
+            # a status is about the page, silence about the server
+            who = shown if isinstance(error, _Passing) else urlsplit(shown).netloc
+            raise NetworkError(f"{who} cannot be used: {reason(error)}", _REMEDY) from error
 
     def _once(
         self, url: str, headers: Mapping[str, str], begin: Callable[[], Sink], limit: int

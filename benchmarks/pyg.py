@@ -27,9 +27,10 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
+
 from megabuild.configs.config import load  # noqa: E402
 from megabuild.engine import cache  # noqa: E402
-from megabuild.run import publish  # noqa: E402
+from megabuild.plan import published  # noqa: E402
 
 #: PyPI's name and the key of its version in the matrix, in the order in which they are built with pip.
 EXTENSIONS = {"scatter": "torch_scatter", "sparse": "torch_sparse", "cluster": "torch_cluster",
@@ -190,7 +191,7 @@ class Bench:
         state = self.output / self.config.name
         channel = self.output / "packages" / self.config.name
         shutil.rmtree(state / "pyg", ignore_errors=True)
-        records = channel / publish.RECORDS
+        records = channel / published.RECORDS
         known = json.loads(records.read_text())
         kept = {
             name: record for name, record in known.items() if not name.startswith(("pytorch_", "pyg-lib"))

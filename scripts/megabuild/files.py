@@ -7,13 +7,45 @@ import hashlib
 import json
 import os
 import shutil
+import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import platformdirs
 import psutil
 
+from megabuild.errors import IntegrityError, OutOfSpaceError, PreflightError, of_system
+
 _SCRATCH = ".scratch-"
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder for what configs share: ``MEGABUILD_CACHE``, or the user's cache folder."""
+    named = environ.get("MEGABUILD_CACHE", "")
+    return Path(named).absolute() if named else platformdirs.user_cache_path("megabuild")
+
+
+def writable(folder: Path, remedy: str) -> None:
+    """Make a folder that is to be written to, and try it.
+
+    Raises
+    ------
+    PreflightError
+        It cannot be made or written to.
+    OutOfSpaceError
+        There is no room.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        full = of_system(error)
+        if isinstance(full, OutOfSpaceError):
+            raise full from error
+        raise PreflightError(f"{folder} cannot be written to: {error.strerror}", remedy) from error
 
 
 def write(path: Path, text: str) -> None:
@@ -35,6 +67,23 @@ def sha256(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def unpack(tarball: Path, folder: Path) -> None:
+    """Unpack a tar archive; nothing of it lands outside the folder.
+
+    Raises
+    ------
+    IntegrityError
+        It cannot be read.
+    """
+    try:
+        with tarfile.open(tarball) as archive:
+            # Pythons without filters (3.10 before its twelfth micro version) ignore this
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(folder)
+    except (tarfile.TarError, EOFError) as error:
+        raise IntegrityError(f"{tarball.name} cannot be unpacked: {error}", "get the archive again") from error
 
 
 def modified(path: Path) -> int:

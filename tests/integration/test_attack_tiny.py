@@ -18,8 +18,9 @@ import pytest
 from tiny import ROOT, Tiny, driver, make_channel, provider, wait_for
 
 from megabuild import files
+from megabuild.build import events
 from megabuild.engine import strays
-from megabuild.run import events, planning
+from megabuild.plan import planning
 
 pytestmark = pytest.mark.long
 KILLS = 40

@@ -11,14 +11,16 @@ import pytest
 from rattler.package_streaming import extract
 from ruamel.yaml import YAML
 
+from megabuild.build import events
+from megabuild.build.publish import owners
+from megabuild.build.session import execute
+from megabuild.build.summary import Summary
 from megabuild.configs.config import load
 from megabuild.engine import archive
 from megabuild.errors import ProviderError
-from megabuild.run import events
-from megabuild.run.options import Options
-from megabuild.run.publish import owners
-from megabuild.run.session import execute, plan
-from megabuild.run.summary import Summary
+from megabuild.files import cache_folder
+from megabuild.plan.options import Options
+from megabuild.plan.planning import make_plan
 
 CONFIG = "linux_64_cpu"
 VERSION = "2.14.0"
@@ -53,13 +55,14 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Summary
         config=load(root, CONFIG),
         root=root,
         output=tmp_path_factory.mktemp("output"),
+        cache=cache_folder(os.environ),
         rehearse=True,
         optimization="0",  # quicker, and the recipe changes the cache between configuring and compiling
         engine="host",
         cpu_count=len(os.sched_getaffinity(0)),
     )
     try:
-        made = plan(options, print)
+        made = make_plan(options, print)
     except ProviderError as error:
         pytest.skip(error.message)
     seen: list[events.Event] = []

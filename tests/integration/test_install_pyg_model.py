@@ -70,9 +70,9 @@ class Place:
         options = [
             "--python",
             str(self.venv),
-            "--index",
+            "--pyg-index",
             str(self.folder / "index"),
-            "--sdists",
+            "--pyg-sources",
             str(self.sdists),
         ]
         done = subprocess.run(
@@ -180,7 +180,7 @@ def test_a_cpu_build_beside_a_cuda_torch_is_found_and_replaced(place: Place) -> 
     subprocess.run(pip, check=True)
     torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
     code, rows, said = place.install(
-        "--json", "--source", "source", *asked("torch_spline_conv"), "--arch-list", "9.0"
+        "--json", "--pyg", "source", *asked("torch_spline_conv"), "--arch-list", "9.0"
     )
     assert code == 0, said
     assert rows["torch_spline_conv"]["notes"][0].startswith(f"{VERSION}+pt213cu130 was there, but")
@@ -190,7 +190,7 @@ def test_a_cpu_build_beside_a_cuda_torch_is_found_and_replaced(place: Place) -> 
 def test_a_wheel_without_the_arch_of_this_machine_is_passed_over(place: Place) -> None:
     place.offer("torch_spline_conv", archs=("9.0",))
     code, rows, said = place.install(
-        "--json", "--source", "prebuilt", "--arch-list", "9.0;12.0", *asked("torch_spline_conv")
+        "--json", "--pyg", "prebuilt", "--arch-list", "9.0;12.0", *asked("torch_spline_conv")
     )
     assert code == 5, said
     assert "12" in rows["torch_spline_conv"]["error"]
@@ -199,20 +199,20 @@ def test_a_wheel_without_the_arch_of_this_machine_is_passed_over(place: Place) -
 
 def test_without_a_network_every_extension_gets_its_reason(place: Place) -> None:
     environment = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
-    words = ["--json", "--arch-list", "9.0", "--index", "http://127.0.0.1:9/whl"]
+    words = ["--json", "--arch-list", "9.0", "--pyg-index", "http://127.0.0.1:9/whl"]
     words += asked("torch_scatter", "torch_cluster")
     code, rows, said = place.install(*words, **environment)
     assert code == 5, said
     for row in rows.values():
         assert row["notes"][0].startswith("no wheel: 127.0.0.1:9 cannot be used")
         assert row["error"].startswith(("no build tools", "no sources"))
-        assert "--sdists" in row["remedy"]
+        assert "--pyg-sources" in row["remedy"]
     assert len(rows) == 2
 
 
 def test_without_archs_nothing_is_compiled_for_cuda_but_the_option_is_named(place: Place) -> None:
     torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
-    code, rows, said = place.install("--json", "--source", "source", *asked("torch_spline_conv"))
+    code, rows, said = place.install("--json", "--pyg", "source", *asked("torch_spline_conv"))
     assert code != 0, said
     assert "what to compile for" in rows["torch_spline_conv"]["error"]
     assert "--arch-list" in rows["torch_spline_conv"]["remedy"]
@@ -223,7 +223,7 @@ def test_a_wheel_that_does_not_import_is_removed_again(place: Place) -> None:
     files = torch_model.libraries("torch_spline_conv", place.folder / "again", place.site / "torch", ("9.0",))
     files["torch_spline_conv/__init__.py"] = b"import a_module_that_nobody_has\n"
     make_wheel(wheel.parent, wheel.name, files)
-    code, rows, said = place.install("--json", "--source", "prebuilt", *asked("torch_spline_conv"))
+    code, rows, said = place.install("--json", "--pyg", "prebuilt", *asked("torch_spline_conv"))
     assert code == 5, said
     assert "No module named 'a_module_that_nobody_has'" in rows["torch_spline_conv"]["error"]
     assert not (place.site / "torch_spline_conv").exists()

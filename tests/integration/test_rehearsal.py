@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from megabuild.build import events
+from megabuild.build.publish import owners
+from megabuild.build.session import execute
+from megabuild.build.summary import Summary
 from megabuild.configs.config import load
 from megabuild.engine import archive
-from megabuild.run import events
-from megabuild.run.options import Options, Plan
-from megabuild.run.publish import owners
-from megabuild.run.session import execute, plan
-from megabuild.run.summary import Summary
+from megabuild.files import cache_folder
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan
+from megabuild.plan.planning import make_plan
 
 CONFIG = "linux_64_cuda130"
 pytestmark = pytest.mark.slow
@@ -40,11 +43,12 @@ def rehearsal(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Reh
         config=load(repository, CONFIG),
         root=repository,
         output=tmp_path_factory.mktemp("output"),
+        cache=cache_folder(os.environ),
         rehearse=True,
         engine="host",
         cpu_count=len(os.sched_getaffinity(0)),
     )
-    made = plan(options, print)
+    made = make_plan(options, print)
     seen: list[events.Event] = []
     return Rehearsal(options=options, plan=made, summary=execute(made, seen.append), events=seen)
 
@@ -117,7 +121,7 @@ def test_the_log_has_a_time_on_every_line_and_no_line_twice_over(rehearsal: Rehe
 
 
 def test_a_second_run_does_nothing(rehearsal: Rehearsal) -> None:
-    again = plan(rehearsal.options, print)
+    again = make_plan(rehearsal.options, print)
     assert not again.missing
     summary = execute(again, lambda event: None)
     assert summary.ok

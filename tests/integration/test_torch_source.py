@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from rattler.package_streaming import extract
 
+from megabuild.build.session import execute
 from megabuild.cli.build import _with_torch
 from megabuild.configs.config import load
 from megabuild.errors import UsageError
-from megabuild.run.options import Options
-from megabuild.run.session import execute, plan
+from megabuild.files import cache_folder
+from megabuild.plan.options import Options
+from megabuild.plan.planning import make_plan
 
 CONFIG = "linux_64_cpu"
 MARK = "# brought by the user\n"
@@ -41,6 +43,7 @@ def options(repository: Path, tarball: Path, output: Path, torch: str | None) ->
         config=_with_torch(load(repository, CONFIG), torch, tarball, None, rehearse=True),
         root=repository,
         output=output,
+        cache=cache_folder(os.environ),
         rehearse=True,
         engine="host",
         pythons=("3.12",),
@@ -53,12 +56,12 @@ def options(repository: Path, tarball: Path, output: Path, torch: str | None) ->
 
 def test_another_version_than_the_config_s_is_not_packed(repository: Path, tarball: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is PyTorch 2\.6\.0"):
-        plan(options(repository, tarball, tmp_path, None), print)
+        make_plan(options(repository, tarball, tmp_path, None), print)
 
 
 def test_what_the_tarball_has_is_compiled_and_packed(repository: Path, tarball: Path, tmp_path: Path) -> None:
     asked = options(repository, tarball, tmp_path, "2.6.0")
-    made = plan(asked, print)
+    made = make_plan(asked, print)
     summary = execute(made, lambda event: None)
     assert summary.ok
     assert asked.packages.name == f"{CONFIG}-2.6.0-rehearsal"
@@ -68,4 +71,4 @@ def test_what_the_tarball_has_is_compiled_and_packed(repository: Path, tarball: 
     extract(pytorch, tmp_path / "content")
     config = tmp_path / "content" / "lib" / "python3.12" / "site-packages" / "torch" / "__config__.py"
     assert MARK in config.read_text()
-    assert not plan(asked, print).missing
+    assert not make_plan(asked, print).missing

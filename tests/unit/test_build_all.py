@@ -241,7 +241,12 @@ def test_names_with_pattern_characters_are_names_first(checkout: Checkout) -> No
     for name in ("odd[1]", "odd1", "with space", "star*"):
         checkout.config(name)
     checkout.run("odd[1]", "with space", "star*")
-    assert checkout.calls() == ["odd1 by-itself", "odd[1] by-itself", "star* by-itself", "with space by-itself"]
+    assert checkout.calls() == [
+        "odd1 by-itself",
+        "odd[1] by-itself",
+        "star* by-itself",
+        "with space by-itself",
+    ]
     checkout.commit()
     checkout.run("star*", "odd[[]1]")
     checkout.run("star*", "odd[[]1]")

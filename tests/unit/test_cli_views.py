@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from megabuild.build import events
+from megabuild.build.summary import PackageResult, Summary
 from megabuild.cli import running
 from megabuild.cli.exits import Invocation
 from megabuild.cli.megabuild import megabuild
@@ -21,13 +23,12 @@ from megabuild.cli.views import plan_document, plan_lines, summary_lines
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.errors import BuildError, Interrupted, ProviderError
+from megabuild.plan.estimate import estimate
+from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.stamp import Decision
 from megabuild.providers.environment import Environment
-from megabuild.resources.estimate import estimate
-from megabuild.run import events
-from megabuild.run.fingerprint import Fingerprint
-from megabuild.run.options import Options, Plan, PlanItem
-from megabuild.run.stamp import Decision
-from megabuild.run.summary import PackageResult, Summary
 
 SIGNS = Signs.of(io.StringIO())
 SHA256 = "0123456789abcdef" * 4
@@ -77,7 +78,12 @@ def a_summary(*, ok: bool = True, error: str = "") -> Summary:
 
 @pytest.fixture
 def options(repository: Path, tmp_path: Path) -> Options:
-    return Options(config=load(repository, "linux_64_cuda130"), root=repository, output=tmp_path / "output")
+    return Options(
+        config=load(repository, "linux_64_cuda130"),
+        root=repository,
+        output=tmp_path / "output",
+        cache=tmp_path / "cache",
+    )
 
 
 def test_a_plan_shows_every_package_and_what_is_there(options: Options) -> None:
@@ -226,7 +232,7 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
         )
         return a_summary()
 
-    monkeypatch.setattr(running, "plan", plan)
+    monkeypatch.setattr(running, "make_plan", plan)
     monkeypatch.setattr(running, "execute", execute)
     return noted
 
@@ -259,7 +265,7 @@ def test_without_an_environment_the_plan_still_names_the_packages(
     def plan(options: Options, report: Callable[[str], None], ask: Callable[[str], bool]) -> Plan:
         raise ProviderError("the channel does not answer")
 
-    monkeypatch.setattr(running, "plan", plan)
+    monkeypatch.setattr(running, "make_plan", plan)
     result = CliRunner().invoke(
         megabuild, ["build", "linux_64_cuda130", "--plan", "-p", "3.12"], obj=invocation
     )

@@ -22,11 +22,11 @@ from megabuild.cli.install_views import environment_lines, result_lines
 from megabuild.cli.megabuild import megabuild
 from megabuild.cli.text import Signs
 from megabuild.errors import PreflightError, UsageError
-from megabuild.prebuilt.install.compiling import Workshop, cuda_home
-from megabuild.prebuilt.install.environment import Environment, arch_list, interpreter, look
-from megabuild.prebuilt.install.installing import archs_for, jobs_for
-from megabuild.prebuilt.install.pip import last_words
-from megabuild.prebuilt.install.rows import Row
+from megabuild.extensions.install.compiling import Workshop, cuda_home
+from megabuild.extensions.install.installer import archs_for, jobs_for
+from megabuild.extensions.install.pip import last_words
+from megabuild.extensions.install.rows import Row
+from megabuild.extensions.install.user_environment import Environment, arch_list, interpreter, look
 from megabuild.resources.jobs import Jobs
 from megabuild.resources.machine import Machine
 
@@ -201,7 +201,14 @@ def invoke(*arguments: str, invocation: Invocation) -> Result:
 def test_help_fits_80_columns(invocation: Invocation) -> None:
     text = invoke("--help", invocation=invocation).stdout
     assert max(map(len, text.splitlines())) <= 80
-    assert "--sdists" in text
+    assert "--pyg-sources" in text
+    assert "--sdists" not in text  # its former name still works
+
+
+@pytest.mark.parametrize("name", ["--sdists", "--pyg-sources"])
+def test_an_option_has_its_former_name_too(invocation: Invocation, name: str) -> None:
+    result = invoke(name, "/nowhere", "--index", "x", "--source", "auto", invocation=invocation)
+    assert "'/nowhere' does not exist" in result.output
 
 
 @pytest.mark.parametrize(
@@ -222,12 +229,12 @@ def test_a_mistake_gets_a_sentence(invocation: Invocation, arguments: tuple[str,
 
 def test_versions_come_from_the_matrix_and_order_from_need() -> None:
     requests = command._requests(("torch_sparse", "scatter==2.1.1"))
-    assert [(request.extension.name, request.version, request.source_version) for request in requests] == [
+    assert [(request.extension.name, request.version, request.source.version) for request in requests] == [
         ("torch_scatter", "2.1.1", "2.1.1"),
         ("torch_sparse", "", "0.6.18"),
     ]
-    assert requests[0].sha256 == ""  # the matrix knows the hash of another version
-    assert requests[1].sha256.startswith("2f14c510")
+    assert requests[0].source.sha256 == ""  # the matrix knows the hash of another version
+    assert requests[1].source.sha256.startswith("2f14c510")
     assert command._requests(())[0].extension.name == "pyg_lib"
 
 

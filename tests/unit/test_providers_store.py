@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from megabuild.files import sha256
+from megabuild.plan import solving
 from megabuild.providers import channel
 from megabuild.providers.package import Package
 from megabuild.providers.store import Store
-from megabuild.run import solving
 
 
 class _Filler:

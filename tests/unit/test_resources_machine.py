@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from megabuild.errors import UsageError
-from megabuild.resources.estimate import GB, estimate
-from megabuild.resources.jobs import compile_jobs
+from megabuild.plan.estimate import GB, estimate
+from megabuild.resources.jobs import Jobs, bytes_per_compile, compile_jobs, jobs_within
 from megabuild.resources.machine import Machine, disk_free, measure
 
 NONE = Path("/no/such/list")
@@ -121,3 +121,26 @@ def test_cuda_takes_more_than_cpu_and_a_rehearsal_least() -> None:
         return found.disk, found.memory_per_job, found.cpu_hours
 
     assert of("model", False) < of("official", False) < of("official", True)
+
+
+@pytest.mark.parametrize(
+    ("free", "most", "requested", "count", "reason"),
+    [
+        (14, None, 16, 5, "13.5 GB of memory, 2.6 GB expected per compile"),
+        (100, None, 8, 8, "as asked for"),
+        (100, 6, 16, 2, "5.5 GB of memory, 2.6 GB expected per compile"),
+        (0.1, None, 16, 1, "0.0 GB of memory, 2.6 GB expected per compile"),
+    ],
+)
+def test_extensions_get_no_more_jobs_than_memory_holds_whatever_was_asked_for(
+    free: float, most: float | None, requested: int, count: int, reason: str
+) -> None:
+    machine = Machine(cores=16, memory=128 * 10**9, memory_free=int(free * 10**9))
+    jobs = jobs_within(
+        machine,
+        bytes_per_job=bytes_per_compile(cuda=False),
+        most=None if most is None else int(most * 10**9),
+        requested=requested,
+        environ={},
+    )
+    assert jobs == Jobs(count=count, reason=reason)

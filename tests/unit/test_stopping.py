@@ -17,7 +17,7 @@ import pytest
 from megabuild import stopping
 from megabuild.cli.exits import Invocation, outcome
 from megabuild.engine import cache
-from megabuild.run import solving
+from megabuild.plan import solving
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 

@@ -13,8 +13,8 @@ from tiny import ROOT, Tiny, make_channel, provider
 
 from megabuild.cli.exits import Invocation, outcome
 from megabuild.errors import OutOfSpaceError, PreflightError
-from megabuild.run import planning
-from megabuild.run.preflight import writable
+from megabuild.files import writable
+from megabuild.plan import planning
 
 
 @pytest.fixture(scope="module")

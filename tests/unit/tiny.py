@@ -18,10 +18,14 @@ from typing import Any
 from rattler.index import index_fs
 from rattler_build import assemble_package
 
+from megabuild.build import events
+from megabuild.build.session import execute
+from megabuild.build.summary import Summary
 from megabuild.configs.config import load
+from megabuild.plan import planning
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan
 from megabuild.providers.environment import Environment
-from megabuild.run import events, planning
-from megabuild.run.session import Options, Plan, Summary, execute, plan
 
 ROOT = Path(__file__).resolve().parent.parent / "data" / "tiny"
 PACKAGES = (("tool", "1.0", "0"), ("python", "3.11.7", "0_cpython"), ("python", "3.12.1", "0_cpython"))
@@ -69,7 +73,7 @@ class Tiny:
 
     def plan(self, **choices: Any) -> Plan:
         """Plan a run."""
-        return plan(self.options(**choices), lambda text: None)
+        return planning.make_plan(self.options(**choices), lambda text: None)
 
     def run(self, **choices: Any) -> Summary:
         """Plan and execute a run; its events are kept in ``seen``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -176,12 +177,14 @@ def build(
     name = choose(available(root), config, pattern, may_ask=person_present() and not as_json)
     file = load(root, name)
     chosen = _with_torch(file, torch, torch_source, torch_sha256, rehearse=rehearse)
-    from megabuild.run.options import Options  # not before: it takes a moment to import
+    from megabuild.files import cache_folder  # not before: these take a moment to import
+    from megabuild.plan.options import Options
 
     options = Options(
         config=chosen,
         root=root,
         output=folder,
+        cache=cache_folder(os.environ),
         rehearse=rehearse,
         pythons=_narrowed(chosen, pythons),
         engine=None if engine == "auto" else engine,

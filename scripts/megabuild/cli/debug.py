@@ -12,6 +12,8 @@ from dataclasses import replace
 import click
 from rich.console import Console
 
+from megabuild.build.place import View, view
+from megabuild.build.pytorch import pytorch_job
 from megabuild.cli.exits import Invocation
 from megabuild.cli.root import display
 from megabuild.cli.running import planned
@@ -19,9 +21,8 @@ from megabuild.engine.job import Job
 from megabuild.errors import BuildError, UsageError
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.choose import choose
-from megabuild.run.options import Options
-from megabuild.run.place import View, cache_folder, job, view
-from megabuild.run.planning import jobs_for
+from megabuild.plan.options import Options
+from megabuild.plan.planning import jobs_for
 
 STAGING = "libtorch-staging"
 _FOLDER = "debug"
@@ -49,8 +50,9 @@ def debug_package(options: Options, output: str, invocation: Invocation) -> int:
     isolation = choose(options.engine, config=options.config, environment=environment)
     isolation.check()
     options.state.mkdir(parents=True, exist_ok=True)
-    seen = view(plan, isolation, cache_folder(options, os.environ))
-    work = job(plan, seen, jobs=jobs_for(plan).count, leftovers=())
+    channels = plan.environment.channels
+    seen = view(plan, isolation, state=options.state, recipe=options.recipe, channels=channels)
+    work = pytorch_job(plan, seen, jobs_for(plan).count)
     if output == STAGING:  # what is tried out must not end up in packages
         work = replace(work, env={**work.env, "TORCH_TREE": f"{seen.place.state_inside}/{_FOLDER}/tree"})
     paths = _made(seen, isolation, options, output, work_file=work)

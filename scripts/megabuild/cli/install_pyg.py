@@ -10,7 +10,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import click
-import platformdirs
 from packaging.version import InvalidVersion, Version
 
 from megabuild.cli.exits import Invocation, run
@@ -20,18 +19,20 @@ from megabuild.cli.root import repository
 from megabuild.cli.text import Signs
 from megabuild.configs.config import available, load
 from megabuild.errors import UsageError
-from megabuild.prebuilt.extensions import EXTENSIONS, find, release
-from megabuild.prebuilt.index import INDEX
-from megabuild.prebuilt.install.environment import interpreter, look
-from megabuild.prebuilt.install.installing import Installer, archs_for, jobs_for
-from megabuild.prebuilt.install.rows import Options, Request
+from megabuild.extensions.index import INDEX
+from megabuild.extensions.install.installer import Installer, archs_for, jobs_for
+from megabuild.extensions.install.rows import Options, Request
+from megabuild.extensions.install.user_environment import interpreter, look
+from megabuild.extensions.sdist import Sdist
+from megabuild.extensions.table import EXTENSIONS, find, release
+from megabuild.files import cache_folder
 from megabuild.resources.machine import measure
 
 EXAMPLES = """
 {prog}                        all, into the active environment
 {prog} -p ~/venv torch_scatter torch_sparse
-{prog} pyg-lib --source source --arch-list "9.0;12.0"
-{prog} --index ./index --sdists ./sdists     no network
+{prog} pyg-lib --pyg source --arch-list "9.0;12.0"
+{prog} --pyg-index ./index --pyg-sources ./sources   no network
 """
 WHERE = "Where to"
 WHAT = "Wheels and sources"
@@ -57,17 +58,33 @@ _ARCH = re.compile(r"\d+\.\d[af]?(?:\+PTX)?")
 @option(WHERE, "--force", is_flag=True, help="Install again what is there and fits.")
 @option(
     WHAT,
+    "--pyg",
     "--source",
-    type=click.Choice(["auto", "prebuilt", "source"]),
+    "mode",
+    former=["--source"],
+    type=click.Choice(["auto", "source", "prebuilt"]),
     default="auto",
     show_default=True,
     help="auto: a wheel where one fits and stands a look inside, else compile.",
 )
-@option(WHAT, "--index", metavar="URL|FOLDER", default=INDEX, show_default=True, help="Where wheels are.")
 @option(
     WHAT,
+    "--pyg-index",
+    "--index",
+    "index",
+    former=["--index"],
+    metavar="URL|DIR",
+    default=INDEX,
+    show_default=True,
+    help="Where wheels are looked for.",
+)
+@option(
+    WHAT,
+    "--pyg-sources",
     "--sdists",
-    metavar="FOLDER",
+    "sources",
+    former=["--sdists"],
+    metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Archives of sources (and wheels of build tools), looked at before pip's index.",
 )
@@ -86,9 +103,9 @@ def install_pyg(
     extensions: tuple[str, ...],
     python: str | None,
     force: bool,
-    source: str,
+    mode: str,
     index: str,
-    sdists: Path | None,
+    sources: Path | None,
     arch_list: str | None,
     jobs: int | None,
     as_json: bool,
@@ -107,16 +124,16 @@ def install_pyg(
     _say(environment_lines(environment, archs_for(environment, archs), jobs_found))
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     options = Options(
-        source=source,
+        mode=mode,
         index=index,
-        sdists=sdists.absolute() if sdists else None,
-        cache=_cache(),
+        sources=sources.absolute() if sources else None,
+        cache=cache_folder(os.environ),
         wrapper=repository() / "recipe" / "pyg" / "common" / "build_wheel.py",
         logs=invocation.log_folder / f"install-pyg-{stamp}-{os.getpid()}",
         archs=archs,
         force=force,
     )
-    from megabuild.prebuilt.inside import look_inside  # not before: other commands need none of it
+    from megabuild.extensions.contents import look_inside  # not before: other commands need none of it
 
     installer = Installer(
         environment,
@@ -153,14 +170,12 @@ def _requests(words: tuple[str, ...]) -> tuple[Request, ...]:
     for extension in EXTENSIONS:
         if extension.name in asked:
             known, version = release(extension, variant), asked[extension.name]
-            requests.append(
-                Request(
-                    extension=extension,
-                    version=version,
-                    source_version=version or known.version,
-                    sha256=known.sha256 if version in ("", known.version) else "",
-                )
+            archive = Sdist(
+                name=extension.name,
+                version=version or known.version,
+                sha256=known.sha256 if version in ("", known.version) else "",
             )
+            requests.append(Request(extension=extension, version=version, source=archive))
     return tuple(requests)
 
 
@@ -170,11 +185,6 @@ def _archs(text: str | None) -> tuple[str, ...]:
     if wrong is not None:
         raise UsageError(f"'{wrong}' is no CUDA arch", 'write them like "9.0;12.0+PTX"')
     return archs
-
-
-def _cache() -> Path:
-    named = os.environ.get("MEGABUILD_CACHE", "")
-    return Path(named).absolute() if named else platformdirs.user_cache_path("megabuild")
 
 
 def _say(lines: list[str]) -> None:

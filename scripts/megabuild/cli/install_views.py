@@ -8,8 +8,8 @@ from typing import Any
 
 from megabuild.cli.root import display
 from megabuild.cli.text import Signs, duration, table
-from megabuild.prebuilt.install.environment import Environment
-from megabuild.prebuilt.install.rows import Row
+from megabuild.extensions.install.rows import Row
+from megabuild.extensions.install.user_environment import Environment
 from megabuild.resources.jobs import Jobs
 
 _WIDTH = 80

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from megabuild.build import events
 from megabuild.cli.root import display
 from megabuild.cli.text import Signs, duration
-from megabuild.run import events
 
 _STAGING = {
     "fresh": "libtorch is made from the start",
@@ -72,12 +72,10 @@ def narrate(event: events.Event, signs: Signs) -> str | None:
             return f"{signs.warning} {event.message}"
         case events.JobsChanged():
             return f"{event.count} compile jobs at once for all extensions together ({event.reason})"
-        case events.TaskStarted(step="build"):
+        case events.TaskStarted():
             return f"{event.task}: started"
         case events.TaskEnded(status="failed"):
             return f"{signs.failed} {event.task}: {event.message}"
-        case events.TaskEnded(status="waits"):
-            return f"{event.task}: {event.message}"
         case events.InTask():
             return _in_task(event, signs)
         case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import click
 import psutil
@@ -13,15 +13,17 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from megabuild.build import events
 from megabuild.cli.narrate import narrate, step
 from megabuild.cli.text import Signs, duration, size
-from megabuild.run import events
 
 _QUIET_SECONDS = 60.0
 _NOTE_SECONDS = 5.0
 _MEMORY_SECONDS = 2.0
 _MOST_TASKS = 8
 _TASK_WIDTH = 12
+#: Where one of several tasks stands.
+_At: TypeAlias = "events.PhaseStarted | events.Progress | events.TestRun"
 
 
 class Shown(AbstractContextManager["Shown"], Protocol):
@@ -102,7 +104,7 @@ class LiveReporter(AbstractContextManager["LiveReporter"]):
         self._since = self._started
         self._step = "planning"
         self._progress: events.Progress | None = None
-        self._tasks: dict[str, events.PhaseStarted | events.Progress | None] = {}
+        self._tasks: dict[str, _At | None] = {}
         self._live = Live(console=console, transient=True, refresh_per_second=4, get_renderable=self.lines)
 
     def __enter__(self) -> LiveReporter:
@@ -149,11 +151,11 @@ class LiveReporter(AbstractContextManager["LiveReporter"]):
         match event:
             case events.TaskStarted():
                 self._tasks[event.task] = None
-            case events.TaskEnded() | events.InTask(event=events.PackageBuilt()):
+            case events.TaskEnded():
                 self._tasks.pop(event.task, None)
-            case events.InTask(event=events.PhaseStarted() | events.Progress()):
+            case events.InTask(event=events.PhaseStarted() | events.Progress() | events.TestRun() as at):
                 if event.task in self._tasks:
-                    self._tasks[event.task] = event.event  # type: ignore[assignment]
+                    self._tasks[event.task] = at
             case _:
                 pass
 
@@ -170,14 +172,14 @@ class LiveReporter(AbstractContextManager["LiveReporter"]):
             rows[-1].append(f"  {size(memory)}")
         return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
 
-    def _task_line(self, name: str, at: events.PhaseStarted | events.Progress | None) -> Text:
+    def _task_line(self, name: str, at: _At | None) -> Text:
         line = Text(no_wrap=True, overflow="ellipsis")
         if isinstance(at, events.Progress) and at.total:
             full = _TASK_WIDTH * at.done // at.total
             line.append(self._signs.full * full, "green")
             line.append(self._signs.empty * (_TASK_WIDTH - full), "dim")
             return line.append(f" {at.done}/{at.total}{_eta(at)}  {name}")
-        what = at.phase if at is not None else "environment"
+        what = "test" if isinstance(at, events.TestRun) else at.phase if at is not None else "environment"
         return line.append(self._signs.empty * _TASK_WIDTH, "dim").append(f" {what}  {name}")
 
     def line(self) -> Text:

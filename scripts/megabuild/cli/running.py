@@ -8,16 +8,18 @@ import sys
 import click
 from rich.console import Console
 
+from megabuild.build import events
+from megabuild.build.session import execute
+from megabuild.build.summary import PackageResult
 from megabuild.cli.choose import person_present
 from megabuild.cli.exits import Invocation
 from megabuild.cli.reporters import Shown, reporter
 from megabuild.cli.text import Signs
 from megabuild.cli.views import package_lines, plan_document, plan_lines, rendered_lines, summary_lines
 from megabuild.errors import BuildError, MegabuildError, ProviderError
-from megabuild.run import events
-from megabuild.run.options import Options, Plan
-from megabuild.run.session import execute, plan
-from megabuild.run.summary import PackageResult
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan
+from megabuild.plan.planning import make_plan
 
 
 def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> int:
@@ -60,7 +62,7 @@ def planned(options: Options, console: Console) -> Plan:
         def ask(question: str) -> bool:
             return person_present() and shown.ask(question)
 
-        return plan(options, shown.note, ask)
+        return make_plan(options, shown.note, ask)
 
 
 def _noting(shown: Shown, invocation: Invocation) -> events.Reporter:

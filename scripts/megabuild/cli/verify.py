@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from megabuild.cli.options import GroupedOption
 from megabuild.cli.text import Signs
 from megabuild.errors import VerdictError
 
@@ -21,7 +22,14 @@ from megabuild.errors import VerdictError
               help="The environment whose torch they must fit.")  # fmt: skip
 @click.option("--accelerator", default="", metavar="cpu|cudaNNN", help="What they must be built for.")
 @click.option(
-    "--archs", default="", metavar="LIST", help='CUDA architectures they must have: "9.0;12.0+PTX".'
+    "--arch-list",
+    "--archs",
+    "archs",
+    cls=GroupedOption,
+    former=["--archs"],
+    default="",
+    metavar="LIST",
+    help='CUDA architectures they must have: "9.0;12.0+PTX".',
 )
 @click.option("--python", metavar="X.Y", help="The Python they must be built for.")
 @click.option("--torch", "torch_version", metavar="VERSION", help="The torch they must be built for.")

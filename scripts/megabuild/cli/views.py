@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from megabuild.build.summary import PackageResult, Summary
 from megabuild.cli.narrate import decision, label
 from megabuild.cli.root import display
 from megabuild.cli.text import Signs, duration, size, table
 from megabuild.configs.overrides import python_pins
 from megabuild.configs.render import render
 from megabuild.configs.table import REHEARSAL
-from megabuild.run.options import Options, Plan
-from megabuild.run.pyg.tasks import Extensions
-from megabuild.run.summary import PackageResult, Summary
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan
+from megabuild.plan.task import Extensions
 
 _HASH_DIGITS = 12
 

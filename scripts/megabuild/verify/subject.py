@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kernels import KERNELS
 from megabuild.errors import IntegrityError, UsageError
+from megabuild.extensions.table import EXTENSIONS
 from megabuild.verify.built_for import BuiltFor, from_conda, from_wheel
 from megabuild.verify.torch_beside import TorchBeside, find
 
@@ -167,12 +168,11 @@ def _environment(prefix: Path) -> Subject:
     ]
     built_for: dict[str, BuiltFor] = {}
     for information in sorted(site.glob("*.dist-info")):
-        module = information.name.partition("-")[0].lower().replace("pytorch_", "torch_")
+        module = _module_named(information.name.partition("-")[0])
         if module in modules and (information / "METADATA").is_file():
             built_for[module] = _dist_info(information)
     for record in sorted((prefix / "conda-meta").glob("*.json")):
-        name = record.name.rpartition("-")[0].rpartition("-")[0]
-        module = name.replace("pytorch_", "torch_").replace("-", "_")
+        module = _module_named(record.name.rpartition("-")[0].rpartition("-")[0])
         if module in KERNELS:
             built_for[module] = from_conda(json.loads(record.read_text(encoding="utf-8")))
     return Subject(
@@ -183,6 +183,12 @@ def _environment(prefix: Path) -> Subject:
         python=python,
         prefix=prefix,
     )
+
+
+def _module_named(name: str) -> str:
+    """Return the module of a distribution or conda package; of one that is no extension, its own name."""
+    word = name.lower().replace("-", "_")
+    return next((one.name for one in EXTENSIONS if word in (one.name, one.conda.replace("-", "_"))), word)
 
 
 def _libraries(folder: Path) -> tuple[Library, ...]:

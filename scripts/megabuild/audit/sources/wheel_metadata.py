@@ -31,11 +31,11 @@ from packaging.version import InvalidVersion, Version
 from megabuild.audit.facts import Holds, Outcome, Requirement, Where
 from megabuild.audit.request import Request, Services
 from megabuild.errors import AuditError, MegabuildError
+from megabuild.extensions.index import INDEX
 from megabuild.network import redact
 from megabuild.network.client import Answer, Client
 from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered, parsed
 from megabuild.network.parts import PartialFile
-from megabuild.prebuilt.index import INDEX
 
 SOURCE = "wheel_metadata"
 ANY = "*"  #: the value where upstream names no version

@@ -1,4 +1,4 @@
-# Compiles some files with ninja, which shares its jobs with whoever the jobserver in MAKEFLAGS serves.
+# Compiles some files with ninja, as many at once as the driver says.
 set -euo pipefail
 phase() { echo "::megabuild:: phase $*"; }
 export NINJA_STATUS='[%f/%t %es] '
@@ -23,7 +23,7 @@ for number in 1 2 3 4; do
     objects+=("f$number.o")
 done
 echo "build lib.so: link ${objects[*]}" >>build.ninja
-"${TINY_NINJA:-ninja}" lib.so
+"${TINY_NINJA:-ninja}" -j "$CPU_COUNT" lib.so
 phase package
 mkdir -p "$PREFIX/share/$PKG_NAME"
 cp lib.so "$PREFIX/share/$PKG_NAME/"

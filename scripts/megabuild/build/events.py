@@ -1,0 +1,233 @@
+"""What happens during a run, as values: the command line shows them, a script reads them, tests look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted:
+    """The state folder is locked and the log file is open."""
+
+    config: str
+    log: Path
+    isolation: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """One preflight check passed."""
+
+    check: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Healed:
+    """Something that a killed run had left was removed."""
+
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagingDecided:
+    """What becomes of the former compile of libtorch.
+
+    Parameters
+    ----------
+    decision:
+        ``fresh`` (nothing was there), ``reuse`` (finished and unchanged), ``resume`` (the tree stays, what is missing
+        or changed is compiled), ``recompile`` (the tree goes, objects come from the object cache only).
+    reasons:
+        Why, such as ``libprotobuf 6.31.1 -> 7.35.1``.
+    """
+
+    decision: str
+    reasons: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseStarted:
+    """A build script announced a phase.
+
+    Parameters
+    ----------
+    phase:
+        ``sync``, ``configure``, ``compile``, ``install``, ``swap``, ``python``, ``package``; ``staging`` and ``test``
+        come from the engine itself.
+    package:
+        What is being built, ``staging`` for libtorch's compile.
+    python:
+        The Python version it is for, or an empty string.
+    """
+
+    phase: str
+    package: str
+    python: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where ninja stands.
+
+    Parameters
+    ----------
+    phase, package, python:
+        As in :class:`PhaseStarted`.
+    done, total:
+        Ninja's steps.
+    seconds:
+        Since ninja was started.
+    eta_seconds:
+        Until it will be done at the present rate, or None while that is unknown.
+    """
+
+    phase: str
+    package: str
+    python: str
+    done: int
+    total: int
+    seconds: float
+    eta_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swapped:
+    """The staged tree was re-pointed at another Python: how many steps ninja will run, how many are core objects."""
+
+    from_python: str
+    to_python: str
+    steps: int
+    core: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reused:
+    """Objects that did not have to be compiled, out of how many; from the ``tree`` or from ``ccache``."""
+
+    objects: int
+    of: int
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageStarted:
+    """A build script of a package began."""
+
+    name: str
+    version: str
+    build_string: str
+    python: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageBuilt:
+    """A package file is there; its test comes next."""
+
+    name: str
+    version: str
+    build_string: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestRun:
+    """A package's test began."""
+
+    __test__ = False  # no test class, whatever its name makes pytest believe
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine:
+    """A line as it goes into the log, secrets masked.
+
+    Parameters
+    ----------
+    source:
+        ``driver``, ``engine``, ``staging``, or a package's name with its Python, ``test:`` in front for tests.
+    text:
+        The line.
+    """
+
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warned:
+    """Something odd that does not stop the run."""
+
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskStarted:
+    """One of several tasks that run at the same time began: an extension for one Python."""
+
+    task: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEnded:
+    """A task is over.
+
+    Parameters
+    ----------
+    status:
+        ``built`` or ``failed``.
+    message:
+        What went wrong.
+    """
+
+    task: str
+    status: str
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InTask:
+    """Something happened in one of several tasks."""
+
+    task: str
+    event: Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobsChanged:
+    """From now on another number of compile jobs runs at once, all tasks together."""
+
+    count: int
+    reason: str
+
+
+Event = (
+    RunStarted
+    | Checked
+    | Healed
+    | StagingDecided
+    | PhaseStarted
+    | Progress
+    | Swapped
+    | Reused
+    | PackageStarted
+    | PackageBuilt
+    | TestRun
+    | LogLine
+    | Warned
+    | TaskStarted
+    | TaskEnded
+    | InTask
+    | JobsChanged
+)
+
+
+class Reporter(Protocol):
+    """Whoever wants to know."""
+
+    def __call__(self, event: Event, /) -> None:
+        """Take one event; called in the thread that runs :func:`megabuild.build.session.execute`."""

@@ -1,0 +1,76 @@
+"""What an earlier run left in the engine's output folder: which packages still fit, which were never tested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from megabuild import files
+from megabuild.engine import cache
+
+#: Beside the packages: what each of them will be made from, written before the engine starts.
+INPUTS = ".megabuild-inputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """The engine's output folder, ready for a run.
+
+    Parameters
+    ----------
+    healed:
+        What was removed, in words.
+    untested:
+        Packages, by path below the folder, that an interrupted run built from the same inputs. A package file appears
+        before its test has run, so nobody knows whether they pass.
+    """
+
+    healed: tuple[str, ...]
+    untested: tuple[str, ...]
+
+
+def settle(state: Path, *, inputs: Mapping[str, str], published: Sequence[Path], platform: str) -> Settled:
+    """Leave in a task's folder what belongs to this run, and nothing half-done.
+
+    Parameters
+    ----------
+    state:
+        The task's state folder.
+    inputs:
+        By file name: what its packages are made from.
+    published:
+        Packages that are linked in, so that the engine finds them and their dependants resolve.
+    platform:
+        conda's platform name.
+    """
+    out = state / "out"
+    out.mkdir(parents=True, exist_ok=True)
+    for rest in (*state.glob(".removed-*"), state / "tmp"):
+        if rest.exists():
+            cache.remove(rest)
+    healed = cache.heal(out)
+    linked = {path.name for path in published}
+    former = _read(out / INPUTS)
+    fitting = {name for name, value in inputs.items() if former.get(name) == value} - linked
+    # A narrowed run says nothing about packages outside its plan: a later one may still want them.
+    elsewhere = former.keys() - inputs.keys()
+    cache.drop_packages(out, keep=frozenset(fitting | elsewhere))
+    present = {path.name: path.relative_to(out).as_posix() for path in cache.package_files(out)}
+    for path in published:
+        cache.link(path, out / path.parent.name / path.name)
+    cache.index(out, platform)
+    _write(out / INPUTS, {**{name: former[name] for name in present if name in elsewhere}, **inputs})
+    untested = tuple(path for name, path in present.items() if name in fitting)
+    return Settled(healed=tuple(healed), untested=untested)
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        return dict(line.split(" ", 1) for line in path.read_text().splitlines())
+    except (OSError, ValueError):
+        return {}
+
+
+def _write(path: Path, inputs: Mapping[str, str]) -> None:
+    files.write(path, "".join(f"{name} {value}\n" for name, value in sorted(inputs.items())))

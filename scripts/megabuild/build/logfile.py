@@ -1,0 +1,58 @@
+"""One log file per run: every line with its time and its source, secrets masked."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from megabuild.network.redact import Mask
+
+
+class LogFile:
+    """The log of one run; ``latest.log`` beside it points to it.
+
+    Parameters
+    ----------
+    folder:
+        Where logs of this config lie.
+    config:
+        The run's name, first part of the file's name.
+    mask:
+        Applied to every line.
+    """
+
+    def __init__(self, folder: Path, config: str, mask: Mask) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+        self.path = folder / f"{config}-{stamp}.log"
+        self.mask = mask
+        self._lock = threading.Lock()  # a task writes in its own thread, the run in another one
+        self._file: TextIO = self.path.open("x", encoding="utf-8", errors="replace", buffering=1)
+        latest = folder / f".latest-{os.getpid()}"
+        latest.unlink(missing_ok=True)
+        latest.symlink_to(self.path.name)
+        os.replace(latest, folder / "latest.log")
+
+    def write(self, source: str, text: str) -> str:
+        """Write one line; return it masked."""
+        masked = self.mask(text)
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        with self._lock:
+            self._file.write(f"{now} {source:<16} {masked}\n")
+        return masked
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> LogFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

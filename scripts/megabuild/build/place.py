@@ -1,0 +1,205 @@
+"""How the engine sees a task: fixed paths inside an isolation, the real ones on the host."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import rattler_build
+
+import megabuild
+from megabuild.configs.config import Config
+from megabuild.configs.overrides import chosen, for_engine
+from megabuild.engine.job import Job
+from megabuild.engine.supervisor import Place
+from megabuild.isolation.base import Isolation
+from megabuild.isolation.mount import Mount
+from megabuild.plan.options import INSIDE
+from megabuild.plan.plan import Plan
+
+VARIANT = "variant.yaml"
+COMPILER_LAUNCHER = "compiler-launcher"
+#: How the engine is told of virtual packages.
+_OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"}
+LAUNCHER = """\
+#!/bin/sh
+# In front of every compiler of this config: the object cache where there is one, else the compiler itself. Always this
+# file, since another command line would compile everything again.
+program={program}
+# A build may have put us on PATH under the cache's name: round and round it would go.
+case "${{MEGABUILD_LAUNCHED:-}}" in xx*) exec "$@" ;; esac
+MEGABUILD_LAUNCHED="x${{MEGABUILD_LAUNCHED:-}}"
+export MEGABUILD_LAUNCHED
+command -v "$program" >/dev/null 2>&1 || exec "$@"
+CCACHE_DIR={folder}
+CCACHE_STATSLOG={stats}
+CCACHE_MAXSIZE=${{CCACHE_MAXSIZE:-40G}}
+export CCACHE_DIR CCACHE_STATSLOG CCACHE_MAXSIZE
+exec "$program" "$@"
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One task seen from inside.
+
+    Parameters
+    ----------
+    place:
+        For the supervisor.
+    recipe:
+        The recipe file's path inside.
+    channels:
+        URLs, as the engine needs them.
+    source:
+        The provider's source tree inside, or None.
+    environment:
+        What the engine must be told through its environment: its caches, and the machine to build for.
+    more:
+        Further folders that were asked for, by name: their paths inside.
+    """
+
+    place: Place
+    recipe: str
+    channels: tuple[str, ...]
+    source: str | None
+    environment: Mapping[str, str]
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """The task's state folder inside."""
+        return self.place.state_inside
+
+    @property
+    def launcher(self) -> str:
+        """The program in front of compilers, inside."""
+        return f"{self.state}/{COMPILER_LAUNCHER}"
+
+
+def view(
+    plan: Plan,
+    isolation: Isolation,
+    *,
+    state: Path,
+    recipe: Path,
+    channels: Sequence[Path | str],
+    more: Mapping[str, Path] | None = None,
+) -> View:
+    """Lay out mounts and paths for one task; folders that are missing are made.
+
+    Parameters
+    ----------
+    plan:
+        The run.
+    isolation:
+        Where to run it.
+    state:
+        Folder that belongs to this task alone; writable.
+    recipe:
+        The recipe file, below the folder of PyTorch's.
+    channels:
+        Channels in order of priority.
+    more:
+        Further folders to show, by a name for them.
+    """
+    options, cache = plan.options, plan.options.cache
+    mounts: list[Mount] = []
+
+    def shown(name: str, source: Path, *, writable: bool = False) -> str:
+        target = f"{INSIDE}/{name}"
+        if writable:
+            source.mkdir(parents=True, exist_ok=True)
+        mounts.append(Mount(source=source, target=target, writable=writable))
+        return isolation.path(target, source)
+
+    state_inside = shown("state", state, writable=True)
+    recipes = shown("recipe", options.recipe.parent)
+    if (options.root / "rehearsal").is_dir():
+        shown("rehearsal", options.root.absolute() / "rehearsal")
+    scripts = shown("scripts", Path(megabuild.__file__).resolve().parent)
+    site = shown("site", Path(rattler_build.__file__).resolve().parent.parent)
+    urls = []
+    for number, channel in enumerate(channels):
+        if isinstance(channel, Path):
+            inside = shown(f"channel{number or ''}", channel.resolve())
+            urls.append(f"file://{inside}")
+        else:
+            urls.append(channel)
+    source = shown("source", plan.environment.source) if plan.environment.source else None
+    others = {name: shown(name, folder) for name, folder in (more or {}).items()}
+    on_host = isolation.name == "host"
+    place = Place(
+        isolation=isolation,
+        state=state,
+        state_inside=state_inside,
+        scripts_inside=scripts,
+        python=sys.executable if on_host else "python3",
+        site_inside=site,
+        mounts=mounts,
+    )
+    environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
+    if not on_host:  # there the engine's own package cache is shared with whatever else uses it
+        environment["RATTLER_CACHE_DIR"] = shown("rattler", cache / "rattler", writable=True)
+    ccache = shown("ccache", cache / "ccache", writable=True)
+    _launcher(state, inside=state_inside, ccache=ccache)
+    return View(
+        place=place,
+        recipe=f"{recipes}/{recipe.relative_to(options.recipe.parent).as_posix()}",
+        channels=tuple(urls),
+        source=source,
+        environment=environment,
+        more=others,
+    )
+
+
+def _launcher(state: Path, *, inside: str, ccache: str) -> None:
+    program = os.environ.get("TORCH_CCACHE", "") or "ccache"
+    path = state / COMPILER_LAUNCHER
+    path.write_text(LAUNCHER.format(program=program, folder=ccache, stats=f"{inside}/ccache-stats.log"))
+    path.chmod(0o755)
+
+
+def job(
+    plan: Plan, seen: View, overrides: Mapping[str, Sequence[str]], *, jobs: int, env: Mapping[str, str]
+) -> Job:
+    """Describe a task to the worker, but for its packages; writes the variant file that the engine reads.
+
+    Parameters
+    ----------
+    plan:
+        The run.
+    seen:
+        The task from inside.
+    overrides:
+        Variant values in place of the config's.
+    jobs:
+        Compile jobs at once.
+    env:
+        What else the recipe's scripts are told.
+    """
+    config = plan.options.config
+    _variant_file(config, overrides, seen.place.state)
+    return Job(
+        recipe=seen.recipe,
+        output_dir=f"{seen.state}/out",
+        target_platform=config.platform,
+        build_platform=config.platform,
+        variant_config=[f"{seen.state}/{VARIANT}"],
+        channels=seen.channels,
+        env={"CPU_COUNT": str(jobs), **env, **seen.environment},
+    )
+
+
+def _variant_file(config: Config, overrides: Mapping[str, Sequence[str]], folder: Path) -> None:
+    """Write a config with a run's overrides in it: a file is what the engine's own command line could repeat."""
+    made = chosen(for_engine(config), overrides)
+    document = {
+        **{key: list(value) for key, value in made.variant.items()},
+        "zip_keys": [list(group) for group in made.zip_keys],
+    }
+    (folder / VARIANT).write_text(json.dumps(document, indent=1))  # JSON is YAML

@@ -1,0 +1,117 @@
+"""Checks before anything long: what hours would show, seconds can tell."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from megabuild.build.disk import size_of
+from megabuild.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
+from megabuild.isolation.base import Isolation
+from megabuild.plan import stamp
+from megabuild.plan.estimate import GB
+from megabuild.plan.plan import Plan
+from megabuild.plan.solving import Solver
+from megabuild.resources.jobs import Jobs
+from megabuild.resources.machine import disk_free, measure
+
+#: The engine makes prefixes of 255 characters out of this path, and work folders go deeper than it does.
+_LONGEST_PATH = 160
+_SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@=-]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+Check = tuple[str, str]
+
+
+def checks(plan: Plan, isolation: Isolation, jobs: Jobs) -> Iterator[Check]:
+    """Run all checks that need no compiler, cheapest first; each gives its name and what it found.
+
+    Raises
+    ------
+    MegabuildError
+        The first check that fails.
+    """
+    yield "path", _path(plan.options.state, plan.options.state_inside(isolation))
+    yield "disk", _disk(plan)
+    yield "memory", _memory(plan, jobs)
+    yield "source", _source(plan)
+    isolation.check()
+    yield "isolation", isolation.name
+    yield "packages", f"{_environments(plan)} environments can be put together"
+
+
+def _environments(plan: Plan) -> int:
+    """Solve every environment, apart from packages that the run itself will make; return how many there are."""
+    environment, packages = plan.environment, [item.package for item in plan.items]
+    solver = Solver(
+        environment.channels,
+        plan.options.config.platform,
+        environment.virtual_packages,
+        {package.name for package in packages},
+    )
+    for package in packages:
+        solver.built_with(package)
+    return solver.count
+
+
+def _path(state: Path, inside: str) -> str:
+    for path in dict.fromkeys((str(state), inside)):
+        bad = sorted(set(_SAFE_PATH.sub("", path)))
+        if bad:
+            shown = " ".join(repr(character) for character in bad)
+            raise PreflightError(
+                f"the output folder's path {path} holds {shown}, which compilers and build scripts stumble over",
+                "choose another one with --output",
+            )
+    if len(inside) > _LONGEST_PATH:
+        raise PreflightError(
+            f"the output folder's path is {len(inside)} characters long, {_LONGEST_PATH} are possible: {inside}",
+            "choose a shorter one with --output",
+        )
+    return str(state)
+
+
+def _disk(plan: Plan) -> str:
+    state, remedy = plan.options.state, "free some space, or put --output on another disk"
+    kept = size_of(stamp.kept(plan.staging_decision, state / "tree")).allocated
+    free, there = disk_free(state), size_of(state).allocated - kept
+    needed = max(plan.estimate.disk - there, 0)
+    if free < needed:
+        if kept:
+            remedy += f", or remove {state}/tree*: a former compile, {kept / GB:.1f} GB, kept until this one ends well"
+        raise OutOfSpaceError(
+            f"{state}: {free / GB:.1f} GB are free, about {needed / GB:.1f} GB are needed", remedy
+        )
+    return f"{free / GB:.0f} GB free, about {needed / GB:.1f} GB needed"
+
+
+def _memory(plan: Plan, jobs: Jobs) -> str:
+    machine, per_job = measure(), plan.estimate.memory_per_job
+    if machine.memory < per_job:
+        raise OutOfMemoryError(
+            f"the largest compile takes about {per_job / GB:.1f} GB, this machine has {machine.memory / GB:.1f} GB",
+            "build on a machine with more memory",
+        )
+    return f"{machine.memory_free / GB:.1f} GB free, {jobs.count} compile jobs ({jobs.reason})"
+
+
+def _source(plan: Plan) -> str:
+    options = plan.options
+    kind = next(iter(plan.overrides.get("torch_source", ())), options.config.variant["torch_source"][0])
+    if kind == "official" and options.torch_source is None:
+        digest = plan.overrides.get("torch_sha256", options.config.variant.get("torch_sha256", ("",)))[0]
+        if not _SHA256.fullmatch(digest):
+            raise IntegrityError(
+                f"{options.config.name} names no sha256 for the source of PyTorch {options.config.torch_version}",
+                "add torch_sha256 to conda_build_config.yaml",
+            )
+        return f"official {options.config.torch_version}, sha256 {digest[:12]}…"
+    own = kind == "model" and options.torch_source is None
+    folder = options.root / "rehearsal" / "model" if own else plan.environment.source
+    if folder is None or not folder.is_dir() or not os.listdir(folder):
+        raise PreflightError(
+            f"there is no source tree at {folder}", "fetch it again: the provider's cache is incomplete"
+        )
+    return f"{kind} at {folder}"

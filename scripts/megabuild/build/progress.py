@@ -1,0 +1,152 @@
+"""From a build script's output to events: phases, ninja's counters, what was reused."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from megabuild.build import events
+from megabuild.engine.logs import UNKNOWN, LogLine
+
+#: What the build scripts set NINJA_STATUS to: ``[12/1374 34.5s] ``; where several ninjas run side by side, each with
+#: its name and the steps of all: ``[1/3 34.5s _knn_cpu of 30] ``
+_NINJA = re.compile(r"^\[(\d+)/(\d+) (\d+(?:\.\d+)?)s(?: (?P<one>\S+) of (?P<all>\d+))?\] ")
+_MARKER = re.compile(r"^::megabuild:: (\w[\w-]*)\s*(.*)$")
+_STAGING_SCRIPT = ("build", "", "")
+_WINDOW_SECONDS = 90.0
+_LEAST_SECONDS = 2.0
+STAGING = "staging"
+
+
+class Eta:
+    """Time left at the rate of the last minute and a half: files differ, and a whole build's mean is slow to notice.
+
+    Parameters
+    ----------
+    clock:
+        Seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def update(self, done: int, total: int) -> float | None:
+        """Take a counter; return the seconds left, or None as long as there is too little to go by."""
+        now = self._clock()
+        if self._seen and done < self._seen[-1][1]:
+            self._seen.clear()  # ninja was started again
+        self._seen.append((now, done))
+        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_SECONDS:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        if now - since < _LEAST_SECONDS or done <= before:
+            return 0.0 if done >= total else None
+        return (total - done) * (now - since) / (done - before)
+
+
+@dataclass
+class Totals:
+    """What a run's summary needs of its log."""
+
+    swaps: dict[str, dict[str, int]] = field(default_factory=dict)
+    reused: Counter[str] = field(default_factory=Counter)
+    staging_seconds: float = 0.0
+
+
+class Parser:
+    """Turns log lines into events, and keeps the totals.
+
+    Parameters
+    ----------
+    clock:
+        Seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.totals = Totals()
+        self._clock = clock
+        self._eta = Eta(clock)
+        self._phase = ""
+        self._beside: dict[str, int] = {}
+        self._script: tuple[str, str, str] = ("", "", "")
+        self._began = clock()
+
+    def feed(self, line: LogLine) -> Iterator[events.Event]:
+        """Give the events of one line."""
+        yield from self._script_changed(line)
+        match = _NINJA.match(line.text)
+        if match:
+            done, total = self._count(match)
+            yield events.Progress(
+                phase=self._phase,
+                package=line.package or STAGING,
+                python=line.python,
+                done=done,
+                total=total,
+                seconds=float(match[3]),
+                eta_seconds=self._eta.update(done, total),
+            )
+        elif marker := _MARKER.match(line.text):
+            yield from self._marker(line, marker[1], marker[2])
+
+    def _count(self, match: re.Match[str]) -> tuple[int, int]:
+        """Return the steps done and the steps in all, of all ninjas that run side by side."""
+        done, total = int(match[1]), int(match[2])
+        if match["one"] is None:
+            return done, total
+        self._beside[match["one"]] = done
+        return sum(self._beside.values()), int(match["all"])
+
+    def seconds(self) -> float:
+        """Seconds since the script that is running, or was the last to run, began."""
+        return self._clock() - self._began
+
+    def _script_changed(self, line: LogLine) -> Iterator[events.Event]:
+        # a package's test has several scripts, not all of which know their build string
+        script = (line.kind, line.package, "" if line.kind == "test" else line.build_string)
+        if script == self._script or line.package == UNKNOWN:
+            return
+        if self._script == _STAGING_SCRIPT:
+            self.totals.staging_seconds = self.seconds()
+        self._script, self._began, self._phase = script, self._clock(), ""
+        if line.kind == "test":
+            yield events.TestRun(name=line.package)
+        elif line.package:
+            yield events.PackageStarted(
+                name=line.package, version=line.version, build_string=line.build_string, python=line.python
+            )
+        else:
+            yield events.PhaseStarted(phase=STAGING, package=STAGING)
+
+    def _marker(self, line: LogLine, kind: str, rest: str) -> Iterator[events.Event]:
+        values = dict(word.split("=", 1) for word in rest.split() if "=" in word)
+        if kind == "phase" and rest:
+            self._phase = rest.split()[0]
+            self._eta = Eta(self._clock)
+            self._beside.clear()
+            yield events.PhaseStarted(phase=self._phase, package=line.package or STAGING, python=line.python)
+        elif kind == "swap" and {"to", "steps", "core"} <= values.keys():
+            swap = events.Swapped(
+                from_python=values.get("from", ""),
+                to_python=values["to"],
+                steps=_number(values["steps"]),
+                core=_number(values["core"]),
+            )
+            self.totals.swaps[swap.to_python] = {"steps": swap.steps, "core": swap.core}
+            yield swap
+        elif kind == "reused" and {"objects", "of"} <= values.keys():
+            reused = events.Reused(
+                objects=_number(values["objects"]),
+                of=_number(values["of"]),
+                source=values.get("source", "tree"),
+            )
+            self.totals.reused[reused.source] += reused.objects
+            yield reused
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,282 @@
+"""One run of a plan from lock to summary."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from filelock import FileLock, Timeout
+
+from megabuild import files, stopping
+from megabuild.build import events, publish
+from megabuild.build.budget import Budget
+from megabuild.build.extension import Extension, make_torch_channel
+from megabuild.build.graph import Failed, Graph, Inbox
+from megabuild.build.logfile import LogFile
+from megabuild.build.preflight import checks
+from megabuild.build.pytorch import NAME as PYTORCH
+from megabuild.build.pytorch import PyTorch
+from megabuild.build.summary import PackageResult, Summary
+from megabuild.build.work import Made, Run, Work
+from megabuild.configs.render import PlannedPackage
+from megabuild.engine import archive, strays
+from megabuild.errors import BusyError, Interrupted, MegabuildError
+from megabuild.isolation.base import Isolation
+from megabuild.isolation.choose import choose
+from megabuild.network.redact import Mask
+from megabuild.plan import stamp
+from megabuild.plan.estimate import GB
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan
+from megabuild.plan.planning import jobs_for, looked_again
+from megabuild.plan.published import Record, is_published, records
+from megabuild.providers import alternatives
+from megabuild.resources.jobs import Jobs, bytes_per_compile, jobs_within
+from megabuild.resources.machine import measure
+
+#: Extensions that are built at the same time.
+_AT_ONCE = 3
+
+
+def execute(plan: Plan, reporter: events.Reporter) -> Summary:
+    """Run a plan to its end.
+
+    Parameters
+    ----------
+    plan:
+        From :func:`megabuild.plan.planning.make_plan`.
+    reporter:
+        Told what happens, in this thread.
+
+    Returns
+    -------
+    Summary
+        Also written to ``run.json`` in the state folder, whatever happened.
+
+    Raises
+    ------
+    MegabuildError
+        What stopped the run; everything finished is kept.
+    """
+    options = plan.options
+    files.writable(options.state, "choose another folder with --output")
+    with (
+        _locked(options),
+        stopping.by_signals(),
+        LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
+    ):
+        run = _Run(plan, log, reporter)
+        error = "interrupted"
+        try:
+            run.go()
+            error = ""
+        except MegabuildError as failed:
+            error = log.mask(failed.message)
+            raise
+        except KeyboardInterrupt as stop:
+            raise Interrupted(
+                f"interrupted by {str(stop) or 'Ctrl-C'}",
+                "finished packages and objects are kept: run again to continue",
+            ) from None
+        except Exception as failed:
+            error = log.mask(f"{type(failed).__name__}: {failed}")
+            raise
+        finally:
+            summary = run.summary(error)
+            if error:
+                log.write("driver", f"error: {error}")
+            summary.write(options.state / "run.json")
+    return summary
+
+
+@contextlib.contextmanager
+def _locked(options: Options) -> Iterator[None]:
+    """Hold the config's lock; the process that has it is named in a file beside it."""
+    holder = options.state / "lock.pid"
+    lock = FileLock(options.state / "lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        owner = holder.read_text() if holder.exists() else "unknown"
+        raise BusyError(
+            f"{options.run_name} is being built already (process {owner}, {options.state})",
+            "wait for it, or give another --output",
+        ) from None
+    with lock:
+        lock.release()  # counted: the context holds it once more
+        holder.write_text(str(os.getpid()))
+        yield
+
+
+class _Run:
+    """What :func:`execute` does, with what it has found out so far."""
+
+    def __init__(self, plan: Plan, log: LogFile, reporter: events.Reporter) -> None:
+        self._damage = publish.heal(plan.options.packages, plan.options.config.platform)
+        self._plan = looked_again(plan)
+        self._log = log
+        self._reporter = reporter
+        self._began = time.monotonic()
+        self._pytorch: PyTorch | None = None
+        self._failed: dict[str, Failed] = {}
+
+    def go(self) -> None:
+        """Check, build, publish."""
+        plan, options = self._plan, self._plan.options
+        if not plan.missing and not plan.extensions.missing:
+            self._started("none")
+            return
+        isolation = choose(
+            options.engine,
+            config=options.config,
+            environment=replace(plan.environment, overrides=dict(plan.overrides)),
+            alternatives=alternatives.without_channel(options.config),
+        )
+        self._started(isolation.name)
+        jobs = jobs_for(plan)
+        for name, found in checks(plan, isolation, jobs):
+            self._tell(events.Checked(check=name, detail=found))
+        per_job, memory = plan.estimate.memory_per_job, measure().memory
+        if jobs.count > 1 and jobs.count * per_job > memory:
+            self._tell(
+                events.Warned(
+                    message=f"{jobs.count} compile jobs ({jobs.reason}) may take {jobs.count * per_job / GB:.0f} GB "
+                    f"of memory, and there are {memory / GB:.0f}"
+                )
+            )
+        ended = strays.end(options.state)
+        if ended:
+            self._tell(events.Healed(what=f"{ended} processes of an earlier run"))
+        self._build(isolation, jobs)
+
+    def _started(self, isolation: str) -> None:
+        config = self._plan.options.run_name
+        self._tell(events.RunStarted(config=config, log=self._log.path, isolation=isolation))
+        for what in self._damage:
+            self._tell(events.Warned(message=what))
+
+    def _build(self, isolation: Isolation, jobs: Jobs) -> None:
+        """Run the tasks that are to be done: PyTorch's, and one for every extension and Python."""
+        plan = self._plan
+        inbox: Inbox = queue.SimpleQueue()
+        run = Run(plan=plan, isolation=isolation, tell=inbox.put, stop=threading.Event())
+        works: list[Work] = []
+        done = {task.name for task in plan.extensions.tasks if task.exists}
+        if plan.missing:
+            self._pytorch = PyTorch(run, Budget(lambda: jobs), self._log)
+            works.append(self._pytorch)
+        else:
+            done.add(PYTORCH)
+            make_torch_channel(plan)
+        budget = Budget(self._extension_jobs, tasks=_AT_ONCE, told=self._tell_jobs)
+        for task in plan.extensions.missing:
+            if task.how == "nothing":
+                self._failed[task.name] = Failed(message=task.reason)
+            else:
+                works.append(Extension(run, budget, task))
+        Graph(
+            works,
+            done=done,
+            failed=self._failed,
+            tell=self._tell,
+            publish=self._publish,
+            inbox=inbox,
+            stop=run.stop,
+        ).run()
+
+    def _extension_jobs(self) -> Jobs:
+        options = self._plan.options
+        return jobs_within(
+            measure(),
+            bytes_per_job=bytes_per_compile(cuda=options.config.cuda_version is not None),
+            most=options.memory,
+            requested=options.cpu_count,
+            environ=os.environ,
+        )
+
+    def _tell_jobs(self, jobs: Jobs) -> None:
+        self._tell(events.JobsChanged(count=jobs.count, reason=jobs.reason))
+
+    def _publish(self, work: Work, made: Made) -> None:
+        """Put what a task has made into the channel, if no file of it belongs to another package as well."""
+        channel, plan = self._plan.options.packages, self._plan
+        names = [package.path.name for package in made.archives]
+        if names:
+            known, wanted = records(channel), plan.fingerprints
+            others = [
+                archive.read(channel / known[name].path)
+                for name, fingerprint in wanted.items()
+                if name in known and name not in names and known[name].fingerprint == fingerprint
+            ]
+            publish.check_owners([*made.archives, *others])
+            now = publish.publish(
+                channel,
+                made.archives,
+                platform=plan.options.config.platform,
+                fingerprints=wanted,
+                seconds=made.seconds,
+            )
+            if not work.vital:
+                for name in names:
+                    self._log.write("driver", f"published {name} ({now[name].size} bytes)")
+        if work.vital and made.error is None:
+            stamp.finished(plan.options.state / "tree")
+            if plan.extensions.missing:
+                make_torch_channel(plan)
+
+    def _tell(self, event: events.Event) -> None:
+        if not isinstance(event, (events.LogLine, events.Progress, events.InTask)):
+            self._log.write("driver", str(event))
+        self._reporter(event)
+
+    def summary(self, error: str) -> Summary:
+        """Put together what is known."""
+        plan, options = self._plan, self._plan.options
+        known = records(options.packages)
+        broken = self._pytorch.broken if self._pytorch else frozenset()
+        rows = []
+        for item in plan.items:
+            row = self._row(item.package, known, there=item.exists)
+            failed = row.status == "missing" and item.package.file_name in broken
+            rows.append(replace(row, status="failed") if failed else row)
+        for task in plan.extensions.tasks:
+            why = self._failed.get(task.name)
+            for package in task.packages:
+                row = self._row(package, known, there=task.exists)
+                failed = row.status == "missing" and why is not None
+                rows.append(
+                    replace(row, status="failed", note=why.message.splitlines()[0]) if failed and why else row
+                )
+        result = Summary(
+            ok=not error and all(row.status in ("built", "skipped") for row in rows),
+            config=options.run_name,
+            packages=tuple(rows),
+            seconds=round(time.monotonic() - self._began, 1),
+            log=self._log.path,
+            channel=options.packages,
+            staging=plan.staging_decision.decision,
+            error=error,
+        )
+        return self._pytorch.add_to(result) if self._pytorch else result
+
+    def _row(self, package: PlannedPackage, known: dict[str, Record], *, there: bool) -> PackageResult:
+        """Describe a package by what is published of it."""
+        channel, record = self._plan.options.packages, known.get(package.file_name)
+        row = PackageResult(
+            name=package.name, version=package.version, build_string=package.build_string, status="missing"
+        )
+        if record is None or not is_published(channel, record, self._plan.fingerprints[package.file_name]):
+            return row
+        return replace(
+            row,
+            status="skipped" if there else "built",
+            size=record.size,
+            sha256=record.sha256,
+            seconds=0.0 if there else record.seconds,
+            path=str(channel / record.path),
+        )

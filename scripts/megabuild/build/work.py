@@ -1,0 +1,288 @@
+"""One task of a run, in a thread of its own: heal, describe the job, follow it, explain failures, look into packages.
+
+What is common to libtorch with every Python's pytorch, and to each extension; :mod:`megabuild.build.pytorch` and
+:mod:`megabuild.build.extension` say what differs.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from megabuild.build import events, failure, publish
+from megabuild.build.budget import Budget
+from megabuild.build.healing import settle
+from megabuild.build.logfile import LogFile
+from megabuild.build.objects import Objects
+from megabuild.build.place import View
+from megabuild.build.progress import STAGING, Parser
+from megabuild.configs.render import PlannedPackage
+from megabuild.engine import archive, cache, reproducible
+from megabuild.engine.job import Job, Outcome
+from megabuild.engine.logs import LogFollower, LogLine
+from megabuild.engine.supervisor import run_worker
+from megabuild.errors import BuildError, MegabuildError
+from megabuild.isolation.base import Isolation
+from megabuild.plan.plan import Plan
+
+
+class Stopped(Exception):
+    """The run ends; whoever waits for a task is told so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What a task has made.
+
+    Parameters
+    ----------
+    archives:
+        Packages that passed their tests and were looked into.
+    seconds:
+        By file name: how long the build script took.
+    error:
+        What went wrong with the rest.
+    """
+
+    archives: Sequence[archive.Archive] = ()
+    seconds: Mapping[str, float]
+    error: MegabuildError | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What all tasks of a run share.
+
+    Parameters
+    ----------
+    plan:
+        The run; its state is locked.
+    isolation:
+        Where, checked.
+    tell:
+        Takes events, from any thread.
+    stop:
+        Set when everything is to end.
+    """
+
+    plan: Plan
+    isolation: Isolation
+    tell: Callable[[events.Event], None]
+    stop: threading.Event
+
+
+class Work(ABC):
+    """A task. Its packages are published by whoever started it, not here.
+
+    Parameters
+    ----------
+    run:
+        The run.
+    state:
+        Folder of everything that a later run of this task continues from.
+    budget:
+        Compile jobs that it shares with others.
+    """
+
+    name: str
+    #: names of tasks whose packages must be published first
+    needs: tuple[str, ...] = ()
+    #: roughly what it takes
+    cpu_seconds: int = 0
+    #: no two tasks with the same word run at the same time
+    alone: str = ""
+    #: all else rests on it: its failure ends the run
+    vital: bool = False
+
+    def __init__(self, run: Run, state: Path, budget: Budget) -> None:
+        self.budget = budget
+        #: packages that failed their tests
+        self.broken: frozenset[str] = frozenset()
+        self._plan = run.plan
+        self._run = run
+        self._state = state
+        self._out = state / "out"
+        self._parser = Parser()
+        self._objects = Objects(state)
+        self._recent = failure.Recent()
+        self._phase = ""
+        self._seen: set[str] = set()
+        self._seconds: dict[str, float] = {}
+
+    @property
+    @abstractmethod
+    def packages(self) -> Sequence[PlannedPackage]:
+        """What it is to make."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> Mapping[str, str]:
+        """By file name of its packages, those that are published among them: what they are made from."""
+
+    @abstractmethod
+    def log(self) -> AbstractContextManager[LogFile]:
+        """Open the log that takes every line of it."""
+
+    @abstractmethod
+    def view(self) -> View:
+        """Lay out what the engine sees."""
+
+    @abstractmethod
+    def job(self, seen: View, jobs: int) -> Job:
+        """Describe it to the worker, but for its packages."""
+
+    @abstractmethod
+    def dependencies(self) -> Sequence[Path]:
+        """Return published packages that its own ones and their tests need, and no channel has."""
+
+    @abstractmethod
+    def retried(self, error: MegabuildError, jobs: int) -> events.Event:
+        """Say that it runs once more, with fewer jobs."""
+
+    def prepare(self, seen: View, job: Job, log: LogFile) -> None:
+        """Do what comes before the engine."""
+        return
+
+    def check(self, package: Path) -> None:
+        """Look into a finished package; raise what is wrong with it."""
+        return
+
+    def mended(self, error: MegabuildError) -> str:
+        """Mend what an error shows, where that costs little; return what was done, or nothing."""
+        return ""
+
+    def occasion(self, event: events.Event | None) -> None:
+        """Take note of the time: about twenty times a second, and at every event."""
+        return
+
+    # ------------------------------------------------------------------------------------------ from here on: how
+
+    def run(self, jobs: int) -> Made:
+        """Do it; what is left from an earlier run and made from the same inputs is only tested.
+
+        Parameters
+        ----------
+        jobs:
+            Compile jobs at once.
+
+        Raises
+        ------
+        MegabuildError
+            It failed before there was anything, or a package is not what it should be.
+        Stopped
+            The run ends.
+        """
+        self._parser, self._objects = Parser(), Objects(self._state)  # nothing of a former attempt
+        wanted = {package.file_name: package for package in self.packages}
+        given = self.dependencies()
+        settled = settle(
+            self._state, inputs=self.inputs, published=given, platform=self._plan.options.config.platform
+        )
+        for what in settled.healed:
+            self.tell(events.Healed(what=what))
+        self._seen = {path.name for path in cache.package_files(self._out)}
+        seen = self.view()
+        job = replace(
+            self.job(seen, jobs),
+            planned=list(wanted),
+            leftovers=settled.untested,
+            published=[path.name for path in given],
+        )
+        with self.log() as log:
+            self.prepare(seen, job, log)
+            outcome = self._followed(seen, job, log, wanted)
+            self.occasion(None)
+            for event in self._objects.reused(self._state / "tree", self._parser.totals):
+                self.tell(event)
+            return self._finished(outcome, jobs, log.path, wanted)
+
+    def tell(self, event: events.Event) -> None:
+        """Pass an event on."""
+        self._run.tell(event)
+
+    def halt(self) -> None:
+        """Raise :class:`Stopped` where the run ends."""
+        if self._run.stop.is_set():
+            raise Stopped(self.name)
+
+    def write(self, log: LogFile, line: LogLine) -> None:
+        """Take a line of a script into the log, and remember it."""
+        source = " ".join(word for word in (line.package or STAGING, line.package and line.python) if word)
+        source = f"test:{source}" if line.kind == "test" else source
+        text = log.write(source, line.text)
+        self._recent.add(replace(line, text=text))
+        self.tell(events.LogLine(source=source, text=text))
+
+    def _followed(self, seen: View, job: Job, log: LogFile, wanted: Mapping[str, PlannedPackage]) -> Outcome:
+        self._objects.begin(self._state / "tree")
+        self._recent = failure.Recent()  # what was checked before explains nothing from here on
+
+        def engine(text: str) -> None:
+            masked = log.write("engine", text)
+            self._recent.add_engine(masked)
+            self.tell(events.LogLine(source="engine", text=masked))
+
+        def tick(*, last: bool = False) -> None:
+            for line in follower.poll(last=last):
+                self.write(log, line)
+                self._objects.feed(line)
+                for event in self._parser.feed(line):
+                    if isinstance(event, events.PhaseStarted):
+                        self._phase = event.phase
+                    self.occasion(event)
+                    self.tell(event)
+            self.occasion(None)
+            self._new_packages(wanted)
+            if not last:
+                self.halt()
+
+        with LogFollower(self._state) as follower:
+            outcome = run_worker(seen.place, job, on_line=engine, on_tick=tick)
+            tick(last=True)
+        return outcome
+
+    def _new_packages(self, wanted: Mapping[str, PlannedPackage]) -> None:
+        for path in cache.package_files(self._out):
+            if path.name in self._seen:
+                continue
+            self._seen.add(path.name)
+            if path.name in wanted:
+                package = wanted[path.name]
+                self._seconds[path.name] = round(self._parser.seconds(), 1)
+                self.tell(
+                    events.PackageBuilt(
+                        name=package.name,
+                        version=package.version,
+                        build_string=package.build_string,
+                        seconds=self._seconds[path.name],
+                    )
+                )
+
+    def _finished(self, outcome: Outcome, jobs: int, log: Path, wanted: Mapping[str, PlannedPackage]) -> Made:
+        """Look into what is finished and passed its tests, whatever else failed."""
+        self.broken = frozenset(path.name for path in (self._out / "broken").glob("*.conda"))
+        there = [path for path in cache.package_files(self._out) if path.name in wanted]
+        passed = [path for path in there if path.name in outcome.passed]
+        date = reproducible.recipe_date(self._plan.options.root)
+        for path in passed:
+            reproducible.normalise(path, date)
+        archives = [publish.verify(wanted[path.name], path) for path in passed]
+        for path in passed:
+            self.check(path)
+        error: MegabuildError | None = None
+        missing = sorted(wanted.keys() - {path.name for path in there})
+        if not outcome.ok:
+            what, lines = self._recent.culprit(outcome, self.broken)
+            error = failure.explain(
+                outcome, lines=lines, what=what, phase=self._phase, jobs=jobs, log=log, state=self._state
+            )
+        elif missing:
+            error = BuildError(
+                f"{len(missing)} of {len(wanted)} packages were not built: {', '.join(missing)}\nlog: {log}",
+                "correct the cause and run again: finished packages are kept",
+            )
+        return Made(archives=archives, seconds=self._seconds, error=error)

@@ -1,0 +1,233 @@
+"""Compiling an extension in an environment: tools, compilers, variables, and a log to look into when it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from megabuild.errors import BuildError, OutOfMemoryError, PreflightError
+from megabuild.extensions.install.pip import Pip
+from megabuild.extensions.install.user_environment import Environment, clean
+from megabuild.extensions.table import Extension
+
+_NINJA = Version("1.13")  # the first that takes part in a jobserver
+_SETUPTOOLS = Version("70.1")  # the first that makes wheels without the wheel package
+#: An error of a compiler, of a linker, or of Python.
+_ERROR = re.compile(
+    r"(?:^|[\s:])(?:fatal error|error|undefined reference to|[A-Z]\w*Error)\b:?\s*\S", re.MULTILINE
+)
+_KILLED = re.compile(
+    r"Killed signal terminated program|signal 9|virtual memory exhausted|Cannot allocate memory"
+)
+_FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """What compiles.
+
+    Parameters
+    ----------
+    environment:
+        Whose PyTorch to compile against.
+    wrapper:
+        ``recipe/pyg/common/build_wheel.py``, which runs setup.py files with ninja.
+    jobs:
+        Compile jobs at a time.
+    archs:
+        ``TORCH_CUDA_ARCH_LIST``; counts for nothing without CUDA.
+    tools:
+        Folder for build tools that the environment does not have; it never gets them itself.
+    """
+
+    environment: Environment
+    wrapper: Path
+    jobs: int
+    archs: tuple[str, ...]
+    tools: Path
+
+    def environ(self, work: Path) -> dict[str, str]:
+        """Return the environment variables of a build in ``work``.
+
+        Raises
+        ------
+        PreflightError
+            PyTorch is for CUDA and there is no nvcc.
+        """
+        made = clean(os.environ)
+        # a jobserver of somebody else knows nothing of our memory; flags of an active conda environment are not ours
+        for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", "BUILD_ENV_LINK", *_FORCED):
+            made.pop(name, None)
+        beside = str(self.environment.python.parent)
+        made["PATH"] = os.pathsep.join([str(self.tools / "bin"), beside, made.get("PATH", os.defpath)])
+        made["PYTHONPATH"] = str(self.tools)
+        made |= {
+            "CPU_COUNT": str(self.jobs),
+            "CMAKE_BUILD_PARALLEL_LEVEL": str(self.jobs),
+            "FORCE_NINJA": "1",
+        }
+        # object caches: hits in another work folder
+        made |= {"CCACHE_BASEDIR": str(work), "CCACHE_NOHASHDIR": "1", "NINJA_STATUS": "[%f/%t %es] "}
+        if self.environment.cuda_version is None:
+            return {**made, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
+        home = cuda_home(self.environment, made)
+        made |= {"FORCE_CUDA": "1", "FORCE_ONLY_CUDA": "1", "CUDA_HOME": str(home)}
+        made["TORCH_CUDA_ARCH_LIST"] = ";".join(self.archs)
+        made["PATH"] = os.pathsep.join([str(home / "bin"), made["PATH"]])
+        made["LIBRARY_PATH"] = os.pathsep.join(
+            filter(None, [str(_plain_names(home, work)), made.get("LIBRARY_PATH", "")])
+        )
+        return made
+
+    def prepare(self, extension: Extension, pip: Pip) -> None:
+        """Put build tools that are missing into `tools`.
+
+        Raises
+        ------
+        ProviderError
+            pip cannot get them.
+        PreflightError
+            There is no C++ compiler.
+        """
+        if shutil.which(os.environ.get("CXX", "c++").split()[0]) is None and shutil.which("g++") is None:
+            raise PreflightError("there is no C++ compiler", "install one (Debian: apt-get install g++)")
+        path = os.pathsep.join(
+            [str(self.tools / "bin"), str(self.environment.python.parent), os.environ["PATH"]]
+        )
+        have, missing = self.environment.distributions, []
+        if not _fits(_program_version("ninja", path), _NINJA):
+            missing.append(f"ninja>={_NINJA}")
+        able = ("wheel" in have and "setuptools" in have) or _fits(have.get("setuptools", ""), _SETUPTOOLS)
+        if not able and not (self.tools / "setuptools").is_dir():
+            missing.append(f"setuptools>={_SETUPTOOLS},<82")  # PyTorch's own limit
+        if not extension.has_sdist and not _fits(_program_version("cmake", path), Version("3.18")):
+            missing.append("cmake>=3.18,<4")
+        if missing:
+            pip.run(
+                "install",
+                *("--target", str(self.tools), "--upgrade", "--no-deps", *missing),
+                what=f"no build tools ({', '.join(missing)})",
+            )
+
+    def build(self, source: Path, log: Path, environ: Mapping[str, str]) -> Path:
+        """Compile, and return the wheel.
+
+        Raises
+        ------
+        BuildError
+            It failed; the message has the first error of the log.
+        OutOfMemoryError
+            A compiler was killed.
+        """
+        out = source.parent / "wheels"
+        status = _run([str(self.environment.python), str(self.wrapper), str(out)], source, log, environ)
+        wheels = sorted(out.glob("*.whl"))
+        if status == 0 and len(wheels) == 1:
+            return wheels[0]
+        text = log.read_text(errors="replace")
+        if _KILLED.search(text):
+            raise OutOfMemoryError(
+                f"a compiler was killed for want of memory, see {log}", "use fewer jobs: --jobs 1"
+            )
+        line = next(
+            (line.strip() for line in text.splitlines() if _ERROR.search(line)), f"exit status {status}"
+        )
+        raise BuildError(
+            f"it does not compile: {line} (see {log})", "correct what the log says and start again"
+        )
+
+
+def cuda_home(
+    environment: Environment, environ: Mapping[str, str], usual: Path = Path("/usr/local/cuda")
+) -> Path:
+    """Return the folder of the CUDA toolkit: ``CUDA_HOME``, NVIDIA's wheels in the environment, or nvcc on PATH.
+
+    Parameters
+    ----------
+    environment:
+        Whose PyTorch it is for.
+    environ:
+        Environment variables.
+    usual:
+        Where NVIDIA's installer puts it, there with a version at its end.
+
+    Raises
+    ------
+    PreflightError
+        There is none.
+    """
+    version = environment.cuda_version or ""
+    major = version.split(".")[0]
+    named = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
+    places = [Path(named)] if named else []
+    places += [environment.site / "nvidia" / f"cu{major}", environment.prefix]
+    on_path = shutil.which("nvcc", path=environ.get("PATH"))
+    places += [Path(on_path).resolve().parent.parent] if on_path else []
+    places += [usual.with_name(f"{usual.name}-{version}"), usual]
+    for place in places:
+        if (place / "bin" / "nvcc").is_file():
+            return place
+    raise PreflightError(
+        f"there is no nvcc, and PyTorch here is for CUDA {version}",
+        f'pip install "cuda-toolkit[nvcc,cccl,curand,profiler]=={version}.*" in that environment, or set CUDA_HOME',
+    )
+
+
+def _plain_names(home: Path, work: Path) -> Path:
+    """NVIDIA's wheels have libcudart.so.13 but no libcudart.so, which the linker looks for."""
+    folder = work / "cuda-links"
+    folder.mkdir(parents=True, exist_ok=True)
+    for library in (home / "lib").glob("*.so.*"):
+        plain = folder / library.name.partition(".so.")[0]
+        with contextlib.suppress(FileExistsError):
+            plain.with_name(plain.name + ".so").symlink_to(library)
+    return folder
+
+
+def _program_version(program: str, path: str) -> str:
+    found = shutil.which(program, path=path)
+    if found is None:
+        return ""
+    try:
+        said = subprocess.run(
+            [found, "--version"], capture_output=True, text=True, timeout=30, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    match = re.search(r"\d+(?:\.\d+)+", said)
+    return match[0] if match else ""
+
+
+def _fits(version: str, least: Version) -> bool:
+    return bool(version) and Version(version) >= least
+
+
+def _run(argv: Sequence[str], folder: Path, log: Path, environ: Mapping[str, str]) -> int:
+    """Run a build in a process group of its own, which ends with us, however we end."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            argv,
+            cwd=folder,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            return process.wait()
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+                    process.wait()

@@ -1,0 +1,162 @@
+"""What building a config will want of disk, memory and time.
+
+Figures and where they come from:
+
+- Debian's PyTorch 2.6 with few features: 2.9 CPU hours for libtorch at -O2, 1.9 at -O0 (there without AVX kernels),
+  0.66 and 0.46 per Python; 1.7 GB for the largest compile; a tree of 3.6 GB at -O0 (1.7 of objects, 0.4 of libraries,
+  1.4 of setup.py's copy). Measured on two cores.
+- The same with CUDA 12.4 for one architecture, without attention: 240 .cu files take 1.3 CPU hours with device
+  code at -O0, 2.4 at -O3, the C++ around them 0.2; 2.6 GB for the largest.
+- PyTorch 2.13 with all features for CPU: 5 h and then 0.5 h per Python reported for conda-forge's macOS runners
+  (pytorch-cpu-feedstock #210), which have three cores: 15 and 1.5 CPU hours.
+- The same with CUDA: 8 to 9 h for a config with five Pythons on conda-forge's CI (its #298), taken as eight cores;
+  3 to 5.3 GB per compile of flash-attention (pytorch #130443, #124018); a tree of 30 GB.
+- Official wheels of PyTorch 2.13 taken apart: 3.7 CPU minutes and 2.1 GB at the peak for CPU and one Python;
+  8 minutes on two cores and 7.1 GB for CUDA and two Pythons. No tree, but libraries that the engine copies
+  several times.
+- PyTorch Geometric's extensions: an environment of 5.2 GB with CUDA and 0.7 GB without, all tasks' linked to one copy,
+  and up to 0.2 GB for each task at work; measured with PyTorch 2.13's wheels.
+- A rehearsal: measured with this repository, a few CPU minutes and less than a gigabyte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Rough figures for one run.
+
+    Parameters
+    ----------
+    disk:
+        Bytes at the peak, packages included.
+    memory_per_job:
+        Bytes of the largest compile.
+    cpu_hours:
+        Compiling, on one core.
+    hours:
+        The same with the jobs that will run at once.
+    basis:
+        Where the figures come from, in a few words.
+    """
+
+    disk: int
+    memory_per_job: int
+    cpu_hours: float
+    hours: float
+    basis: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Figures:
+    staging_hours: float
+    python_hours: float
+    tree: float
+    package: float
+    per_python: float
+    memory: float
+    basis: str
+
+
+_FIGURES = {
+    "rehearsal": _Figures(
+        staging_hours=0.02, python_hours=0.005, tree=0.1, package=0.05, per_python=0.02, memory=0.5,
+        basis="measured rehearsals",
+    ),
+    "debian-2": _Figures(
+        staging_hours=2.9, python_hours=0.66, tree=4.0, package=0.3, per_python=0.1, memory=1.7,
+        basis="measured with PyTorch 2.6 on two cores",
+    ),
+    "debian-0": _Figures(
+        staging_hours=1.9, python_hours=0.46, tree=3.6, package=0.4, per_python=0.1, memory=1.7,
+        basis="measured with PyTorch 2.6 at -O0 on two cores",
+    ),
+    "debian-cuda-2": _Figures(
+        staging_hours=5.7, python_hours=0.7, tree=7.0, package=1.5, per_python=0.1, memory=2.6,
+        basis="measured with PyTorch 2.6, for one GPU architecture",
+    ),
+    "debian-cuda-0": _Figures(
+        staging_hours=3.4, python_hours=0.5, tree=7.0, package=1.5, per_python=0.1, memory=2.6,
+        basis="measured with PyTorch 2.6 at -O0, for one GPU architecture",
+    ),
+    "wheel-cpu": _Figures(
+        staging_hours=0.03, python_hours=0.03, tree=0.8, package=0.3, per_python=0.2, memory=0.5,
+        basis="measured with PyTorch 2.13's wheel for one Python",
+    ),
+    "wheel-cuda": _Figures(
+        staging_hours=0.07, python_hours=0.03, tree=2.5, package=1.0, per_python=0.2, memory=0.5,
+        basis="measured with PyTorch 2.13's wheels for two Pythons",
+    ),
+    "official-cpu": _Figures(
+        staging_hours=15, python_hours=1.5, tree=12.0, package=0.5, per_python=0.2, memory=2.5,
+        basis="reported for conda-forge's three-core runners",
+    ),
+    "official-cuda": _Figures(
+        staging_hours=56, python_hours=2.4, tree=30.0, package=2.0, per_python=0.2, memory=5.3,
+        basis="reported for conda-forge's CUDA builds, taken as eight cores",
+    ),
+}  # fmt: skip
+
+
+def estimate(
+    *,
+    source: str,
+    cuda: bool,
+    optimization: str,
+    pythons: int,
+    staging: bool,
+    extensions: int = 0,
+    jobs: int = 1,
+) -> Estimate:
+    """Estimate a run.
+
+    Parameters
+    ----------
+    source:
+        ``official``, ``debian``, ``wheel`` or ``model``: what it is made from.
+    cuda:
+        Whether for CUDA.
+    optimization:
+        ``2`` or ``0``.
+    pythons:
+        Number of Pythons still to be built.
+    staging:
+        Whether libtorch is still to be compiled.
+    extensions:
+        Number of extensions' packages still to be made; their compiling is told apart from PyTorch's.
+    jobs:
+        Compile jobs at once.
+
+    Returns
+    -------
+    Estimate
+        Good to a factor of two.
+    """
+    if source == "model":
+        kind = "rehearsal"
+    elif source == "debian":
+        kind = f"debian-{'cuda-' if cuda else ''}{'0' if optimization == '0' else '2'}"
+    else:
+        made_from = "wheel" if source == "wheel" else "official"
+        kind = f"{made_from}-{'cuda' if cuda else 'cpu'}"
+    figures = _FIGURES[kind]
+    cpu_hours = (figures.staging_hours if staging else 0.0) + pythons * figures.python_hours
+    # the tree once, half of it again while a package is made, packages and their unpacked test environments
+    size = (
+        1.5 * figures.tree + 3 * figures.package + 3 * pythons * figures.per_python
+        if staging or pythons
+        else 0.0
+    )
+    if extensions:
+        size += (5.5 if cuda else 1.0) + 0.2 * min(jobs, extensions)
+    return Estimate(
+        disk=int(size * GB),
+        memory_per_job=int(figures.memory * GB),
+        cpu_hours=cpu_hours,
+        hours=cpu_hours / max(1, jobs),
+        basis=figures.basis,
+    )

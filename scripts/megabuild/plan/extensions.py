@@ -1,0 +1,228 @@
+"""The extensions in a plan: which, for which Pythons, compiled or repackaged, and why.
+
+In two steps, since the provider must know what they take before it makes the environment that the rest depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from megabuild.configs.config import Config
+from megabuild.configs.overrides import for_engine
+from megabuild.configs.render import PlannedPackage
+from megabuild.errors import PreflightError, UsageError
+from megabuild.extensions import sources
+from megabuild.extensions.fit import Target
+from megabuild.extensions.index import INDEX, Index
+from megabuild.extensions.sdist import download
+from megabuild.extensions.table import archs_of, find, recipes, release
+from megabuild.extensions.wheels import Choice, Wanted, choose
+from megabuild.files import sha256
+from megabuild.plan.fingerprint import digest, tree
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan
+from megabuild.plan.published import is_published, records
+from megabuild.plan.solving import Solver
+from megabuild.plan.task import Extensions, Task, linked, narrowed, rendered
+
+Overrides = Mapping[str, tuple[str, ...]]
+#: Looks for a wheel of an extension for one Python.
+Chooser = Callable[[str, str], Choice]
+
+_COMMON = "common"
+
+
+def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
+    """Return why a run builds no extensions, or an empty string where it does."""
+    if pyg == "none":
+        return "left out, as asked for (--pyg none)"
+    if rehearse:
+        return "a rehearsal leaves them out: they need a real PyTorch"
+    if not config.platform.startswith("linux"):
+        return f"they are built for Linux only, not for {config.platform}"
+    if config.provider == "debian":
+        return "not for Debian's PyTorch, which is a proof of the pipeline; the other configs for Linux have them"
+    return ""
+
+
+class Planned:
+    """What is known about a run's extensions before its environment is there.
+
+    Parameters
+    ----------
+    options:
+        What was asked for.
+    report:
+        Told what takes time.
+
+    Raises
+    ------
+    UsageError
+        An extension or a folder that does not exist.
+    """
+
+    def __init__(self, options: Options, report: Callable[[str], None]) -> None:
+        self._options = options
+        self._report = report
+        self._recipes = recipes(options.root)
+        self._wanted = _wanted(self._recipes, options.extensions)
+        self._sources = sources.Sources()
+        self.reason = why_not(options.config, pyg=options.pyg, rehearse=options.rehearse)
+        if not self.reason and not self._recipes:
+            self.reason = "there are no recipes for them"
+        if not self.reason:
+            report("looking for the extensions' sources")
+            # those of all recipes: an extension that was not asked for may be needed by one that was
+            self._sources = sources.find(
+                self._recipes,
+                options.config.variant,
+                options.pyg_sources,
+                download=lambda wanted: download(wanted, options.cache),
+            )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the plan."""
+        notes = (note for extension, note in self._sources.notes.items() if extension in self._wanted)
+        return tuple(dict.fromkeys(notes))
+
+    def packages(self, overrides: Overrides) -> tuple[PlannedPackage, ...]:
+        """Return what they would make, for the provider, which must have what that takes."""
+        tasks = () if self.reason else self._tasks(overrides)[0]
+        return tuple(package for task in tasks for package in task.packages)
+
+    def finish(self, plan: Plan) -> Extensions:
+        """Return the extensions' part of a plan whose environment is known."""
+        if self.reason:
+            return Extensions(reason=self.reason)
+        tasks, left_out = self._tasks(plan.overrides)
+        choose = None if self._options.pyg == "source" else chooser(plan, self._report)
+        unhad = self._sources.left_out
+        done = [decided(task, self._options.pyg, unhad.get(task.extension, ""), choose) for task in tasks]
+        own = {package.name for task in tasks for package in task.packages}
+        solver = Solver(
+            plan.environment.channels,
+            plan.options.config.platform,
+            plan.environment.virtual_packages,
+            own | {item.package.name for item in plan.items},
+        )
+        return Extensions(tasks=tuple(self._settled(task, plan, solver) for task in done), left_out=left_out)
+
+    def _tasks(self, overrides: Overrides) -> tuple[tuple[Task, ...], dict[str, str]]:
+        """Render the recipes; returns the tasks, and the extensions without any with the reason."""
+        config = self._options.config
+        left_out = {name: "not asked for (--extension)" for name in self._recipes if name not in self._wanted}
+        every: list[Task] = []
+        for name, recipe in self._recipes.items():
+            found = rendered(for_engine(config), name, recipe, {**overrides, **self._sources.overrides})
+            every += found
+            if not found:
+                left_out[name] = f"its recipe leaves it out for {config.name}"
+        kept = narrowed(linked(every), self._wanted)
+        needed = {task.extension for task in kept}
+        return kept, {name: why for name, why in left_out.items() if name not in needed}
+
+    def _settled(self, task: Task, plan: Plan, solver: Solver) -> Task:
+        """Add the fingerprint, and whether the packages are published; find out what cannot be put together."""
+        against = {
+            item.package.file_name: plan.package_fingerprints[item.package.file_name]
+            for item in plan.items
+            if item.package.python in (None, task.base_python)
+        }
+        folder = self._sources.folders.get(task.extension)
+        environments: list[list[str]] = []
+        try:
+            environments = [solver.built_with(package) for package in task.packages]
+        except PreflightError as error:
+            task = replace(task, how="nothing", wheel=None, reason=error.message)
+        common = task.recipe.parent.parent / _COMMON
+        fingerprint = digest(
+            {
+                "recipe": tree(task.recipe.parent),
+                "common": tree(common) if common.is_dir() else "",
+                "planned": [asdict(package) for package in task.packages],
+                "torch": against,
+                "wheel": sha256(task.wheel) if task.wheel else "",
+                "sources": [tree(folder)] if folder and not task.wheel else [],
+                "environments": environments,
+            }
+        )
+        return checked(replace(task, fingerprint=fingerprint), plan.options.packages)
+
+
+def decided(task: Task, mode: str, unhad: str, choose: Chooser | None) -> Task:
+    """Decide whether a task compiles.
+
+    Parameters
+    ----------
+    task:
+        The task.
+    mode:
+        ``auto``, ``source`` or ``prebuilt``.
+    unhad:
+        Why its sources cannot be had, or an empty string.
+    choose:
+        Looks for wheels; None where it is not to.
+    """
+    why = "as asked for (--pyg source)"
+    if choose is not None:
+        choice = choose(task.extension, task.base_python)
+        why = choice.reason
+        if choice.wheel is not None:
+            return replace(task, wheel=choice.wheel, how="repackage", reason=why)
+        if mode == "prebuilt":
+            return replace(task, how="nothing", reason=why)
+    return replace(task, how="nothing" if unhad else "compile", reason=unhad or why)
+
+
+def checked(task: Task, channel: Path) -> Task:
+    """Return a task that knows whether its packages are in the channel, made from the same inputs."""
+    known = records(channel)
+    there = [is_published(channel, known.get(one.file_name), task.fingerprint) for one in task.packages]
+    return replace(task, exists=all(there))
+
+
+def chooser(plan: Plan, report: Callable[[str], None]) -> Chooser:
+    """Return what looks for a prebuilt wheel of an extension for one Python.
+
+    Parameters
+    ----------
+    plan:
+        The run, whose overrides are known.
+    report:
+        Told what takes time.
+    """
+    from megabuild.extensions.contents import look_inside  # not before: it takes a moment to import
+
+    config, options = plan.config, plan.options
+    index = Index(options.pyg_index or INDEX)
+
+    def look(name: str, python: str) -> Choice:
+        target = Target(
+            python=python,
+            torch_version=config.torch_version,
+            cuda_version=config.cuda_version,
+            platform=config.platform,
+            glibc=config.variant.get("c_stdlib_version", ("2.28",))[0],
+        )
+        extension = find(name)
+        return choose(
+            Wanted(extension=extension, target=target, archs=archs_of(config.variant)),
+            release(extension, config.variant).version,
+            index=index,
+            cache=options.cache,
+            report=report,
+            judge=look_inside,
+        )
+
+    return look
+
+
+def _wanted(known: Mapping[str, Path], asked: Sequence[str]) -> tuple[str, ...]:
+    """Return the extensions that a user names, all where none is named."""
+    names = {find(name).conda for name in asked}
+    for name in sorted(names - known.keys()):
+        raise UsageError(f"there is no recipe for '{name}'", f"there are: {', '.join(known) or 'none'}")
+    return tuple(name for name in known if not names or name in names)

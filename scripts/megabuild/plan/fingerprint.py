@@ -1,0 +1,177 @@
+"""What a compile of libtorch depends on, as named facts: whether it may be used again, and if not, why.
+
+Facts come in two parts. When only *sources* changed (PyTorch's, a patch, a build script), the CMake tree stays and
+ninja compiles what differs, by content or by command line. When a *dependency* changed (a compiler, the prefix, a
+version), the tree holds objects that no longer fit, which ninja would not notice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from megabuild.configs.render import PlannedPackage
+from megabuild.errors import PreflightError
+from megabuild.files import sha256
+from megabuild.plan.recipe_parts import Part
+from megabuild.plan.solving import Solved
+
+#: Where sources lie says nothing about what they are; staging has a Python of its own, however many are to be served.
+_NO_FACTS = frozenset({"torch_source_path", "python", "is_python_min"})
+_MOST_REASONS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """Named facts behind one compile of libtorch.
+
+    Parameters
+    ----------
+    dependency:
+        Facts that all objects depend on.
+    source:
+        Facts that ninja itself will notice in the tree.
+    """
+
+    dependency: Mapping[str, str] = field(default_factory=dict)
+    source: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """sha256 over all facts."""
+        return digest(asdict(self))
+
+
+def digest(value: object) -> str:
+    """sha256 over a value that JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def staging(
+    part: Part,
+    *,
+    recipe: Path,
+    variant: Mapping[str, Sequence[str]],
+    build: Sequence[Solved],
+    host: Sequence[Solved],
+    source: Path | None,
+    root: Path | None,
+    place: str,
+) -> Fingerprint:
+    """Collect the facts.
+
+    Parameters
+    ----------
+    part:
+        The recipe's staging output.
+    recipe:
+        The recipe file.
+    variant:
+        The config's values, overrides applied.
+    build, host:
+        Solved environments of staging.
+    source:
+        Source tree, or None where the variant's hash of a tarball stands for it.
+    root:
+        Root folder in which the build runs, or None.
+    place:
+        Isolation and path of the state folder in it: objects hold paths.
+    """
+    dependency = {"place": place}
+    for key in part.variant_keys(variant, recipe):
+        if key not in _NO_FACTS:
+            dependency[f"variant {key}"] = ", ".join(variant[key])
+    dependency |= {f"package {solved.name} (build)": str(solved) for solved in build}
+    dependency |= {f"package {solved.name}": str(solved) for solved in host}
+    if root is not None:
+        dependency["system packages"] = _system(root)[:16]
+    kind = next(iter(variant.get("torch_source", ())), "")
+    # what they ask for in another way is another command line, or a package or variant above
+    facts = {"recipe": digest(part.text)[:16]}
+    facts |= {f"script {name}": value[:16] for name, value in part.files.items()}
+    facts |= {
+        f"patch {path.name}": sha256(path)[:16]
+        for path in sorted(recipe.parent.glob("patches/*.patch"))
+        + sorted(recipe.parent.glob(f"patches/{kind}/*"))
+    }
+    if source is not None:
+        facts["source tree"] = tree(source)[:16]
+    return Fingerprint(dependency=dependency, source=facts)
+
+
+def inherits(planned: PlannedPackage) -> bool:
+    """Say whether a package is built from the staging."""
+    return bool(planned.staging_build or planned.staging_host)
+
+
+def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> str:
+    """Return the sha256 over what one package depends on: its part of the recipe, its requirements, the staging."""
+    return digest(
+        {
+            "text": part.text if part else "",
+            "files": dict(part.files) if part else {},
+            "planned": asdict(planned),
+            "staging": staged.digest if inherits(planned) else "",
+        }
+    )
+
+
+def tree(folder: Path) -> str:
+    """Return a sha256 over names, modes and contents below a folder, version control and caches left out.
+
+    Raises
+    ------
+    PreflightError
+        Something in it is no file, folder or link: reading a pipe would never end.
+    """
+    total = hashlib.sha256()
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in {".git", "__pycache__"})
+        for name in sorted(files):
+            path = Path(here, name)
+            status = path.lstat()
+            if not stat.S_ISLNK(status.st_mode) and not stat.S_ISREG(status.st_mode):
+                raise PreflightError(
+                    f"{path} is no file, folder or link", "remove it: no source is made of that"
+                )
+            content = os.readlink(path) if stat.S_ISLNK(status.st_mode) else sha256(path)
+            executable = bool(status.st_mode & stat.S_IXUSR)
+            total.update(f"{path.relative_to(folder)}\0{executable}\0{content}\n".encode())
+    return total.hexdigest()
+
+
+def _system(root: Path) -> str:
+    """Fingerprint of the packages installed in a Debian root."""
+    try:
+        lines = (root / "var" / "lib" / "dpkg" / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return digest(str(root))
+    return digest([line for line in lines if line.startswith(("Package:", "Version:", "Status:"))])
+
+
+def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Say in words what differs between two sets of facts, the most telling first, at most a handful."""
+    reasons = [_difference(key, old.get(key), new.get(key)) for key in (*new, *(key for key in old if key not in new))
+               if old.get(key) != new.get(key)]  # fmt: skip
+    reasons = list(dict.fromkeys(reasons))
+    if len(reasons) > _MOST_REASONS:
+        reasons[_MOST_REASONS:] = [f"and {len(reasons) - _MOST_REASONS} more"]
+    return reasons
+
+
+def _difference(key: str, old: str | None, new: str | None) -> str:
+    kind, _, name = key.partition(" ")
+    if kind == "package":
+        before, after = (value.split()[0] if value else "none" for value in (old, new))
+        name = name.removesuffix(" (build)")
+        return f"{name} {before} -> {after}" if before != after else f"another build of {name} {after}"
+    if kind in ("variant", "place"):
+        return f"{name or 'place'} {old or 'none'} -> {new or 'none'}"
+    if kind in ("script", "patch"):
+        return f"{name} {'is new' if old is None else 'is gone' if new is None else 'changed'}"
+    return f"{key} changed"

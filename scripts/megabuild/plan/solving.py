@@ -1,0 +1,161 @@
+"""Asking the solver before the engine does, whose answer to an unsolvable environment is a sentence without names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rattler import Channel, ChannelPriority, VirtualPackage, solve
+from rattler.virtual_package.virtual_package import Override, VirtualPackageOverrides
+
+from megabuild.configs.render import PlannedPackage
+from megabuild.errors import PreflightError
+from megabuild.providers import channel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solved:
+    """One package of a solved environment.
+
+    Parameters
+    ----------
+    sha256:
+        Of the file; for a package made on this machine, over what it was made of, which outlives the file.
+    """
+
+    name: str
+    version: str
+    build_string: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.version} {self.build_string} {self.sha256[:16]}"
+
+
+def url(channel: Path | str) -> str:
+    """Spell a channel as the solver and the engine want it."""
+    return channel.absolute().as_uri() if isinstance(channel, Path) else channel
+
+
+def environment(
+    specs: Sequence[str],
+    channels: Sequence[Path | str],
+    platform: str,
+    *,
+    virtual: Mapping[str, str],
+    what: str,
+) -> tuple[Solved, ...]:
+    """Solve one environment.
+
+    Parameters
+    ----------
+    specs:
+        Match specs.
+    channels:
+        Channels in order of priority.
+    platform:
+        conda's platform name.
+    virtual:
+        Virtual packages that differ from this machine's, by name (``__glibc``, ``__cuda``).
+    what:
+        What the environment is for, to be named in an error.
+
+    Raises
+    ------
+    PreflightError
+        There is no solution; the message says which packages are in the way.
+    """
+    try:
+        records = asyncio.run(
+            solve(
+                [Channel(url(one)) for one in channels],
+                list(specs),
+                platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
+                virtual_packages=VirtualPackage.detect(_overrides(virtual)),
+                channel_priority=ChannelPriority.Strict,
+            )
+        )
+    except Exception as error:  # rattler has one exception per layer, without a common base
+        raise PreflightError(
+            f"{what} cannot be put together: {' '.join(str(error).split())}",
+            "the provider lacks a package that the recipe asks for: see --plan for what it has",
+        ) from error
+    made_of = {
+        name: key
+        for folder in channels
+        if isinstance(folder, Path)
+        for name, key in channel.made_of(folder).items()
+    }
+    return tuple(
+        sorted(
+            (
+                Solved(
+                    name=record.name.source,
+                    version=str(record.version),
+                    build_string=str(record.build),
+                    sha256=made_of.get(record.file_name) or (record.sha256.hex() if record.sha256 else ""),
+                )
+                for record in records
+            ),
+            key=lambda solved: solved.name,
+        )
+    )
+
+
+def _overrides(virtual: Mapping[str, str]) -> VirtualPackageOverrides:
+    overrides = VirtualPackageOverrides.from_env()
+    if "__glibc" in virtual:
+        overrides.libc = Override.string(virtual["__glibc"])
+    if "__cuda" in virtual:
+        overrides.cuda = Override.string(virtual["__cuda"])
+    return overrides
+
+
+class Solver:
+    """Solves the environments of planned packages, each once.
+
+    Parameters
+    ----------
+    channels, platform, virtual:
+        As in :func:`environment`.
+    own:
+        Names of packages that the run itself makes, which no channel has yet.
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[Path | str],
+        platform: str,
+        virtual: Mapping[str, str],
+        own: Collection[str],
+    ) -> None:
+        self._channels, self._platform, self._virtual, self._own = channels, platform, virtual, own
+        self._done: dict[tuple[str, ...], list[str]] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of environments solved so far."""
+        return len(self._done)
+
+    def built_with(self, package: PlannedPackage) -> list[str]:
+        """Solve all environments of a package; return a line for everything that it is built with.
+
+        Raises
+        ------
+        PreflightError
+            One of them has no solution.
+        """
+        lines: list[str] = []
+        for kind in ("build", "host", "run", "test"):
+            specs = tuple(spec for spec in getattr(package, kind) if spec.split()[0] not in self._own)
+            if kind in ("run", "test"):  # not with any Python, but with the one that it is for
+                specs += tuple(spec for spec in package.host if spec.split()[0] == "python")
+            if specs and specs not in self._done:
+                what = f"{package.name} {package.build_string}: {kind} environment"
+                found = environment(specs, self._channels, self._platform, virtual=self._virtual, what=what)
+                self._done[specs] = [f"{kind} {solved.name} {solved}" for solved in found]
+            if specs and kind in ("build", "host"):
+                lines += self._done[specs]
+        return lines

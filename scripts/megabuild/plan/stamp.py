@@ -1,0 +1,123 @@
+"""The stamp in the CMake tree: what the tree was made with, and so whether it may be used again.
+
+A tree that no longer fits took hours, so it is kept beside the new one until that is finished: whoever takes back the
+change that it did not fit has it again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from megabuild import files
+from megabuild.engine import cache
+from megabuild.plan.fingerprint import Fingerprint, differences
+
+STAMP = ".megabuild-stamp.json"
+_BUILD = "build"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What becomes of a former compile; see :class:`megabuild.build.events.StagingDecided`.
+
+    Parameters
+    ----------
+    former:
+        The tree that was put aside is the one that fits.
+    """
+
+    decision: str
+    reasons: tuple[str, ...]
+    former: bool = False
+
+
+def former(tree: Path) -> Path:
+    """Return where a tree is kept that no longer fits."""
+    return tree.with_name(f"{tree.name}.former")
+
+
+def read(tree: Path) -> Fingerprint | None:
+    """Return what a tree was made with, or None where it has no stamp that can be read."""
+    try:
+        data = json.loads((tree / STAMP).read_text())
+        return Fingerprint(dependency=data["dependency"], source=data["source"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(tree: Path, fingerprint: Fingerprint) -> None:
+    """Stamp a tree."""
+    files.write(tree / STAMP, json.dumps(asdict(fingerprint), indent=1, sort_keys=True))
+
+
+def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
+    """Compare what there is with what is wanted; nothing is changed.
+
+    Parameters
+    ----------
+    tree:
+        The CMake tree.
+    output_dir:
+        The engine's output folder, where finished stagings lie.
+    fingerprint:
+        What is wanted.
+    """
+    found = read(tree)
+    if found is None or found.dependency != fingerprint.dependency:
+        aside = read(former(tree))
+        if aside is not None and aside.dependency == fingerprint.dependency:
+            return Decision(
+                decision="resume", reasons=("the compile before the last change fits again",), former=True
+            )
+    if not tree.is_dir() or not any(tree.iterdir()):
+        return Decision(decision="fresh", reasons=("nothing was made yet",))
+    if found is None:
+        return Decision(decision="recompile", reasons=("nobody knows what the tree was made with",))
+    if found.dependency != fingerprint.dependency:
+        return Decision(
+            decision="recompile", reasons=tuple(differences(found.dependency, fingerprint.dependency))
+        )
+    if found.source != fingerprint.source:
+        return Decision(decision="resume", reasons=tuple(differences(found.source, fingerprint.source)))
+    there = {path.name for path in tree.iterdir()} - {STAMP}
+    if there and _BUILD not in there:  # an official wheel taken apart leaves no tree
+        return Decision(decision="resume", reasons=("the tree's build folder is gone",))
+    if cache.staging_caches(output_dir):
+        return Decision(decision="reuse", reasons=("nothing that it depends on has changed",))
+    return Decision(decision="resume", reasons=("the last run ended before it was finished",))
+
+
+def apply(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerprint) -> None:
+    """Make tree and stagings fit: what does not belong to ``fingerprint`` goes, or is put aside.
+
+    The order matters for a run killed in between: stagings go before the stamp changes, the stamp is there before
+    anything is compiled.
+    """
+    if decision.decision == "reuse":
+        return
+    cache.drop_stagings(output_dir)
+    aside = former(tree)
+    if decision.decision != "resume" and tree.exists():
+        if read(tree) is None or aside.exists():  # of no use to anybody, or not finished
+            cache.remove(tree)
+        else:
+            tree.rename(aside)
+    if decision.former:
+        if tree.exists():
+            cache.remove(tree)
+        aside.rename(tree)
+    write(tree, fingerprint)
+
+
+def kept(decision: Decision, tree: Path) -> Path:
+    """Return the folder that is of no use to a run, but stays until that is finished; need not exist."""
+    aside = former(tree)
+    return tree if decision.decision == "recompile" and not aside.exists() else aside
+
+
+def finished(tree: Path) -> None:
+    """Remove the tree that was kept until this one was finished."""
+    if former(tree).exists():
+        cache.remove(former(tree))

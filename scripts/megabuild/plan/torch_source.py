@@ -1,0 +1,150 @@
+"""A release of PyTorch that the user brings: a folder or a tarball, checked before anything is compiled."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from megabuild import files
+from megabuild.errors import IntegrityError, PreflightError, ProviderError, UsageError
+
+_RELEASE = "take a release's pytorch-v tarball, or a clone made with `git clone --recursive`"
+_SHOWN = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """A source tree that fits.
+
+    Parameters
+    ----------
+    path:
+        The unpacked tree.
+    triton:
+        The version of Triton that it names, or None where it names none.
+    """
+
+    path: Path
+    triton: str | None
+
+
+def find(
+    given: Path,
+    *,
+    digest: str | None,
+    version: str,
+    third_party: bool,
+    cache: Path,
+    report: Callable[[str], None],
+) -> Tree:
+    """Check what the user named, unpacking a tarball into the cache first.
+
+    Parameters
+    ----------
+    given:
+        Folder or tarball.
+    digest:
+        sha256 of the tarball; None for a folder.
+    version:
+        The version that is to be built; version.txt must say the same, whatever follows it there (``2.13.0a0``).
+    third_party:
+        Whether the build takes what PyTorch has as submodules from the tree.
+    cache:
+        This program's cache folder.
+    report:
+        Told what takes time.
+
+    Raises
+    ------
+    UsageError
+        There is no such file, a tarball without sha256, a folder with one, or a tree of another version.
+    IntegrityError
+        The tarball is another one, or cannot be read.
+    PreflightError
+        The tree is none of PyTorch, or its submodules are missing.
+    """
+    if given.is_dir():
+        if digest is not None:
+            raise UsageError(f"{given} is a folder, which has no sha256", "leave out --torch-sha256")
+        tree = given.absolute()
+    elif given.is_file():
+        tree = _unpacked(given.absolute(), digest, cache / "torch-source", report)
+    else:
+        raise UsageError(f"there is no {given}", "--torch-source takes a folder or a tarball")
+    found = version_of(tree)
+    if Version(found).base_version != Version(version).base_version:
+        raise UsageError(
+            f"{given} is PyTorch {found}, and {version} is to be built",
+            f"build it as what it is with --torch {Version(found).base_version}, or bring the other release",
+        )
+    lacking = missing_submodules(tree) if third_party else []
+    if lacking:
+        more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+        raise PreflightError(
+            f"{given} lacks its submodules: {', '.join(lacking[:_SHOWN])}{more}",
+            f"`git submodule update --init --recursive` in it, or {_RELEASE}",
+        )
+    try:
+        triton: str | None = (tree / ".ci" / "docker" / "triton_version.txt").read_text().strip()
+    except OSError:
+        triton = None
+    return Tree(path=tree, triton=triton or None)
+
+
+def version_of(tree: Path) -> str:
+    """Return what a tree's version.txt says.
+
+    Raises
+    ------
+    PreflightError
+        It has none, or one without a version in it.
+    """
+    path = tree / "version.txt"
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+        return str(Version(text))
+    except (OSError, UnicodeError) as error:
+        raise PreflightError(f"{tree} has no version.txt, so it is no tree of PyTorch", _RELEASE) from error
+    except InvalidVersion as error:
+        raise PreflightError(f"{path} says '{text}', which is no version", _RELEASE) from error
+
+
+def missing_submodules(tree: Path) -> list[str]:
+    """Return the submodules that .gitmodules names and whose folders are empty or not there."""
+    try:
+        text = (tree / ".gitmodules").read_text(encoding="utf-8")
+    except OSError:
+        return []
+    named = re.findall(r"^\s*path\s*=\s*(\S+)\s*$", text, re.MULTILINE)
+    return [name for name in named if not (tree / name).is_dir() or not any((tree / name).iterdir())]
+
+
+def _unpacked(tarball: Path, digest: str | None, cache: Path, report: Callable[[str], None]) -> Path:
+    """Return the one folder of a tarball, unpacked once for every content."""
+    report(f"reading {tarball.name}")
+    found = files.sha256(tarball)
+    if digest is None:
+        raise UsageError(f"{tarball.name} comes without a sha256", f"--torch-sha256; this file has {found}")
+    if found != digest.lower():
+        raise IntegrityError(
+            f"{tarball} has sha256 {found}, not {digest}", "get it again, from where the sha256 is from"
+        )
+    final = cache / found[:16]
+    if not final.is_dir():
+        report(f"unpacking {tarball.name}")
+        try:
+            with files.scratch(cache) as empty:
+                files.unpack(tarball, empty / "unpacked")
+                os.replace(empty / "unpacked", final)
+        except OSError as error:
+            if not final.is_dir():  # else somebody else was faster
+                raise ProviderError(
+                    f"{tarball} cannot be unpacked: {error}", "look at disk and cache"
+                ) from error
+    folders = [path for path in final.iterdir() if path.is_dir()]
+    return folders[0] if len(folders) == 1 and not (final / "version.txt").is_file() else final

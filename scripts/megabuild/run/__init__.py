@@ -1,1 +1,0 @@
-"""One run of a config: plan, preflight, fingerprints, progress, verification, publishing, summary."""

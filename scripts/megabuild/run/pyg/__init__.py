@@ -1,1 +1,0 @@
-"""PyTorch Geometric's extensions, built after PyTorch's packages and against them, several at once."""

@@ -1,0 +1,262 @@
+"""Whole runs with extensions: several at once, one limit, nothing twice, nothing lost."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tiny_pyg
+from tiny import PACKAGES, make_channel, provider, wait_for
+from tiny_pyg import TinyPyg
+
+from megabuild.build import events, extension
+from megabuild.build.session import execute
+from megabuild.build.summary import Summary
+from megabuild.cli.text import Signs
+from megabuild.cli.views import package_lines, plan_document, plan_lines
+from megabuild.engine import strays
+from megabuild.errors import IntegrityError, UsageError
+from megabuild.extensions.wheels import Choice
+from megabuild.plan import extensions, planning
+
+SIGNS = Signs.of(io.StringIO())
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyPyg:
+    return tiny_pyg.make(tmp_path, monkeypatch)
+
+
+def statuses(summary: Summary) -> dict[str, str]:
+    """Status of the extensions: ``scatter 3.11``."""
+    return {
+        f"{row.name.removeprefix('pytorch_')} {row.build_string.split('_')[1]}": row.status
+        for row in summary.packages
+        if row.name.startswith("pytorch_")
+    }
+
+
+@contextlib.contextmanager
+def driver(tiny: TinyPyg, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run it in a process of its own, killed at the end if it still runs."""
+    command = [sys.executable, tiny_pyg.__file__, str(tiny.output), str(tiny.channel), str(tiny.root)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environ}
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def test_extensions_are_built_tested_and_published_within_one_limit_that_is_reached(tiny: TinyPyg) -> None:
+    summary = tiny.run()
+    assert summary.ok
+    assert set(statuses(summary).values()) == {"built"}
+    assert len(statuses(summary)) == 6
+    assert tiny.most_compilers() == 3
+    assert len(tiny.compiles()) == 6 * 4 * 2
+    repodata = json.loads((tiny.options().packages / "linux-64" / "repodata.json").read_text())
+    assert {row.path.rpartition("/")[2] for row in summary.packages} == set(repodata["packages.conda"])
+
+
+def test_every_task_has_a_log_of_its_own_and_a_line_in_the_runs(tiny: TinyPyg) -> None:
+    tiny.run(pythons=("3.11",), extensions=("scatter",))
+    logs = tiny.options().state / "pyg" / "pytorch_scatter-py311" / "logs"
+    log = sorted(logs.glob("pytorch_scatter-py311-*.log"))[0]
+    assert "::megabuild:: phase compile" in log.read_text()
+    assert "phase compile" not in tiny.log_text()
+    assert "published pytorch_scatter-2.1.2-" in tiny.log_text()
+
+
+def test_a_second_run_has_nothing_to_do(tiny: TinyPyg) -> None:
+    tiny.run(pythons=("3.11",))
+    again = tiny.run(pythons=("3.11",))
+    assert set(statuses(again).values()) == {"skipped"}
+    assert not tiny.of(events.TaskStarted)
+
+
+def test_another_python_builds_only_what_is_new(tiny: TinyPyg) -> None:
+    tiny.run(pythons=("3.11",), extensions=("cluster",))
+    assert statuses(tiny.run(extensions=("cluster",))) == {
+        "cluster py311": "skipped",
+        "cluster py312": "built",
+    }
+
+
+def test_a_changed_script_builds_the_extensions_again_but_not_pytorch(tiny: TinyPyg) -> None:
+    tiny.run(pythons=("3.11",), extensions=("cluster",))
+    with (tiny.root / "recipe" / "pyg" / "common" / "build.sh").open("a") as file:
+        file.write("# nothing\n")
+    again = tiny.run(pythons=("3.11",), extensions=("cluster",))
+    assert [row.status for row in again.packages] == ["skipped", "skipped", "built"]
+
+
+def test_an_extension_that_another_ones_test_needs_comes_with_it_and_is_published_first(
+    tiny: TinyPyg,
+) -> None:
+    summary = tiny.run(pythons=("3.12",), extensions=("sparse",))
+    assert statuses(summary) == {"scatter py312": "built", "sparse py312": "built"}
+    begun = [event.task for event in tiny.of(events.TaskStarted)]
+    assert begun == ["pytorch_scatter-py312", "pytorch_sparse-py312"]
+
+
+def test_a_failure_stops_only_what_needs_it_and_the_run_says_so(
+    tiny: TinyPyg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_FAIL", "pytorch_scatter-3.11")
+    summary = tiny.run()
+    assert not summary.ok
+    assert [name for name, status in statuses(summary).items() if status != "built"] == [
+        "scatter py311",
+        "sparse py311",
+    ]
+    notes = {row.name: row.note for row in summary.packages if row.note}
+    assert "build script failed" in notes["pytorch_scatter"]
+    assert notes["pytorch_sparse"] == "needs pytorch_scatter-py311, which failed"
+    assert any("needs pytorch_scatter-py311" in line for line in package_lines(summary.packages, SIGNS))
+    monkeypatch.delenv("TINY_FAIL")
+    compiled = len(tiny.compiles())
+    assert tiny.run().ok
+    assert len(tiny.compiles()) == compiled + 2 * 4 * 2  # of the two that there were not, and nothing else
+
+
+def test_a_package_that_is_not_what_it_should_be_is_not_published(
+    tiny: TinyPyg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(plan: object, package: Path, task: object) -> None:
+        raise IntegrityError("compiled without CUDA", "rebuild with FORCE_CUDA=1")
+
+    monkeypatch.setattr(extension, "check", refuse)
+    summary = tiny.run(pythons=("3.11",), extensions=("cluster",))
+    assert statuses(summary) == {"cluster py311": "failed"}
+    assert summary.packages[-1].note == "compiled without CUDA"
+    assert not list((tiny.options().packages / "linux-64").glob("pytorch_cluster*"))
+    (failed,) = (event for event in tiny.of(events.TaskEnded) if event.status == "failed")
+    assert "FORCE_CUDA=1" in failed.message
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_however_the_driver_ends_no_compiler_is_left_and_the_next_run_has_all_jobs(
+    tiny: TinyPyg, number: signal.Signals
+) -> None:
+    state = tiny.options().state
+    with driver(tiny, TINY_SECONDS="0.5") as process:
+        assert wait_for(lambda: len(tiny.compiles()) >= 5)
+        process.send_signal(number)
+        process.wait(timeout=20)
+    assert wait_for(lambda: not strays.find(state), seconds=5)
+    (tiny.output.parent / tiny_pyg.LOG).unlink()
+    assert tiny.run().ok
+    assert tiny.most_compilers() == 3
+
+
+def test_a_worker_that_is_killed_is_started_once_more_and_its_jobs_are_not_lost(tiny: TinyPyg) -> None:
+    killed: list[str] = []
+    seen: list[events.Event] = []
+
+    def kill(event: events.Event) -> None:
+        seen.append(event)
+        if isinstance(event, events.InTask) and isinstance(event.event, events.Progress) and not killed:
+            killed.append(event.task)
+            for process in strays.find(tiny.options().state / "pyg" / event.task):
+                process.kill()  # the engine, ninja and its compilers: nobody gives a job back
+
+    summary = execute(tiny.plan(pythons=("3.11",)), kill)
+    assert summary.ok
+    begun = [event.task for event in seen if isinstance(event, events.TaskStarted)]
+    assert [begun.count(task) for task in killed] == [2]
+    assert len(begun) == 4
+    assert any(isinstance(event, events.JobsChanged) and killed[0] in event.reason for event in seen)
+
+
+def test_a_rehearsal_leaves_them_out_and_says_so(tiny: TinyPyg) -> None:
+    plan = tiny.plan(rehearse=True)
+    assert not plan.extensions.tasks
+    assert any("a rehearsal leaves them out" in line for line in plan_lines(plan, SIGNS))
+
+
+def test_none_is_none(tiny: TinyPyg) -> None:
+    plan = tiny.plan(pyg="none")
+    assert not plan.extensions.tasks
+    assert any("--pyg none" in line for line in plan_lines(plan, SIGNS))
+
+
+def test_the_plan_says_what_becomes_of_every_extension_and_why(tiny: TinyPyg) -> None:
+    plan = tiny.plan(pythons=("3.11",), extensions=("torch_scatter",))
+    (line,) = (line for line in plan_lines(plan, SIGNS) if line.startswith("pytorch_scatter"))
+    assert line.split("  ")[0] == "pytorch_scatter 2.1.2 py3.11"
+    assert "compile" in line
+    assert "--pyg source" in line
+    document = json.loads(json.dumps(plan_document(plan)))["extensions"]
+    assert [task["how"] for task in document["tasks"]] == ["compile"]
+    assert set(document["left_out"]) == {"pytorch_cluster", "pytorch_sparse"}
+
+
+def test_a_wheel_that_fits_is_repackaged_without_a_compiler_and_another_one_makes_another_package(
+    tiny: TinyPyg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "wheels" / "torch_cluster-1.6.3.whl"
+    wheel.parent.mkdir()
+    wheel.write_text("one")
+    choice = Choice(wheel=wheel, reason=wheel.name)
+    monkeypatch.setattr(extensions, "chooser", lambda *_: lambda extension, python: choice)
+
+    def run() -> dict[str, str]:
+        return statuses(tiny.run(pyg="auto", pythons=("3.11",), extensions=("cluster",)))
+
+    assert run() == {"cluster py311": "built"}
+    assert run() == {"cluster py311": "skipped"}
+    wheel.write_text("two")
+    assert run() == {"cluster py311": "built"}
+    assert not tiny.compiles()
+
+
+def test_only_wheels_and_none_fits_is_a_failure_with_the_reason(tiny: TinyPyg, tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir()
+    summary = tiny.run(
+        pyg="prebuilt", pyg_index=str(tmp_path / "index"), pythons=("3.11",), extensions=("cluster",)
+    )
+    assert statuses(summary) == {"cluster py311": "failed"}
+    assert "no page for torch 1.0 cpu" in summary.packages[-1].note
+
+
+def test_an_extension_whose_environment_cannot_be_put_together_is_left_out_and_the_rest_is_built(
+    tiny: TinyPyg,
+) -> None:
+    recipe = tiny.root / "recipe" / "pyg" / "pytorch_cluster" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("  host:\n", "  host:\n    - nosuchlibrary\n"))
+    summary = tiny.run(pythons=("3.11",), extensions=("cluster", "scatter"))
+    assert statuses(summary) == {"cluster py311": "failed", "scatter py311": "built"}
+    assert "nosuchlibrary" in next(row.note for row in summary.packages if row.note)
+
+
+def test_a_new_version_of_what_an_extension_is_built_with_builds_it_again(
+    tiny: TinyPyg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny.root / "recipe" / "pyg" / "pytorch_cluster" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("  host:\n", "  host:\n    - tool\n"))
+    tiny.run(pythons=("3.11",), extensions=("cluster",))
+    newer = make_channel(tmp_path / "newer", (*PACKAGES, ("tool", "1.1", "0")))
+    monkeypatch.setattr(planning, "provide", provider(newer))
+    again = tiny.run(pythons=("3.11",), extensions=("cluster",))
+    assert statuses(again) == {"cluster py311": "built"}
+
+
+def test_an_extension_that_there_is_not_is_named(tiny: TinyPyg) -> None:
+    with pytest.raises(UsageError, match="no extension 'nosuch'"):
+        tiny.plan(extensions=("nosuch",))
+
+
+def test_an_arch_list_goes_with_cuda_only(tiny: TinyPyg) -> None:
+    with pytest.raises(UsageError, match="is for CPUs"):
+        tiny.plan(arch_list="9.0;12.0")

@@ -1,0 +1,129 @@
+"""Events from lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from megabuild.build import events
+from megabuild.build.progress import Eta, Parser
+from megabuild.engine.logs import LogLine
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def line(text: str, *, kind: str = "build", package: str = "", build: str = "", python: str = "") -> LogLine:
+    return LogLine(kind=kind, package=package, version="1", build_string=build, python=python, text=text)
+
+
+def feed(parser: Parser, *lines: LogLine) -> list[events.Event]:
+    return [event for one in lines for event in parser.feed(one)]
+
+
+def test_a_ninja_line_is_progress_of_the_phase_announced_before() -> None:
+    found = feed(
+        Parser(), line("::megabuild:: phase compile"), line("[12/1374 34.5s] Building CXX object a.o")
+    )
+    assert found[-1] == events.Progress(
+        phase="compile", package="staging", python="", done=12, total=1374, seconds=34.5, eta_seconds=None
+    )
+
+
+def test_ninjas_side_by_side_are_added_up() -> None:
+    found = feed(
+        Parser(),
+        line("::megabuild:: phase compile"),
+        line("[1/2 30.0s _knn_cpu of 5] c++"),
+        line("[1/2 31.0s _fps_cpu of 5] c++"),
+        line("[2/2 60.0s _knn_cpu of 5] c++"),
+    )
+    counted = [(event.done, event.total) for event in found if isinstance(event, events.Progress)]
+    assert counted == [(1, 5), (2, 5), (3, 5)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[12/1374] Building",
+        "x [1/2 3s] y",
+        "[1/2 3s]",
+        "echo '::megabuild:: phase compile'",
+        "+ ::megabuild:: phase x",
+    ],
+)
+def test_what_only_looks_like_progress_is_none(text: str) -> None:
+    parser = Parser()
+    feed(parser, line("begin"))
+    assert not feed(parser, line(text))
+
+
+def test_the_rate_of_the_last_minutes_counts_not_that_of_the_whole_build() -> None:
+    clock = Clock()
+    eta = Eta(clock)
+    for done in range(100):  # ten steps a second
+        eta.update(done, 1000)
+        clock.now += 0.1
+    for done in range(100, 200):  # then one in two seconds
+        left = eta.update(done, 1000)
+        clock.now += 2
+    assert left == pytest.approx(2 * 801, rel=0.05)
+
+
+def test_there_is_no_eta_before_there_is_a_rate() -> None:
+    assert Eta(Clock()).update(5, 100) is None
+
+
+def test_the_eta_begins_anew_with_ninja() -> None:
+    clock = Clock()
+    eta = Eta(clock)
+    eta.update(500, 1000)
+    clock.now += 10
+    assert eta.update(1, 50) is None
+
+
+def test_scripts_are_told_apart_and_timed() -> None:
+    clock = Clock()
+    parser = Parser(clock)
+    package = {"package": "pytorch", "build": "cpu_py312_h0_0", "python": "3.12"}
+    found = feed(parser, line("compile"))
+    clock.now += 30
+    found += feed(parser, line("a", **package))
+    clock.now += 5
+    found += feed(parser, line("b", **package))
+    assert parser.totals.staging_seconds == 30
+    assert parser.seconds() == 5
+    assert found == [
+        events.PhaseStarted(phase="staging", package="staging"),
+        events.PackageStarted(name="pytorch", version="1", build_string="cpu_py312_h0_0", python="3.12"),
+    ]
+
+
+def test_the_scripts_of_one_package_s_test_are_one_test() -> None:
+    found = feed(
+        Parser(),
+        line("import torch", kind="test", package="pytorch"),
+        line("python x.py", kind="test", package="pytorch", build="cpu_py312_h0_0"),
+    )
+    assert found == [events.TestRun(name="pytorch")]
+
+
+def test_swaps_and_reused_objects_are_told_and_kept() -> None:
+    parser = Parser()
+    found = feed(
+        parser,
+        line("::megabuild:: swap from=3.12 to=3.11 steps=163 core=0"),
+        line("::megabuild:: reused objects=100 of=120 source=ccache"),
+    )
+    assert found[1:] == [
+        events.Swapped(from_python="3.12", to_python="3.11", steps=163, core=0),
+        events.Reused(objects=100, of=120, source="ccache"),
+    ]
+    assert parser.totals.swaps == {"3.11": {"steps": 163, "core": 0}}
+    assert parser.totals.reused == {"ccache": 100}

@@ -1,0 +1,129 @@
+"""What may be published."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny import make_package
+
+from megabuild import files
+from megabuild.build import publish
+from megabuild.configs.render import PlannedPackage
+from megabuild.engine import archive
+from megabuild.errors import IntegrityError
+from megabuild.plan import published
+
+NOTHING: tuple[str, ...] = ()
+PLANNED = PlannedPackage(
+    name="pytorch", version="2.13.0", build_string="py312_h0_0", build_number=0,
+    file_name="pytorch-2.13.0-py312_h0_0.conda", subdir="linux-64", python="3.12", build=NOTHING, host=NOTHING,
+    run=NOTHING, constraints=NOTHING, test=NOTHING,
+)  # fmt: skip
+
+
+def package(folder: Path, files: dict[str, str], planned: PlannedPackage = PLANNED) -> Path:
+    return make_package(
+        folder / "out" / "linux-64", planned.name, planned.version, planned.build_string, files
+    )
+
+
+def test_a_package_that_is_what_was_planned_is_published_and_known_from_then_on(tmp_path: Path) -> None:
+    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    channel = tmp_path / "packages"
+    known = publish.publish(
+        channel,
+        [found],
+        platform="linux-64",
+        fingerprints={PLANNED.file_name: "f"},
+        seconds={PLANNED.file_name: 1.0},
+    )
+    record = known[PLANNED.file_name]
+    assert published.records(channel) == known
+    assert published.is_published(channel, record, "f")
+    assert not published.is_published(channel, record, "another")
+    assert not published.is_published(channel, None, "f")
+    assert files.sha256(channel / record.path) == record.sha256
+    repodata = json.loads((channel / "linux-64" / "repodata.json").read_text())
+    assert list(repodata["packages.conda"]) == [PLANNED.file_name]
+
+
+def test_a_package_with_another_build_string_is_refused(tmp_path: Path) -> None:
+    path = package(tmp_path, {"a": "x"}, replace(PLANNED, build_string="py312_h1_0"))
+    with pytest.raises(IntegrityError, match=r"says of itself .*py312_h1_0"):
+        publish.verify(PLANNED, path)
+
+
+@pytest.mark.parametrize(
+    ("files", "foreign"),
+    [
+        (["p/a.py", "p/__pycache__/a.cpython-312.pyc"], []),
+        (["p/a.py", "p/__pycache__/a.cpython-312.opt-1.pyc"], []),
+        (["p/a.py", "p/__pycache__/a.cpython-311.pyc"], ["p/__pycache__/a.cpython-311.pyc"]),
+        (["numpy/__pycache__/a.cpython-312.pyc"], ["numpy/__pycache__/a.cpython-312.pyc"]),
+        (["p/a.py", "p/a.pyc"], []),
+    ],
+)
+def test_compiled_files_must_be_the_package_s_own(files: list[str], foreign: list[str]) -> None:
+    assert publish.foreign_bytecode(files, "3.12") == foreign
+
+
+def test_a_path_has_one_owner_but_builds_of_one_package_may_share_it(tmp_path: Path) -> None:
+    def read(name: str, build: str, *files: str) -> archive.Archive:
+        path = make_package(tmp_path / name / build, name, "1", build, dict.fromkeys(files, "x"))
+        return archive.read(path)
+
+    linalg = [read("linalg", flavour, "lib/linalg.so") for flavour in ("magma", "nomagma")]
+    publish.check_owners([*linalg, read("libtorch", "0", "lib/libtorch.so")])
+    with pytest.raises(IntegrityError, match=r"lib/linalg.so \(libtorch, linalg\)"):
+        publish.check_owners([*linalg, read("libtorch", "1", "lib/linalg.so")])
+
+
+def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
+    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    channel, name = tmp_path / "packages", PLANNED.file_name
+    fingerprints = {name: "f"}
+    record = publish.publish(channel, [found], platform="linux-64", fingerprints=fingerprints, seconds={})[
+        name
+    ]
+    path = channel / record.path
+    path.touch()
+    assert published.is_published(channel, record, "f")
+    assert publish.heal(channel, "linux-64") == []
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert not published.is_published(channel, record, "f")
+    assert publish.heal(channel, "linux-64") == [f"{name} is damaged and no longer published"]
+    assert published.records(channel) == {}
+    assert json.loads((channel / "linux-64" / "repodata.json").read_text())["packages.conda"] == {}
+
+
+def test_a_damaged_file_without_a_record_goes(tmp_path: Path) -> None:
+    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    channel, name = tmp_path / "packages", PLANNED.file_name
+    publish.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
+    (channel / published.RECORDS).unlink()
+    assert publish.heal(channel, "linux-64") == []
+    path = channel / "linux-64" / name
+    path.write_bytes(path.read_bytes()[:100])
+    assert len(publish.heal(channel, "linux-64")) == 1
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("damage", ["absent", "cut off", "of other packages"])
+def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str) -> None:
+    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    channel, name = tmp_path / "packages", PLANNED.file_name
+    publish.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
+    index = channel / "linux-64" / "repodata.json"
+    whole = index.read_text()
+    if damage == "absent":
+        index.unlink()
+    else:
+        index.write_text(whole[:-20] if damage == "cut off" else whole.replace(name, "other-1-0.conda"))
+    assert len(publish.heal(channel, "linux-64")) == 1
+    assert list(json.loads(index.read_text())["packages.conda"]) == [name]
+    assert publish.heal(channel, "linux-64") == []

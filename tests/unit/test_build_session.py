@@ -1,0 +1,406 @@
+"""Whole runs of the tiny megabuild."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny import PACKAGES, ROOT, Tiny, driver, make_channel, provider, wait_for
+
+from megabuild.build import events
+from megabuild.build.summary import PackageResult
+from megabuild.engine import archive, strays
+from megabuild.errors import (
+    BuildError,
+    BusyError,
+    IntegrityError,
+    IsolationError,
+    MegabuildError,
+    OutOfMemoryError,
+    OutOfSpaceError,
+    PackageTestError,
+    PreflightError,
+    SwapRefused,
+)
+from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.plan import planning
+
+Make = Callable[..., Tiny]
+
+
+@pytest.fixture(scope="session")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_channel(tmp_path_factory.mktemp("channel"))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(planning, "provide", provider(channel))
+    root = tmp_path / "root"
+    shutil.copytree(ROOT, root)
+    return Tiny(output=tmp_path / "output", channel=channel, root=root)
+
+
+def statuses(tiny: Tiny, **choices: object) -> list[tuple[str, str]]:
+    summary = tiny.run(**choices)
+    return [(row.build_string.split("_")[0][:5], row.status) for row in summary.packages]
+
+
+def decision(tiny: Tiny) -> tuple[str, tuple[str, ...]]:
+    (event,) = tiny.of(events.StagingDecided)
+    return event.decision, tuple(event.reasons)
+
+
+def content(row: PackageResult, name: str) -> str:
+    """A file of a package, by its last part."""
+    with zipfile.ZipFile(row.path) as outer:
+        packed = next(outer.read(part) for part in outer.namelist() if part.startswith("pkg-"))
+    plain = subprocess.run(["zstd", "-dc"], input=packed, stdout=subprocess.PIPE, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(plain)) as inner:
+        member = next(member for member in inner if member.name.endswith(f"/{name}"))
+        file = inner.extractfile(member)
+        assert file is not None
+        return file.read().decode()
+
+
+def test_a_run_builds_tests_and_publishes_everything_once(tiny: Tiny) -> None:
+    summary = tiny.run()
+    assert summary.ok
+    assert [row.status for row in summary.packages] == ["built"] * 3
+    assert all(Path(row.path).is_file() and row.size and len(row.sha256) == 64 for row in summary.packages)
+    assert (tiny.options().packages / "linux-64" / "repodata.json").is_file()
+    assert decision(tiny)[0] == "fresh"
+    assert (
+        tiny.log_text().count("[1/6 0.5s] Building C object") == 2
+    )  # the shell's trace, and the line itself
+    assert summary.swaps == {"3.11": {"steps": 3, "core": 0}, "3.12": {"steps": 3, "core": 0}}
+    assert summary.disk.peak > 0
+    assert json.loads((tiny.options().state / "run.json").read_text())["ok"] is True
+
+
+def test_a_second_run_has_nothing_to_do(tiny: Tiny) -> None:
+    first = tiny.run()
+    second = tiny.run()
+    assert [row.status for row in second.packages] == ["skipped"] * 3
+    assert [row.sha256 for row in second.packages] == [row.sha256 for row in first.packages]
+    assert not tiny.of(events.PhaseStarted)
+
+
+def test_another_day_in_another_folder_gives_the_same_bytes(
+    tiny: Tiny, channel: Path, tmp_path: Path
+) -> None:
+    first = tiny.run()
+    elsewhere = tmp_path / "another" / "place"
+    shutil.copytree(channel, elsewhere / "channel")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "provide", provider(elsewhere / "channel"))
+        second = replace(tiny, output=elsewhere / "output", channel=elsewhere / "channel").run()
+    assert [row.status for row in second.packages] == ["built"] * 3
+    assert [row.sha256 for row in second.packages] == [row.sha256 for row in first.packages]
+
+
+def test_a_build_in_bubblewrap_needs_no_capabilities(
+    tiny: Tiny, channel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        Bubblewrap(root=Path("/")).check()
+    except IsolationError as error:
+        pytest.skip(error.message)
+    monkeypatch.setattr(planning, "provide", provider(channel, root=Path("/")))
+    assert tiny.run(engine="bubblewrap", pythons=("3.12",)).ok
+
+
+def test_narrowing_builds_only_the_python_asked_for_and_the_rest_comes_later_from_the_same_staging(
+    tiny: Tiny,
+) -> None:
+    assert [name for name, _ in statuses(tiny, pythons=("3.12",))][1:] == ["py312"]
+    assert [status for _, status in statuses(tiny)] == ["skipped", "built", "skipped"]
+    assert decision(tiny)[0] == "reuse"
+    assert not [line for line in tiny.log_text().splitlines() if "Building C object" in line]
+
+
+def test_a_damaged_object_in_a_finished_tree_costs_one_object(tiny: Tiny) -> None:
+    tiny.run(pythons=("3.12",))
+    (tiny.options().state / "tree" / "build" / "t3.o").write_text("damaged")
+    assert tiny.run().ok
+    assert [event.decision for event in tiny.of(events.StagingDecided)] == ["reuse", "resume"]
+    assert "core object dirty" not in tiny.of(events.Warned)[0].message
+    assert len([line for line in tiny.log_text().splitlines() if "staging          [1/1" in line]) == 1
+
+
+def test_a_finished_tree_without_its_build_folder_is_not_reused(tiny: Tiny) -> None:
+    tiny.run(pythons=("3.12",))
+    (tiny.options().state / "tree" / "source").touch()
+    shutil.rmtree(tiny.options().state / "tree" / "build")
+    assert tiny.plan().staging_decision.decision == "resume"
+
+
+def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside_it(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_MOST_JOBS", "2")
+    assert tiny.run(cpu_count=4, pythons=("3.12",)).ok
+    assert tiny.of(events.Warned)[-1].message.endswith("once more with 2 compile jobs")
+    assert tiny.of(events.StagingDecided)[-1].decision == "resume"
+
+
+def test_more_jobs_than_memory_holds_are_a_warning_before_anything_compiles(tiny: Tiny) -> None:
+    assert tiny.run(cpu_count=100_000, pythons=("3.12",)).ok
+    warned = next(number for number, event in enumerate(tiny.seen) if isinstance(event, events.Warned))
+    started = next(number for number, event in enumerate(tiny.seen) if isinstance(event, events.PhaseStarted))
+    assert warned < started
+    assert "100000 compile jobs (as asked for) may take" in str(tiny.seen[warned])
+    assert tiny.run(cpu_count=2).ok
+    assert not tiny.of(events.Warned)
+
+
+def test_a_source_that_is_brought_is_compiled_once_until_it_changes(tiny: Tiny, tmp_path: Path) -> None:
+    tree = tmp_path / "brought"
+    tree.mkdir()
+    (tree / "version.txt").write_text("1.0\n")
+    assert tiny.run(torch_source=tree).ok
+    assert not tiny.plan(torch_source=tree).missing
+    (tree / "t2.c").write_text("int changed;\n")
+    assert tiny.run(torch_source=tree).ok
+    assert decision(tiny) == ("resume", ("source tree changed",))
+
+
+def test_a_changed_source_keeps_the_tree_and_compiles_what_changed(tiny: Tiny) -> None:
+    tiny.run()
+    (tiny.root / "rehearsal" / "model" / "t2.c").write_text("int changed;\n")
+    summary = tiny.run()
+    assert decision(tiny) == ("resume", ("source tree changed",))
+    assert [row.status for row in summary.packages] == ["built"] * 3
+    assert all(content(row, "linked").count("int changed") == 1 for row in summary.packages[1:])
+    assert summary.reused["tree"] == 5
+    assert tiny.log_text().count("staging          [1/1") == 1
+
+
+def test_a_changed_script_makes_staging_look_at_what_is_there_and_says_why(tiny: Tiny) -> None:
+    tiny.run()
+    with (tiny.root / "recipe" / "common.sh").open("a") as file:
+        file.write("export CXXFLAGS=-O3\n")
+    summary = tiny.run()
+    assert decision(tiny) == ("resume", ("common.sh changed",))
+    assert [row.status for row in summary.packages] == ["built"] * 3
+    assert "Building C object" not in tiny.log_text()
+
+
+def test_a_changed_script_of_one_output_rebuilds_that_output_alone(tiny: Tiny) -> None:
+    tiny.run()
+    with (tiny.root / "recipe" / "build_py.sh").open("a") as file:
+        file.write("# nothing\n")
+    assert [status for _, status in statuses(tiny)] == ["skipped", "built", "built"]
+    assert decision(tiny)[0] == "reuse"
+
+
+def test_a_new_version_of_a_dependency_recompiles_and_says_which(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.run()
+    newer = make_channel(tmp_path / "newer", (*PACKAGES, ("tool", "1.1", "0")))
+    monkeypatch.setattr(planning, "provide", provider(newer))
+    monkeypatch.setenv("TINY_STAGING_FAIL", "no such header")
+    with pytest.raises(BuildError):
+        tiny.run()
+    assert decision(tiny) == ("recompile", ("tool 1.0 -> 1.1",))
+    # the new one is not finished: whoever goes back has the old one
+    monkeypatch.delenv("TINY_STAGING_FAIL")
+    with monkeypatch.context() as back:
+        back.setattr(planning, "provide", provider(tiny.channel))
+        assert not tiny.plan().missing
+        shutil.rmtree(tiny.options().packages)
+        assert tiny.run().ok
+        assert "Building C object" not in tiny.log_text()
+        assert decision(tiny)[0] == "resume"
+    assert tiny.run().ok
+    assert decision(tiny) == ("recompile", ("tool 1.0 -> 1.1",))
+    assert not list(tiny.options().state.glob("tree.former")), "the new one is finished"
+
+
+def test_a_python_that_is_not_here_is_left_out_with_the_reason(
+    tiny: Tiny, channel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "provide", provider(channel, pythons=("3.12",)))
+    plan = tiny.plan()
+    assert dict(plan.left_out) == {"3.11": "not available here"}
+    assert {item.package.python for item in plan.items} == {None, "3.12"}
+
+
+@pytest.mark.parametrize(
+    ("says", "error"),
+    [
+        ("g++: fatal error: Killed signal terminated program cc1plus", OutOfMemoryError),
+        ("cc1: fatal error: /x.o: No space left on device", OutOfSpaceError),
+        ("t1.c:1:1: error: expected expression", BuildError),
+    ],
+)
+def test_a_failing_compile_says_what_to_do(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, says: str, error: type[Exception]
+) -> None:
+    monkeypatch.setenv("GH_PAT", "hunter22")
+    monkeypatch.setenv("TINY_STAGING_FAIL", f"{says} (hunter22)")
+    with pytest.raises(error) as caught:
+        tiny.run()
+    assert f"{says} (***)" in str(caught.value)
+    assert "staging of libtorch" in str(caught.value)
+    summary = json.loads((tiny.options().state / "run.json").read_text())
+    assert summary["ok"] is False
+    assert f"{says} (***)" in summary["error"]
+    assert "hunter22" not in tiny.log_text() + str(tiny.seen) + str(caught.value) + summary["error"]
+
+
+def test_a_refused_swap_has_an_error_of_its_own(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINY_FAIL", "swap")
+    with pytest.raises(SwapRefused, match="core object dirty"):
+        tiny.run()
+
+
+def test_a_failing_package_test_is_no_package_and_what_passed_is_published(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_FAIL", "wrong")
+    with pytest.raises(PackageTestError, match="test of tinypy"):
+        tiny.run()
+    published = [path.name for path in (tiny.options().packages / "linux-64").glob("*.conda")]
+    assert [name.split("-")[0] for name in published] == ["tinylib"]
+    monkeypatch.delenv("TINY_FAIL")
+    assert [status for _, status in statuses(tiny)] == ["skipped", "built", "built"]
+
+
+def with_test(tiny: Tiny, text: str) -> None:
+    """Give the library's package a test script of its own."""
+    recipe = tiny.root / "recipe" / "recipe.yaml"
+    plain = "      - package_contents:\n          files: [lib/libtiny.so]\n"
+    own = "      - script:\n          file: check.sh\n"
+    if own not in recipe.read_text():
+        recipe.write_text(recipe.read_text().replace(plain, plain + own))
+    (recipe.parent / "check.sh").write_text(text)
+
+
+def test_a_package_is_tested_by_its_own_scripts_not_by_those_of_a_former_build_of_its_name(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path / "rattler"))
+    with_test(tiny, "echo good\n")
+    assert tiny.run(pythons=("3.12",)).ok  # the engine has the library unpacked from here on
+    with_test(tiny, "echo broken\nexit 1\n")
+    with pytest.raises(PackageTestError, match="test of tinylib"):
+        tiny.run(pythons=("3.12",))
+    with_test(tiny, f"echo good again > {tmp_path}/said\n")
+    assert tiny.run(pythons=("3.12",)).ok
+    assert (tmp_path / "said").read_text() == "good again\n"
+
+
+def test_a_run_that_keeps_going_builds_what_it_can_and_fails_at_the_end(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_FAIL", "swap 3.11")
+    with pytest.raises(MegabuildError):
+        tiny.run(keep_going=True)
+    summary = json.loads((tiny.options().state / "run.json").read_text())
+    assert [row["status"] for row in summary["packages"]] == ["built", "missing", "built"]
+
+
+def test_what_a_killed_run_has_built_but_not_tested_is_only_tested(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_TEST_SECONDS", "2")
+    state = tiny.options().state
+    with driver(tiny) as process:
+        assert wait_for(lambda: list((state / "out" / "linux-64").glob("tinypy-*.conda")))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert wait_for(lambda: not strays.find(state), seconds=5)
+    assert [status for _, status in statuses(tiny)] == ["built"] * 3
+    assert len(tiny.of(events.PackageStarted)) < 3
+    assert "tinypy" in [event.name for event in tiny.of(events.TestRun)]
+
+
+def test_published_packages_and_their_index_are_not_believed_but_looked_into(tiny: Tiny) -> None:
+    damaged = Path(tiny.run().packages[1].path)
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    index = damaged.parent / "repodata.json"
+    index.unlink()
+    assert [status for _, status in statuses(tiny)] == ["skipped", "built", "skipped"]
+    assert archive.read(damaged).name == "tinypy"
+    assert [event.message for event in tiny.of(events.Warned)] == [
+        f"{damaged.name} is damaged and no longer published"
+    ]
+    for damage in (index.unlink, lambda: index.write_text(index.read_text()[:-50])):
+        damage()
+        assert [status for _, status in statuses(tiny)] == ["skipped"] * 3
+        assert len(json.loads(index.read_text())["packages.conda"]) == 3
+        assert "index" in tiny.of(events.Warned)[0].message
+
+
+def test_an_unsolvable_environment_is_named_before_anything_is_built(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = make_channel(tmp_path / "without", PACKAGES[1:])
+    monkeypatch.setattr(planning, "provide", provider(without))
+    with pytest.raises(PreflightError, match=r"staging: build environment .*tool"):
+        tiny.plan()
+
+
+def test_a_path_that_scripts_stumble_over_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    tiny.output = tmp_path / "my output"
+    with pytest.raises(PreflightError, match="holds ' '"):
+        tiny.run()
+
+
+def test_a_source_without_a_hash_is_refused(tiny: Tiny) -> None:
+    with pytest.raises(IntegrityError, match="no sha256"):
+        tiny.run(rehearse=False, engine="host")
+
+
+def test_only_one_run_at_a_time(tiny: Tiny) -> None:
+    plan = tiny.plan()
+    with driver(tiny, TINY_SECONDS="2") as process:
+        lock = tiny.options().state / "lock.pid"
+        assert wait_for(lambda: lock.exists() and lock.read_text() == str(process.pid))
+        with pytest.raises(BusyError, match=str(process.pid)):
+            tiny.run()
+    assert plan.missing
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_however_the_driver_ends_nothing_of_it_is_left_and_the_next_run_goes_on(
+    tiny: Tiny, number: signal.Signals
+) -> None:
+    state = tiny.options().state
+    with driver(tiny, TINY_SECONDS="0.3") as process:
+        assert wait_for(lambda: (state / "tree" / "build" / "t2.o").exists())
+        process.send_signal(number)
+        process.wait(timeout=15)
+    assert wait_for(lambda: not strays.find(state), seconds=5)
+    assert [status for _, status in statuses(tiny)] == ["built"] * 3
+    assert decision(tiny)[0] == "resume"
+    assert tiny.of(events.Reused)[0].objects >= 2
+
+
+def test_a_closed_standard_input_of_the_terminal_does_not_matter(tiny: Tiny) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    saved = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        assert tiny.run().ok
+    finally:
+        os.dup2(saved, 0)
+        os.close(saved)
+        os.close(reading)

@@ -1,0 +1,123 @@
+"""Extensions as people see them: in the plan, while several are built, and at the end."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from megabuild.build import events
+from megabuild.build.summary import PackageResult
+from megabuild.cli.narrate import narrate
+from megabuild.cli.reporters import LiveReporter, PlainReporter
+from megabuild.cli.text import Signs
+from megabuild.cli.views import extension_lines, package_lines
+from megabuild.configs.config import load
+from megabuild.extensions.table import recipes
+from megabuild.extensions.wheels import Choice
+from megabuild.plan.extensions import decided as decide
+from megabuild.plan.task import Extensions, rendered
+
+SIGNS = Signs.of(io.StringIO())
+
+
+def progress(done: int) -> events.Progress:
+    return events.Progress(
+        phase="compile",
+        package="pytorch_scatter",
+        python="3.12",
+        done=done,
+        total=8,
+        seconds=10,
+        eta_seconds=30,
+    )
+
+
+def live(width: int = 80) -> LiveReporter:
+    return LiveReporter(Console(file=io.StringIO(), force_terminal=True, width=width))
+
+
+def choose(extension: str, python: str) -> Choice:
+    """Offers a wheel for one extension."""
+    if extension == "pytorch_scatter":
+        return Choice(wheel=Path("/cache/torch_scatter.whl"), reason="torch_scatter-2.1.2.whl")
+    return Choice(wheel=None, reason=f"no wheel for Python {python}")
+
+
+def decided(repository: Path, *, mode: str, unhad: str = "") -> Extensions:
+    config = load(repository, "linux_64_cpu")
+    pins = tuple(pin for pin in config.variant["python"] if pin.startswith("3.12"))
+    tasks = [
+        task
+        for name in ("pytorch_scatter", "pytorch_cluster")
+        for task in rendered(config, name, recipes(repository)[name], {"python": pins})
+    ]
+    return Extensions(tasks=tuple(decide(task, mode, unhad, choose) for task in tasks))
+
+
+def test_a_wheel_that_fits_is_repackaged_and_the_rest_is_compiled(repository: Path) -> None:
+    made = decided(repository, mode="auto")
+    assert {task.extension: task.how for task in made.tasks} == {
+        "pytorch_scatter": "repackage",
+        "pytorch_cluster": "compile",
+    }
+    lines = extension_lines(made, SIGNS)
+    (scatter,) = (line for line in lines if line.startswith("pytorch_scatter"))
+    assert scatter.split() == ["pytorch_scatter", "2.1.2", "py3.12", "repackage", "torch_scatter-2.1.2.whl"]
+    (cluster,) = (line for line in lines if line.startswith("pytorch_cluster"))
+    assert cluster.endswith("compile    no wheel for Python 3.12")
+
+
+def test_only_wheels_or_no_sources_means_nothing_where_none_fits(repository: Path) -> None:
+    made = decided(repository, mode="prebuilt")
+    assert [task.how for task in made.tasks if task.extension == "pytorch_cluster"] == ["nothing"]
+    made = decided(repository, mode="auto", unhad="no archive")
+    assert {task.extension: (task.how, task.reason) for task in made.tasks} == {
+        "pytorch_scatter": ("repackage", "torch_scatter-2.1.2.whl"),
+        "pytorch_cluster": ("nothing", "no archive"),
+    }
+
+
+def test_several_tasks_move_at_once_a_line_each() -> None:
+    shown = live()
+    for task in ("pytorch_scatter-py312", "pytorch_sparse-py312", "pyg-lib-abi3"):
+        shown(events.TaskStarted(task=task))
+    shown(events.InTask(task="pytorch_scatter-py312", event=progress(4)))
+    shown(events.InTask(task="pyg-lib-abi3", event=events.PhaseStarted(phase="configure", package="pyg-lib")))
+    lines = shown.lines().plain.splitlines()
+    assert len(lines) == 3
+    assert "4/8  30 s left  pytorch_scatter-py312" in lines[0]
+    assert "environment  pytorch_sparse-py312" in lines[1]
+    assert "configure  pyg-lib-abi3" in lines[2]
+    shown(events.TaskEnded(task="pytorch_sparse-py312", status="built"))
+    assert len(shown.lines().plain.splitlines()) == 2
+
+
+def test_of_many_tasks_some_are_counted_only() -> None:
+    shown = live()
+    for number in range(11):
+        shown(events.TaskStarted(task=f"task-{number}"))
+    assert shown.lines().plain.splitlines()[-1].startswith("and 3 more")
+
+
+def test_without_a_terminal_a_task_that_is_done_compiling_says_so() -> None:
+    text = io.StringIO()
+    shown = PlainReporter(Console(file=text, soft_wrap=True))
+    shown(events.InTask(task="pytorch_scatter-py312", event=progress(3)))
+    shown(events.InTask(task="pytorch_scatter-py312", event=progress(8)))
+    assert text.getvalue().count("\n") == 1
+    assert "pytorch_scatter 3.12: compile 8/8" in text.getvalue()
+
+
+def test_a_failed_task_is_told_with_its_reason() -> None:
+    line = narrate(events.TaskEnded(task="pytorch_sparse-py312", status="failed", message="no header"), SIGNS)
+    assert line == "x pytorch_sparse-py312: no header"
+    row = PackageResult(
+        name="pytorch_sparse",
+        version="0.6.18",
+        build_string="cpu_mkl_py312_h0_100",
+        status="failed",
+        note="no header",
+    )
+    assert "  pytorch_sparse py3.12: no header" in package_lines([row], SIGNS)

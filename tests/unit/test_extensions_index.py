@@ -1,0 +1,170 @@
+"""Index pages, and which wheel of them fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from wheel_files import make_page
+
+from megabuild.errors import UsageError
+from megabuild.extensions.fit import Target, fitting
+from megabuild.extensions.index import Index, Wheel, cuda_tag
+
+SHA = "ab" * 32
+
+
+def target(**changes: str | None) -> Target:
+    values: dict[str, str | None] = {
+        "python": "3.12",
+        "torch_version": "2.13.0+cu130",
+        "cuda_version": "13.0",
+        "platform": "linux-64",
+    }
+    return Target(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def wheels(folder: Path, *links: str, torch: str = "2.13.0", tag: str = "cu130") -> tuple[Wheel, ...]:
+    make_page(folder, torch, tag, list(links))
+    return Index(str(folder)).wheels(torch, tag)
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "torch-2.13.0%2Bcu130/torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_x86_64.whl",
+        "torch-2.13.0+cu130/torch_scatter-2.1.2+pt213cu130-cp312-cp312-linux_x86_64.whl",
+        "./torch-2.13.0%2Bcu130/torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_x86_64.whl",
+    ],
+)
+def test_relative_links_lead_below_the_index(tmp_path: Path, link: str) -> None:
+    (wheel,) = wheels(tmp_path, link)
+    assert (wheel.name, wheel.version, wheel.sha256) == ("torch-scatter", "2.1.2+pt213cu130", None)
+    assert wheel.url.replace("%2B", "+").startswith(tmp_path.as_uri() + "/torch-2.13.0+cu130/")
+    assert wheel.built_for == ("2.13", "cu130")
+
+
+def test_an_absolute_link_and_a_hash_are_taken_as_they_are(tmp_path: Path) -> None:
+    url = "https://elsewhere.example/w/torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_x86_64.whl"
+    (wheel,) = wheels(tmp_path, f"{url}#sha256={SHA.upper()}")
+    assert (wheel.url, wheel.sha256) == (url, SHA)
+
+
+def test_what_is_no_wheel_is_passed_over(tmp_path: Path) -> None:
+    assert (
+        wheels(
+            tmp_path,
+            "../",
+            "notes.txt",
+            "torch_scatter-2.1.2.tar.gz",
+            "broken-name.whl",
+            "mailto:a@b.example",
+        )
+        == ()
+    )
+
+
+def test_a_base_in_the_head_counts(tmp_path: Path) -> None:
+    page = make_page(tmp_path, "2.13.0", "cpu", ["x/torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"])
+    page.write_text(page.read_text().replace("<head>", '<head><base href="https://cdn.example/a/">'))
+    (wheel,) = Index(str(tmp_path)).wheels("2.13.0", "cpu")
+    assert wheel.url == "https://cdn.example/a/x/torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"
+
+
+def test_a_patch_release_of_torch_is_served_by_the_page_of_the_first(tmp_path: Path) -> None:
+    make_page(tmp_path, "2.13.0", "cpu", ["torch_scatter-2.1.2%2Bpt213cpu-cp312-cp312-linux_x86_64.whl"])
+    (wheel,) = Index(str(tmp_path)).wheels("2.13.2+cpu", "cpu")
+    assert wheel.built_for == ("2.13", "cpu")
+    assert Index(str(tmp_path)).wheels("2.14.0", "cpu") == ()
+
+
+def test_the_page_of_the_very_release_comes_first(tmp_path: Path) -> None:
+    make_page(tmp_path, "2.13.0", "cpu", ["torch_scatter-2.1.1-cp312-cp312-linux_x86_64.whl"])
+    make_page(tmp_path, "2.13.1", "cpu", ["torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"])
+    (wheel,) = Index(str(tmp_path)).wheels("2.13.1", "cpu")
+    assert wheel.version == "2.1.2"
+
+
+def test_a_folder_that_is_not_there_is_a_mistake_of_the_user(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no folder"):
+        Index(str(tmp_path / "indx")).wheels("2.13.0", "cpu")
+
+
+def test_cuda_tags() -> None:
+    assert [cuda_tag("13.0"), cuda_tag("12.9"), cuda_tag("11.8"), cuda_tag(None)] == [
+        "cu130",
+        "cu129",
+        "cu118",
+        "cpu",
+    ]
+
+
+def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
+    offered = wheels(
+        tmp_path,
+        "torch_scatter-2.1.1%2Bpt213cu130-cp312-cp312-linux_x86_64.whl",
+        "torch_scatter-2.1.10%2Bpt213cu130-cp312-cp312-linux_x86_64.whl",
+        "torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_x86_64.whl",
+    )
+    fit = fitting("torch_scatter", offered, target(), None)
+    assert [wheel.version.partition("+")[0] for wheel in fit.wheels] == ["2.1.10", "2.1.2", "2.1.1"]
+    fit = fitting("torch_scatter", offered, target(), "2.1.2")
+    assert [wheel.version.partition("+")[0] for wheel in fit.wheels] == ["2.1.2"]
+    assert "not 3.0" in fitting("torch_scatter", offered, target(), "3.0").reason
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "reason"),
+    [
+        ("torch_scatter-2.1.2%2Bpt213cu126-cp312-cp312-linux_x86_64.whl", {}, "is for torch 2.13 cu126"),
+        ("torch_scatter-2.1.2%2Bpt212cu130-cp312-cp312-linux_x86_64.whl", {}, "is for torch 2.12 cu130"),
+        ("torch_scatter-2.1.2%2Bpt213cu130-cp311-cp311-linux_x86_64.whl", {}, "is for cp311-cp311"),
+        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-win_amd64.whl", {}, "win_amd64"),
+        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_aarch64.whl", {}, "linux_aarch64"),
+        (
+            "torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-manylinux_2_34_x86_64.whl",
+            {"glibc": "2.28"},
+            "manylinux_2_34",
+        ),
+        (
+            "torch_scatter-2.1.2%2Bpt213cu130-cp314-cp314-linux_x86_64.whl",
+            {"python": "3.14t"},
+            "is for cp314-cp314",
+        ),
+        ("torch_sparse-0.6.18%2Bpt213cu130-cp312-cp312-linux_x86_64.whl", {}, "no wheel of it"),
+    ],
+)
+def test_the_reason_says_what_does_not_fit(
+    tmp_path: Path, file: str, changes: dict[str, str], reason: str
+) -> None:
+    fit = fitting("torch_scatter", wheels(tmp_path, file), target(**changes), None)
+    assert fit.wheels == ()
+    assert reason in fit.reason
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl", {}),
+        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-manylinux_2_28_x86_64.whl", {}),
+        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64.whl", {}),
+        ("torch_scatter-2.1.2%2Bpt213cu130-cp310-abi3-linux_x86_64.whl", {}),
+        ("torch_scatter-2.1.2%2Bpt213cu130-cp314-cp314t-linux_x86_64.whl", {"python": "3.14t"}),
+        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_aarch64.whl", {"platform": "linux-aarch64"}),
+        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-macosx_11_0_arm64.whl", {"platform": "osx-arm64"}),
+        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-macosx_10_9_universal2.whl", {"platform": "osx-64"}),
+        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-win_amd64.whl", {"platform": "win-64"}),
+    ],
+)
+def test_what_fits(tmp_path: Path, file: str, changes: dict[str, str]) -> None:
+    assert len(fitting("torch_scatter", wheels(tmp_path, file), target(**changes), None).wheels) == 1
+
+
+def test_of_many_misfits_the_nearest_is_named(tmp_path: Path) -> None:
+    offered = wheels(
+        tmp_path,
+        "torch_scatter-2.1.2%2Bpt213cu126-cp312-cp312-linux_x86_64.whl",
+        "torch_scatter-2.1.2%2Bpt213cu130-cp310-cp310-linux_x86_64.whl",
+    )
+    reason = fitting("torch_scatter", offered, target(), None).reason
+    assert reason == "none of the index's 2 wheels fits; one is for cp310-cp310-linux_x86_64"

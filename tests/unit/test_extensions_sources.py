@@ -1,0 +1,197 @@
+"""Whether the extensions' sources can be had, before anything is compiled."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from megabuild.configs.config import load
+from megabuild.errors import ProviderError, UsageError
+from megabuild.extensions import sources
+from megabuild.extensions.sdist import Sdist
+from megabuild.extensions.table import EXTENSIONS, recipes
+from megabuild.plan.extensions import why_not
+from megabuild.verify.expected import KERNELS
+
+Variant = dict[str, tuple[str, ...]]
+ARCHIVES = ("scatter-2.1.2", "sparse-0.6.18", "cluster-1.6.3", "spline_conv-1.2.2")
+
+
+@pytest.fixture
+def variant(repository: Path) -> Variant:
+    return dict(load(repository, "linux_64_cpu").variant)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ARCHIVES:
+        (tmp_path / f"torch_{name}.tar.gz").touch()
+    return tmp_path
+
+
+def silent(url: str) -> str:
+    return "no such host"
+
+
+def everything(url: str) -> str:
+    return ""
+
+
+def test_with_a_network_nothing_is_changed(repository: Path, variant: Variant) -> None:
+    found = sources.find(recipes(repository), variant, None, everything)
+    assert (found.overrides, found.left_out, found.notes) == ({}, {}, {})
+
+
+def test_without_one_every_extension_is_left_out_with_the_reason_and_the_remedy(
+    repository: Path, variant: Variant
+) -> None:
+    found = sources.find(recipes(repository), variant, None, silent)
+    assert set(found.left_out) == set(recipes(repository))
+    assert all("no such host" in why and "--pyg-sources" in why for why in found.left_out.values())
+
+
+def test_an_address_is_asked_once(repository: Path, variant: Variant) -> None:
+    asked: list[str] = []
+
+    def note(url: str) -> str:
+        asked.append(url)
+        return ""
+
+    sources.find(recipes(repository), variant, "https://mirror.example/t", note)
+    assert len(asked) == len(set(asked))
+    assert asked[0].startswith("https://mirror.example/t/") or asked[1].startswith(
+        "https://mirror.example/t/"
+    )
+
+
+def test_a_folder_of_archives_stands_in_for_the_index(
+    repository: Path, variant: Variant, folder: Path
+) -> None:
+    found = sources.find(recipes(repository), variant, str(folder), silent)
+    assert found.overrides["pyg_source_base"] == (folder.as_uri(),)
+    assert set(found.left_out) == {"pyg-lib"}
+    assert found.overrides["pyg_sparse_metis"] == ("none",)
+    assert "without METIS" in found.notes["pytorch_sparse"]
+
+
+def test_an_archive_that_the_folder_lacks_is_named(repository: Path, variant: Variant, folder: Path) -> None:
+    (folder / "torch_cluster-1.6.3.tar.gz").unlink()
+    found = sources.find(recipes(repository), variant, str(folder), silent)
+    assert "has no torch_cluster-1.6.3.tar.gz" in found.left_out["pytorch_cluster"]
+    assert "pytorch_scatter" not in found.left_out
+
+
+def test_checkouts_beside_the_archives_are_taken(repository: Path, variant: Variant, folder: Path) -> None:
+    for name in ("pyg-lib", "METIS"):
+        (folder / name).mkdir()
+    found = sources.find(recipes(repository), variant, str(folder), silent)
+    assert not found.left_out
+    assert found.overrides["pyg_lib_source_path"] == (str(folder / "pyg-lib"),)
+    assert found.folders == {"pyg-lib": folder / "pyg-lib", "pytorch_sparse": folder / "METIS"}
+    assert "pyg_sparse_metis" not in found.overrides
+
+
+def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
+    repository: Path, variant: Variant, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def download(wanted: Sequence[Sdist]) -> Path:
+        asked.extend(sdist.file_name for sdist in wanted)
+        return tmp_path
+
+    found = sources.find(recipes(repository), variant, None, silent, download)
+    assert sorted(asked)[0].startswith("torch_cluster-")
+    assert len(asked) == 4
+    assert found.overrides["pyg_source_base"] == (tmp_path.as_uri(),)
+    assert set(found.left_out) == {"pyg-lib"}
+
+
+def test_where_pip_has_none_either_both_reasons_are_told(repository: Path, variant: Variant) -> None:
+    def download(wanted: Sequence[Sdist]) -> Path:
+        raise ProviderError("pip's index is silent, too")
+
+    found = sources.find(recipes(repository), variant, None, silent, download)
+    assert "no such host; pip's index is silent, too" in found.left_out["pytorch_scatter"]
+
+
+def test_a_folder_of_checkouts_alone_leaves_the_archives_to_the_index(
+    repository: Path, variant: Variant, tmp_path: Path
+) -> None:
+    (tmp_path / "pyg-lib").mkdir()
+    found = sources.find(recipes(repository), variant, str(tmp_path), everything)
+    assert not found.left_out
+    assert found.overrides == {"pyg_lib_source_path": (str(tmp_path / "pyg-lib"),)}
+
+
+@pytest.fixture
+def clone(tmp_path: Path, variant: Variant) -> Path:
+    """A repository with one commit, which the variant names."""
+    path = tmp_path / "sources" / "pytorch_scatter"
+    path.mkdir(parents=True)
+    (path / "setup.py").touch()
+    for words in ("init --quiet", "add .", "-c user.name=n -c user.email=e commit --quiet -m c"):
+        subprocess.run(["git", "-C", str(path), *words.split()], check=True)
+    head = subprocess.run(
+        ["git", "-C", str(path), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    )
+    variant["pyg_scatter_commit"] = (head.stdout.strip(),)
+    return path
+
+
+def test_a_clone_stands_in_for_an_archive_if_it_has_the_commit(
+    repository: Path, variant: Variant, clone: Path
+) -> None:
+    found = sources.find(recipes(repository), variant, str(clone.parent), silent)
+    assert found.overrides["pyg_scatter_git"] == (clone.as_uri(),)
+    assert "pytorch_scatter" not in found.left_out
+    assert "pytorch_cluster" in found.left_out
+    variant["pyg_scatter_commit"] = ("0" * 40,)
+    found = sources.find(recipes(repository), variant, str(clone.parent), silent)
+    assert "pyg_scatter_git" not in found.overrides
+    assert "has no commit 0000" in found.left_out["pytorch_scatter"]
+
+
+def test_archives_that_no_index_has_any_more_come_from_their_repository(
+    repository: Path, variant: Variant
+) -> None:
+    def retired(url: str) -> str:
+        return "HTTP status 404" if url.endswith(".tar.gz") else ""
+
+    found = sources.find(recipes(repository), variant, None, retired)
+    assert not found.left_out
+    assert found.overrides["pyg_scatter_git"] == ("https://github.com/rusty1s/pytorch_scatter.git",)
+    assert variant["pyg_scatter_commit"][0][:12] in found.notes["pytorch_scatter"]
+
+
+def test_a_folder_that_there_is_not_is_named(repository: Path, variant: Variant, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nosuch"):
+        sources.find(recipes(repository), variant, str(tmp_path / "nosuch"), silent)
+
+
+def test_the_table_is_in_step_with_recipes_and_what_is_in_packages(
+    repository: Path, variant: Variant
+) -> None:
+    assert {extension.conda for extension in EXTENSIONS} == set(recipes(repository))
+    for extension in EXTENSIONS:
+        recipe = recipes(repository)[extension.conda].read_text()
+        assert f"module: {extension.name}\n" in recipe
+        assert f"repository: {extension.repository}\n" in recipe
+        assert extension.has_sdist == (f"{extension.key}_sha256" in variant)
+        if extension.checkout:
+            assert f"git: {extension.checkout.repository}\n" in recipe
+            assert f"path: ${{{{ {extension.checkout.key} }}}}" in recipe
+        assert extension.oldest_arch == KERNELS[extension.name].oldest
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [("osx_arm64_cpu", "for Linux only"), ("linux_64_cpu_debian", "Debian"), ("linux_64_cpu", "")],
+)
+def test_a_config_that_builds_none_says_why(repository: Path, config: str, says: str) -> None:
+    why = why_not(load(repository, config), pyg="auto", rehearse=False)
+    assert says in why
+    assert bool(says) == bool(why)

@@ -1,0 +1,144 @@
+"""Prebuilt or compile: what the plan says, and why."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wheel_files import make_page, make_wheel
+
+from megabuild.errors import ProviderError, UsageError
+from megabuild.extensions import index as indexing
+from megabuild.extensions.fit import Target
+from megabuild.extensions.index import Index
+from megabuild.extensions.table import EXTENSIONS, find
+from megabuild.extensions.wheels import Choice, Wanted, choose
+
+KERNELS = b"kernels for sm_90"
+
+
+def judge(wheel: Path, wanted: Wanted) -> str:
+    """Takes a wheel for good when its library has what stands for kernels here."""
+    with zipfile.ZipFile(wheel) as archive:
+        inside = archive.read(f"{wanted.extension.name}/_version_cuda.so")
+    return "" if inside == KERNELS else f"claims {wanted.target.tag} but has no kernels"
+
+
+class Place:
+    """An index and a cache."""
+
+    def __init__(self, folder: Path) -> None:
+        self.index, self.cache = folder / "index", folder / "cache"
+        self.links: list[str] = []
+        self.said: list[str] = []
+
+    def offer(
+        self, name: str, *, inside: bytes = KERNELS, local: str = "pt213cu130", hashed: bool = False
+    ) -> Path:
+        file_name = f"{name}+{local}-cp312-cp312-linux_x86_64.whl"
+        module = name.partition("-")[0]
+        files = {f"{module}/__init__.py": b"", f"{module}/_version_cuda.so": inside}
+        wheel = make_wheel(self.index / "torch-2.13.0+cu130", file_name, files)
+        digest = f"#sha256={hashlib.sha256(wheel.read_bytes()).hexdigest()}" if hashed else ""
+        self.links.append(f"torch-2.13.0%2Bcu130/{file_name.replace('+', '%2B')}{digest}")
+        make_page(self.index, "2.13.0", "cu130", self.links)
+        return wheel
+
+    def choose(self, extension: str, **changes: Any) -> Choice:
+        index = changes.pop("index", None) or Index(str(self.index))
+        values: dict[str, Any] = {"torch_version": "2.13.0", "cuda_version": "13.0", **changes}
+        return choose(
+            Wanted(
+                extension=find(extension),
+                target=Target(python="3.12", platform="linux-64", **values),
+                archs=("9.0",),
+            ),
+            "",
+            index=index,
+            cache=self.cache,
+            report=self.said.append,
+            judge=judge,
+        )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_every_wheel_of_a_mixed_index_gets_what_it_deserves(place: Place) -> None:
+    place.offer("torch_scatter-2.1.2")
+    place.offer("torch_sparse-0.6.18", local="pt213cu126")
+    corrupt = place.offer("torch_cluster-1.6.3")
+    corrupt.write_bytes(corrupt.read_bytes()[:-40])
+    place.offer("torch_spline_conv-1.2.2", inside=b"a CPU build")
+
+    found = {extension.conda: place.choose(extension.conda) for extension in EXTENSIONS}
+    assert {name: choice.reason for name, choice in found.items() if choice.wheel is None} == {
+        "pytorch_sparse": "the index's wheel is for torch 2.13 cu126",
+        "pytorch_cluster": "the wheel is damaged: the archive cannot be read (File is not a zip file)",
+        "pytorch_spline_conv": "the wheel claims cu130 but has no kernels",
+        "pyg-lib": "the index has no wheel of it for torch 2.13 cu130",
+    }
+    scatter = found["pytorch_scatter"]
+    assert scatter.reason == "torch_scatter-2.1.2+pt213cu130-cp312-cp312-linux_x86_64.whl"
+    assert scatter.version == "2.1.2+pt213cu130"
+    assert scatter.wheel is not None
+    assert place.cache in scatter.wheel.parents  # an index folder may be gone when the build comes to it
+
+
+def test_a_wheel_with_the_wrong_hash_is_not_believed(place: Place) -> None:
+    wheel = place.offer("torch_scatter-2.1.2", hashed=True)
+    place.offer("torch_scatter-2.1.2", inside=KERNELS + b"!")  # another file under the same name
+    assert place.choose("torch_scatter").reason.startswith(f"{wheel.name}: sha256 is")
+
+
+def test_the_next_best_wheel_is_tried(place: Place) -> None:
+    place.offer("torch_scatter-2.1.3", inside=b"a CPU build")
+    place.offer("torch_scatter-2.1.2")
+    assert place.choose("torch_scatter").version == "2.1.2+pt213cu130"
+
+
+def test_a_wheel_with_a_hash_is_fetched_once(place: Place) -> None:
+    wheel = place.offer("torch_scatter-2.1.2", hashed=True)
+    first = place.choose("torch_scatter").wheel
+    wheel.unlink()
+    assert first is not None
+    assert place.choose("torch_scatter").wheel == first
+    first.write_bytes(b"damaged in the cache")
+    assert place.choose("torch_scatter").reason.startswith("cannot copy")
+
+
+def test_an_index_that_does_not_answer_is_a_reason_to_compile_and_asked_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def silent(address: str) -> None:
+        asked.append(address)
+        raise ProviderError("index.example cannot be used: no route to host", "check the network")
+
+    monkeypatch.setattr(indexing, "read_page", silent)
+    index = Index("https://index.example/whl")
+    reasons = {place.choose(extension.conda, index=index).reason for extension in EXTENSIONS}
+    assert reasons == {"index.example cannot be used: no route to host"}
+    assert len(asked) == 1
+
+
+def test_another_torch_has_no_page(place: Place) -> None:
+    place.offer("torch_scatter-2.1.2")
+    reason = place.choose("torch_scatter", torch_version="2.14.0").reason
+    assert reason == "the index has no page for torch 2.14 cu130"
+    assert place.choose("torch_scatter", cuda_version=None).reason.endswith("torch 2.13 cpu")
+
+
+def test_extensions_are_found_under_all_their_names() -> None:
+    assert {
+        find(name).conda for name in ("scatter", "torch-scatter", "pytorch_scatter", "Torch_Scatter")
+    } == {"pytorch_scatter"}
+    assert {find(name).conda for name in ("pyg-lib", "pyg_lib", "lib")} == {"pyg-lib"}
+    with pytest.raises(UsageError, match="torch_scater"):
+        find("torch_scater")

@@ -1,0 +1,195 @@
+"""When a compile may be used again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny import ROOT
+
+from megabuild.errors import PreflightError
+from megabuild.plan import fingerprint, stamp
+from megabuild.plan.fingerprint import Fingerprint, differences
+from megabuild.plan.recipe_parts import parts
+from megabuild.plan.solving import Solved
+
+CORE = Fingerprint(dependency={"package libprotobuf": "6.31.1 h0 aa", "variant torch_optimization": "2"},
+                   source={"source tree": "1"})  # fmt: skip
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "recipe", tmp_path / "recipe")
+    return tmp_path / "recipe" / "recipe.yaml"
+
+
+def facts(recipe: Path, **changes: object) -> Fingerprint:
+    part, _ = parts(recipe)
+    assert part is not None
+    values: dict[str, object] = {
+        "variant": {"torch_source": ("model",), "provider": ("debian",)}, "build": (), "host": (), "source": None,
+        "root": None, "place": "host:/x", **changes,
+    }  # fmt: skip
+    return fingerprint.staging(part, recipe=recipe, **values)  # type: ignore[arg-type]
+
+
+def test_a_changed_comment_in_the_recipe_changes_nothing(recipe: Path) -> None:
+    before = facts(recipe)
+    recipe.write_text("# another comment\n" + recipe.read_text())
+    assert facts(recipe) == before
+
+
+def test_a_script_that_staging_uses_through_another_one_counts(recipe: Path) -> None:
+    before = facts(recipe)
+    (recipe.parent / "common.sh").write_text("phase() { true; }\n")
+    after = facts(recipe)
+    assert after.dependency == before.dependency
+    assert differences(before.source, after.source) == ["common.sh changed"]
+
+
+def test_a_script_of_another_output_does_not_count(recipe: Path) -> None:
+    before = facts(recipe)
+    (recipe.parent / "build_py.sh").write_text("exit 1\n")
+    assert facts(recipe) == before
+
+
+def test_a_python_module_counts_where_it_is_imported(recipe: Path) -> None:
+    (recipe.parent / "build_staging.sh").write_text(
+        'python "$RECIPE_DIR/sync_tree.py"  # and not "$RECIPE_DIR/other.py"\n'
+    )
+    (recipe.parent / "sync_tree.py").write_text('"""Unlike other.py and main.cpp."""\nfrom helper import x\n')
+    (recipe.parent / "helper.py").write_text("x = 1\n")
+    (recipe.parent / "other.py").write_text("x = 1\n")
+    (recipe.parent / "main.cpp").write_text("int main() {}\n")
+    part, _ = parts(recipe)
+    assert part is not None
+    assert sorted(part.files) == ["build_staging.sh", "helper.py", "sync_tree.py"]
+
+
+def test_every_script_of_the_recipe_counts_for_what_runs_it_and_tests_never_for_libtorch() -> None:
+    recipe = ROOT.parents[2] / "recipe"
+    staging, packages = parts(recipe / "recipe.yaml")
+    assert staging is not None
+    assert not [name for name in staging.files if name.startswith(("tests/", "cmake_test/"))]
+    used = {*staging.files, *(name for part in packages.values() for name in part.files)}
+    here = {path.relative_to(recipe).as_posix() for end in ("sh", "py", "cmake", "cpp", "txt")
+            for path in recipe.rglob(f"*.{end}")}  # fmt: skip
+    assert {name for name in here - used if not name.startswith(("pyg/", "output/"))} == set()
+
+
+def test_solved_versions_and_other_builds_of_one_version_count() -> None:
+    old = {"package a": "1 h0 xx", "package b (build)": "1 h0 xx", "package c": "1 h0 xx"}
+    new = {"package a": "2 h0 yy", "package b (build)": "1 h1 yy", "package d": "3 h0 yy"}
+    assert differences(old, new) == ["a 1 -> 2", "another build of b 1", "d none -> 3", "c 1 -> none"]
+
+
+def test_solved_packages_become_facts(recipe: Path) -> None:
+    solved = Solved(name="fmt", version="12.1", build_string="h0", sha256="f" * 64)
+    found = facts(recipe, host=(solved,)).dependency
+    assert found["package fmt"] == "12.1 h0 ffffffffffffffff"
+
+
+def test_many_reasons_are_cut_short() -> None:
+    found = differences({}, {f"package p{number}": "1 h x" for number in range(20)})
+    assert len(found) == 7
+    assert found[-1] == "and 14 more"
+
+
+def test_narrowing_to_one_python_does_not_recompile(recipe: Path) -> None:
+    recipe.write_text(
+        recipe.read_text().replace("- tool\n", "- tool\n      host:\n        - python 3.12.*\n", 1)
+    )
+    many = facts(recipe, variant={"torch_source": ("model",), "python": ("3.11.*", "3.12.*")})
+    assert facts(recipe, variant={"torch_source": ("model",), "python": ("3.12.*",)}) == many
+
+
+def test_a_patch_is_part_of_the_sources(recipe: Path) -> None:
+    before = facts(recipe)
+    (recipe.parent / "patches" / "model").mkdir(parents=True)
+    (recipe.parent / "patches" / "model" / "0001.patch").write_text("x")
+    after = facts(recipe)
+    assert after.dependency == before.dependency
+    assert differences(before.source, after.source) == ["0001.patch is new"]
+
+
+def test_contents_and_modes_of_a_tree_count_but_not_times(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    before = fingerprint.tree(tmp_path)
+    (tmp_path / "a").write_text("1")
+    assert fingerprint.tree(tmp_path) == before
+    (tmp_path / "a").chmod(0o755)
+    executable = fingerprint.tree(tmp_path)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert len({before, executable, fingerprint.tree(tmp_path)}) == 3
+
+
+# ------------------------------------------------------------------------------------------------ the stamp
+
+
+def test_an_unfinished_compile_of_the_same_things_goes_on(tmp_path: Path) -> None:
+    tree, out = tmp_path / "tree", tmp_path / "out"
+    assert stamp.decide(tree, out, CORE).decision == "fresh"
+    stamp.write(tree, CORE)
+    assert stamp.decide(tree, out, CORE).decision == "resume"
+    (out / "build_cache" / "staging_1").mkdir(parents=True)
+    (out / "build_cache" / "staging_1" / "metadata.json").write_text("{}")
+    assert stamp.decide(tree, out, CORE).decision == "reuse"
+
+
+def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_path: Path) -> None:
+    tree, out = tmp_path / "tree", tmp_path / "out"
+    stamp.write(tree, CORE)
+    (tree / "a.o").write_text("object")
+    source = Fingerprint(dependency=CORE.dependency, source={"source tree": "2"})
+    decision = stamp.decide(tree, out, source)
+    assert (decision.decision, decision.reasons) == ("resume", ("source tree changed",))
+    stamp.apply(decision, tree, out, source)
+    assert (tree / "a.o").exists()
+    newer = Fingerprint(
+        dependency={**CORE.dependency, "package libprotobuf": "7.35.1 h0 bb"}, source=source.source
+    )
+    decision = stamp.decide(tree, out, newer)
+    assert (decision.decision, decision.reasons) == ("recompile", ("libprotobuf 6.31.1 -> 7.35.1",))
+    stamp.apply(decision, tree, out, newer)
+    assert not (tree / "a.o").exists()
+    assert stamp.read(tree) == newer
+    (tree / "b.o").write_text("object")
+    assert stamp.kept(stamp.decide(tree, out, newer), tree) == stamp.former(tree)
+    # a third one: what is not finished goes, what was stays
+    newest = Fingerprint(dependency={"package libprotobuf": "8 h0 cc"}, source=source.source)
+    stamp.apply(stamp.decide(tree, out, newest), tree, out, newest)
+    assert (stamp.former(tree) / "a.o").exists()
+    # back to the first
+    decision = stamp.decide(tree, out, source)
+    assert (decision.decision, decision.former) == ("resume", True)
+    stamp.apply(decision, tree, out, source)
+    assert (tree / "a.o").exists()
+    assert not stamp.former(tree).exists()
+    stamp.apply(stamp.decide(tree, out, newer), tree, out, newer)
+    stamp.finished(tree)
+    assert not stamp.former(tree).exists()
+
+
+def test_a_tree_without_a_stamp_is_not_trusted(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "a.o").write_text("object")
+    (tmp_path / "tree" / stamp.STAMP).write_text("{torn")
+    assert stamp.decide(tmp_path / "tree", tmp_path / "out", CORE).decision == "recompile"
+
+
+def test_a_staging_without_its_tree_is_not_used(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "build_cache" / "staging_1").mkdir(parents=True)
+    (out / "build_cache" / "staging_1" / "metadata.json").write_text("{}")
+    decision = stamp.decide(tmp_path / "tree", out, CORE)
+    assert decision.decision == "fresh"
+    stamp.apply(decision, tmp_path / "tree", out, CORE)
+    assert not list((out / "build_cache").iterdir())
+
+
+def test_a_pipe_in_a_source_tree_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PreflightError, match="pipe is no file"):
+        fingerprint.tree(tmp_path)

@@ -42,8 +42,8 @@ def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
         return "a rehearsal leaves them out: they need a real PyTorch"
     if not config.platform.startswith("linux"):
         return f"they are built for Linux only, not for {config.platform}"
-    if config.provider == "debian":
-        return "not for Debian's PyTorch, which is a proof of the pipeline; the other configs for Linux have them"
+    if config.provider == "debian" and pyg != "source":
+        return "nobody has wheels for Debian's PyTorch (--pyg source compiles them)"
     return ""
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,13 +83,9 @@ def test_a_channel_that_does_not_answer_names_the_configs_that_work(
 
 
 def test_a_channel_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    released = threading.Event()
-    monkeypatch.setattr(reachability, "_ask", lambda url: released.wait(30) and "")
     monkeypatch.setattr(reachability, "_SECONDS", 0.2)
-    began = time.monotonic()
-    assert "no answer" in reachability.why_unreachable("http://127.0.0.1:9")
-    assert time.monotonic() - began < 5
-    released.set()
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are taken, and nobody answers
+        assert "no answer" in reachability.why_unreachable(f"http://127.0.0.1:{silent.getsockname()[1]}")
 
 
 def test_names_are_looked_up_below_the_alias_and_addresses_taken_as_they_are() -> None:

@@ -40,6 +40,9 @@ export CMAKE_GENERATOR=Ninja
 export CMAKE_PREFIX_PATH="$PREFIX"
 export CMAKE_LIBRARY_PATH="$PREFIX/lib"
 export CMAKE_BUILD_TYPE=Release
+# What the linker read would be noted by absolute path, which ninja does not take for the library that it makes itself: in a
+# compile that goes on, libtorch_cuda would stay older than the libtorch_cpu linked anew beside it, and the swap refuse.
+export CMAKE_LINK_DEPENDS_USE_LINKER=OFF
 launchers=()
 case "$torch_optimization" in
     2) ;;

@@ -62,7 +62,7 @@ def test_a_project_finds_torch_and_cuda_below_targets(repository: Path, environm
 @pytest.mark.parametrize(
     ("patch", "inside"),
     [
-        ("0003-headers-of-the-environment.patch", ""),
+        ("0003-headers-and-libraries-of-the-environment.patch", ""),
         ("0007-Handlers-include-what-they-use.patch", "torch/include"),
     ],
 )

@@ -15,9 +15,9 @@ import pytest
 from wheel_files import make_wheel
 
 from megabuild.errors import IntegrityError, ProviderError
-from megabuild.extensions import download as fetching
-from megabuild.extensions.download import fetch, read_page
-from megabuild.extensions.intact import why_broken
+from megabuild.extensions import index, wheels
+from megabuild.extensions.index import read_page
+from megabuild.extensions.wheels import fetch, why_broken
 from megabuild.network.client import Patience
 
 BODY = b"wheel" * 1000
@@ -53,8 +53,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[functools.partial[Server]]:
-    for name in ("_PAGE", "_FILE"):
-        monkeypatch.setattr(fetching, name, Patience(read=5.0, total=20.0, pause=0.01))
+    for module in (index, wheels):
+        monkeypatch.setattr(module, "_PATIENCE", Patience(read=5.0, total=20.0, pause=0.01))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     servers: list[Server] = []
@@ -82,7 +82,7 @@ def test_a_broken_download_is_tried_again(serve: functools.partial[Server], tmp_
 def test_three_failures_end_it_and_leave_nothing(serve: functools.partial[Server], tmp_path: Path) -> None:
     server = serve(-1)
     with pytest.raises(ProviderError, match="cannot be used"):
-        fetch(server.address, tmp_path / "file.whl", None)
+        fetch(server.address, tmp_path / "file.whl", "")
     assert server.asked == 3
     assert list(tmp_path.iterdir()) == []
 
@@ -96,7 +96,7 @@ def test_another_hash_is_refused_and_leaves_nothing(serve: functools.partial[Ser
 def test_a_refusal_is_not_asked_again(serve: functools.partial[Server], tmp_path: Path) -> None:
     server = serve(401)
     with pytest.raises(ProviderError, match="401"):
-        fetch(server.address, tmp_path / "file.whl", None)
+        fetch(server.address, tmp_path / "file.whl", "")
     assert server.asked == 1
 
 
@@ -113,7 +113,7 @@ def test_a_server_that_is_not_there_is_one(serve: functools.partial[Server]) -> 
 
 
 def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:
-    for attempt in (lambda: read_page(ADDRESS), lambda: fetch(ADDRESS, tmp_path / "file.whl", None)):
+    for attempt in (lambda: read_page(ADDRESS), lambda: fetch(ADDRESS, tmp_path / "file.whl", "")):
         with pytest.raises(ProviderError) as told:
             attempt()
         assert "127.0.0.1:9" in told.value.message
@@ -121,7 +121,7 @@ def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "_PAGE", Patience(total=0.2))
+    monkeypatch.setattr(index, "_PATIENCE", Patience(total=0.2))
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ProviderError, match="no end after"):
         read_page(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 

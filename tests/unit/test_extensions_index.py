@@ -8,8 +8,8 @@ import pytest
 from wheel_files import make_page
 
 from megabuild.errors import UsageError
-from megabuild.extensions.fit import Target, fitting
-from megabuild.extensions.index import Index, Wheel, cuda_tag
+from megabuild.extensions.index import Index, Target, built_for, cuda_tag, fitting
+from megabuild.network.index import File
 
 SHA = "ab" * 32
 
@@ -24,7 +24,7 @@ def target(**changes: str | None) -> Target:
     return Target(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def wheels(folder: Path, *links: str, torch: str = "2.13.0", tag: str = "cu130") -> tuple[Wheel, ...]:
+def wheels(folder: Path, *links: str, torch: str = "2.13.0", tag: str = "cu130") -> tuple[File, ...]:
     make_page(folder, torch, tag, list(links))
     return Index(str(folder)).wheels(torch, tag)
 
@@ -39,9 +39,9 @@ def wheels(folder: Path, *links: str, torch: str = "2.13.0", tag: str = "cu130")
 )
 def test_relative_links_lead_below_the_index(tmp_path: Path, link: str) -> None:
     (wheel,) = wheels(tmp_path, link)
-    assert (wheel.name, wheel.version, wheel.sha256) == ("torch-scatter", "2.1.2+pt213cu130", None)
+    assert (wheel.project, str(wheel.version), wheel.sha256) == ("torch-scatter", "2.1.2+pt213cu130", "")
     assert wheel.url.replace("%2B", "+").startswith(tmp_path.as_uri() + "/torch-2.13.0+cu130/")
-    assert wheel.built_for == ("2.13", "cu130")
+    assert built_for(wheel) == ("2.13", "cu130")
 
 
 def test_an_absolute_link_and_a_hash_are_taken_as_they_are(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_base_in_the_head_counts(tmp_path: Path) -> None:
 def test_a_patch_release_of_torch_is_served_by_the_page_of_the_first(tmp_path: Path) -> None:
     make_page(tmp_path, "2.13.0", "cpu", ["torch_scatter-2.1.2%2Bpt213cpu-cp312-cp312-linux_x86_64.whl"])
     (wheel,) = Index(str(tmp_path)).wheels("2.13.2+cpu", "cpu")
-    assert wheel.built_for == ("2.13", "cpu")
+    assert built_for(wheel) == ("2.13", "cpu")
     assert Index(str(tmp_path)).wheels("2.14.0", "cpu") == ()
 
 
@@ -82,7 +82,7 @@ def test_the_page_of_the_very_release_comes_first(tmp_path: Path) -> None:
     make_page(tmp_path, "2.13.0", "cpu", ["torch_scatter-2.1.1-cp312-cp312-linux_x86_64.whl"])
     make_page(tmp_path, "2.13.1", "cpu", ["torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"])
     (wheel,) = Index(str(tmp_path)).wheels("2.13.1", "cpu")
-    assert wheel.version == "2.1.2"
+    assert str(wheel.version) == "2.1.2"
 
 
 def test_a_folder_that_is_not_there_is_a_mistake_of_the_user(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
         "torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_x86_64.whl",
     )
     fit = fitting("torch_scatter", offered, target(), None)
-    assert [wheel.version.partition("+")[0] for wheel in fit.wheels] == ["2.1.10", "2.1.2", "2.1.1"]
+    assert [wheel.version.public for wheel in fit.wheels] == ["2.1.10", "2.1.2", "2.1.1"]
     fit = fitting("torch_scatter", offered, target(), "2.1.2")
-    assert [wheel.version.partition("+")[0] for wheel in fit.wheels] == ["2.1.2"]
+    assert [wheel.version.public for wheel in fit.wheels] == ["2.1.2"]
     assert "not 3.0" in fitting("torch_scatter", offered, target(), "3.0").reason
 
 

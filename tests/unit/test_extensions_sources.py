@@ -11,8 +11,7 @@ import pytest
 from megabuild.configs.config import load
 from megabuild.errors import ProviderError, UsageError
 from megabuild.extensions import sources
-from megabuild.extensions.sdist import Sdist
-from megabuild.extensions.table import EXTENSIONS, recipes
+from megabuild.extensions.table import EXTENSIONS, Release, recipes
 from megabuild.plan.extensions import why_not
 from megabuild.verify.expected import KERNELS
 
@@ -99,8 +98,8 @@ def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
 ) -> None:
     asked: list[str] = []
 
-    def download(wanted: Sequence[Sdist]) -> Path:
-        asked.extend(sdist.file_name for sdist in wanted)
+    def download(wanted: Sequence[Release]) -> Path:
+        asked.extend(one.archive for one in wanted)
         return tmp_path
 
     found = sources.find(recipes(repository), variant, None, silent, download)
@@ -111,7 +110,7 @@ def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
 
 
 def test_where_pip_has_none_either_both_reasons_are_told(repository: Path, variant: Variant) -> None:
-    def download(wanted: Sequence[Sdist]) -> Path:
+    def download(wanted: Sequence[Release]) -> Path:
         raise ProviderError("pip's index is silent, too")
 
     found = sources.find(recipes(repository), variant, None, silent, download)

@@ -12,8 +12,7 @@ from wheel_files import make_page, make_wheel
 
 from megabuild.errors import ProviderError, UsageError
 from megabuild.extensions import index as indexing
-from megabuild.extensions.fit import Target
-from megabuild.extensions.index import Index
+from megabuild.extensions.index import Index, Target
 from megabuild.extensions.table import EXTENSIONS, find
 from megabuild.extensions.wheels import Choice, Wanted, choose
 

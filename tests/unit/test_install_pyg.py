@@ -18,14 +18,13 @@ from click.testing import CliRunner, Result
 
 from megabuild.cli import install_pyg as command
 from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.install_views import environment_lines, result_lines
+from megabuild.cli.install_pyg import environment_lines, result_lines
 from megabuild.cli.megabuild import megabuild
 from megabuild.cli.text import Signs
 from megabuild.errors import PreflightError, UsageError
 from megabuild.extensions.install.compiling import Workshop, cuda_home
-from megabuild.extensions.install.installer import archs_for, jobs_for
+from megabuild.extensions.install.installer import Row, archs_for, jobs_for
 from megabuild.extensions.install.pip import last_words
-from megabuild.extensions.install.rows import Row
 from megabuild.extensions.install.user_environment import Environment, arch_list, interpreter, look
 from megabuild.resources.jobs import Jobs
 from megabuild.resources.machine import Machine
@@ -229,12 +228,12 @@ def test_a_mistake_gets_a_sentence(invocation: Invocation, arguments: tuple[str,
 
 def test_versions_come_from_the_matrix_and_order_from_need() -> None:
     requests = command._requests(("torch_sparse", "scatter==2.1.1"))
-    assert [(request.extension.name, request.version, request.source.version) for request in requests] == [
+    assert [(request.extension.name, request.version, request.release.version) for request in requests] == [
         ("torch_scatter", "2.1.1", "2.1.1"),
         ("torch_sparse", "", "0.6.18"),
     ]
-    assert requests[0].source.sha256 == ""  # the matrix knows the hash of another version
-    assert requests[1].source.sha256.startswith("2f14c510")
+    assert requests[0].release.sha256 == ""  # the matrix knows the hash of another version
+    assert requests[1].release.sha256.startswith("2f14c510")
     assert command._requests(())[0].extension.name == "pyg_lib"
 
 

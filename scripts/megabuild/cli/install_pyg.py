@@ -6,26 +6,26 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import click
 from packaging.version import InvalidVersion, Version
 
 from megabuild.cli.exits import Invocation, run
-from megabuild.cli.install_views import document, environment_lines, result_lines
 from megabuild.cli.options import GroupedCommand, option
-from megabuild.cli.root import repository
-from megabuild.cli.text import Signs
+from megabuild.cli.root import display, repository
+from megabuild.cli.text import Signs, duration, fields, table, wrapped
 from megabuild.configs.config import available, load
 from megabuild.errors import UsageError
-from megabuild.extensions.index import INDEX
-from megabuild.extensions.install.installer import Installer, archs_for, jobs_for
-from megabuild.extensions.install.rows import Options, Request
-from megabuild.extensions.install.user_environment import interpreter, look
-from megabuild.extensions.sdist import Sdist
-from megabuild.extensions.table import EXTENSIONS, find, release
+from megabuild.extensions.index import INDEX, Index
+from megabuild.extensions.install.installer import Installer, Request, Row, archs_for, jobs_for
+from megabuild.extensions.install.user_environment import Environment, interpreter, look
+from megabuild.extensions.table import EXTENSIONS, Release, find, release
 from megabuild.files import cache_folder
+from megabuild.resources.jobs import Jobs
 from megabuild.resources.machine import measure
 
 EXAMPLES = """
@@ -37,6 +37,7 @@ EXAMPLES = """
 WHERE = "Where to"
 WHAT = "Wheels and sources"
 HOW = "How they are compiled"
+_FROM = {"prebuilt": "wheel", "source": "source", "there": "was there"}
 _ARCH = re.compile(r"\d+\.\d[af]?(?:\+PTX)?")
 
 
@@ -123,23 +124,20 @@ def install_pyg(
     jobs_found = jobs_for(environment, measure(), jobs)
     _say(environment_lines(environment, archs_for(environment, archs), jobs_found))
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    options = Options(
+    from megabuild.extensions.contents import look_inside  # not before: other commands need none of it
+
+    installer = Installer(
+        environment=environment,
         mode=mode,
-        index=index,
+        index=Index(index),
         sources=sources.absolute() if sources else None,
         cache=cache_folder(os.environ),
         wrapper=repository() / "recipe" / "pyg" / "common" / "build_wheel.py",
         logs=invocation.log_folder / f"install-pyg-{stamp}-{os.getpid()}",
         archs=archs,
         force=force,
-    )
-    from megabuild.extensions.contents import look_inside  # not before: other commands need none of it
-
-    installer = Installer(
-        environment,
-        options,
-        judge=look_inside,
         jobs=jobs_found.count,
+        judge=look_inside,
         report=lambda sentence: _say([sentence]),
     )
     rows = installer.install(requests)
@@ -170,12 +168,9 @@ def _requests(words: tuple[str, ...]) -> tuple[Request, ...]:
     for extension in EXTENSIONS:
         if extension.name in asked:
             known, version = release(extension, variant), asked[extension.name]
-            archive = Sdist(
-                name=extension.name,
-                version=version or known.version,
-                sha256=known.sha256 if version in ("", known.version) else "",
-            )
-            requests.append(Request(extension=extension, version=version, source=archive))
+            if version not in ("", known.version):  # the matrix knows nothing of that one
+                known = Release(name=extension.name, version=version)
+            requests.append(Request(extension=extension, version=version, release=known))
     return tuple(requests)
 
 
@@ -189,3 +184,63 @@ def _archs(text: str | None) -> tuple[str, ...]:
 
 def _say(lines: list[str]) -> None:
     click.echo("\n".join(lines), err=True)
+
+
+def environment_lines(environment: Environment, archs: Sequence[str], jobs: Jobs) -> list[str]:
+    """Return what was found, for people."""
+    cuda = f"CUDA {environment.cuda_version}" if environment.cuda_version else "CPU"
+    lines = [
+        f"{display(environment.prefix)}: Python {environment.version}, {environment.platform}",
+        f"PyTorch {environment.torch_version}, {cuda}",
+    ]
+    if archs:
+        gpus = "GPUs here: " + ", ".join(environment.devices) if environment.devices else "no GPU here"
+        lines += wrapped(f"compiling for {' '.join(archs)} ({gpus})", rest="")
+    return [*lines, f"{jobs.count} compile jobs ({jobs.reason})"]
+
+
+def result_lines(rows: Sequence[Row], signs: Signs) -> list[str]:
+    """Return the closing table, and below it why what is not as one would like it."""
+    cells = [
+        (
+            row.extension,
+            row.version or signs.dash,
+            _FROM.get(row.source, signs.dash),
+            duration(row.seconds),
+            f"{signs.failed} failed"
+            if not row.ok
+            else f"{signs.kept if row.source == 'there' else signs.done} verified",
+        )
+        for row in rows
+    ]
+    lines = table(("extension", "version", "from", "time", "result"), cells, right=frozenset({3}))
+    for row in rows:
+        for text in dict.fromkeys((*row.notes, row.error, row.remedy)):
+            lines += wrapped(f"{row.extension}: {text}", first="  ", rest="    ") if text else []
+    return lines
+
+
+def document(environment: Environment, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return everything as JSON values."""
+    return {
+        "environment": {
+            "prefix": str(environment.prefix),
+            "python": environment.version,
+            **fields(environment, "platform torch_version cuda_version tag devices"),
+        },
+        "extensions": [
+            {
+                "name": row.extension,
+                "ok": row.ok,
+                "version": row.version or None,
+                "source": row.source or None,
+                "notes": list(row.notes),
+                "error": row.error or None,
+                "remedy": row.remedy or None,
+                "exit_code": row.exit_code,
+                "seconds": round(row.seconds, 3),
+            }
+            for row in rows
+        ],
+        "ok": all(row.ok for row in rows),
+    }

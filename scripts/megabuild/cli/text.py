@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
+
+_WIDTH = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,3 +73,27 @@ def table(
         return "  ".join(cells).rstrip()
 
     return [line(row) for row in [heads, *rows]]
+
+
+def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
+    """Break a text into lines of at most 80 columns, between words only; the first and the others are indented."""
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def fields(value: object, names: str) -> dict[str, Any]:
+    """Return some attributes of a value, for JSON: tuples as lists, empty strings as they are.
+
+    Parameters
+    ----------
+    names:
+        The attributes, with blanks between them.
+    """
+    found = {name: getattr(value, name) for name in names.split()}
+    return {name: list(one) if isinstance(one, tuple) else one for name, one in found.items()}

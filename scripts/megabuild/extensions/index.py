@@ -1,65 +1,95 @@
-"""Pages of an index in PyG's form: ``<base>/torch-<version>+<cpu|cuNNN>.html``, from a URL or from a local folder.
+"""Wheels of an index in PyG's form, and which of them fits a PyTorch, an accelerator, a Python and a platform.
 
-A page is a plain list of links (pip's find-links). Links are relative or absolute, ``+`` in them may be ``%2B``, and a
-fragment ``#sha256=…`` may give the hash. Wheels are built once for each minor version of PyTorch: the page of
-2.13.1 links to those of 2.13.0, and where 2.13.1 has no page, that of 2.13.0 serves it.
+A page ``<base>/torch-<version>+<cpu|cuNNN>.html``, from a URL or from a local folder, is a plain list of links (pip's
+find-links). Wheels are built once for each minor version of PyTorch: the page of 2.13.1 links to those of 2.13.0, and
+where 2.13.1 has no page, that of 2.13.0 serves it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import urlsplit
 
-from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.tags import Tag, cpython_tags, mac_platforms
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from megabuild.errors import ProviderError, UsageError
-from megabuild.extensions.download import read_page
+from megabuild.network.client import Client, NetworkError, Patience
+from megabuild.network.index import File, links, local_path
 
 #: The official index.
 INDEX = "https://data.pyg.org/whl"
 
+_PATIENCE = Patience(read=20.0, total=20.0)
 _BUILT_FOR = re.compile(r"pt(?P<major>\d)(?P<minor>\d+)(?P<tag>cpu|cu\d{2,4})")
-_SHA256 = re.compile(r"sha256=([0-9a-fA-F]{64})")
+_MACHINES = {"64": "x86_64", "aarch64": "aarch64", "ppc64le": "ppc64le", "arm64": "arm64"}
+#: The oldest glibc of a manylinux tag, per machine (PEP 600); names of the older scheme (PEP 599 and before).
+_OLDEST_GLIBC = {"x86_64": 5}
+_LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wheel:
-    """A wheel that an index offers; all of it is the index's word.
+class Target:
+    """What a wheel must fit.
 
     Parameters
     ----------
-    name:
-        Normalised: ``torch-scatter``.
-    version:
-        With its local part: ``2.1.2+pt213cu130``.
-    url:
-        ``https:``, ``http:`` or ``file:``, without a fragment.
-    sha256:
-        Where the link gives it.
+    python:
+        ``3.12``, or ``3.14t`` for a free-threaded one.
+    torch_version:
+        ``2.13.0``; a local part counts for nothing.
+    cuda_version:
+        ``13.0``, or None for PyTorch without CUDA.
+    platform:
+        conda's name: ``linux-64``.
+    glibc:
+        The newest that may be asked for.
     """
 
-    name: str
-    version: str
-    file_name: str
-    url: str
-    sha256: str | None
-    tags: frozenset[Tag]
+    python: str
+    torch_version: str
+    cuda_version: str | None
+    platform: str
+    glibc: str = "2.28"
 
     @property
-    def built_for(self) -> tuple[str, str] | None:
-        """PyTorch's minor version and the CUDA tag that the version names: ``("2.13", "cu130")``."""
-        match = _BUILT_FOR.fullmatch(Version(self.version).local or "")
-        return (f"{match['major']}.{match['minor']}", match["tag"]) if match else None
+    def tag(self) -> str:
+        """``cpu`` or ``cu130``."""
+        return cuda_tag(self.cuda_version)
+
+    @property
+    def torch_minor(self) -> str:
+        """``2.13``."""
+        return ".".join(Version(self.torch_version).base_version.split(".")[:2])
+
+    def tags(self) -> tuple[Tag, ...]:
+        """All tags of wheels that fit, the best first."""
+        version = tuple(int(part) for part in self.python.removesuffix("t").split("."))
+        abi = f"cp{version[0]}{version[1]}{'t' if self.python.endswith('t') else ''}"
+        return tuple(cpython_tags(version, abis=[abi], platforms=list(_platforms(self.platform, self.glibc))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Fitting wheels, the best first, and for an empty list the reason."""
+
+    wheels: tuple[File, ...]
+    reason: str = ""
 
 
 def cuda_tag(cuda_version: str | None) -> str:
     """Return ``cu130`` for ``13.0``, and ``cpu`` for None."""
     return "cu" + "".join(cuda_version.split(".")[:2]) if cuda_version else "cpu"
+
+
+def built_for(wheel: File) -> tuple[str, str] | None:
+    """Return PyTorch's minor version and the CUDA tag that a wheel's version names: ``("2.13", "cu130")``."""
+    match = _BUILT_FOR.fullmatch(wheel.version.local or "")
+    return (f"{match['major']}.{match['minor']}", match["tag"]) if match else None
 
 
 class Index:
@@ -77,10 +107,17 @@ class Index:
     """
 
     def __init__(self, source: str = INDEX) -> None:
-        self._base = _base(source)
+        if urlsplit(source).scheme not in ("http", "https", "file"):
+            folder = Path(source).expanduser().absolute()
+            if not folder.is_dir():
+                raise UsageError(
+                    f"there is no folder {folder}", "name an index: a URL, or a folder with its pages"
+                )
+            source = folder.as_uri()
+        self._base = source.rstrip("/") + "/"
         self._pages: dict[str, str | ProviderError | None] = {}
 
-    def wheels(self, torch_version: str, tag: str) -> tuple[Wheel, ...]:
+    def wheels(self, torch_version: str, tag: str) -> tuple[File, ...]:
         """Return all wheels that it offers for a PyTorch; nothing when it has no page for it.
 
         Parameters
@@ -101,7 +138,7 @@ class Index:
             address = f"{self._base}torch-{version}%2B{tag}.html"
             page = self._page(address)
             if page is not None:
-                return _links(page, address)
+                return tuple(file for file in dict.fromkeys(links(page, address)) if file.tags)
         return ()
 
     def _page(self, address: str) -> str | None:
@@ -116,55 +153,91 @@ class Index:
         return page
 
 
-def _base(source: str) -> str:
-    """The index's address with a slash at its end."""
-    if urlsplit(source).scheme in ("http", "https", "file"):
-        return source.rstrip("/") + "/"
-    folder = Path(source).expanduser().absolute()
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", "name an index: a URL, or a folder with its pages")
-    return folder.as_uri().rstrip("/") + "/"
+def read_page(address: str) -> str | None:
+    """Return a page's text, or None where there is no such page.
 
-
-class _Page(HTMLParser):
-    """Collects where links lead to; a ``<base>`` in the head changes what they are relative to."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.base = address
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        target = dict(attrs).get("href")
-        if not target:
-            return
-        if tag == "base":
-            self.base = urljoin(self.base, target)
-        elif tag == "a":
-            self.found.append(urljoin(self.base, target.strip()))
-
-
-def _links(page: str, address: str) -> tuple[Wheel, ...]:
-    parser = _Page(address)
-    parser.feed(page)
-    parser.close()
-    wheels = (_wheel(link) for link in dict.fromkeys(parser.found))
-    return tuple(wheel for wheel in wheels if wheel is not None)
-
-
-def _wheel(link: str) -> Wheel | None:
-    url, fragment = urldefrag(link)
-    file_name = unquote(urlsplit(url).path).rpartition("/")[2]
+    Raises
+    ------
+    ProviderError
+        No answer within 20 seconds, or a refusal.
+    """
     try:
-        name, version, _, tags = parse_wheel_filename(file_name)
-    except (InvalidWheelFilename, InvalidVersion):
-        return None  # pages link to other files too
-    digest = _SHA256.search(fragment)
-    return Wheel(
-        name=canonicalize_name(name),
-        version=str(version),
-        file_name=file_name,
-        url=url,
-        sha256=digest[1].lower() if digest else None,
-        tags=tags,
-    )
+        if urlsplit(address).scheme == "file":
+            return local_path(address).read_text(encoding="utf-8", errors="replace")
+        return Client(patience=_PATIENCE).get(address).body.decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except NetworkError as error:
+        # a bucket behind a web server that may not be listed answers 403 for what it does not have
+        if error.status in (403, 404):
+            return None
+        raise
+    except OSError as error:
+        raise ProviderError(
+            f"cannot read {local_path(address)}: {error.strerror}",
+            "check the folder's permissions and the disk",
+        ) from error
+
+
+def fitting(name: str, wheels: Sequence[File], target: Target, version: str | None) -> Fit:
+    """Choose among an index's wheels.
+
+    Parameters
+    ----------
+    name:
+        The distribution: ``torch_scatter``.
+    wheels:
+        What the index offers.
+    version:
+        Only this version (``2.1.2``), or None for the newest.
+    """
+    mine = [wheel for wheel in wheels if wheel.project == canonicalize_name(name)]
+    order = {tag: place for place, tag in enumerate(target.tags())}
+    misfits: list[tuple[int, str]] = []
+    fits: list[tuple[Version, int, str, File]] = []
+    for wheel in mine:
+        places = [order[tag] for tag in wheel.tags if tag in order]
+        misfit = _misfit(wheel, target, version, tagged=bool(places))
+        if misfit:
+            misfits.append(misfit)
+        else:
+            fits.append((wheel.version, -min(places), wheel.name, wheel))
+    if fits:
+        return Fit(wheels=tuple(fit[-1] for fit in sorted(fits, key=lambda fit: fit[:3], reverse=True)))
+    if not mine:
+        reason = f"the index has no wheel of it for torch {target.torch_minor} {target.tag}"
+    else:
+        one = "the index's wheel" if len(mine) == 1 else f"none of the index's {len(mine)} wheels fits; one"
+        reason = f"{one} {min(misfits, key=lambda misfit: misfit[0])[1]}"
+    return Fit(wheels=(), reason=reason)
+
+
+def _misfit(wheel: File, target: Target, version: str | None, *, tagged: bool) -> tuple[int, str] | None:
+    """Return how far a wheel is from fitting, and why it does not fit."""
+    its = built_for(wheel)
+    if its is not None and its != (target.torch_minor, target.tag):
+        return 3, f"is for torch {its[0]} {its[1]}"
+    if version is not None and wheel.version.public != Version(version).public:
+        return 2, f"is version {wheel.version.public}, not {version}"
+    if not tagged:
+        return 1, f"is for {min(str(tag) for tag in wheel.tags)}"
+    return None
+
+
+def _platforms(platform: str, glibc: str) -> Iterator[str]:
+    """Platform tags of wheels for a conda platform, the best first."""
+    system, _, word = platform.partition("-")
+    machine = _MACHINES.get(word, word)
+    if system == "linux":
+        newest = int(glibc.split(".")[1])
+        for minor in range(newest, _OLDEST_GLIBC.get(machine, 17) - 1, -1):
+            yield f"manylinux_2_{minor}_{machine}"
+            if minor in _LEGACY:
+                yield f"{_LEGACY[minor]}_{machine}"
+        yield f"linux_{machine}"
+    elif system == "osx":
+        yield from mac_platforms((15, 0), machine)
+    elif system == "win":
+        yield "win_amd64" if machine == "x86_64" else f"win_{machine}"
+    else:
+        raise UsageError(f"wheels for '{platform}' are not known here", "use --pyg source")

@@ -7,23 +7,26 @@ submodules, and clones (``pytorch_scatter``, bare ones will do) that have the co
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from megabuild.errors import IntegrityError, ProviderError, UsageError
-from megabuild.extensions.download import answers
-from megabuild.extensions.sdist import Sdist, sdist_of
-from megabuild.extensions.table import EXTENSIONS, Extension, Variant, release
+from megabuild.extensions.table import EXTENSIONS, Extension, Release, Variant, release
+from megabuild.network.client import why_silent
 
 BASE = "pyg_source_base"
 METIS = "pyg_sparse_metis"
 _REMEDY = "put its sources into a folder (README) and name it with --pyg-sources"
+_ASKING = 6.0  # seconds: only whether an address answers
+
+#: Gets archives from pip's index into a folder.
+Download = Callable[[Sequence[Release]], Path]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """What a build will take.
+    """What a build will take; filled while it is looked for.
 
     Parameters
     ----------
@@ -37,16 +40,15 @@ class Sources:
         Local folders that are compiled, by extension.
     """
 
-    overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
-    folders: Mapping[str, Path] = field(default_factory=dict)
+    overrides: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    folders: dict[str, Path] = field(default_factory=dict)
 
 
-def checkout_in(folder: Path | None, extension: Extension) -> Path | None:
-    """Return the checkout of an extension's sources, or of those it takes in, that a folder has."""
-    names = extension.checkout.folders if extension.checkout else ()
-    return next((folder / name for name in names if folder and (folder / name).is_dir()), None)
+def answers(address: str) -> str:
+    """Return an empty string if an address answers within a few seconds, else the reason why not."""
+    return why_silent([address], _ASKING)
 
 
 def find(
@@ -54,7 +56,7 @@ def find(
     variant: Variant,
     given: str | None,
     ask: Callable[[str], str] = answers,
-    download: Callable[[Sequence[Sdist]], Path] | None = None,
+    download: Download | None = None,
 ) -> Sources:
     """Look for the sources of some extensions; nothing is fetched that the engine can fetch by itself.
 
@@ -77,15 +79,22 @@ def find(
         ``given`` is neither a URL nor a folder.
     """
     wanted = sorted((one for one in EXTENSIONS if one.conda in recipes), key=lambda one: one.conda)
-    return _Search(wanted, variant, given, ask).all(download)
+    search = _Search(wanted, variant, given, ask)
+    search.archives(download)
+    for extension in wanted:
+        search.commit(extension)
+    for extension in wanted:
+        search.checkout(extension)
+    return search.found
 
 
 class _Search:
-    """One search; what was found so far is kept in it."""
+    """One search, whose steps build on each other."""
 
     def __init__(
         self, extensions: Sequence[Extension], variant: Variant, given: str | None, ask: Callable[[str], str]
     ) -> None:
+        self.found = Sources()
         self._extensions = extensions
         self._variant = variant
         self._url = given if given and "://" in given else None
@@ -94,25 +103,6 @@ class _Search:
             raise UsageError(f"there is no folder {self._folder}", "--pyg-sources takes a folder or a URL")
         self._ask = ask
         self._asked: dict[str, str] = {}
-        self._overrides: dict[str, tuple[str, ...]] = {}
-        self._left_out: dict[str, str] = {}
-        self._notes: dict[str, str] = {}
-        self._folders: dict[str, Path] = {}
-
-    def all(self, download: Callable[[Sequence[Sdist]], Path] | None) -> Sources:
-        """Look for everything."""
-        self._archives(download)
-        for extension in self._extensions:
-            self._commit(extension)
-        for extension in self._extensions:
-            self._checkout(extension)
-        return Sources(
-            overrides=self._overrides, left_out=self._left_out, notes=self._notes, folders=self._folders
-        )
-
-    @property
-    def _first_repository(self) -> str:
-        return next(one.repository for one in self._extensions if one.has_sdist)
 
     def _why(self, url: str) -> str:
         """Say why an address does not answer; each is asked once."""
@@ -120,75 +110,81 @@ class _Search:
             self._asked[url] = self._ask(url)
         return self._asked[url]
 
-    def _archives(self, download: Callable[[Sequence[Sdist]], Path] | None) -> None:
-        """Archives: in the user's folder, at the usual address or the user's, in pip's index."""
-        wanted = {one.conda: archive for one in self._extensions if (archive := sdist_of(one, self._variant))}
-        folder = self._folder
+    def archives(self, download: Download | None) -> None:
+        """Find archives: in the user's folder, at the usual address or the user's, in pip's index."""
+        known = {one.conda: release(one, self._variant) for one in self._extensions}
+        wanted = {name: one for name, one in known.items() if one.sha256}
+        found, folder = self.found, self._folder
         if folder and (there := {name for name, one in wanted.items() if one.within(folder)}):
-            self._overrides[BASE] = (folder.as_uri(),)
+            found.overrides[BASE] = (folder.as_uri(),)
             lacking = wanted.keys() - there
-            self._left_out |= {name: f"{folder} has no {wanted[name].file_name}" for name in sorted(lacking)}
+            found.left_out.update(
+                {name: f"{folder} has no {wanted[name].archive}" for name in sorted(lacking)}
+            )
             return
         if self._url:
-            self._overrides[BASE] = (self._url,)
+            found.overrides[BASE] = (self._url,)
         base = self._url or self._variant.get(BASE, ("",))[0]
         if not wanted or base.startswith("file:"):
             return
         # one address speaks for all: they are on the same index
         first = next(iter(wanted.values()))
-        reason = self._why(f"{base}/{first.name}/{first.file_name}")
+        reason = self._why(f"{base}/{first.name}/{first.archive}")
         if reason and download is not None and not self._url:
             try:
-                self._overrides[BASE] = (download(list(wanted.values())).as_uri(),)
+                found.overrides[BASE] = (download(list(wanted.values())).as_uri(),)
             except (ProviderError, IntegrityError) as error:
                 reason = f"{reason}; {error.message}"
             else:
                 note = "source archives come from the index that pip is configured to use"
-                self._notes |= dict.fromkeys(wanted, note)
+                found.notes.update(dict.fromkeys(wanted, note))
                 return
         if reason:
-            self._left_out |= {
-                name: f"{one.name}'s source cannot be had ({reason}): {_REMEDY}"
-                for name, one in wanted.items()
-            }
+            for name, one in wanted.items():
+                found.left_out[name] = f"{one.name}'s source cannot be had ({reason}): {_REMEDY}"
 
-    def _commit(self, extension: Extension) -> None:
+    def commit(self, extension: Extension) -> None:
         """Find the commit an archive was made from: in a clone in the user's folder, or, if need be, upstream."""
         name, key, commit = extension.conda, f"{extension.key}_git", release(extension, self._variant).commit
         if key not in self._variant:
             return
+        found = self.found
         places = [self._folder / name, self._folder / f"{name}.git"] if self._folder else []
         clone = next((place for place in places if place.is_dir()), None)
         if clone is not None and not _has(clone, commit):
-            self._left_out[name] = f"{clone} has no commit {commit}: fetch the tag of that version into it"
+            found.left_out[name] = f"{clone} has no commit {commit}: fetch the tag of that version into it"
         elif clone is not None:
-            self._overrides[key] = (clone.as_uri(),)
-            self._notes[name] = f"{name}'s source is commit {commit[:12]} of {clone}"
-            self._left_out.pop(name, None)
+            found.overrides[key] = (clone.as_uri(),)
+            found.notes[name] = f"{name}'s source is commit {commit[:12]} of {clone}"
+            found.left_out.pop(name, None)
         # one repository speaks for all: they are on the same host
-        elif name in self._left_out and not self._why(self._first_repository):
-            self._overrides[key] = (f"{extension.repository}.git",)
-            self._notes[name] = (
-                f"{name}'s archive cannot be had: commit {commit[:12]} of {extension.repository} instead"
-            )
-            del self._left_out[name]
+        elif name in found.left_out and not self._why(
+            next(one.repository for one in self._extensions if one.has_sdist)
+        ):
+            where = extension.repository
+            found.overrides[key] = (f"{where}.git",)
+            found.notes[name] = f"{name}'s archive cannot be had: commit {commit[:12]} of {where} instead"
+            del found.left_out[name]
 
-    def _checkout(self, extension: Extension) -> None:
+    def checkout(self, extension: Extension) -> None:
         """Find sources that are a repository: in the user's folder, one that the config names, or upstream's."""
-        about, name = extension.checkout, extension.conda
+        about, name, found = extension.checkout, extension.conda, self.found
         if about is None or (extension.has_sdist and self._variant.get(METIS, ("none",))[0] == "none"):
             return
         named = self._variant.get(about.key, ("None",))[0]
-        local = checkout_in(self._folder, extension) or (Path(named) if named not in ("None", "") else None)
+        places = [self._folder / one for one in about.folders] if self._folder else []
+        local = next((place for place in places if place.is_dir()), None)
+        if local is None and named not in ("None", ""):
+            local = Path(named)
         if local is not None:
-            self._overrides[about.key] = (str(local),)
-            self._folders[name] = local
+            found.overrides[about.key] = (str(local),)
+            found.folders[name] = local
         elif reason := self._why(about.repository):
             if extension.has_sdist:
-                self._overrides[METIS] = ("none",)
-                self._notes[name] = f"METIS's sources cannot be had ({reason}): {name} is built without METIS"
+                found.overrides[METIS] = ("none",)
+                found.notes[name] = f"METIS's sources cannot be had ({reason}): {name} is built without METIS"
             else:
-                self._left_out[name] = f"its repository cannot be reached ({reason}): {_REMEDY}"
+                found.left_out[name] = f"its repository cannot be reached ({reason}): {_REMEDY}"
 
 
 def _has(clone: Path, commit: str) -> bool:

@@ -147,17 +147,31 @@ class Release:
 
     Parameters
     ----------
+    name:
+        The distribution: ``torch_scatter``.
     version:
         ``2.1.2``.
     sha256:
-        Of its sdist.
+        Of its source archive.
     commit:
-        That the sdist was made from.
+        That the archive was made from.
     """
 
+    name: str
     version: str = ""
     sha256: str = ""
     commit: str = ""
+
+    @property
+    def archive(self) -> str:
+        """The source archive's file name, as upstream has it."""
+        return f"{self.name}-{self.version}.tar.gz"
+
+    def within(self, folder: Path) -> Path | None:
+        """Return where a folder has the archive: as on the index, or flat as pip leaves it."""
+        dashed = self.archive.replace(self.name, self.name.replace("_", "-"), 1)
+        places = (f"{self.name}/{self.archive}", self.archive, dashed)
+        return next((folder / place for place in places if (folder / place).is_file()), None)
 
 
 def find(name: str) -> Extension:
@@ -183,10 +197,9 @@ def find(name: str) -> Extension:
 
 def release(extension: Extension, variant: Variant) -> Release:
     """Return what the matrix says about an extension, from a config's keys and values."""
-    values = {
-        name: variant.get(f"{extension.key}_{name}", ("",))[0] for name in ("version", "sha256", "commit")
-    }
-    return Release(**values)
+    names = ("version", "sha256", "commit")
+    values = {name: variant.get(f"{extension.key}_{name}", ("",))[0] for name in names}
+    return Release(name=extension.name, **values)
 
 
 def recipes(root: Path) -> dict[str, Path]:

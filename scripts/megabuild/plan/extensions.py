@@ -14,9 +14,8 @@ from megabuild.configs.overrides import for_engine
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import PreflightError, UsageError
 from megabuild.extensions import sources
-from megabuild.extensions.fit import Target
-from megabuild.extensions.index import INDEX, Index
-from megabuild.extensions.sdist import download
+from megabuild.extensions.archives import download
+from megabuild.extensions.index import INDEX, Index, Target
 from megabuild.extensions.table import archs_of, find, recipes, release
 from megabuild.extensions.wheels import Choice, Wanted, choose
 from megabuild.files import sha256

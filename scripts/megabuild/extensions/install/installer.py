@@ -8,31 +8,76 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from megabuild.errors import IntegrityError, MegabuildError, ProviderError, UsageError
+from megabuild.extensions.archives import unpacked
 from megabuild.extensions.index import Index
 from megabuild.extensions.install.compiling import Workshop
 from megabuild.extensions.install.pip import Pip
-from megabuild.extensions.install.rows import Options, Request, Row
 from megabuild.extensions.install.user_environment import Environment, why_unfit
-from megabuild.extensions.sdist import download
-from megabuild.extensions.source_tree import obtain
+from megabuild.extensions.table import Extension, Release
 from megabuild.extensions.wheels import Judge, Wanted, choose
 from megabuild.resources.jobs import Jobs, bytes_per_compile, compile_jobs
 from megabuild.resources.machine import Machine
 
-Report = Callable[[str], None]
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One extension.
+
+    Parameters
+    ----------
+    extension:
+        Which.
+    version:
+        Only this one, or an empty string: the newest wheel that fits, or the matrix's version from source.
+    release:
+        What is compiled where there is no wheel.
+    """
+
+    extension: Extension
+    version: str
+    release: Release
 
 
-@dataclass
-class _Attempt:
-    """What is known about one extension so far."""
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What became of one extension.
 
+    Parameters
+    ----------
+    extension:
+        PyPI's name: ``torch_scatter``.
+    version:
+        Installed now; empty for nothing.
+    source:
+        ``prebuilt``, ``source``, ``there``, or empty.
+    notes:
+        Why it was not prebuilt, what was wrong with what was there.
+    error, remedy:
+        Why it is not installed; empty where it is.
+    exit_code:
+        0, or that of the error.
+    seconds:
+        Wall time.
+    """
+
+    extension: str
     version: str = ""
     source: str = ""
-    notes: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+    error: str = ""
+    remedy: str = ""
+    exit_code: int = 0
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Installed and proved."""
+        return not self.error
 
 
 def archs_for(environment: Environment, asked: Sequence[str]) -> tuple[str, ...]:
@@ -55,6 +100,7 @@ def jobs_for(environment: Environment, machine: Machine, asked: int | None) -> J
     return compile_jobs(machine, bytes_per_job=per_job, requested=asked, environ=os.environ)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Installer:
     """Installs into one environment.
 
@@ -62,26 +108,46 @@ class Installer:
     ----------
     environment:
         Where to.
-    options:
-        How.
-    judge:
-        Looks inside a wheel, or into an environment.
+    mode:
+        ``auto``, ``prebuilt`` or ``source``.
+    index:
+        Where wheels are looked for.
+    sources:
+        A folder with the extensions' sources, or None.
+    cache:
+        The folder that configs share.
+    wrapper:
+        ``recipe/pyg/common/build_wheel.py``.
+    logs:
+        Where logs of compiles go.
+    archs:
+        CUDA archs to compile for and to ask of wheels; empty: those of the machine's GPUs, else PyTorch's own.
+    force:
+        Install what is there and works once more.
     jobs:
         Compile jobs at a time.
+    judge:
+        Looks inside a wheel, or into an environment.
     report:
         Takes a sentence for everything that takes time.
     """
 
-    def __init__(
-        self, environment: Environment, options: Options, *, judge: Judge, jobs: int, report: Report
-    ) -> None:
-        self._environment = environment
-        self._options = options
-        self._judge = judge
-        self._jobs = jobs
-        self._report = report
-        self._index = Index(options.index)
-        self._pip = Pip(environment=environment, links=options.sources)
+    environment: Environment
+    mode: str
+    index: Index
+    sources: Path | None
+    cache: Path
+    wrapper: Path
+    logs: Path
+    archs: tuple[str, ...]
+    force: bool
+    jobs: int
+    judge: Judge
+    report: Callable[[str], None]
+
+    @cached_property
+    def _pip(self) -> Pip:
+        return Pip(environment=self.environment, links=self.sources)
 
     def install(self, requests: Sequence[Request]) -> tuple[Row, ...]:
         """Install all of them; one that fails does not keep the others from being installed."""
@@ -89,140 +155,120 @@ class Installer:
             return tuple(self._row(request, Path(folder)) for request in requests)
 
     def _row(self, request: Request, folder: Path) -> Row:
-        started, attempt, name = time.monotonic(), _Attempt(), request.extension.name
-        error: MegabuildError | None = None
-        self._report(f"{name}:")
+        started, name, notes = time.monotonic(), request.extension.name, list[str]()
+        self.report(f"{name}:")
         try:
-            self._one(request, folder, attempt)
-        except MegabuildError as problem:
-            error = problem
-            self._report(f"  failed: {problem.message}")
-        return Row(
-            extension=name,
-            version="" if error else attempt.version,
-            source="" if error else attempt.source,
-            notes=tuple(attempt.notes),
-            error=error.message if error else "",
-            remedy=error.remedy if error else "",
-            exit_code=error.exit_code if error else 0,
-            seconds=time.monotonic() - started,
-        )
+            version, source = self._one(request, folder, notes)
+            row = Row(extension=name, version=version, source=source)
+        except MegabuildError as error:
+            self.report(f"  failed: {error.message}")
+            row = Row(extension=name, error=error.message, remedy=error.remedy, exit_code=error.exit_code)
+        return replace(row, notes=tuple(notes), seconds=time.monotonic() - started)
 
-    def _one(self, request: Request, folder: Path, attempt: _Attempt) -> None:
-        if self._is_there(request, attempt):
-            return
-        if self._options.mode != "source" and self._prebuilt(request, folder, attempt):
-            return
-        if self._options.mode == "prebuilt":
-            raise ProviderError(attempt.notes[-1], "allow compiling it: --pyg auto")
-        self._compiled(request, folder, attempt)
+    def _one(self, request: Request, folder: Path, notes: list[str]) -> tuple[str, str]:
+        """Return the version that is installed in the end, and where it is from."""
+        if there := self._there(request, notes):
+            return there, "there"
+        if self.mode != "source" and (version := self._prebuilt(request, folder, notes)):
+            return version, "prebuilt"
+        if self.mode == "prebuilt":
+            raise ProviderError(notes[-1], "allow compiling it: --pyg auto")
+        self._compiled(request, folder)
+        return request.release.version, "source"
 
-    # ---- what is there ---------------------------------------------------------------------------------------
-    def _is_there(self, request: Request, attempt: _Attempt) -> bool:
-        there = self._environment.distributions.get(request.extension.name)
-        if there is None or self._options.force:
-            return False
+    def _there(self, request: Request, notes: list[str]) -> str:
+        """Return the version of what is there and fits, else nothing."""
+        there = self.environment.distributions.get(request.extension.name)
+        if there is None or self.force:
+            return ""
         if request.version and there.partition("+")[0] != request.version:
-            attempt.notes.append(f"{there} was there, {request.version} is asked for")
-            return False
+            notes.append(f"{there} was there, {request.version} is asked for")
+            return ""
         problem = self._unfit(request, self._wanted(request))
         if problem:
-            attempt.notes.append(f"{there} was there, but {problem}")
-            self._report(f"  {attempt.notes[-1]}")
-            return False
-        attempt.version, attempt.source = there, "there"
-        return True
+            notes.append(f"{there} was there, but {problem}")
+            self.report(f"  {notes[-1]}")
+        return "" if problem else there
 
     def _wanted(self, request: Request) -> Wanted:
         # A wheel, and what is there, must run on the GPUs that were named or are here. Where neither is known, the look
         # inside asks that it runs on whatever the PyTorch beside it runs on.
-        archs = self._options.archs or self._environment.devices
+        archs = self.archs or self.environment.devices
         return Wanted(
             extension=request.extension,
-            target=self._environment.target,
-            archs=tuple(archs) if self._environment.cuda_version else (),
-            beside=self._environment.prefix,
+            target=self.environment.target,
+            archs=tuple(archs) if self.environment.cuda_version else (),
+            beside=self.environment.prefix,
         )
 
     def _unfit(self, request: Request, wanted: Wanted) -> str:
         """Why what is installed is not what is wanted: it is looked into, and it is tried."""
-        return self._judge(self._environment.prefix, wanted) or why_unfit(
-            request.extension, self._environment
-        )
+        environment = self.environment
+        return self.judge(environment.prefix, wanted) or why_unfit(request.extension, environment)
 
-    # ---- a wheel ---------------------------------------------------------------------------------------------
-    def _prebuilt(self, request: Request, folder: Path, attempt: _Attempt) -> bool:
+    def _prebuilt(self, request: Request, folder: Path, notes: list[str]) -> str:
+        """Install a wheel; return its version, or nothing where none fits."""
         wanted = self._wanted(request)
         choice = choose(
             wanted,
             request.version,
-            index=self._index,
-            cache=self._options.cache,
-            report=lambda sentence: self._report(f"  {sentence}"),
-            judge=self._judge,
+            index=self.index,
+            cache=self.cache,
+            report=lambda sentence: self.report(f"  {sentence}"),
+            judge=self.judge,
         )
         if choice.wheel is None:
-            attempt.notes.append(f"no wheel: {choice.reason}")
-            self._report(f"  {attempt.notes[-1]}")
-            return False
-        try:
-            self._put(request, choice.wheel, wanted, folder)
-        except (IntegrityError, ProviderError) as error:
-            attempt.notes.append(f"wheel: {error.message}")
-            self._report(f"  {attempt.notes[-1]}")
-            return False
-        attempt.version, attempt.source = choice.version, "prebuilt"
-        return True
+            problem = f"no wheel: {choice.reason}"
+        else:
+            try:
+                self._put(request, choice.wheel, wanted, folder)
+                return choice.version
+            except (IntegrityError, ProviderError) as error:
+                problem = f"wheel: {error.message}"
+        notes.append(problem)
+        self.report(f"  {problem}")
+        return ""
 
-    # ---- a compile -------------------------------------------------------------------------------------------
-    def _compiled(self, request: Request, folder: Path, attempt: _Attempt) -> None:
-        options, name = self._options, request.extension.name
-        archs = archs_for(self._environment, options.archs)
-        archs = tuple(arch for arch in archs if _number(arch) >= _number(request.extension.oldest_arch))
-        if self._environment.cuda_version is not None and not archs:
+    def _compiled(self, request: Request, folder: Path) -> None:
+        extension, version = request.extension, request.release.version
+        archs = archs_for(self.environment, self.archs)
+        archs = tuple(arch for arch in archs if _number(arch) >= _number(extension.oldest_arch))
+        if self.environment.cuda_version is not None and not archs:
             raise UsageError(
                 "it is not known what to compile for: there is no GPU here, and this PyTorch names no archs",
                 'name them: --arch-list "9.0;12.0"',
             )
         workshop = Workshop(
-            environment=self._environment,
-            wrapper=options.wrapper,
-            jobs=self._jobs,
+            environment=self.environment,
+            wrapper=self.wrapper,
+            jobs=self.jobs,
             archs=archs,
             tools=folder / "tools",
         )
-        work = folder / name
+        work = folder / extension.name
         work.mkdir()
         environ = workshop.environ(work)
-        workshop.prepare(request.extension, self._pip)
-        source = obtain(
-            request.extension,
-            request.source,
-            work,
-            folder=options.sources,
-            download=lambda wanted: download(wanted, options.cache),
-        )
-        log = options.logs / f"{name}.log"
+        workshop.prepare(extension, self._pip)
+        source = unpacked(extension, request.release, work, folder=self.sources, cache=self.cache)
+        log = self.logs / f"{extension.name}.log"
         what = f" for {', '.join(archs)}" if archs else ""
-        self._report(f"  compiling {request.source.version}{what} with {self._jobs} jobs, log: {log}")
+        self.report(f"  compiling {version}{what} with {self.jobs} jobs, log: {log}")
         wheel = workshop.build(source, log, environ)
         wanted = replace(self._wanted(request), archs=archs, exact_archs=True)
-        problem = self._judge(wheel, wanted)
+        problem = self.judge(wheel, wanted)
         if problem:
             raise IntegrityError(f"it was compiled, but {problem} (see {log})", "correct what the log says")
         self._put(request, wheel, wanted, folder)
         shutil.rmtree(work)
-        attempt.version, attempt.source = request.source.version, "source"
 
-    # ---- installing ------------------------------------------------------------------------------------------
     def _put(self, request: Request, wheel: Path, wanted: Wanted, folder: Path) -> None:
         """Install a wheel and what it requires, PyTorch left as it is, and prove it."""
         name = request.extension.name
-        self._report(f"  installing {wheel.name}")
+        self.report(f"  installing {wheel.name}")
         what = f"pip does not install {wheel.name}"
         self._pip.run("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=what)
         constraints = folder / "constraints.txt"
-        constraints.write_text(f"torch=={self._environment.torch_version}\n")
+        constraints.write_text(f"torch=={self.environment.torch_version}\n")
         lacking: ProviderError | None = None
         try:
             self._pip.run(

@@ -16,8 +16,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from megabuild.errors import PreflightError, UsageError
-from megabuild.extensions.fit import Target
-from megabuild.extensions.index import cuda_tag
+from megabuild.extensions.index import Target, cuda_tag
 from megabuild.extensions.table import Extension
 
 _SCRIPT = Path(__file__).with_name("ask_python.py")

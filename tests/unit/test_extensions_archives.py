@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from megabuild.errors import IntegrityError, ProviderError
-from megabuild.extensions.sdist import Sdist, download
+from megabuild.extensions.archives import download
+from megabuild.extensions.table import Release
 from megabuild.network.index import Configured
 
 CONTENT = b"an archive"
-SDIST = Sdist(name="torch_scatter", version="2.1.2", sha256=hashlib.sha256(CONTENT).hexdigest())
+RELEASE = Release(name="torch_scatter", version="2.1.2", sha256=hashlib.sha256(CONTENT).hexdigest())
 
 
 @pytest.fixture
@@ -20,8 +21,8 @@ def index(tmp_path: Path) -> Path:
     """A simple index with one project."""
     project = tmp_path / "index" / "torch-scatter"
     project.mkdir(parents=True)
-    (project / SDIST.file_name).write_bytes(CONTENT)
-    links = ["torch_scatter-2.1.1.tar.gz", SDIST.file_name, "torch_scatter-2.1.2-cp312-cp312-win_amd64.whl"]
+    (project / RELEASE.archive).write_bytes(CONTENT)
+    links = ["torch_scatter-2.1.1.tar.gz", RELEASE.archive, "torch_scatter-2.1.2-cp312-cp312-win_amd64.whl"]
     (project / "index.html").write_text("".join(f'<a href="{link}">{link}</a>' for link in links))
     return tmp_path / "index"
 
@@ -31,33 +32,35 @@ def where(index: Path) -> Configured:
 
 
 def test_the_archive_of_the_version_is_downloaded_once(index: Path, tmp_path: Path) -> None:
-    folder = download([SDIST], tmp_path / "cache", where(index))
-    assert (folder / SDIST.file_name).read_bytes() == CONTENT
-    (index / "torch-scatter" / SDIST.file_name).unlink()
-    assert download([SDIST], tmp_path / "cache", where(index)) == folder
+    folder = download([RELEASE], tmp_path / "cache", where(index))
+    assert (folder / RELEASE.archive).read_bytes() == CONTENT
+    (index / "torch-scatter" / RELEASE.archive).unlink()
+    assert download([RELEASE], tmp_path / "cache", where(index)) == folder
 
 
 def test_another_file_under_that_name_is_refused_and_not_kept(index: Path, tmp_path: Path) -> None:
-    (index / "torch-scatter" / SDIST.file_name).write_bytes(b"something else")
+    (index / "torch-scatter" / RELEASE.archive).write_bytes(b"something else")
     with pytest.raises(IntegrityError, match=r"torch_scatter-2\.1\.2\.tar\.gz on pip's index has sha256"):
-        download([SDIST], tmp_path / "cache", where(index))
+        download([RELEASE], tmp_path / "cache", where(index))
     assert not list((tmp_path / "cache").rglob("torch_scatter*"))
 
 
 def test_a_damaged_archive_in_the_cache_is_downloaded_again(index: Path, tmp_path: Path) -> None:
-    folder = download([SDIST], tmp_path / "cache", where(index))
-    (folder / SDIST.file_name).write_bytes(b"half an arch")
-    assert (download([SDIST], tmp_path / "cache", where(index)) / SDIST.file_name).read_bytes() == CONTENT
+    folder = download([RELEASE], tmp_path / "cache", where(index))
+    (folder / RELEASE.archive).write_bytes(b"half an arch")
+    assert (download([RELEASE], tmp_path / "cache", where(index)) / RELEASE.archive).read_bytes() == CONTENT
 
 
 def test_an_index_without_that_version_is_told(index: Path, tmp_path: Path) -> None:
-    newer = Sdist(name="torch_scatter", version="9.9", sha256="0" * 64)
+    newer = Release(name="torch_scatter", version="9.9", sha256="0" * 64)
     with pytest.raises(ProviderError, match=r"no torch_scatter-9\.9\.tar\.gz"):
         download([newer], tmp_path / "cache", where(index))
 
 
 def test_an_index_that_does_not_answer_is_told(tmp_path: Path) -> None:
     with pytest.raises(ProviderError) as told:
-        download([SDIST], tmp_path / "cache", Configured(indexes=("http://user:secret@127.0.0.1:9/simple",)))
+        download(
+            [RELEASE], tmp_path / "cache", Configured(indexes=("http://user:secret@127.0.0.1:9/simple",))
+        )
     assert "127.0.0.1" in told.value.message
     assert "secret" not in told.value.message + told.value.remedy

@@ -1,0 +1,158 @@
+"""An extension's sources on this machine: an archive from the indexes that pip is configured for, or a clone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from packaging.version import Version
+
+from megabuild import files
+from megabuild.errors import IntegrityError, ProviderError
+from megabuild.extensions.table import Extension, Release
+from megabuild.network.client import Client
+from megabuild.network.index import HEADERS, Configured, configured, local_path, offered
+
+_INDEX_SECONDS = 60.0
+_CLONE_SECONDS = 600.0
+_LARGEST = 64 << 20  # bytes; the four have up to 0.2 MB
+
+
+def download(wanted: Sequence[Release], cache: Path, where: Configured | None = None) -> Path:
+    """Return a folder with archives from the indexes that pip is configured to use, fetching those it does not have.
+
+    ``pip download`` itself would run setup.py, which wants PyTorch, only to be told the name that it asked for.
+
+    Parameters
+    ----------
+    wanted:
+        Which ones.
+    cache:
+        This program's cache folder.
+    where:
+        The indexes; None for those that pip says.
+
+    Raises
+    ------
+    ProviderError
+        No index answers, or none has such an archive; nothing half-written stays behind.
+    IntegrityError
+        An archive is not the one that the matrix names.
+    """
+    folder = cache / "sdists"
+
+    def is_there(one: Release) -> bool:
+        path = folder / one.archive
+        return path.is_file() and files.sha256(path) == one.sha256
+
+    missing = [one for one in wanted if not is_there(one)]
+    if not missing:
+        return folder
+    where = where or configured()
+    client = Client(seconds=_INDEX_SECONDS, certificates=where.certificates, proxy=where.proxy)
+    for one in missing:
+        data = _fetched(one, where, client)
+        try:
+            with files.scratch(folder) as empty:
+                (empty / one.archive).write_bytes(data)
+                _check(empty / one.archive, one, " on pip's index")
+                (empty / one.archive).replace(folder / one.archive)
+        except OSError as error:
+            raise ProviderError(
+                f"cannot write to {folder}: {error.strerror}", "check its permissions and the disk"
+            ) from error
+    return folder
+
+
+def _fetched(wanted: Release, where: Configured, client: Client) -> bytes:
+    found, _ = offered(wanted.name, where, lambda url: client.get(url, headers=HEADERS))
+    for file in found:
+        if not file.tags and file.version == Version(wanted.version) and file.name.endswith(".tar.gz"):
+            local = file.url.startswith("file:")
+            return local_path(file.url).read_bytes() if local else client.get(file.url, limit=_LARGEST).body
+    raise ProviderError(f"pip's index has no {wanted.archive}", "check pip's configuration (pip config list)")
+
+
+def _check(archive: Path, wanted: Release, whose: str = "") -> None:
+    found = files.sha256(archive)
+    if wanted.sha256 and found != wanted.sha256:
+        raise IntegrityError(
+            f"{archive.name}{whose} has sha256 {found[:12]}…, the matrix says {wanted.sha256[:12]}…",
+            "get it again, and look where pip gets it from (pip config list)",
+        )
+
+
+def unpacked(extension: Extension, wanted: Release, work: Path, *, folder: Path | None, cache: Path) -> Path:
+    """Return a folder with setup.py, ready to be compiled: from an archive, a checkout or a clone.
+
+    Parameters
+    ----------
+    extension:
+        Whose sources.
+    wanted:
+        Which version, and the hash of its archive where the matrix knows it.
+    work:
+        An empty folder to unpack in.
+    folder:
+        The user's folder of sources, looked at first, or None.
+    cache:
+        This program's cache folder.
+
+    Raises
+    ------
+    ProviderError
+        The sources cannot be had.
+    IntegrityError
+        An archive is not the one that the matrix names.
+    """
+    archive = wanted.within(folder) if folder else None
+    if folder and archive is None:
+        plain = (folder / extension.conda, folder / extension.name)
+        checkout = next((path for path in plain if (path / "setup.py").is_file()), None)
+        if checkout is not None:
+            return Path(shutil.copytree(checkout, work / "checkout", symlinks=True))
+    what = f"no sources of {extension.name} {wanted.version}"
+    if archive is None and not extension.has_sdist:
+        return _cloned(extension, wanted.version, work / "checkout", what)
+    try:
+        archive = archive or download([wanted], cache) / wanted.archive
+    except ProviderError as error:
+        raise ProviderError(
+            f"{what}: {error.message}", f"{error.remedy}, or name a folder with it: --pyg-sources FOLDER"
+        ) from error
+    _check(archive, wanted)
+    files.unpack(archive, work / "unpacked")
+    found = sorted((work / "unpacked").glob("*/setup.py"))
+    if not found:
+        raise IntegrityError(f"{archive.name} has no setup.py", "get the archive again")
+    return found[0].parent
+
+
+def _cloned(extension: Extension, version: str, target: Path, what: str) -> Path:
+    """Clone upstream's repository with its submodules; there is no archive of it."""
+    where = f"put a checkout with its submodules into a folder as {extension.conda}/"
+    remedy = f"{where} and name it: --pyg-sources FOLDER"
+    git = shutil.which("git")
+    if git is None:
+        raise ProviderError(f"{what}: git is not installed", remedy)
+    argv = [git, "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1", "--branch", version]
+    argv += ["--recurse-submodules", "--shallow-submodules", f"{extension.repository}.git", str(target)]
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_CLONE_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ProviderError(f"{what}: no end after {_CLONE_SECONDS:.0f} s", remedy) from error
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.startswith(("fatal: ", "error: "))]
+        last = (said or done.stderr.splitlines() or ["git said nothing"])[-1]
+        raise ProviderError(f"{what}: {last.removeprefix('fatal: ')}", remedy)
+    return target

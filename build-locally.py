@@ -21,4 +21,4 @@ sys.path.insert(0, os.path.join(ROOT, "scripts"))
 from megabuild.bootstrap import run_inside  # noqa: E402
 
 if __name__ == "__main__":
-    run_inside(ROOT, __file__, "megabuild.cli.build_locally")
+    run_inside(ROOT, __file__, "megabuild.cli.build")

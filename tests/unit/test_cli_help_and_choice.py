@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from megabuild.cli.choose import choose
+from megabuild.cli.configs import choose
 from megabuild.cli.exits import Invocation
 from megabuild.cli.megabuild import megabuild
 from megabuild.errors import ConfigError, UsageError
@@ -23,7 +23,7 @@ def invoke(*arguments: str, invocation: Invocation) -> Result:
 def ask(answers: str, names: tuple[str, ...] = NAMES, pattern: str | None = None) -> Result:
     @click.command()
     def command() -> None:
-        click.echo(choose(names, None, pattern, may_ask=True))
+        click.echo("\n".join(choose(names, (), pattern, may_ask=True)))
 
     return CliRunner().invoke(command, input=answers)
 
@@ -121,18 +121,47 @@ def test_the_only_config_a_filter_leaves_is_taken() -> None:
 
 def test_without_a_terminal_a_config_must_be_named() -> None:
     with pytest.raises(UsageError) as caught:
-        choose(NAMES, None, None, may_ask=False)
+        choose(NAMES, (), None, may_ask=False)
     assert "--list" in caught.value.remedy
 
 
 def test_a_config_outside_the_filter_is_refused() -> None:
     with pytest.raises(UsageError, match="does not match"):
-        choose(NAMES, "linux_64_cpu", "osx*", may_ask=False)
+        choose(NAMES, ["linux_64_cpu"], "osx*", may_ask=False)
 
 
 def test_a_name_is_taken_as_it_is() -> None:
-    assert choose(NAMES, "linux_64_cuda130.yaml", None, may_ask=False) == "linux_64_cuda130"
-    assert choose(NAMES, "unknown", None, may_ask=False) == "unknown"  # reading it finds out, and suggests
+    assert choose(NAMES, ["linux_64_cuda130.yaml"], None, may_ask=False) == ("linux_64_cuda130",)
+    assert choose(NAMES, ["unknown"], None, may_ask=False) == (
+        "unknown",
+    )  # reading it finds out, and suggests
+
+
+def test_several_names_and_patterns_are_each_config_once() -> None:
+    assert choose(NAMES, ["*_cpu", "linux_64_cpu", "linux_64_c*"], None, may_ask=False) == (
+        "linux_64_cpu",
+        "osx_64_cpu",
+        "linux_64_cuda130",
+    )
+    with pytest.raises(UsageError, match=r"no config matches 'windows_\*'") as caught:
+        choose(NAMES, ["windows_*"], None, may_ask=False)
+    assert "linux_64_cuda130" in caught.value.remedy
+
+
+def test_names_with_pattern_characters_are_names_first() -> None:
+    names = ("odd[1]", "odd1", "star*", "stars")
+    assert choose(names, ["odd[1]", "star*"], None, may_ask=False) == ("odd[1]", "star*")
+    assert choose(names, ["odd[[]1]"], None, may_ask=False) == ("odd[1]",)
+
+
+def test_all_is_this_machines_platform_or_what_the_filter_leaves() -> None:
+    assert choose(NAMES, (), None, all_of="linux-64", may_ask=False) == NAMES[:2]
+    assert choose(NAMES, (), "*_cpu", all_of="linux-64", may_ask=False) == (
+        "linux_64_cpu",
+        "osx_64_cpu",
+    )
+    with pytest.raises(UsageError, match="--all leaves nothing to name"):
+        choose(NAMES, ["linux_64_cpu"], None, all_of="linux-64", may_ask=False)
 
 
 def test_an_unknown_config_is_refused(invocation: Invocation) -> None:

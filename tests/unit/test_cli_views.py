@@ -244,7 +244,7 @@ def test_options_reach_the_run(faked: list[Options], tmp_path: Path, invocation:
     assert result.exit_code == 0
     (options,) = faked
     assert options.config.name == "linux_64_cuda130"
-    assert options.pythons == ("3.10", "3.12")
+    assert options.pythons == ("312", "3.10")
     assert (options.rehearse, options.keep_going, options.cpu_count) == (True, True, 3)
     assert (options.engine, options.optimization, options.output) == ("docker", "0", tmp_path / "there")
     assert "done in 11:06 h" in result.stdout

@@ -16,7 +16,7 @@ import pytest
 from megabuild.cli.exits import Invocation, outcome
 from megabuild.cli.megabuild import megabuild
 from megabuild.cli.text import Signs
-from megabuild.cli.verdict_views import code, gpu_lines, verdict_lines
+from megabuild.cli.verify import code, gpu_lines, verdict_lines
 from megabuild.verify import gpu, gpu_probe
 from megabuild.verify.verdict import LibraryVerdict, Verdict
 

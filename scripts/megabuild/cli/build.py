@@ -1,22 +1,22 @@
-"""The build command: `build-locally.py CONFIG`, also `megabuild build CONFIG`."""
+"""The build command: `build-locally.py CONFIG...`, also `megabuild build CONFIG...`."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
-from megabuild.cli.choose import choose, person_present
 from megabuild.cli.completion import config_names
-from megabuild.cli.exits import Invocation
-from megabuild.cli.listing import describe, document
+from megabuild.cli.configs import choose, listed, person_present
+from megabuild.cli.exits import Invocation, run
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import repository
-from megabuild.configs.config import Config, available, load, python_version
-from megabuild.configs.overrides import other_torch, python_pins
+from megabuild.configs.config import Config, available, load
+from megabuild.configs.overrides import other_torch
 from megabuild.configs.selection import select
 from megabuild.errors import UsageError
 
@@ -28,6 +28,7 @@ EXAMPLES = """
 {prog} linux_64_cpu_wheel -e scatter        one extension only
 {prog} linux_64_cuda130_wheel --torch 2.14.1 another release
 {prog} --filter 'linux_64_cuda*'            choose among some
+{prog} 'linux_64_*' --keep-going            several, one by one
 """
 HELP = {"help_option_names": ["-h", "--help"]}
 CHOICE = "Choosing what is built"
@@ -35,10 +36,18 @@ SHOW = "Only showing"
 HOW = "How it is built"
 PYG = "PyTorch Geometric's extensions"
 DEBUG = "Debugging a build"
+#: Options that the run takes as they are.
+_TAKEN = (
+    "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "extensions",
+    "arch_list", "torch_sha256",
+)  # fmt: skip
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES, context_settings=HELP)
-@click.argument("config", required=False, shell_complete=config_names)
+@click.argument("configs", nargs=-1, metavar="[CONFIG]...", shell_complete=config_names)
+@option(
+    CHOICE, "--all", "every", is_flag=True, help="Every config of this machine's platform, or of --filter's."
+)
 @option(
     CHOICE, "--filter", "pattern", metavar="GLOB", help="Offer only matching configs; a single one is taken."
 )
@@ -76,6 +85,7 @@ DEBUG = "Debugging a build"
     HOW,
     "--jobs",
     "-j",
+    "cpu_count",
     type=click.IntRange(min=1),
     metavar="N",
     help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.",
@@ -130,84 +140,73 @@ DEBUG = "Debugging a build"
     DEBUG, "--output-id", metavar="NAME", help="With --debug: which package's.  [default: libtorch-staging]"
 )
 @click.pass_context
-def build(
-    context: click.Context,
-    config: str | None,
-    pattern: str | None,
-    pythons: tuple[str, ...],
-    torch: str | None,
-    torch_source: Path | None,
-    torch_sha256: str | None,
-    rehearse: bool,
-    listing: bool,
-    plan_only: bool,
-    as_json: bool,
-    engine: str,
-    jobs: int | None,
-    optimization: str | None,
-    keep_going: bool,
-    output: str | None,
-    pyg: str,
-    extensions: tuple[str, ...],
-    pyg_index: str | None,
-    pyg_sources: str | None,
-    arch_list: str | None,
-    memory: float | None,
-    debug: bool,
-    output_id: str | None,
-) -> int:
-    """Build CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
+def build(context: click.Context, /, **given: Any) -> int:
+    """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
 
-    Without CONFIG you are asked for one. A second run continues where the first one ended: finished packages are
-    skipped, and an unfinished compile goes on.
+    Without CONFIG you are asked for one; patterns ('linux_64_*', in quotes) mean all that match. A second run continues
+    where the first one ended: finished packages are skipped, and an unfinished compile goes on.
     """
     invocation: Invocation = context.obj
-    invocation.json = as_json
-    root = repository()
-    if output == "":
+    invocation.json = as_json = given["as_json"]
+    root, pattern = repository(), given["pattern"]
+    if given["output"] == "":
         raise click.UsageError("--output names no folder")
-    folder = (Path(output) if output else root / "output").absolute()
+    folder = Path(given["output"] or root / "output").absolute()
     invocation.log_folder = folder / "logs"
-    if output_id and not debug:
+    if given["output_id"] and not given["debug"]:
         raise click.UsageError("--output-id goes with --debug")
-    if listing:
-        _list(root, pattern, as_json=as_json)
+    if given["listing"]:
+        for_scripts = not as_json and not sys.stdout.isatty()  # a name a line
+        names = select(available(root), pattern) if pattern else available(root)
+        click.echo("\n".join(names) if for_scripts else listed(root, pattern, as_json=as_json))
         return 0
+    may_ask = person_present() and not as_json
+    all_of = _machine_platform() if given["every"] else ""
+    chosen = choose(available(root), given["configs"], pattern, all_of=all_of, may_ask=may_ask)
+    if given["debug"] and len(chosen) > 1:
+        raise click.UsageError("--debug is for one config")
+    runs = {name: partial(_one, load(root, name), root, folder, given) for name in chosen}
+    if len(runs) == 1:
+        return runs[chosen[0]](invocation)
+    from megabuild.cli.running import each
 
-    name = choose(available(root), config, pattern, may_ask=person_present() and not as_json)
-    file = load(root, name)
-    chosen = _with_torch(file, torch, torch_source, torch_sha256, rehearse=rehearse)
-    from megabuild.files import cache_folder  # not before: these take a moment to import
+    return each(runs, invocation)
+
+
+def main() -> None:
+    """Run the command line of `build-locally.py`, the name that conda-smithy gave it, and end the process."""
+    run(build, name="build-locally.py", invocation=Invocation(log_folder=repository() / "output" / "logs"))
+
+
+def _machine_platform() -> str:
+    from megabuild.providers.local_channel import machine_platform  # it takes a moment to import
+
+    return machine_platform()
+
+
+def _one(file: Config, root: Path, folder: Path, given: dict[str, Any], invocation: Invocation) -> int:
+    """Do with one config what was asked for."""
+    from megabuild.cli.running import plan_and_build
+    from megabuild.files import cache_folder
     from megabuild.plan.options import Options
 
+    torch, source, memory = given["torch"], given["torch_source"], given["memory"]
     options = Options(
-        config=chosen,
+        config=_with_torch(file, torch, source, given["torch_sha256"], rehearse=given["rehearse"]),
         root=root,
         output=folder,
         cache=cache_folder(os.environ),
-        rehearse=rehearse,
-        pythons=_narrowed(chosen, pythons),
-        engine=None if engine == "auto" else engine,
-        keep_going=keep_going,
-        optimization=optimization,
-        cpu_count=jobs,
-        pyg=pyg,
-        pyg_index=pyg_index,
-        pyg_sources=pyg_sources,
-        extensions=extensions,
-        arch_list=arch_list,
+        engine=None if given["engine"] == "auto" else given["engine"],
         memory=int(memory * 1e9) if memory is not None else None,
         torch=torch if torch != file.torch_version else None,
-        torch_source=torch_source.absolute() if torch_source else None,
-        torch_sha256=torch_sha256,
+        torch_source=source.absolute() if source else None,
+        **{name: given[name] for name in _TAKEN},
     )
-    if debug:
+    if given["debug"]:
         from megabuild.cli.debug import STAGING, debug_package
 
-        return debug_package(options, output_id or STAGING, invocation)
-    from megabuild.cli.running import plan_and_build
-
-    return plan_and_build(options, invocation, plan_only=plan_only)
+        return debug_package(options, given["output_id"] or STAGING, invocation)
+    return plan_and_build(options, invocation, plan_only=given["plan_only"])
 
 
 def _with_torch(
@@ -216,7 +215,9 @@ def _with_torch(
     """Return the config for the PyTorch that was asked for, where its provider can have that."""
     compiles = config.provider != "wheel"
     if source is not None and not compiles:
-        raise UsageError(f"{config.name} compiles no PyTorch, it takes wheels apart", "leave out --torch-source")
+        raise UsageError(
+            f"{config.name} compiles no PyTorch, it takes wheels apart", "leave out --torch-source"
+        )
     if digest is not None and (not compiles or (source is None and torch is None)):
         raise UsageError("--torch-sha256 says nothing here", "it goes with --torch-source, or with --torch")
     if torch is None:
@@ -229,18 +230,3 @@ def _with_torch(
             + (", or its official tarball's --torch-sha256" if config.provider == "conda-forge" else ""),
         )
     return other_torch(config, torch, None if source else digest)
-
-
-def _list(root: Path, pattern: str | None, *, as_json: bool) -> None:
-    names = select(available(root), pattern) if pattern else available(root)
-    configs = [load(root, name) for name in names]
-    if as_json:
-        click.echo(json.dumps(document(configs), indent=1))
-    elif sys.stdout.isatty():
-        click.echo("\n".join(describe(configs)))
-    else:  # for scripts: a name a line
-        click.echo("\n".join(names))
-
-
-def _narrowed(config: Config, pythons: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(python_version(pin) for pin in python_pins(config, pythons)) if pythons else ()

@@ -1,16 +1,20 @@
-"""`megabuild configs`: the list of configs, and keeping them in step with the matrix."""
+"""`megabuild configs`: the list of configs, and keeping them in step with the matrix; and how some are chosen."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
-from megabuild.cli.listing import describe, document
 from megabuild.cli.root import display, repository
-from megabuild.configs.config import available, load
+from megabuild.cli.text import picked, table
+from megabuild.configs.config import Config, available, load
 from megabuild.configs.selection import select
-from megabuild.errors import ConfigError
+from megabuild.errors import ConfigError, UsageError
 
 
 @click.command()
@@ -43,6 +47,105 @@ def configs(context: click.Context, pattern: str | None, as_json: bool, action: 
             raise ConfigError(f"{len(states)} files in .ci_support are not in step with conda_build_config.yaml",
                               "run: python scripts/megabuild configs --write")  # fmt: skip
     else:
-        names = select(available(root), pattern) if pattern else available(root)
-        found = [load(root, name) for name in names]
-        click.echo(json.dumps(document(found), indent=1) if as_json else "\n".join(describe(found)))
+        click.echo(listed(root, pattern, as_json=as_json))
+
+
+def listed(root: Path, pattern: str | None, *, as_json: bool) -> str:
+    """Return the list of configs: for people a table of what tells them apart, for scripts a JSON document."""
+    names = select(available(root), pattern) if pattern else available(root)
+    found = [load(root, name) for name in names]
+    if as_json:
+        return json.dumps([_document(config) for config in found], indent=1)
+    rows = [
+        (
+            config.name,
+            config.torch_version,
+            f"CUDA {config.cuda_version}" if config.cuda_version else "CPU",
+            config.blas,
+            f"{config.pythons[0]}-{config.pythons[-1]}",
+            config.provider,
+        )
+        for config in found
+    ]
+    return "\n".join(table(("config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider"), rows))
+
+
+def _document(config: Config) -> dict[str, Any]:
+    known = picked(config, "name platform torch_version accelerator cuda_version blas provider pythons")
+    return {**known, "docker_image": config.docker_image or None}
+
+
+def choose(
+    names: Sequence[str],
+    wanted: Sequence[str],
+    pattern: str | None,
+    *,
+    all_of: str = "",
+    may_ask: bool,
+) -> tuple[str, ...]:
+    """Return the names of the configs to build, each once.
+
+    Without a name: the only config there is, or that the filter leaves; else the user is asked, on a terminal.
+
+    Parameters
+    ----------
+    names:
+        All configs.
+    wanted:
+        What was named: configs, or patterns that match several.
+    pattern:
+        The filter given, or None.
+    all_of:
+        All that the filter leaves are wanted; without a filter, all of this platform (conda's name of it).
+    may_ask:
+        A person sits at the terminal.
+
+    Raises
+    ------
+    UsageError
+        Nothing matches the filter, a name is not among what it leaves, or there is nobody to ask.
+    """
+    choices = select(names, pattern) if pattern else tuple(names)
+    if all_of:
+        if wanted:
+            raise UsageError(
+                "--all leaves nothing to name", "leave out --all, or the names; --filter chooses, too"
+            )
+        return choices if pattern else select(names, f"{all_of.replace('-', '_')}_*")
+    if wanted:
+        return tuple(dict.fromkeys(name for word in wanted for name in _meant(word, names, choices, pattern)))
+    if len(choices) == 1:
+        click.echo(f"{choices[0]} is the only config that matches", err=True)
+        return choices
+    if not may_ask:
+        raise UsageError("which config?", "name one; --list shows them")
+    return (_ask(choices),)
+
+
+def _meant(word: str, names: Sequence[str], choices: Sequence[str], pattern: str | None) -> tuple[str, ...]:
+    """Return what is meant by a word: the config of that name, or those that it matches."""
+    name = word.removesuffix(".yaml")
+    if name not in names and any(sign in name for sign in "*?["):
+        return select(choices, name)
+    if pattern and name in names and name not in choices:
+        raise UsageError(f"{name} does not match the filter '{pattern}'", f"it leaves {', '.join(choices)}")
+    return (name,)
+
+
+def _ask(choices: Sequence[str]) -> str:
+    width = len(str(len(choices)))
+    click.echo("Which config?\n", err=True)
+    for number, name in enumerate(choices, 1):
+        click.echo(f"{number:{width}}. {name}", err=True)
+    while True:
+        answer = click.prompt("\n>", prompt_suffix=" ", err=True).strip()
+        if answer in choices:
+            return str(answer)
+        if answer.isdigit() and 1 <= int(answer) <= len(choices):
+            return choices[int(answer) - 1]
+        click.echo(f"a number from 1 to {len(choices)}, or a name", err=True)
+
+
+def person_present() -> bool:
+    """Tell whether questions can be asked: input comes from a terminal, and so do answers."""
+    return sys.stdin.isatty() and sys.stderr.isatty()

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NoReturn, TextIO, cast
@@ -24,6 +24,10 @@ CRASHED = 70
 PIPE_CLOSED = 141
 
 
+def _print(document: object) -> None:
+    click.echo(json.dumps(document, indent=1))
+
+
 @dataclass
 class Invocation:
     """What one start of the program came to know, for the case that it fails."""
@@ -34,17 +38,8 @@ class Invocation:
     json: bool = False
     #: the log of the run in progress, named beside an error
     log: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """An error as scripts read it."""
-
-    kind: str
-    message: str
-    remedy: str
-    exit_code: int
-    log: str | None = field(default=None)
+    #: takes the JSON document
+    show: Callable[[object], None] = _print
 
 
 def run(
@@ -62,7 +57,10 @@ def run(
         Arguments instead of ``sys.argv[1:]``.
     """
     open_streams()
-    _mask_streams()
+    # nothing secret gets out, whoever prints it: a plan, an excerpt of a log, a library's complaint
+    mask = Mask(os.environ)
+    sys.stdout = cast(TextIO, MaskedStream(sys.stdout, mask))
+    sys.stderr = cast(TextIO, MaskedStream(sys.stderr, mask))
     # known before the options are understood, which may be what fails
     invocation.json = invocation.json or "--json" in (sys.argv[1:] if arguments is None else arguments)
     _leave(
@@ -72,21 +70,13 @@ def run(
     )
 
 
-def _mask_streams() -> None:
-    """Let nothing secret out, whoever prints it: a plan, an excerpt of a log, a library's complaint."""
-    mask = Mask(os.environ)
-    sys.stdout = cast(TextIO, MaskedStream(sys.stdout, mask))
-    sys.stderr = cast(TextIO, MaskedStream(sys.stderr, mask))
-
-
 def _leave(code: int) -> NoReturn:
     """End the process. The solver's native threads may outlive a solve, and abort an interpreter that is torn down."""
     if "rattler" not in sys.modules:
         sys.exit(code)
-    with contextlib.suppress(OSError, ValueError):  # a closed pipe, a closed stream
-        sys.stdout.flush()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a closed pipe, a closed stream
+            stream.flush()
     os._exit(code)
 
 
@@ -100,43 +90,35 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
         return ended.exit_code
     except click.Abort as abort:
         if isinstance(abort.__cause__, KeyboardInterrupt):
-            return _stopped(abort.__cause__, invocation)
+            return _told(_stopped(abort.__cause__), invocation)
         return _told(Interrupted("nothing chosen, nothing done"), invocation)
     except click.ClickException as error:
-        if invocation.json:
-            _document(
-                Failure(
-                    kind="UsageError", message=error.format_message(), remedy="", exit_code=error.exit_code
-                )
-            )
+        _document("UsageError", error.format_message(), "", error.exit_code, invocation)
         error.show(sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as stop:
-        return _stopped(stop, invocation)
+        return _told(_stopped(stop), invocation)
     except MegabuildError as error:
         return _told(error, invocation)
     except BrokenPipeError:
         # Whoever read our output went away. Python would complain once more while closing the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except OSError as error:
-        refused = of_system(error)
-        return _told(refused, invocation) if refused else _crashed(error, invocation)
     except Exception as error:
-        return _crashed(error, invocation)
+        refused = of_system(error) if isinstance(error, OSError) else None
+        return _told(refused, invocation) if refused else _crashed(error, invocation)
     return result if isinstance(result, int) else 0
 
 
-def _stopped(by: KeyboardInterrupt, invocation: Invocation) -> int:
-    error = Interrupted(f"interrupted by {str(by) or 'Ctrl-C'}", "finished packages are kept; run again to continue")
-    return _told(error, invocation)
+def _stopped(by: KeyboardInterrupt) -> Interrupted:
+    return Interrupted(
+        f"interrupted by {str(by) or 'Ctrl-C'}", "finished packages are kept; run again to continue"
+    )
 
 
 def _told(error: MegabuildError, invocation: Invocation) -> int:
-    log = str(invocation.log) if invocation.log else None
-    if invocation.json:
-        _document(Failure(kind=type(error).__name__, message=error.message, remedy=error.remedy,
-                          exit_code=error.exit_code, log=log))  # fmt: skip
+    _document(type(error).__name__, error.message, error.remedy, error.exit_code, invocation)
+    log = str(invocation.log or "")
     lines = [f"error: {error.message}"]
     lines += [f"  {error.remedy}"] if error.remedy else []
     lines += [f"  log: {log}"] if log and log not in error.message + error.remedy else []
@@ -162,13 +144,16 @@ def _crashed(error: Exception, invocation: Invocation) -> int:
     except OSError:
         note += f"\n{text}"
     message = f"unexpected {type(error).__name__}: {error}"
-    if invocation.json:
-        _document(Failure(kind=type(error).__name__, message=message, remedy=note.strip(), exit_code=CRASHED))
+    _document(type(error).__name__, message, note.strip(), CRASHED, invocation)
     click.echo(f"error: {message}{note}", err=True)
     if os.environ.get("MEGABUILD_TRACEBACK"):
         click.echo(text, err=True)
     return CRASHED
 
 
-def _document(failure: Failure) -> None:
-    click.echo(json.dumps({"error": asdict(failure)}, indent=1))
+def _document(kind: str, message: str, remedy: str, exit_code: int, invocation: Invocation) -> None:
+    """Give scripts an error as a document, where they asked for one."""
+    if invocation.json:
+        log = str(invocation.log) if invocation.log else None
+        error = {"kind": kind, "message": message, "remedy": remedy, "exit_code": exit_code, "log": log}
+        invocation.show({"error": error})

@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import display, repository
-from megabuild.cli.text import Signs, duration, fields, table, wrapped
+from megabuild.cli.text import Signs, duration, picked, table, wrapped
 from megabuild.configs.config import available, load
 from megabuild.errors import UsageError
 from megabuild.extensions.index import INDEX, Index
@@ -226,7 +226,7 @@ def document(environment: Environment, rows: Sequence[Row]) -> dict[str, Any]:
         "environment": {
             "prefix": str(environment.prefix),
             "python": environment.version,
-            **fields(environment, "platform torch_version cuda_version tag devices"),
+            **picked(environment, "platform torch_version cuda_version tag devices"),
         },
         "extensions": [
             {

@@ -11,8 +11,7 @@ from megabuild.cli.configs import configs
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.install_pyg import install_pyg
 from megabuild.cli.root import repository
-from megabuild.cli.verify import verify
-from megabuild.cli.verify_gpu import verify_gpu
+from megabuild.cli.verify import verify, verify_gpu
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

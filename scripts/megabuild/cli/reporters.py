@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import click
 import psutil
@@ -26,30 +25,14 @@ _TASK_WIDTH = 12
 _At: TypeAlias = "events.PhaseStarted | events.Progress | events.TestRun"
 
 
-class Shown(AbstractContextManager["Shown"], Protocol):
-    """A reporter that is switched on and off around a run."""
-
-    def __call__(self, event: events.Event, /) -> None:
-        """Take one event."""
-
-    def note(self, text: str) -> None:
-        """Take a line about what is being prepared."""
-
-    def ask(self, question: str) -> bool:
-        """Put a yes-or-no question to the person at the terminal."""
-
-
 #: Begins a line about what is being prepared that must not be missed.
 WARNING = "! "
 
 
-def reporter(console: Console) -> Shown:
+def reporter(console: Console) -> PlainReporter:
     """Return the reporter that suits a console."""
-    return (
-        LiveReporter(console)
-        if console.is_terminal and not console.is_dumb_terminal
-        else PlainReporter(console)
-    )
+    live = console.is_terminal and not console.is_dumb_terminal
+    return LiveReporter(console) if live else PlainReporter(console)
 
 
 class PlainReporter(AbstractContextManager["PlainReporter"]):
@@ -63,44 +46,46 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
         self._noted = -_NOTE_SECONDS
 
     def __exit__(self, *_: object) -> None:
-        return None
+        """Leave the console as it was."""
 
     def __call__(self, event: events.Event, /) -> None:
         """Take one event."""
-        now = time.monotonic()
         line = narrate(event, self._signs)
         if isinstance(event, events.InTask):
             event = event.event  # its own progress counts like anybody's
         if isinstance(event, events.Progress) and (
-            now - self._told >= _QUIET_SECONDS or event.done == event.total
+            time.monotonic() - self._told >= _QUIET_SECONDS or event.done == event.total
         ):
             line = f"{step(event)} {event.done}/{event.total}{_eta(event)}"
         if line is not None:
-            self._told = now
-            self._console.out(f"[{_clock(now - self._started)}] {line}", highlight=False)
+            self._told = time.monotonic()
+            self._say(line)
 
     def note(self, text: str) -> None:
         """Take a line about what is being prepared; of many in quick succession only some, but every warning."""
         now = time.monotonic()
-        if text.startswith(WARNING):
-            self._console.out(f"[{_clock(now - self._started)}] {text}", highlight=False)
-        elif now - self._noted >= _NOTE_SECONDS:
+        if not text.startswith(WARNING):
+            if now - self._noted < _NOTE_SECONDS:
+                return
             self._noted = now
-            self._console.out(f"[{_clock(now - self._started)}] {text}", highlight=False)
+        self._say(text)
 
     def ask(self, question: str) -> bool:
-        """Put a question to whoever can answer it here, the default being no."""
+        """Put a yes-or-no question to whoever can answer it here, the default being no."""
         return click.confirm(question, default=False, err=True)
 
+    def _say(self, line: str) -> None:
+        whole = int(time.monotonic() - self._started)
+        clock = f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
+        self._console.out(f"[{clock}] {line}", highlight=False)
 
-class LiveReporter(AbstractContextManager["LiveReporter"]):
-    """Lines as above, and under them one line that moves: bar, steps, time left, what is built, memory used."""
+
+class LiveReporter(PlainReporter):
+    """Lines without a time, and under them one line that moves: bar, steps, time left, what is built, memory used."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._signs = Signs.of(console.file)
+        super().__init__(console)
         self._memory = Memory()
-        self._started = time.monotonic()
         self._since = self._started
         self._step = "planning"
         self._progress: events.Progress | None = None
@@ -111,39 +96,35 @@ class LiveReporter(AbstractContextManager["LiveReporter"]):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def __call__(self, event: events.Event, /) -> None:
         """Take one event."""
         self._note_task(event)
-        if isinstance(event, events.Progress):
-            self._progress = event
-            self._step = step(event)
-            return
         line = narrate(event, self._signs)
-        if isinstance(event, events.PhaseStarted):  # the moving line says it
-            self._step, self._progress, self._since = step(event), None, time.monotonic()
+        if isinstance(event, events.Progress):
+            self._progress, self._step = event, step(event)
+        elif line is not None and isinstance(event, (events.PhaseStarted, events.TestRun)):
+            self._moved(line)  # the moving line says it
         elif line is not None:
-            if isinstance(event, events.TestRun):
-                self._step, self._progress, self._since = line, None, time.monotonic()
-            else:
-                self._console.print(Text(line, style=_style(event)))
+            self._console.print(Text(line, style=_style(event)))
 
     def note(self, text: str) -> None:
         """Take a line about what is being prepared; it stays until the next one, a warning for good."""
         if text.startswith(WARNING):
             self._console.out(text, highlight=False)
-            return
-        self._step, self._progress, self._since = text, None, time.monotonic()
+        else:
+            self._moved(text)
+
+    def _moved(self, what: str) -> None:
+        self._step, self._progress, self._since = what, None, time.monotonic()
 
     def ask(self, question: str) -> bool:
         """Put a question, with the moving line out of the way."""
         self._live.stop()
         try:
-            return click.confirm(question, default=False, err=True)
+            return super().ask(question)
         finally:
             self._live.start()
 
@@ -173,14 +154,15 @@ class LiveReporter(AbstractContextManager["LiveReporter"]):
         return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
 
     def _task_line(self, name: str, at: _At | None) -> Text:
-        line = Text(no_wrap=True, overflow="ellipsis")
         if isinstance(at, events.Progress) and at.total:
-            full = _TASK_WIDTH * at.done // at.total
-            line.append(self._signs.full * full, "green")
-            line.append(self._signs.empty * (_TASK_WIDTH - full), "dim")
-            return line.append(f" {at.done}/{at.total}{_eta(at)}  {name}")
+            return self._bar(_TASK_WIDTH, at).append(f" {at.done}/{at.total}{_eta(at)}  {name}")
         what = "test" if isinstance(at, events.TestRun) else at.phase if at is not None else "environment"
-        return line.append(self._signs.empty * _TASK_WIDTH, "dim").append(f" {what}  {name}")
+        return self._bar(_TASK_WIDTH).append(f" {what}  {name}")
+
+    def _bar(self, width: int, at: events.Progress | None = None) -> Text:
+        full = width * at.done // at.total if at else 0
+        bar = Text(self._signs.full * full, "green", no_wrap=True, overflow="ellipsis")
+        return bar.append(self._signs.empty * (width - full), "dim")
 
     def line(self) -> Text:
         """Return the moving line, as long as the console is wide."""
@@ -192,10 +174,7 @@ class LiveReporter(AbstractContextManager["LiveReporter"]):
             return Text(text, overflow="ellipsis", no_wrap=True)
         figures = f" {progress.done}/{progress.total}{_eta(progress)}  {self._step}{tail}"
         width = max(8, min(30, self._console.width - len(figures) - 1))
-        full = width * progress.done // progress.total
-        line = Text(no_wrap=True, overflow="ellipsis")
-        line.append(self._signs.full * full, "green").append(self._signs.empty * (width - full), "dim")
-        return line.append(figures)
+        return self._bar(width, progress).append(figures)
 
 
 class Memory:
@@ -229,11 +208,6 @@ def _resident() -> int:
 
 def _eta(event: events.Progress) -> str:
     return "" if event.eta_seconds is None else f"  {duration(event.eta_seconds)} left"
-
-
-def _clock(seconds: float) -> str:
-    whole = int(seconds)
-    return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
 
 
 def _style(event: events.Event) -> str:

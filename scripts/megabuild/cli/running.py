@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
-import click
 from rich.console import Console
 
 from megabuild.build import events
 from megabuild.build.session import execute
 from megabuild.build.summary import PackageResult
-from megabuild.cli.choose import person_present
-from megabuild.cli.exits import Invocation
-from megabuild.cli.reporters import Shown, reporter
-from megabuild.cli.text import Signs
+from megabuild.cli.configs import person_present
+from megabuild.cli.exits import Invocation, outcome
+from megabuild.cli.reporters import PlainReporter, reporter
+from megabuild.cli.text import Signs, duration, table
 from megabuild.cli.views import package_lines, plan_document, plan_lines, rendered_lines, summary_lines
-from megabuild.errors import BuildError, MegabuildError, ProviderError
+from megabuild.errors import BuildError, Interrupted, MegabuildError, ProviderError
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
@@ -38,7 +42,7 @@ def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool)
             _print(console, rendered_lines(options))
         raise
     if plan_only and invocation.json:
-        click.echo(json.dumps(plan_document(made), indent=1))
+        invocation.show(plan_document(made))
         return 0
     _print(console, plan_lines(made, signs))
     if plan_only:
@@ -51,8 +55,51 @@ def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool)
         raise
     _print(console, ["", *summary_lines(summary, signs)])
     if invocation.json:
-        click.echo(json.dumps(summary.to_dict(), indent=1))
+        invocation.show(summary.to_dict())
     return 0 if summary.ok else BuildError.exit_code
+
+
+def each(runs: Mapping[str, Callable[[Invocation], int]], invocation: Invocation) -> int:
+    """Run several configs, one after the other; one that fails does not stop the others, Ctrl-C does.
+
+    Each has its own plan, log, summary and errors. However it ends, there is a table of all in the end.
+
+    Parameters
+    ----------
+    runs:
+        By config: what does it, and returns an exit code.
+
+    Returns
+    -------
+    The exit code of the first one that failed, or 0.
+    """
+    console = Console(stderr=invocation.json, soft_wrap=True)
+    rows: list[dict[str, Any]] = [
+        {"config": name, "exit_code": None, "seconds": 0.0, "log": None, "result": None} for name in runs
+    ]
+    code = 0
+    try:
+        for number, (row, run) in enumerate(zip(rows, runs.values(), strict=True), 1):
+            _print(console, [f"[{number}/{len(rows)}] {row['config']}"])
+            own = replace(invocation, log=None, show=partial(row.__setitem__, "result"))
+            began = time.monotonic()
+            row["exit_code"] = outcome(partial(run, own), own)
+            row["seconds"], row["log"] = round(time.monotonic() - began, 1), own.log and str(own.log)
+            if row["exit_code"] == Interrupted.exit_code:
+                break
+    except KeyboardInterrupt:  # between two of them
+        code = Interrupted.exit_code
+    cells = [
+        (row["config"], "not started", "", "")
+        if row["exit_code"] is None
+        else (row["config"], str(row["exit_code"]), duration(row["seconds"]), row["log"] or "")
+        for row in rows
+    ]
+    _print(console, ["", *table(("config", "exit code", "time", "log"), cells, right=frozenset({2}))])
+    code = next((row["exit_code"] for row in rows if row["exit_code"]), code)
+    if invocation.json:
+        invocation.show({"configs": rows, "exit_code": code})
+    return code
 
 
 def planned(options: Options, console: Console) -> Plan:
@@ -65,7 +112,7 @@ def planned(options: Options, console: Console) -> Plan:
         return make_plan(options, shown.note, ask)
 
 
-def _noting(shown: Shown, invocation: Invocation) -> events.Reporter:
+def _noting(shown: PlainReporter, invocation: Invocation) -> events.Reporter:
     def report(event: events.Event, /) -> None:
         if isinstance(event, events.RunStarted):
             invocation.log = event.log

@@ -87,8 +87,8 @@ def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
     )
 
 
-def fields(value: object, names: str) -> dict[str, Any]:
-    """Return some attributes of a value, for JSON: tuples as lists, empty strings as they are.
+def picked(value: object, names: str) -> dict[str, Any]:
+    """Return some attributes of a value, for JSON: tuples as lists.
 
     Parameters
     ----------

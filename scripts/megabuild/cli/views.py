@@ -8,7 +8,7 @@ from typing import Any
 from megabuild.build.summary import PackageResult, Summary
 from megabuild.cli.narrate import decision, label
 from megabuild.cli.root import display
-from megabuild.cli.text import Signs, duration, size, table
+from megabuild.cli.text import Signs, duration, picked, size, table
 from megabuild.configs.overrides import python_pins
 from megabuild.configs.render import render
 from megabuild.configs.table import REHEARSAL
@@ -17,6 +17,7 @@ from megabuild.plan.plan import Plan
 from megabuild.plan.task import Extensions
 
 _HASH_DIGITS = 12
+_PACKAGE = "name version build_string build_number subdir file_name python"
 
 
 def plan_lines(plan: Plan, signs: Signs) -> list[str]:
@@ -68,7 +69,9 @@ def extension_lines(extensions: Extensions, signs: Signs) -> list[str]:
     lines += [f"{signs.warning} {name} is left out: {why}" for name, why in extensions.left_out.items()]
     seconds = sum(task.cpu_seconds for task in extensions.missing if task.how == "compile")
     if seconds:
-        lines.append(f"  compiling them takes about {_cpu(seconds / 3600)}, less with objects from the object cache")
+        lines.append(
+            f"  compiling them takes about {_cpu(seconds / 3600)}, less with objects from the object cache"
+        )
     return lines
 
 
@@ -92,29 +95,13 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "rehearsal": options.rehearse,
         "platform": config.platform,
         "torch_version": config.torch_version,
-        "packages": [
-            {
-                "name": item.package.name,
-                "version": item.package.version,
-                "build_string": item.package.build_string,
-                "build_number": item.package.build_number,
-                "subdir": item.package.subdir,
-                "file_name": item.package.file_name,
-                "python": item.package.python,
-                "exists": item.exists,
-            }
-            for item in plan.items
-        ],
+        "packages": [{**picked(item.package, _PACKAGE), "exists": item.exists} for item in plan.items],
         "extensions": {
             "reason": plan.extensions.reason,
             "left_out": dict(plan.extensions.left_out),
             "tasks": [
                 {
-                    "name": task.name,
-                    "extension": task.extension,
-                    "python": task.python,
-                    "how": task.how,
-                    "reason": task.reason,
+                    **picked(task, "name extension python how reason"),
                     "wheel": str(task.wheel) if task.wheel else None,
                     "exists": task.exists,
                     "file_names": [package.file_name for package in task.packages],

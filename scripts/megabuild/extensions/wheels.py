@@ -1,4 +1,4 @@
-"""Prebuilt or compile: for one extension and Python a wheel that fits, is whole and holds what it should, or why not."""
+"""Prebuilt or compile, for one extension and Python: a wheel that fits and holds what it should, or why none does."""
 
 from __future__ import annotations
 

@@ -17,13 +17,14 @@ import tiny_pyg
 from tiny import PACKAGES, make_channel, provider, wait_for
 from tiny_pyg import TinyPyg
 
-from megabuild.build import events, extension
+from megabuild.build import events
 from megabuild.build.session import execute
 from megabuild.build.summary import Summary
 from megabuild.cli.text import Signs
 from megabuild.cli.views import package_lines, plan_document, plan_lines
 from megabuild.engine import strays
 from megabuild.errors import IntegrityError, UsageError
+from megabuild.extensions import contents
 from megabuild.extensions.wheels import Choice
 from megabuild.plan import extensions, planning
 
@@ -133,10 +134,10 @@ def test_a_failure_stops_only_what_needs_it_and_the_run_says_so(
 def test_a_package_that_is_not_what_it_should_be_is_not_published(
     tiny: TinyPyg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(plan: object, package: Path, task: object) -> None:
+    def refuse(package: Path, config: object, python: object) -> None:
         raise IntegrityError("compiled without CUDA", "rebuild with FORCE_CUDA=1")
 
-    monkeypatch.setattr(extension, "check", refuse)
+    monkeypatch.setattr(contents, "check_package", refuse)
     summary = tiny.run(pythons=("3.11",), extensions=("cluster",))
     assert statuses(summary) == {"cluster py311": "failed"}
     assert summary.packages[-1].note == "compiled without CUDA"

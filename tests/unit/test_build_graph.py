@@ -12,7 +12,7 @@ import pytest
 
 from megabuild.build import events
 from megabuild.build.budget import Budget
-from megabuild.build.graph import Failed, Graph, Inbox
+from megabuild.build.graph import Graph, Inbox
 from megabuild.build.work import Made, Work
 from megabuild.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError, SwapRefused
 from megabuild.resources.jobs import Jobs
@@ -56,7 +56,7 @@ class Run:
     def __init__(self, *, jobs: int = 2, tasks: int = 2) -> None:
         self.notes: list[str] = []
         self.told: list[events.Event] = []
-        self.failed: dict[str, Failed] = {}
+        self.failed: dict[str, MegabuildError] = {}
         self.fakes: list[Fake] = []
         self.publishing: BaseException | None = None
         self.published: list[str] = []
@@ -121,7 +121,7 @@ def test_a_failed_task_fails_those_that_need_it_and_no_others() -> None:
     run.add("scatter", errors=[BuildError("no such header", "install it")])
     run.add("cluster")
     run.go()
-    assert run.failed["scatter"] == Failed(message="no such header", remedy="install it")
+    assert (run.failed["scatter"].message, run.failed["scatter"].remedy) == ("no such header", "install it")
     assert "which failed" in run.failed["sparse"].message
     assert run.ended()["cluster"] == "built"
 

@@ -17,7 +17,8 @@ from megabuild.configs.config import load
 from megabuild.extensions.table import recipes
 from megabuild.extensions.wheels import Choice
 from megabuild.plan.extensions import decided as decide
-from megabuild.plan.task import Extensions, rendered
+from megabuild.plan.extensions import rendered
+from megabuild.plan.plan import Extensions
 
 SIGNS = Signs.of(io.StringIO())
 

@@ -43,7 +43,6 @@ def a_plan(options: Options) -> Plan:
         options=options,
         items=tuple(PlanItem(package=package, exists=number == 0) for number, package in enumerate(packages)),
         left_out={"3.14": "no such interpreter here"},
-        overrides={},
         environment=Environment(channels=(Path("/channel"),), pythons=("3.12",)),
         estimate=estimate(source="official", cuda=True, optimization="2", pythons=5, staging=True, jobs=8),
         staging=Fingerprint(source={"tarball": "1"}),

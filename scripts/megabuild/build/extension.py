@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from megabuild.build.logfile import LogFile
 from megabuild.build.place import View, job, view
 from megabuild.build.pytorch import NAME as PYTORCH
 from megabuild.build.work import Run, Work
-from megabuild.configs.render import PlannedPackage
 from megabuild.engine import cache
 from megabuild.engine.job import Job
 from megabuild.errors import MegabuildError
@@ -22,9 +21,8 @@ from megabuild.extensions.sources import BASE
 from megabuild.extensions.table import find
 from megabuild.network.redact import Mask
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Plan
-from megabuild.plan.published import records
-from megabuild.plan.task import Task
+from megabuild.plan.plan import Plan, PlanItem, Task
+from megabuild.plan.published import paths
 
 #: A channel of the run's own PyTorch, beside the folders of tasks.
 _TORCH = "torch"
@@ -49,7 +47,7 @@ class Extension(Work):
         if task.how == "compile" and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache"):
             self.alone = (
                 task.extension
-            )  # what one Python's build compiles, the next one's finds in the object cache
+            )  # what one Python's build compiles, the next finds in the object cache
         self._task = task
 
     def tell(self, event: events.Event) -> None:
@@ -57,36 +55,41 @@ class Extension(Work):
         super().tell(events.InTask(task=self.name, event=event))
 
     @property
-    def packages(self) -> Sequence[PlannedPackage]:
-        """The task's, nearly always one."""
-        return self._task.packages
-
-    @property
-    def inputs(self) -> Mapping[str, str]:
-        """The task's fingerprint."""
-        return {package.file_name: self._task.fingerprint for package in self._task.packages}
+    def items(self) -> Sequence[PlanItem]:
+        """The task's."""
+        return self._task.items
 
     def log(self) -> AbstractContextManager[LogFile]:
         """Open a log of its own: several tasks' lines in one would be no use to anybody."""
         return LogFile(self._state / "logs", self.name, Mask(os.environ))
 
-    def dependencies(self) -> Sequence[Path]:
-        """Return packages of other extensions."""
-        channel = self._plan.options.packages
-        known = records(channel)
+    def dependencies(self) -> list[Path]:
+        """Return packages of other extensions besides."""
         others = (task for task in self._plan.extensions.tasks if task.name in self._task.needs)
-        return [channel / known[package.file_name].path for task in others for package in task.packages]
+        names = (package.file_name for task in others for package in task.packages)
+        return [*super().dependencies(), *paths(self._plan.options.packages, names)]
 
-    def view(self) -> View:
-        """Lay out what the engine sees: its sources, its wheel and PyTorch's packages besides the usual."""
+    def describe(self, jobs: int) -> tuple[View, Job]:
+        """Show the engine its sources, its wheel and PyTorch's packages besides the usual."""
         plan, task = self._plan, self._task
-        more = {key: Path(value.removeprefix("file://")) for key, value in self._local().items()}
+        local = self._local()
+        more = {key: Path(value.removeprefix("file://")) for key, value in local.items()}
         if task.wheel is not None:
             more["wheel"] = task.wheel.parent
         channels = (folder(plan.options) / _TORCH, *plan.environment.channels)
-        return view(
+        seen = view(
             plan, self._run.isolation, state=self._state, recipe=task.recipe, channels=channels, more=more
         )
+        inside = {
+            key: (f"file://{seen.more[key]}" if value.startswith("file://") else seen.more[key],)
+            for key, value in local.items()
+        }
+        env = {
+            "PYG_CCACHE": seen.launcher,
+            "PYG_WHEEL": f"{seen.more['wheel']}/{task.wheel.name}" if task.wheel else "",
+            "MAKEFLAGS": "",  # a jobserver of somebody who started us has nothing to do with our share of the jobs
+        }
+        return seen, job(plan, seen, {**task.overrides, **inside}, jobs=jobs, env=env)
 
     def _local(self) -> dict[str, str]:
         """Return the variant values that name folders on this machine: as paths, or as file URLs."""
@@ -95,23 +98,11 @@ class Extension(Work):
         values = {key: overrides.get(key, ("",))[0] for key in keys}
         return {key: value for key, value in values.items() if value.startswith(("/", "file://"))}
 
-    def job(self, seen: View, jobs: int) -> Job:
-        """Describe it to the worker."""
-        task = self._task
-        inside = {
-            key: (f"file://{seen.more[key]}" if value.startswith("file://") else seen.more[key],)
-            for key, value in self._local().items()
-        }
-        env = {
-            "PYG_CCACHE": seen.launcher,
-            "PYG_WHEEL": f"{seen.more['wheel']}/{task.wheel.name}" if task.wheel else "",
-            "MAKEFLAGS": "",  # a jobserver of somebody who started us has nothing to do with our share of the jobs
-        }
-        return job(self._plan, seen, {**task.overrides, **inside}, jobs=jobs, env=env)
-
     def check(self, package: Path) -> None:
         """Look for the kernels and for the PyTorch it was built against."""
-        check(self._plan, package, self._task)
+        from megabuild.extensions import contents  # not before: runs without extensions need none of it
+
+        contents.check_package(package, self._plan.config, self._task.python)
 
     def retried(self, error: MegabuildError, jobs: int) -> events.Event:
         """Say that it runs once more, with fewer jobs."""
@@ -123,15 +114,6 @@ def folder(options: Options) -> Path:
     return options.state / "pyg"
 
 
-def check(plan: Plan, package: Path, task: Task) -> None:
-    """Look into a task's package before it is published."""
-    from megabuild.extensions.contents import (
-        check_package,  # not before: runs without extensions need none of it
-    )
-
-    check_package(package, plan.config, task.python)
-
-
 def make_torch_channel(plan: Plan) -> None:
     """Make a channel of the plan's published PyTorch packages, and of nothing else.
 
@@ -139,9 +121,8 @@ def make_torch_channel(plan: Plan) -> None:
     """
     options = plan.options
     channel = folder(options) / _TORCH
-    known = records(options.packages)
-    paths = [known[item.package.file_name].path for item in plan.items]
-    cache.drop_packages(channel, keep=frozenset(Path(path).name for path in paths))
-    for path in paths:
-        cache.link(options.packages / path, channel / path)
+    published = paths(options.packages, (item.package.file_name for item in plan.items))
+    cache.drop_packages(channel, keep=frozenset(path.name for path in published))
+    for path in published:
+        cache.link(path, channel / path.parent.name / path.name)
     cache.index(channel, options.config.platform)

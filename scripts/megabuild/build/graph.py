@@ -10,17 +10,9 @@ from typing import TypeAlias
 
 from megabuild.build import events
 from megabuild.build.work import Made, Work
-from megabuild.errors import MegabuildError, OutOfMemoryError
+from megabuild.errors import BuildError, MegabuildError, OutOfMemoryError
 
 _POLL_SECONDS = 0.05
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failed:
-    """Why a task's packages are not there."""
-
-    message: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +53,7 @@ class Graph:
         works: Sequence[Work],
         *,
         done: Iterable[str],
-        failed: dict[str, Failed],
+        failed: dict[str, MegabuildError],
         tell: Callable[[events.Event], None],
         publish: Callable[[Work, Made], None],
         inbox: Inbox,
@@ -103,12 +95,8 @@ class Graph:
             unknown = [name for name in work.needs if name not in self._done | self._expected]
             if lost or unknown:
                 self._waiting.remove(work)
-                why = (
-                    f"{', '.join(lost)}, which failed"
-                    if lost
-                    else f"{', '.join(unknown)}, which nobody makes"
-                )
-                self._fail(work, Failed(message=f"needs {why}"))
+                why = "which failed" if lost else "which nobody makes"
+                self._fail(work, BuildError(f"needs {', '.join(lost or unknown)}, {why}"))
 
     def _start(self) -> None:
         busy = {work.alone for work, _, _ in self._running.values() if work.alone}
@@ -165,7 +153,7 @@ class Graph:
         elif not self._again(work, error):
             if work.vital or not isinstance(error, MegabuildError):
                 raise error
-            self._fail(work, Failed(message=error.message, remedy=error.remedy))
+            self._fail(work, error)
 
     def _again(self, work: Work, error: BaseException) -> bool:
         """Put a task back where another attempt can help."""
@@ -183,7 +171,7 @@ class Graph:
         self._waiting.append(work)
         return True
 
-    def _fail(self, work: Work, why: Failed) -> None:
+    def _fail(self, work: Work, why: MegabuildError) -> None:
         self._failed[work.name] = why
         message = "\n".join(text for text in (why.message, why.remedy) if text)
         self._tell(events.TaskEnded(task=work.name, status="failed", message=message))

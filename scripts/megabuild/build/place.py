@@ -12,7 +12,6 @@ from pathlib import Path
 import rattler_build
 
 import megabuild
-from megabuild.configs.config import Config
 from megabuild.configs.overrides import chosen, for_engine
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
@@ -44,13 +43,11 @@ exec "$program" "$@"
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
-    """One task seen from inside.
+class View(Place):
+    """One task seen from inside; besides what the supervisor needs:
 
     Parameters
     ----------
-    place:
-        For the supervisor.
     recipe:
         The recipe file's path inside.
     channels:
@@ -63,7 +60,6 @@ class View:
         Further folders that were asked for, by name: their paths inside.
     """
 
-    place: Place
     recipe: str
     channels: tuple[str, ...]
     source: str | None
@@ -71,14 +67,9 @@ class View:
     more: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def state(self) -> str:
-        """The task's state folder inside."""
-        return self.place.state_inside
-
-    @property
     def launcher(self) -> str:
         """The program in front of compilers, inside."""
-        return f"{self.state}/{COMPILER_LAUNCHER}"
+        return f"{self.state_inside}/{COMPILER_LAUNCHER}"
 
 
 def view(
@@ -133,7 +124,12 @@ def view(
     source = shown("source", plan.environment.source) if plan.environment.source else None
     others = {name: shown(name, folder) for name, folder in (more or {}).items()}
     on_host = isolation.name == "host"
-    place = Place(
+    environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
+    if not on_host:  # there the engine's own package cache is shared with whatever else uses it
+        environment["RATTLER_CACHE_DIR"] = shown("rattler", cache / "rattler", writable=True)
+    ccache = shown("ccache", cache / "ccache", writable=True)
+    _launcher(state, inside=state_inside, ccache=ccache)
+    return View(
         isolation=isolation,
         state=state,
         state_inside=state_inside,
@@ -141,14 +137,6 @@ def view(
         python=sys.executable if on_host else "python3",
         site_inside=site,
         mounts=mounts,
-    )
-    environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
-    if not on_host:  # there the engine's own package cache is shared with whatever else uses it
-        environment["RATTLER_CACHE_DIR"] = shown("rattler", cache / "rattler", writable=True)
-    ccache = shown("ccache", cache / "ccache", writable=True)
-    _launcher(state, inside=state_inside, ccache=ccache)
-    return View(
-        place=place,
         recipe=f"{recipes}/{recipe.relative_to(options.recipe.parent).as_posix()}",
         channels=tuple(urls),
         source=source,
@@ -167,7 +155,9 @@ def _launcher(state: Path, *, inside: str, ccache: str) -> None:
 def job(
     plan: Plan, seen: View, overrides: Mapping[str, Sequence[str]], *, jobs: int, env: Mapping[str, str]
 ) -> Job:
-    """Describe a task to the worker, but for its packages; writes the variant file that the engine reads.
+    """Describe a task to the worker, but for its packages.
+
+    Writes the variant file that the engine reads: its own command line could do the same with it.
 
     Parameters
     ----------
@@ -183,23 +173,18 @@ def job(
         What else the recipe's scripts are told.
     """
     config = plan.options.config
-    _variant_file(config, overrides, seen.place.state)
-    return Job(
-        recipe=seen.recipe,
-        output_dir=f"{seen.state}/out",
-        target_platform=config.platform,
-        build_platform=config.platform,
-        variant_config=[f"{seen.state}/{VARIANT}"],
-        channels=seen.channels,
-        env={"CPU_COUNT": str(jobs), **env, **seen.environment},
-    )
-
-
-def _variant_file(config: Config, overrides: Mapping[str, Sequence[str]], folder: Path) -> None:
-    """Write a config with a run's overrides in it: a file is what the engine's own command line could repeat."""
     made = chosen(for_engine(config), overrides)
     document = {
         **{key: list(value) for key, value in made.variant.items()},
         "zip_keys": [list(group) for group in made.zip_keys],
     }
-    (folder / VARIANT).write_text(json.dumps(document, indent=1))  # JSON is YAML
+    (seen.state / VARIANT).write_text(json.dumps(document, indent=1))  # JSON is YAML
+    return Job(
+        recipe=seen.recipe,
+        output_dir=f"{seen.state_inside}/out",
+        target_platform=config.platform,
+        build_platform=config.platform,
+        variant_config=[f"{seen.state_inside}/{VARIANT}"],
+        channels=seen.channels,
+        env={"CPU_COUNT": str(jobs), **env, **seen.environment},
+    )

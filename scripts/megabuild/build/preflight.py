@@ -14,7 +14,6 @@ from megabuild.plan import stamp
 from megabuild.plan.estimate import GB
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
-from megabuild.resources.jobs import Jobs
 from megabuild.resources.machine import disk_free, measure
 
 #: The engine makes prefixes of 255 characters out of this path, and work folders go deeper than it does.
@@ -25,7 +24,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 Check = tuple[str, str]
 
 
-def checks(plan: Plan, isolation: Isolation, jobs: Jobs) -> Iterator[Check]:
+def checks(plan: Plan, isolation: Isolation) -> Iterator[Check]:
     """Run all checks that need no compiler, cheapest first; each gives its name and what it found.
 
     Raises
@@ -35,7 +34,7 @@ def checks(plan: Plan, isolation: Isolation, jobs: Jobs) -> Iterator[Check]:
     """
     yield "path", _path(plan.options.state, plan.options.state_inside(isolation))
     yield "disk", _disk(plan)
-    yield "memory", _memory(plan, jobs)
+    yield "memory", _memory(plan)
     yield "source", _source(plan)
     isolation.check()
     yield "isolation", isolation.name
@@ -44,13 +43,8 @@ def checks(plan: Plan, isolation: Isolation, jobs: Jobs) -> Iterator[Check]:
 
 def _environments(plan: Plan) -> int:
     """Solve every environment, apart from packages that the run itself will make; return how many there are."""
-    environment, packages = plan.environment, [item.package for item in plan.items]
-    solver = Solver(
-        environment.channels,
-        plan.options.config.platform,
-        environment.virtual_packages,
-        {package.name for package in packages},
-    )
+    packages = [item.package for item in plan.items]
+    solver = Solver(plan.environment, plan.options.config.platform, {package.name for package in packages})
     for package in packages:
         solver.built_with(package)
     return solver.count
@@ -87,14 +81,14 @@ def _disk(plan: Plan) -> str:
     return f"{free / GB:.0f} GB free, about {needed / GB:.1f} GB needed"
 
 
-def _memory(plan: Plan, jobs: Jobs) -> str:
+def _memory(plan: Plan) -> str:
     machine, per_job = measure(), plan.estimate.memory_per_job
     if machine.memory < per_job:
         raise OutOfMemoryError(
             f"the largest compile takes about {per_job / GB:.1f} GB, this machine has {machine.memory / GB:.1f} GB",
             "build on a machine with more memory",
         )
-    return f"{machine.memory_free / GB:.1f} GB free, {jobs.count} compile jobs ({jobs.reason})"
+    return f"{machine.memory_free / GB:.1f} GB free, {plan.jobs.count} compile jobs ({plan.jobs.reason})"
 
 
 def _source(plan: Plan) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from megabuild.build import events, toolchain_check
 from megabuild.build.budget import Budget
@@ -14,15 +13,14 @@ from megabuild.build.logfile import LogFile
 from megabuild.build.place import View, job, view
 from megabuild.build.summary import Summary
 from megabuild.build.work import Made, Run, Work
-from megabuild.configs.render import PlannedPackage
 from megabuild.engine import cache
 from megabuild.engine.job import Job
 from megabuild.errors import MegabuildError, SwapRefused
+from megabuild.isolation.base import Isolation
 from megabuild.plan import stamp
 from megabuild.plan.fingerprint import inherits
-from megabuild.plan.plan import Plan
+from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import looked_again
-from megabuild.plan.published import records
 
 NAME = "pytorch"
 
@@ -49,37 +47,17 @@ class PyTorch(Work):
         self._mended = False
 
     @property
-    def packages(self) -> Sequence[PlannedPackage]:
-        """Those of the plan that are not there."""
-        return self._plan.missing
-
-    @property
-    def inputs(self) -> Mapping[str, str]:
-        """The fingerprints of the plan's packages."""
-        return self._plan.package_fingerprints
+    def items(self) -> Sequence[PlanItem]:
+        """Those of the plan."""
+        return self._plan.items
 
     def log(self) -> contextlib.AbstractContextManager[LogFile]:
         """Return the run's log, which stays open."""
         return contextlib.nullcontext(self._log)
 
-    def dependencies(self) -> Sequence[Path]:
-        """Return those of its own packages that are published already."""
-        channel = self._plan.options.packages
-        known = records(channel)
-        names = (item.package.file_name for item in self._plan.items if item.exists)
-        return [channel / known[name].path for name in names]
-
-    def view(self) -> View:
-        """Lay out what the engine sees."""
-        plan = self._plan
-        channels = plan.environment.channels
-        return view(
-            plan, self._run.isolation, state=self._state, recipe=plan.options.recipe, channels=channels
-        )
-
-    def job(self, seen: View, jobs: int) -> Job:
-        """Describe it to the worker."""
-        return pytorch_job(self._plan, seen, jobs)
+    def describe(self, jobs: int) -> tuple[View, Job]:
+        """Lay out what the engine sees, and describe the task to the worker."""
+        return described(self._plan, self._run.isolation, jobs)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Try the compiler, and make the tree fit before anything is compiled in it."""
@@ -95,7 +73,7 @@ class PyTorch(Work):
     def run(self, jobs: int) -> Made:
         """Do it; of what an attempt before this one has published nothing is made again."""
         self._plan = looked_again(self._plan)
-        return super().run(jobs) if self._plan.missing else Made(seconds={})
+        return super().run(jobs)
 
     def occasion(self, event: events.Event | None) -> None:
         """Look how much of the disk it takes."""
@@ -120,7 +98,7 @@ class PyTorch(Work):
     def add_to(self, summary: Summary) -> Summary:
         """Add what this task knows to the run's summary."""
         totals = self._parser.totals
-        own = [item.package for item in self._plan.items]
+        own = (item.package for item in self.items)
         made = [package for package in own if inherits(package) and package.file_name in self._seconds]
         return replace(
             summary,
@@ -132,15 +110,16 @@ class PyTorch(Work):
         )
 
 
-def pytorch_job(plan: Plan, seen: View, jobs: int) -> Job:
-    """Describe the task to the worker."""
-    options = plan.options
+def described(plan: Plan, isolation: Isolation, jobs: int) -> tuple[View, Job]:
+    """Lay out what the engine sees of PyTorch's task, and describe it to the worker."""
+    options, channels = plan.options, plan.environment.channels
+    seen = view(plan, isolation, state=options.state, recipe=options.recipe, channels=channels)
     source = {"torch_source_path": (seen.source,)} if seen.source is not None else {}
     env = {
-        "STAGING_FINGERPRINT": plan.staging_fingerprint,
-        "TORCH_TREE": f"{seen.state}/tree",
+        "STAGING_FINGERPRINT": plan.staging.digest,
+        "TORCH_TREE": f"{seen.state_inside}/tree",
         "TORCH_CCACHE": seen.launcher,
         "MAX_JOBS": str(jobs),
     }
     made = job(plan, seen, {**plan.overrides, **source}, jobs=jobs, env=env)
-    return replace(made, keep_going=options.keep_going)
+    return seen, replace(made, keep_going=options.keep_going)

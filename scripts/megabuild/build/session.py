@@ -7,7 +7,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from filelock import FileLock, Timeout
@@ -16,24 +16,23 @@ from megabuild import files, stopping
 from megabuild.build import events, publish
 from megabuild.build.budget import Budget
 from megabuild.build.extension import Extension, make_torch_channel
-from megabuild.build.graph import Failed, Graph, Inbox
+from megabuild.build.graph import Graph, Inbox
 from megabuild.build.logfile import LogFile
 from megabuild.build.preflight import checks
 from megabuild.build.pytorch import NAME as PYTORCH
 from megabuild.build.pytorch import PyTorch
 from megabuild.build.summary import PackageResult, Summary
 from megabuild.build.work import Made, Run, Work
-from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, strays
-from megabuild.errors import BusyError, Interrupted, MegabuildError
+from megabuild.errors import BuildError, BusyError, Interrupted, MegabuildError
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.choose import choose
 from megabuild.network.redact import Mask
 from megabuild.plan import stamp
 from megabuild.plan.estimate import GB
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Plan
-from megabuild.plan.planning import jobs_for, looked_again
+from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.planning import looked_again
 from megabuild.plan.published import Record, is_published, records
 from megabuild.providers import alternatives
 from megabuild.resources.jobs import Jobs, bytes_per_compile, jobs_within
@@ -66,7 +65,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
     options = plan.options
     files.writable(options.state, "choose another folder with --output")
     with (
-        _locked(options),
+        locked(options),
         stopping.by_signals(),
         LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
     ):
@@ -95,8 +94,14 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
 
 
 @contextlib.contextmanager
-def _locked(options: Options) -> Iterator[None]:
-    """Hold the config's lock; the process that has it is named in a file beside it."""
+def locked(options: Options) -> Iterator[None]:
+    """Hold the config's lock; the process that has it is named in a file beside it.
+
+    Raises
+    ------
+    BusyError
+        Another process has it.
+    """
     holder = options.state / "lock.pid"
     lock = FileLock(options.state / "lock", timeout=0)
     try:
@@ -123,7 +128,7 @@ class _Run:
         self._reporter = reporter
         self._began = time.monotonic()
         self._pytorch: PyTorch | None = None
-        self._failed: dict[str, Failed] = {}
+        self._failed: dict[str, MegabuildError] = {}
 
     def go(self) -> None:
         """Check, build, publish."""
@@ -134,14 +139,13 @@ class _Run:
         isolation = choose(
             options.engine,
             config=options.config,
-            environment=replace(plan.environment, overrides=dict(plan.overrides)),
+            environment=plan.environment,
             alternatives=alternatives.without_channel(options.config),
         )
         self._started(isolation.name)
-        jobs = jobs_for(plan)
-        for name, found in checks(plan, isolation, jobs):
+        for name, found in checks(plan, isolation):
             self._tell(events.Checked(check=name, detail=found))
-        per_job, memory = plan.estimate.memory_per_job, measure().memory
+        jobs, per_job, memory = plan.jobs, plan.estimate.memory_per_job, measure().memory
         if jobs.count > 1 and jobs.count * per_job > memory:
             self._tell(
                 events.Warned(
@@ -152,7 +156,7 @@ class _Run:
         ended = strays.end(options.state)
         if ended:
             self._tell(events.Healed(what=f"{ended} processes of an earlier run"))
-        self._build(isolation, jobs)
+        self._build(isolation)
 
     def _started(self, isolation: str) -> None:
         config = self._plan.options.run_name
@@ -160,7 +164,7 @@ class _Run:
         for what in self._damage:
             self._tell(events.Warned(message=what))
 
-    def _build(self, isolation: Isolation, jobs: Jobs) -> None:
+    def _build(self, isolation: Isolation) -> None:
         """Run the tasks that are to be done: PyTorch's, and one for every extension and Python."""
         plan = self._plan
         inbox: Inbox = queue.SimpleQueue()
@@ -168,7 +172,7 @@ class _Run:
         works: list[Work] = []
         done = {task.name for task in plan.extensions.tasks if task.exists}
         if plan.missing:
-            self._pytorch = PyTorch(run, Budget(lambda: jobs), self._log)
+            self._pytorch = PyTorch(run, Budget(lambda: plan.jobs), self._log)
             works.append(self._pytorch)
         else:
             done.add(PYTORCH)
@@ -176,7 +180,7 @@ class _Run:
         budget = Budget(self._extension_jobs, tasks=_AT_ONCE, told=self._tell_jobs)
         for task in plan.extensions.missing:
             if task.how == "nothing":
-                self._failed[task.name] = Failed(message=task.reason)
+                self._failed[task.name] = BuildError(task.reason)
             else:
                 works.append(Extension(run, budget, task))
         Graph(
@@ -207,7 +211,8 @@ class _Run:
         channel, plan = self._plan.options.packages, self._plan
         names = [package.path.name for package in made.archives]
         if names:
-            known, wanted = records(channel), plan.fingerprints
+            known = records(channel)
+            wanted = {item.package.file_name: item.fingerprint for item in plan.every}
             others = [
                 archive.read(channel / known[name].path)
                 for name, fingerprint in wanted.items()
@@ -238,24 +243,16 @@ class _Run:
         """Put together what is known."""
         plan, options = self._plan, self._plan.options
         known = records(options.packages)
-        broken = self._pytorch.broken if self._pytorch else frozenset()
-        rows = []
-        for item in plan.items:
-            row = self._row(item.package, known, there=item.exists)
-            failed = row.status == "missing" and item.package.file_name in broken
-            rows.append(replace(row, status="failed") if failed else row)
+        wrong = dict.fromkeys(self._pytorch.broken if self._pytorch else (), "")
         for task in plan.extensions.tasks:
-            why = self._failed.get(task.name)
-            for package in task.packages:
-                row = self._row(package, known, there=task.exists)
-                failed = row.status == "missing" and why is not None
-                rows.append(
-                    replace(row, status="failed", note=why.message.splitlines()[0]) if failed and why else row
-                )
+            if task.name in self._failed:
+                why = self._failed[task.name].message.splitlines()[0]
+                wrong |= {package.file_name: why for package in task.packages}
+        rows = tuple(self._row(item, known, wrong) for item in plan.every)
         result = Summary(
             ok=not error and all(row.status in ("built", "skipped") for row in rows),
             config=options.run_name,
-            packages=tuple(rows),
+            packages=rows,
             seconds=round(time.monotonic() - self._began, 1),
             log=self._log.path,
             channel=options.packages,
@@ -264,19 +261,25 @@ class _Run:
         )
         return self._pytorch.add_to(result) if self._pytorch else result
 
-    def _row(self, package: PlannedPackage, known: dict[str, Record], *, there: bool) -> PackageResult:
-        """Describe a package by what is published of it."""
-        channel, record = self._plan.options.packages, known.get(package.file_name)
+    def _row(self, item: PlanItem, known: Mapping[str, Record], wrong: Mapping[str, str]) -> PackageResult:
+        """Describe a package by what is published of it, or by what went wrong."""
+        channel, name = self._plan.options.packages, item.package.file_name
+        record = known.get(name)
         row = PackageResult(
-            name=package.name, version=package.version, build_string=package.build_string, status="missing"
+            name=item.package.name,
+            version=item.package.version,
+            build_string=item.package.build_string,
+            status="failed" if name in wrong else "missing",
+            note=wrong.get(name, ""),
         )
-        if record is None or not is_published(channel, record, self._plan.fingerprints[package.file_name]):
+        if record is None or not is_published(channel, record, item.fingerprint):
             return row
         return replace(
             row,
-            status="skipped" if there else "built",
+            status="skipped" if item.exists else "built",
             size=record.size,
             sha256=record.sha256,
-            seconds=0.0 if there else record.seconds,
+            seconds=0.0 if item.exists else record.seconds,
             path=str(channel / record.path),
+            note="",
         )

@@ -77,7 +77,7 @@ def check(
     specs = [spec for spec in tools if _COMPILERS.match(spec)]
     if not any("xx_" in spec for spec in specs):
         return ""
-    folder = seen.place.state / "preflight"
+    folder = seen.state / "preflight"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     recipe = {
@@ -86,7 +86,7 @@ def check(
         "requirements": {"build": specs},
     }
     (folder / "recipe.yaml").write_text(json.dumps(recipe))  # JSON is YAML
-    inside = f"{seen.place.state_inside}/preflight"
+    inside = f"{seen.state_inside}/preflight"
     small = replace(
         template, recipe=f"{inside}/recipe.yaml", output_dir=f"{inside}/out", test="skip", leftovers=(),
         keep_build=True, variant_config=(),
@@ -101,7 +101,7 @@ def check(
 
     try:
         with follower:
-            outcome = run_worker(seen.place, small, on_line=lines.append, on_tick=tick)
+            outcome = run_worker(seen, small, on_line=lines.append, on_tick=tick)
             tick(last=True)
     finally:
         cache.remove(folder)

@@ -17,9 +17,8 @@ from megabuild.build import events, failure, publish
 from megabuild.build.budget import Budget
 from megabuild.build.healing import settle
 from megabuild.build.logfile import LogFile
-from megabuild.build.objects import Objects
 from megabuild.build.place import View
-from megabuild.build.progress import STAGING, Parser
+from megabuild.build.progress import STAGING, Objects, Parser
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, cache, reproducible
 from megabuild.engine.job import Job, Outcome
@@ -27,7 +26,8 @@ from megabuild.engine.logs import LogFollower, LogLine
 from megabuild.engine.supervisor import run_worker
 from megabuild.errors import BuildError, MegabuildError
 from megabuild.isolation.base import Isolation
-from megabuild.plan.plan import Plan
+from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.published import paths
 
 
 class Stopped(Exception):
@@ -115,33 +115,25 @@ class Work(ABC):
 
     @property
     @abstractmethod
-    def packages(self) -> Sequence[PlannedPackage]:
-        """What it is to make."""
-
-    @property
-    @abstractmethod
-    def inputs(self) -> Mapping[str, str]:
-        """By file name of its packages, those that are published among them: what they are made from."""
+    def items(self) -> Sequence[PlanItem]:
+        """What it makes, what is there already among it."""
 
     @abstractmethod
     def log(self) -> AbstractContextManager[LogFile]:
         """Open the log that takes every line of it."""
 
     @abstractmethod
-    def view(self) -> View:
-        """Lay out what the engine sees."""
-
-    @abstractmethod
-    def job(self, seen: View, jobs: int) -> Job:
-        """Describe it to the worker, but for its packages."""
-
-    @abstractmethod
-    def dependencies(self) -> Sequence[Path]:
-        """Return published packages that its own ones and their tests need, and no channel has."""
+    def describe(self, jobs: int) -> tuple[View, Job]:
+        """Lay out what the engine sees, and describe the task to the worker, but for its packages."""
 
     @abstractmethod
     def retried(self, error: MegabuildError, jobs: int) -> events.Event:
         """Say that it runs once more, with fewer jobs."""
+
+    def dependencies(self) -> list[Path]:
+        """Return published packages that others of it need, to be built or tested, and no channel has."""
+        own = (item.package.file_name for item in self.items if item.exists)
+        return paths(self._plan.options.packages, own)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Do what comes before the engine."""
@@ -177,17 +169,22 @@ class Work(ABC):
             The run ends.
         """
         self._parser, self._objects = Parser(), Objects(self._state)  # nothing of a former attempt
-        wanted = {package.file_name: package for package in self.packages}
+        wanted = {item.package.file_name: item.package for item in self.items if not item.exists}
+        if not wanted:
+            return Made(seconds={})
         given = self.dependencies()
         settled = settle(
-            self._state, inputs=self.inputs, published=given, platform=self._plan.options.config.platform
+            self._state,
+            inputs={item.package.file_name: item.fingerprint for item in self.items},
+            published=given,
+            platform=self._plan.options.config.platform,
         )
         for what in settled.healed:
             self.tell(events.Healed(what=what))
         self._seen = {path.name for path in cache.package_files(self._out)}
-        seen = self.view()
+        seen, job = self.describe(jobs)
         job = replace(
-            self.job(seen, jobs),
+            job,
             planned=list(wanted),
             leftovers=settled.untested,
             published=[path.name for path in given],
@@ -196,7 +193,7 @@ class Work(ABC):
             self.prepare(seen, job, log)
             outcome = self._followed(seen, job, log, wanted)
             self.occasion(None)
-            for event in self._objects.reused(self._state / "tree", self._parser.totals):
+            for event in self._objects.reused(self._parser.totals):
                 self.tell(event)
             return self._finished(outcome, jobs, log.path, wanted)
 
@@ -218,7 +215,7 @@ class Work(ABC):
         self.tell(events.LogLine(source=source, text=text))
 
     def _followed(self, seen: View, job: Job, log: LogFile, wanted: Mapping[str, PlannedPackage]) -> Outcome:
-        self._objects.begin(self._state / "tree")
+        self._objects.begin()
         self._recent = failure.Recent()  # what was checked before explains nothing from here on
 
         def engine(text: str) -> None:
@@ -241,7 +238,7 @@ class Work(ABC):
                 self.halt()
 
         with LogFollower(self._state) as follower:
-            outcome = run_worker(seen.place, job, on_line=engine, on_tick=tick)
+            outcome = run_worker(seen, job, on_line=engine, on_tick=tick)
             tick(last=True)
         return outcome
 

@@ -9,12 +9,9 @@ from megabuild.build.summary import PackageResult, Summary
 from megabuild.cli.narrate import decision, label
 from megabuild.cli.root import display
 from megabuild.cli.text import Signs, duration, picked, size, table
-from megabuild.configs.overrides import python_pins
-from megabuild.configs.render import render
-from megabuild.configs.table import REHEARSAL
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Plan
-from megabuild.plan.task import Extensions
+from megabuild.plan.plan import Extensions, Plan
+from megabuild.plan.planning import asked, rendered
 
 _HASH_DIGITS = 12
 _PACKAGE = "name version build_string build_number subdir file_name python"
@@ -77,12 +74,7 @@ def extension_lines(extensions: Extensions, signs: Signs) -> list[str]:
 
 def rendered_lines(options: Options) -> list[str]:
     """Return the packages of a config alone, for where no build environment can be had to plan with."""
-    overrides: dict[str, tuple[str, ...]] = {"python": python_pins(options.config, options.pythons)}
-    if options.rehearse:
-        overrides |= {key: tuple(values) for key, values in REHEARSAL.items()}
-    if options.optimization is not None:
-        overrides["torch_optimization"] = (options.optimization,)
-    packages = render(options.config, options.recipe, overrides=overrides)
+    packages = rendered(options, asked(options))
     names = [package.file_name.removesuffix(".conda") for package in packages if not package.skipped]
     return [f"{options.config.name} would make", "", *names, ""]
 
@@ -113,7 +105,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "notes": list(plan.notes),
         "overrides": {key: list(values) for key, values in plan.overrides.items()},
         "staging": {
-            "fingerprint": plan.staging_fingerprint,
+            "fingerprint": plan.staging.digest,
             "decision": plan.staging_decision.decision,
             "reasons": list(plan.staging_decision.reasons),
         },

@@ -1,6 +1,6 @@
 """Makes the environment of one output and stops before its script. Standard library and rattler_build only.
 
-``python3 debug_session.py JOB.json ANSWER.json OUTPUT FOLDER``
+``python3 debug_session.py JOB.json OUTCOME.json OUTPUT FOLDER``
 
 The engine's own debug session knows neither staging outputs nor pins between siblings. So the output is written down
 once more as a recipe of its own, with everything resolved, in a copy of the recipe folder, and that is what is set up.
@@ -69,8 +69,15 @@ def _absolute(source: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command line: ``JOB.json ANSWER.json OUTPUT FOLDER``."""
-    job_file, answer, output, folder = arguments
+    """Run the command line: ``JOB.json OUTCOME.json OUTPUT FOLDER``."""
+    job_file, outcome, output, folder = arguments
+
+    def end(message: str = "", **found: Any) -> int:
+        kind = "other" if message else ""
+        document = {"ok": not message, "kind": kind, "message": message, "passed": [], **found}
+        Path(outcome).write_text(json.dumps(document))
+        return 1 if message else 0
+
     job = json.loads(Path(job_file).read_text())
     os.environ.update(job["env"])
     from rattler_build import PlatformConfig, RattlerBuildError, RenderConfig, Stage0Recipe, VariantConfig
@@ -97,8 +104,7 @@ def main(arguments: list[str]) -> int:
     if not recipes:
         names = sorted({variant.recipe.package.name for variant in rendered})
         names += sorted({cache.name for variant in rendered for cache in variant.recipe.staging_caches})
-        Path(answer).write_text(json.dumps({"error": f"no output is named '{output}'", "outputs": names}))
-        return 1
+        return end(f"no output is named '{output}'", outputs=names)
     chosen, alone = recipes[-1]
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(original.parent, place / "recipe")
@@ -113,11 +119,8 @@ def main(arguments: list[str]) -> int:
             variant, channels=[*channels, *job["channels"]], output_dir=place / "out"
         )
     except RattlerBuildError as error:
-        Path(answer).write_text(json.dumps({"error": str(error)}))
-        return 1
-    paths = {name: str(path) for name, path in vars(session.paths).items()}
-    Path(answer).write_text(json.dumps({"paths": paths}))
-    return 0
+        return end(str(error) or type(error).__name__)
+    return end(paths={name: str(path) for name, path in vars(session.paths).items()})
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ def run_worker(
     on_line: Callable[[str], None],
     on_tick: Callable[[], None],
     env: Mapping[str, str] | None = None,
+    script: str = "worker.py",
+    arguments: Sequence[str] = (),
 ) -> Outcome:
     """Run one job to its end, and nothing survives it, however this function is left.
 
@@ -81,6 +83,8 @@ def run_worker(
         Called about twenty times a second; what it raises ends the worker.
     env:
         Further environment of the worker process.
+    script, arguments:
+        Another script of the engine's folder to do it, and what it takes besides the files of job and outcome.
 
     Raises
     ------
@@ -98,8 +102,8 @@ def run_worker(
         **(env or {}),
     }
     engine = f"{place.scripts_inside}/engine"
-    argv = [place.python, f"{engine}/guard.py", place.python, f"{engine}/worker.py"]
-    argv += [f"{place.state_inside}/{job_file.name}", f"{place.state_inside}/{outcome_file.name}"]
+    argv = [place.python, f"{engine}/guard.py", place.python, f"{engine}/{script}"]
+    argv += [f"{place.state_inside}/{job_file.name}", f"{place.state_inside}/{outcome_file.name}", *arguments]
     (place.state / "tmp").mkdir(parents=True, exist_ok=True)
     place.isolation.stop(place.name)
     process = subprocess.Popen(

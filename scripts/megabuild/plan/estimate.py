@@ -44,11 +44,11 @@ class Estimate:
         Where the figures come from, in a few words.
     """
 
-    disk: int
-    memory_per_job: int
-    cpu_hours: float
-    hours: float
-    basis: str
+    disk: int = 0
+    memory_per_job: int = 0
+    cpu_hours: float = 0.0
+    hours: float = 0.0
+    basis: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,14 @@ In two steps, since the provider must know what they take before it makes the en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from megabuild.configs.config import Config
+from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import for_engine
-from megabuild.configs.render import PlannedPackage
+from megabuild.configs.render import PlannedPackage, render
 from megabuild.errors import PreflightError, UsageError
 from megabuild.extensions import sources
 from megabuild.extensions.archives import download
@@ -21,16 +22,15 @@ from megabuild.extensions.wheels import Choice, Wanted, choose
 from megabuild.files import sha256
 from megabuild.plan.fingerprint import digest, tree
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Plan
-from megabuild.plan.published import is_published, records
+from megabuild.plan.plan import Extensions, Plan, PlanItem, Task
 from megabuild.plan.solving import Solver
-from megabuild.plan.task import Extensions, Task, linked, narrowed, rendered
 
 Overrides = Mapping[str, tuple[str, ...]]
 #: Looks for a wheel of an extension for one Python.
 Chooser = Callable[[str, str], Choice]
 
 _COMMON = "common"
+_PER_PYTHON = re.compile(r"(?:^|_)py\d+t?(?:_|$)")
 
 
 def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
@@ -101,12 +101,8 @@ class Planned:
         unhad = self._sources.left_out
         done = [decided(task, self._options.pyg, unhad.get(task.extension, ""), choose) for task in tasks]
         own = {package.name for task in tasks for package in task.packages}
-        solver = Solver(
-            plan.environment.channels,
-            plan.options.config.platform,
-            plan.environment.virtual_packages,
-            own | {item.package.name for item in plan.items},
-        )
+        own |= {item.package.name for item in plan.items}
+        solver = Solver(plan.environment, plan.options.config.platform, own)
         return Extensions(tasks=tuple(self._settled(task, plan, solver) for task in done), left_out=left_out)
 
     def _tasks(self, overrides: Overrides) -> tuple[tuple[Task, ...], dict[str, str]]:
@@ -124,9 +120,9 @@ class Planned:
         return kept, {name: why for name, why in left_out.items() if name not in needed}
 
     def _settled(self, task: Task, plan: Plan, solver: Solver) -> Task:
-        """Add the fingerprint, and whether the packages are published; find out what cannot be put together."""
+        """Add the fingerprint; find out what cannot be put together."""
         against = {
-            item.package.file_name: plan.package_fingerprints[item.package.file_name]
+            item.package.file_name: item.fingerprint
             for item in plan.items
             if item.package.python in (None, task.base_python)
         }
@@ -148,7 +144,7 @@ class Planned:
                 "environments": environments,
             }
         )
-        return checked(replace(task, fingerprint=fingerprint), plan.options.packages)
+        return replace(task, items=tuple(replace(item, fingerprint=fingerprint) for item in task.items))
 
 
 def decided(task: Task, mode: str, unhad: str, choose: Chooser | None) -> Task:
@@ -174,13 +170,6 @@ def decided(task: Task, mode: str, unhad: str, choose: Chooser | None) -> Task:
         if mode == "prebuilt":
             return replace(task, how="nothing", reason=why)
     return replace(task, how="nothing" if unhad else "compile", reason=unhad or why)
-
-
-def checked(task: Task, channel: Path) -> Task:
-    """Return a task that knows whether its packages are in the channel, made from the same inputs."""
-    known = records(channel)
-    there = [is_published(channel, known.get(one.file_name), task.fingerprint) for one in task.packages]
-    return replace(task, exists=all(there))
 
 
 def chooser(plan: Plan, report: Callable[[str], None]) -> Chooser:
@@ -225,3 +214,83 @@ def _wanted(known: Mapping[str, Path], asked: Sequence[str]) -> tuple[str, ...]:
     for name in sorted(names - known.keys()):
         raise UsageError(f"there is no recipe for '{name}'", f"there are: {', '.join(known) or 'none'}")
     return tuple(name for name in known if not names or name in names)
+
+
+def rendered(config: Config, extension: str, recipe: Path, overrides: Overrides) -> tuple[Task, ...]:
+    """Render one extension's recipe.
+
+    Parameters
+    ----------
+    config:
+        The config as the engine gets it.
+    extension:
+        Its name.
+    recipe:
+        Its recipe file.
+    overrides:
+        Variant values in place of the config's; ``python`` is among them.
+
+    Returns
+    -------
+    tuple[Task, ...]
+        None where the recipe leaves the extension out for this config.
+    """
+    pins = {python_version(pin): pin for pin in overrides["python"]}
+    values = dict(overrides)
+    if (
+        "is_python_min" in config.variant
+    ):  # a package for all Pythons is made with the least of those that are built
+        values["is_python_min"] = ("true", *["false"] * (len(pins) - 1))
+    found: dict[str | None, list[PlanItem]] = {}
+    for package in render(config, recipe, overrides=values):
+        if not package.skipped:
+            own = package.python if _PER_PYTHON.search(package.build_string) else None
+            found.setdefault(own, []).append(PlanItem(package=package))
+    cuda = config.cuda_version is not None
+    return tuple(
+        Task(
+            extension=extension,
+            python=python,
+            recipe=recipe,
+            items=tuple(items),
+            overrides=_one_python(values, list(pins), python or items[0].package.python),
+            archs=len(archs_of({**config.variant, **overrides})) if cuda else 0,
+        )
+        for python, items in found.items()
+    )
+
+
+def _one_python(values: Overrides, pythons: Sequence[str], python: str | None) -> dict[str, tuple[str, ...]]:
+    number = pythons.index(python) if python in pythons else 0
+    one = {key: (values[key][number],) for key in ("python", "is_python_min") if key in values}
+    return {**values, **one}
+
+
+def linked(every: Sequence[Task]) -> tuple[Task, ...]:
+    """Find out which tasks need packages of others, to be built or to be tested."""
+    makers = {(package.name, task.python): task.name for task in every for package in task.packages}
+
+    def needs(task: Task) -> tuple[str, ...]:
+        names = [
+            re.split(r"[ =<>!~]", spec, maxsplit=1)[0]
+            for package in task.packages
+            for kind in ("build", "host", "run", "test")
+            for spec in getattr(package, kind)
+        ]
+        makes = [makers.get((name, task.python)) or makers.get((name, None)) for name in names]
+        return tuple(dict.fromkeys(maker for maker in makes if maker and maker != task.name))
+
+    return tuple(replace(task, needs=needs(task)) for task in every)
+
+
+def narrowed(every: Sequence[Task], extensions: Sequence[str]) -> tuple[Task, ...]:
+    """Keep the tasks of some extensions, and those that they need."""
+    known = {task.name: task for task in every}
+    keep: set[str] = set()
+    queue = [task.name for task in every if task.extension in extensions]
+    while queue:
+        name = queue.pop()
+        if name not in keep:
+            keep.add(name)
+            queue += known[name].needs
+    return tuple(task for task in every if task.name in keep)

@@ -11,17 +11,16 @@ from megabuild.configs.overrides import arch_list, chosen, for_engine, python_pi
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.cache import staging_caches
 from megabuild.errors import IsolationError, ProviderError, UsageError
-from megabuild.isolation.base import Isolation
 from megabuild.isolation.choose import choose
 from megabuild.plan import extensions, fingerprint, solving, stamp, torch_source
 from megabuild.plan.estimate import Estimate, estimate
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
-from megabuild.plan.recipe_parts import Part, parts
+from megabuild.plan.recipe_parts import Part, part_of, parts
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provide
-from megabuild.resources.jobs import Jobs, compile_jobs
+from megabuild.resources.jobs import compile_jobs
 from megabuild.resources.machine import measure
 
 Overrides = Mapping[str, Sequence[str]]
@@ -46,7 +45,7 @@ def make_plan(
     MegabuildError
         The config does not render, the provider has no environment, nothing can be built here.
     """
-    wanted = _wanted(options)
+    wanted = asked(options)
     files.writable(options.cache, "choose another folder with MEGABUILD_CACHE")
     given = _given_source(options, report)
     if given is not None:
@@ -56,7 +55,7 @@ def make_plan(
     pyg = extensions.Planned(options, report)
     environment = provide(
         options.config,
-        [*_render(options, wanted), *pyg.packages(wanted)],
+        [*rendered(options, wanted), *pyg.packages(wanted)],
         rehearsal=options.rehearse,
         cache=options.cache,
         report=report,
@@ -66,63 +65,56 @@ def make_plan(
         note = f"source of PyTorch {options.config.torch_version}: {given.path}"
         environment = replace(environment, source=given.path, notes=(*environment.notes, note))
     overrides, left_out = _adjusted(options, wanted, environment)
-    packages = tuple(package for package in _render(options, overrides) if not package.skipped)
-    isolation = isolation_for(options, environment, overrides)
-    staged, each = _fingerprints(options, packages, overrides, environment, isolation)
+    environment = replace(environment, overrides=overrides)
+    packages = tuple(package for package in rendered(options, overrides) if not package.skipped)
+    part, known = parts(options.recipe)
+    staged = _staging(part, options, packages, environment)
     plan = Plan(
         options=options,
-        items=tuple(PlanItem(package=package, exists=False) for package in packages),
+        items=tuple(
+            PlanItem(package=one, fingerprint=fingerprint.package(one, part_of(one.name, known), staged))
+            for one in packages
+        ),
         left_out=left_out,
-        overrides=overrides,
         environment=environment,
-        estimate=Estimate(disk=0, memory_per_job=0, cpu_hours=0.0, hours=0.0, basis=""),
         staging=staged,
         staging_decision=stamp.decide(options.state / "tree", options.state / "out", staged),
-        package_fingerprints=each,
         notes=(*environment.notes, *pyg.notes),
     )
     plan = looked_again(replace(plan, extensions=pyg.finish(plan)))
-    return replace(plan, estimate=estimate_for(plan, jobs_for(plan).count))
+    jobs = compile_jobs(
+        measure(),
+        bytes_per_job=_estimate(plan, 1).memory_per_job,
+        requested=options.cpu_count,
+        environ=os.environ,
+    )
+    return replace(plan, jobs=jobs, estimate=_estimate(plan, jobs.count))
 
 
 def looked_again(plan: Plan) -> Plan:
     """Return a plan that knows what exists now."""
     options = plan.options
     known = records(options.packages)
-    items = []
-    for item in plan.items:
-        name = item.package.file_name
-        exists = is_published(options.packages, known.get(name), plan.package_fingerprints[name])
-        items.append(replace(item, exists=exists))
-    tasks = tuple(extensions.checked(task, options.packages) for task in plan.extensions.tasks)
+
+    def looked(items: tuple[PlanItem, ...]) -> tuple[PlanItem, ...]:
+        return tuple(
+            replace(
+                item,
+                exists=is_published(options.packages, known.get(item.package.file_name), item.fingerprint),
+            )
+            for item in items
+        )
+
+    tasks = tuple(replace(task, items=looked(task.items)) for task in plan.extensions.tasks)
     return replace(
         plan,
-        items=tuple(items),
+        items=looked(plan.items),
         staging_decision=stamp.decide(options.state / "tree", options.state / "out", plan.staging),
         extensions=replace(plan.extensions, tasks=tasks),
     )
 
 
-def isolation_for(
-    options: Options, environment: Environment, overrides: Mapping[str, tuple[str, ...]]
-) -> Isolation | None:
-    """Return where the run would take place, or None where no engine can be used here."""
-    adjusted = replace(environment, overrides=overrides)
-    try:
-        return choose(options.engine, config=options.config, environment=adjusted)
-    except IsolationError:
-        return None
-
-
-def jobs_for(plan: Plan) -> Jobs:
-    """Choose the number of compile jobs for a plan."""
-    per_job = estimate_for(plan, 1).memory_per_job
-    return compile_jobs(
-        measure(), bytes_per_job=per_job, requested=plan.options.cpu_count, environ=os.environ
-    )
-
-
-def estimate_for(plan: Plan, jobs: int) -> Estimate:
+def _estimate(plan: Plan, jobs: int) -> Estimate:
     """Estimate what is still to be done of a plan."""
     variant = plan.config.variant
     missing = plan.missing
@@ -140,7 +132,7 @@ def estimate_for(plan: Plan, jobs: int) -> Estimate:
     )
 
 
-def _wanted(options: Options) -> dict[str, tuple[str, ...]]:
+def asked(options: Options) -> dict[str, tuple[str, ...]]:
     """Overrides that follow from the options alone."""
     wanted: dict[str, tuple[str, ...]] = {"python": python_pins(options.config, options.pythons)}
     if options.rehearse:
@@ -197,53 +189,47 @@ def _adjusted(
     return {**wanted, **environment.overrides, "python": kept}, left_out
 
 
-def _render(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
+def rendered(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
+    """Render the recipe's packages, those that it leaves out among them."""
     return render(for_engine(options.config), options.recipe, overrides=overrides)
 
 
-def _fingerprints(
-    options: Options,
-    packages: Sequence[PlannedPackage],
-    overrides: Mapping[str, tuple[str, ...]],
-    environment: Environment,
-    isolation: Isolation | None,
-) -> tuple[fingerprint.Fingerprint, dict[str, str]]:
-    staging_part, package_parts = parts(options.recipe)
-    staged = fingerprint.Fingerprint()
-    inheriting = [package for package in packages if fingerprint.inherits(package)]
-    if staging_part is not None and inheriting:
-        platform, channels = options.config.platform, environment.channels
-        virtual = environment.virtual_packages
-        first = inheriting[0]
-        build = solving.environment(
-            first.staging_build, channels, platform, virtual=virtual, what="staging: build environment"
+def _staging(
+    part: Part | None, options: Options, packages: Sequence[PlannedPackage], environment: Environment
+) -> fingerprint.Fingerprint:
+    """Return everything that libtorch's compile depends on; nothing where no package is built from it."""
+    first = next((package for package in packages if fingerprint.inherits(package)), None)
+    if part is None or first is None:
+        return fingerprint.Fingerprint()
+    build, host = (
+        solving.environment(
+            specs,
+            environment.channels,
+            options.config.platform,
+            virtual=environment.virtual_packages,
+            what=f"staging: {kind} environment",
         )
-        host = solving.environment(
-            first.staging_host, channels, platform, virtual=virtual, what="staging: host environment"
-        )
-        own = options.rehearse and options.torch_source is None
-        model = options.root / "rehearsal" / "model" if own else None
-        place = f"{isolation.name}:{options.state_inside(isolation)}" if isolation else "unknown"
-        image = getattr(isolation, "image", "")
-        staged = fingerprint.staging(
-            staging_part,
-            recipe=options.recipe,
-            variant=chosen(options.config, overrides).variant,
-            build=build,
-            host=host,
-            source=model or environment.staging_source or environment.source,
-            root=environment.root,
-            place=f"{place} {image}".strip(),
-        )
-    return staged, {
-        package.file_name: fingerprint.package(package, _part_of(package, package_parts), staged)
-        for package in packages
-    }
+        for kind, specs in (("build", first.staging_build), ("host", first.staging_host))
+    )
+    own = options.rehearse and options.torch_source is None
+    model = options.root / "rehearsal" / "model" if own else None
+    return fingerprint.staging(
+        part,
+        recipe=options.recipe,
+        variant=chosen(options.config, environment.overrides).variant,
+        build=build,
+        host=host,
+        source=model or environment.staging_source or environment.source,
+        root=environment.root,
+        place=_place(options, environment),
+    )
 
 
-def _part_of(package: PlannedPackage, known: Mapping[str, Part]) -> Part | None:
-    """Find a package's section; names that hold an expression (``pytorch-${{…}}``) match by their fixed beginning."""
-    if package.name in known:
-        return known[package.name]
-    matches = [name for name in known if "${{" in name and package.name.startswith(name.split("${{")[0])]
-    return known[max(matches, key=len)] if matches else None
+def _place(options: Options, environment: Environment) -> str:
+    """Say where the run would take place: objects hold paths."""
+    try:
+        isolation = choose(options.engine, config=options.config, environment=environment)
+    except IsolationError:
+        return "unknown"  # no engine can be used here
+    place = f"{isolation.name}:{options.state_inside(isolation)}"
+    return f"{place} {getattr(isolation, 'image', '')}".strip()

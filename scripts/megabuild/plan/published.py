@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +43,12 @@ def records(channel: Path) -> dict[str, Record]:
         return {name: Record(**record) for name, record in data.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
+
+
+def paths(channel: Path, names: Iterable[str]) -> list[Path]:
+    """Return the files of some published packages, by their file names."""
+    known = records(channel)
+    return [channel / known[name].path for name in names]
 
 
 def is_published(channel: Path, record: Record | None, fingerprint: str) -> bool:

@@ -70,6 +70,14 @@ def parts(recipe: Path) -> tuple[Part | None, dict[str, Part]]:
     return staging, packages
 
 
+def part_of(name: str, known: Mapping[str, Part]) -> Part | None:
+    """Find a package's part; names that hold an expression (``pytorch-${{…}}``) match by their fixed beginning."""
+    if name in known:
+        return known[name]
+    matches = [other for other in known if "${{" in other and name.startswith(other.split("${{")[0])]
+    return known[max(matches, key=len)] if matches else None
+
+
 def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path) -> Part:
     text = json.dumps(section, sort_keys=True, default=str)
     used: dict[str, str] = {}

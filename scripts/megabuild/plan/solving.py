@@ -13,6 +13,7 @@ from rattler.virtual_package.virtual_package import Override, VirtualPackageOver
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import PreflightError
 from megabuild.providers import channel
+from megabuild.providers.environment import Environment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,20 +119,16 @@ class Solver:
 
     Parameters
     ----------
-    channels, platform, virtual:
-        As in :func:`environment`.
+    given:
+        What the provider made ready.
+    platform:
+        conda's platform name.
     own:
         Names of packages that the run itself makes, which no channel has yet.
     """
 
-    def __init__(
-        self,
-        channels: Sequence[Path | str],
-        platform: str,
-        virtual: Mapping[str, str],
-        own: Collection[str],
-    ) -> None:
-        self._channels, self._platform, self._virtual, self._own = channels, platform, virtual, own
+    def __init__(self, given: Environment, platform: str, own: Collection[str]) -> None:
+        self._given, self._platform, self._own = given, platform, own
         self._done: dict[tuple[str, ...], list[str]] = {}
 
     @property
@@ -154,7 +151,8 @@ class Solver:
                 specs += tuple(spec for spec in package.host if spec.split()[0] == "python")
             if specs and specs not in self._done:
                 what = f"{package.name} {package.build_string}: {kind} environment"
-                found = environment(specs, self._channels, self._platform, virtual=self._virtual, what=what)
+                virtual = self._given.virtual_packages
+                found = environment(specs, self._given.channels, self._platform, virtual=virtual, what=what)
                 self._done[specs] = [f"{kind} {solved.name} {solved}" for solved in found]
             if specs and kind in ("build", "host"):
                 lines += self._done[specs]

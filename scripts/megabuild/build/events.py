@@ -34,63 +34,42 @@ class Healed:
 
 @dataclass(frozen=True, kw_only=True)
 class StagingDecided:
-    """What becomes of the former compile of libtorch.
+    """What becomes of the former compile of libtorch."""
 
-    Parameters
-    ----------
-    decision:
-        ``fresh`` (nothing was there), ``reuse`` (finished and unchanged), ``resume`` (the tree stays, what is missing
-        or changed is compiled), ``recompile`` (the tree goes, objects come from the object cache only).
-    reasons:
-        Why, such as ``libprotobuf 6.31.1 -> 7.35.1``.
-    """
-
+    #: ``fresh`` (nothing was there), ``reuse`` (finished and unchanged), ``resume`` (the tree stays, what is missing or
+    #: changed is compiled), ``recompile`` (the tree goes, objects come from the object cache only)
     decision: str
+    #: why, such as ``libprotobuf 6.31.1 -> 7.35.1``
     reasons: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseStarted:
-    """A build script announced a phase.
+    """A build script announced a phase."""
 
-    Parameters
-    ----------
-    phase:
-        ``sync``, ``configure``, ``compile``, ``install``, ``swap``, ``python``, ``package``; ``staging`` and ``test``
-        come from the engine itself.
-    package:
-        What is being built, ``staging`` for libtorch's compile.
-    python:
-        The Python version it is for, or an empty string.
-    """
-
+    #: ``sync``, ``configure``, ``compile``, ``install``, ``swap``, ``python``, ``package``; ``staging`` and ``test``
+    #: come from the engine itself
     phase: str
+    #: what is being built, ``staging`` for libtorch's compile
     package: str
+    #: the Python version it is for, or an empty string
     python: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where ninja stands.
+    """Where ninja stands."""
 
-    Parameters
-    ----------
-    phase, package, python:
-        As in :class:`PhaseStarted`.
-    done, total:
-        Ninja's steps.
-    seconds:
-        Since ninja was started.
-    eta_seconds:
-        Until it will be done at the present rate, or None while that is unknown.
-    """
-
+    #: as in :class:`PhaseStarted`
     phase: str
     package: str
     python: str
+    #: ninja's steps
     done: int
     total: int
+    #: since ninja was started
     seconds: float
+    #: until it will be done at the present rate, or None while that is unknown
     eta_seconds: float | None
 
 
@@ -144,17 +123,11 @@ class TestRun:
 
 @dataclass(frozen=True, kw_only=True)
 class LogLine:
-    """A line as it goes into the log, secrets masked.
+    """A line as it goes into the log, secrets masked."""
 
-    Parameters
-    ----------
-    source:
-        ``driver``, ``engine``, ``staging``, or a package's name with its Python, ``test:`` in front for tests.
-    text:
-        The line.
-    """
-
+    #: ``driver``, ``engine``, ``staging``, or a package's name with its Python, ``test:`` in front for tests
     source: str
+    #: the line
     text: str
 
 
@@ -174,18 +147,12 @@ class TaskStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEnded:
-    """A task is over.
-
-    Parameters
-    ----------
-    status:
-        ``built`` or ``failed``.
-    message:
-        What went wrong.
-    """
+    """A task is over."""
 
     task: str
+    #: ``built`` or ``failed``
     status: str
+    #: what went wrong
     message: str = ""
 
 

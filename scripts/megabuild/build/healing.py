@@ -15,18 +15,12 @@ INPUTS = ".megabuild-inputs"
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """The engine's output folder, ready for a run.
+    """The engine's output folder, ready for a run."""
 
-    Parameters
-    ----------
-    healed:
-        What was removed, in words.
-    untested:
-        Packages, by path below the folder, that an interrupted run built from the same inputs. A package file appears
-        before its test has run, so nobody knows whether they pass.
-    """
-
+    #: what was removed, in words
     healed: tuple[str, ...]
+    #: packages, by path below the folder, that an interrupted run built from the same inputs. A package file appears
+    #: before its test has run, so nobody knows whether they pass.
     untested: tuple[str, ...]
 
 

@@ -44,26 +44,17 @@ exec "$program" "$@"
 
 @dataclass(frozen=True, kw_only=True)
 class View(Place):
-    """One task seen from inside; besides what the supervisor needs:
+    """One task seen from inside, with what the supervisor needs."""
 
-    Parameters
-    ----------
-    recipe:
-        The recipe file's path inside.
-    channels:
-        URLs, as the engine needs them.
-    source:
-        The provider's source tree inside, or None.
-    environment:
-        What the engine must be told through its environment: its caches, and the machine to build for.
-    more:
-        Further folders that were asked for, by name: their paths inside.
-    """
-
+    #: the recipe file's path inside
     recipe: str
+    #: URLs, as the engine needs them
     channels: tuple[str, ...]
+    #: the provider's source tree inside, or None
     source: str | None
+    #: what the engine must be told through its environment: its caches, and the machine to build for
     environment: Mapping[str, str]
+    #: further folders that were asked for, by name: their paths inside
     more: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -12,97 +12,65 @@ from megabuild import files
 
 @dataclass(frozen=True, kw_only=True)
 class PackageResult:
-    """One row of the closing table.
-
-    Parameters
-    ----------
-    status:
-        ``built``, ``skipped`` (it was there), ``failed`` or ``missing``.
-    seconds:
-        Duration of the build script, 0 for skipped packages.
-    size:
-        Bytes of the package file, 0 where there is none.
-    note:
-        Why it failed, in a line.
-    """
+    """One row of the closing table."""
 
     name: str
     version: str
     build_string: str
+    #: ``built``, ``skipped`` (it was there), ``failed`` or ``missing``
     status: str
+    #: bytes of the package file, 0 where there is none
     size: int = 0
     sha256: str = ""
+    #: duration of the build script, 0 for skipped packages
     seconds: float = 0.0
     path: str = ""
+    #: why it failed, in a line
     note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiskUse:
-    """What a run took on disk, in bytes.
+    """What a run took on disk, in bytes."""
 
-    Parameters
-    ----------
-    peak:
-        Most that the state folder held at one time, allocated blocks.
-    peak_apparent:
-        The same, as the sum of file sizes (shared blocks counted each time).
-    tree:
-        Allocated by the CMake tree at most.
-    staged:
-        Size of what the engine keeps of staging (work folder and prefix), which it copies for every inheriting package.
-    copied:
-        ``staged`` times the number of such copies: one into the cache, one per inheriting package.
-    """
-
+    #: most that the state folder held at one time, allocated blocks
     peak: int = 0
+    #: the same, as the sum of file sizes (shared blocks counted each time)
     peak_apparent: int = 0
+    #: allocated by the CMake tree at most
     tree: int = 0
+    #: size of what the engine keeps of staging (work folder and prefix), which it copies for every inheriting package
     staged: int = 0
+    #: ``staged`` times the number of such copies: one into the cache, one per inheriting package
     copied: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a run did.
+    """What a run did."""
 
-    Parameters
-    ----------
-    ok:
-        Every planned package is published.
-    config:
-        The run's name.
-    packages:
-        A row per planned package, in build order.
-    seconds:
-        Duration of the run.
-    log:
-        The run's log file.
-    channel:
-        The published channel, to give to a solver.
-    staging:
-        The decision about staging, as in ``StagingDecided``.
-    staging_seconds:
-        Duration of libtorch's compile, 0 where it was reused.
-    swaps:
-        Per Python: ninja steps after the swap and core objects among them.
-    reused:
-        Objects that did not have to be compiled, by source.
-    error:
-        What went wrong, empty when nothing did.
-    """
-
+    #: every planned package is published
     ok: bool
+    #: the run's name
     config: str
+    #: a row per planned package, in build order
     packages: tuple[PackageResult, ...]
+    #: duration of the run
     seconds: float
+    #: the run's log file
     log: Path
+    #: the published channel, to give to a solver
     channel: Path
+    #: the decision about staging, as in ``StagingDecided``
     staging: str = ""
+    #: duration of libtorch's compile, 0 where it was reused
     staging_seconds: float = 0.0
+    #: per Python: ninja steps after the swap and core objects among them
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    #: objects that did not have to be compiled, by source
     reused: Mapping[str, int] = field(default_factory=dict)
     disk: DiskUse = field(default_factory=DiskUse)
+    #: what went wrong, empty when nothing did
     error: str = ""
 
     def to_dict(self) -> dict[str, object]:

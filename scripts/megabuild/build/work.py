@@ -36,42 +36,27 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """What a task has made.
+    """What a task has made."""
 
-    Parameters
-    ----------
-    archives:
-        Packages that passed their tests and were looked into.
-    seconds:
-        By file name: how long the build script took.
-    error:
-        What went wrong with the rest.
-    """
-
+    #: packages that passed their tests and were looked into
     archives: Sequence[archive.Archive] = ()
+    #: by file name: how long the build script took
     seconds: Mapping[str, float]
+    #: what went wrong with the rest
     error: MegabuildError | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What all tasks of a run share.
+    """What all tasks of a run share."""
 
-    Parameters
-    ----------
-    plan:
-        The run; its state is locked.
-    isolation:
-        Where, checked.
-    tell:
-        Takes events, from any thread.
-    stop:
-        Set when everything is to end.
-    """
-
+    #: the run; its state is locked
     plan: Plan
+    #: where, checked
     isolation: Isolation
+    #: takes events, from any thread
     tell: Callable[[events.Event], None]
+    #: set when everything is to end
     stop: threading.Event
 
 

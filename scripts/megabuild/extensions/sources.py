@@ -26,23 +26,15 @@ Download = Callable[[Sequence[Release]], Path]
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """What a build will take; filled while it is looked for.
+    """What a build will take; filled while it is looked for."""
 
-    Parameters
-    ----------
-    overrides:
-        Variant values that lead to the sources.
-    left_out:
-        Extensions whose sources cannot be had, with the reason.
-    notes:
-        By extension: a sentence for the plan.
-    folders:
-        Local folders that are compiled, by extension.
-    """
-
+    #: variant values that lead to the sources
     overrides: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: extensions whose sources cannot be had, with the reason
     left_out: dict[str, str] = field(default_factory=dict)
+    #: by extension: a sentence for the plan
     notes: dict[str, str] = field(default_factory=dict)
+    #: local folders that are compiled, by extension
     folders: dict[str, Path] = field(default_factory=dict)
 
 

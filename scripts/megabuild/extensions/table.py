@@ -24,54 +24,35 @@ Variant = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Checkout:
-    """Sources that are a git repository with submodules.
+    """Sources that are a git repository with submodules."""
 
-    Parameters
-    ----------
-    key:
-        The variant key that names a local folder with them.
-    folders:
-        How that folder is called below the one that a user names.
-    repository:
-        Where they are else.
-    """
-
+    #: the variant key that names a local folder with them
     key: str
+    #: how that folder is called below the one that a user names
     folders: tuple[str, ...]
+    #: where they are else
     repository: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extension:
-    """One extension.
+    """One extension."""
 
-    Parameters
-    ----------
-    conda:
-        The conda package, and the folder of its recipe: ``pytorch_scatter``.
-    name:
-        Distribution and Python module, which are the same word: ``torch_scatter``.
-    key:
-        How its keys in conda_build_config.yaml begin: ``pyg_scatter``.
-    repository:
-        Where it is developed.
-    cpp_seconds:
-        CPU seconds of compiling its C++ for one Python with an empty object cache.
-    cuda_files:
-        How many files nvcc compiles besides.
-    checkout:
-        Sources of it that come as a checkout: all of pyg-lib, and METIS for torch_sparse.
-    oldest_arch:
-        The oldest GPU architecture that it can be compiled for.
-    """
-
+    #: the conda package, and the folder of its recipe: ``pytorch_scatter``
     conda: str
+    #: distribution and Python module, which are the same word: ``torch_scatter``
     name: str
+    #: how its keys in conda_build_config.yaml begin: ``pyg_scatter``
     key: str
+    #: where it is developed
     repository: str
+    #: CPU seconds of compiling its C++ for one Python with an empty object cache
     cpp_seconds: int
+    #: how many files nvcc compiles besides
     cuda_files: int
+    #: sources of it that come as a checkout: all of pyg-lib, and METIS for torch_sparse
     checkout: Checkout | None = None
+    #: the oldest GPU architecture that it can be compiled for
     oldest_arch: str = "0.0"
 
     @property
@@ -143,23 +124,15 @@ EXTENSIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """An extension as the matrix names it; what the matrix does not know is empty.
+    """An extension as the matrix names it; what the matrix does not know is empty."""
 
-    Parameters
-    ----------
-    name:
-        The distribution: ``torch_scatter``.
-    version:
-        ``2.1.2``.
-    sha256:
-        Of its source archive.
-    commit:
-        That the archive was made from.
-    """
-
+    #: the distribution: ``torch_scatter``
     name: str
+    #: ``2.1.2``
     version: str = ""
+    #: of its source archive
     sha256: str = ""
+    #: that the archive was made from
     commit: str = ""
 
     @property

@@ -33,45 +33,29 @@ _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # a record cannot hold its o
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A wheel, or why there is none.
+    """A wheel, or why there is none."""
 
-    Parameters
-    ----------
-    wheel:
-        The verified wheel in the cache, or None: compile.
-    reason:
-        For the plan: the wheel's name, or why there is none.
-    version:
-        The wheel's version with its local part, or an empty string.
-    """
-
+    #: the verified wheel in the cache, or None: compile
     wheel: Path | None
+    #: for the plan: the wheel's name, or why there is none
     reason: str
+    #: the wheel's version with its local part, or an empty string
     version: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a wheel's libraries must be; the question to whoever looks inside.
+    """What a wheel's libraries must be; the question to whoever looks inside."""
 
-    Parameters
-    ----------
-    extension:
-        Which one.
-    target:
-        PyTorch, accelerator, Python.
-    archs:
-        CUDA archs that must be covered, as in ``TORCH_CUDA_ARCH_LIST``; empty where any will do.
-    exact_archs:
-        They must be there themselves; otherwise it is enough that such a GPU can run what is there.
-    beside:
-        The environment with the PyTorch that the wheel is to work with, where there is one already.
-    """
-
+    #: which one
     extension: Extension
+    #: PyTorch, accelerator, Python
     target: Target
+    #: CUDA archs that must be covered, as in ``TORCH_CUDA_ARCH_LIST``; empty where any will do
     archs: tuple[str, ...] = ()
+    #: they must be there themselves; otherwise it is enough that such a GPU can run what is there
     exact_archs: bool = False
+    #: the environment with the PyTorch that the wheel is to work with, where there is one already
     beside: Path | None = None
 
 

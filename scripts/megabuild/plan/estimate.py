@@ -28,26 +28,17 @@ GB = 1_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Rough figures for one run.
+    """Rough figures for one run."""
 
-    Parameters
-    ----------
-    disk:
-        Bytes at the peak, packages included.
-    memory_per_job:
-        Bytes of the largest compile.
-    cpu_hours:
-        Compiling, on one core.
-    hours:
-        The same with the jobs that will run at once.
-    basis:
-        Where the figures come from, in a few words.
-    """
-
+    #: bytes at the peak, packages included
     disk: int = 0
+    #: bytes of the largest compile
     memory_per_job: int = 0
+    #: compiling, on one core
     cpu_hours: float = 0.0
+    #: the same with the jobs that will run at once
     hours: float = 0.0
+    #: where the figures come from, in a few words
     basis: str = ""
 
 

@@ -28,17 +28,11 @@ _MOST_REASONS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """Named facts behind one compile of libtorch.
+    """Named facts behind one compile of libtorch."""
 
-    Parameters
-    ----------
-    dependency:
-        Facts that all objects depend on.
-    source:
-        Facts that ninja itself will notice in the tree.
-    """
-
+    #: facts that all objects depend on
     dependency: Mapping[str, str] = field(default_factory=dict)
+    #: facts that ninja itself will notice in the tree
     source: Mapping[str, str] = field(default_factory=dict)
 
     @property

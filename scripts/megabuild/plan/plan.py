@@ -20,58 +20,38 @@ from megabuild.resources.jobs import Jobs
 
 @dataclass(frozen=True, kw_only=True)
 class PlanItem:
-    """One package of a plan.
-
-    Parameters
-    ----------
-    fingerprint:
-        sha256 over what it depends on.
-    exists:
-        It is published, verified, and made from the same inputs.
-    """
+    """One package of a plan."""
 
     package: PlannedPackage
+    #: sha256 over what it depends on
     fingerprint: str = ""
+    #: it is published, verified, and made from the same inputs
     exists: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One extension for one Python.
+    """One extension for one Python."""
 
-    Parameters
-    ----------
-    extension:
-        Name of its folder below ``recipe/pyg``.
-    python:
-        ``3.12``, or None for a package that serves all Pythons.
-    recipe:
-        The recipe file.
-    items:
-        What it makes.
-    overrides:
-        Variant values in place of the config's: one Python among them.
-    wheel:
-        A verified wheel to repackage, or None to compile.
-    how:
-        ``compile``, ``repackage``, or ``nothing`` where only a wheel was allowed and none fits.
-    reason:
-        Why so.
-    needs:
-        Names of tasks whose packages must be there first, to build it or to test it.
-    archs:
-        Number of GPU architectures that it is compiled for; 0 for the CPU.
-    """
-
+    #: name of its folder below ``recipe/pyg``
     extension: str
+    #: ``3.12``, or None for a package that serves all Pythons
     python: str | None
+    #: the recipe file
     recipe: Path
+    #: what it makes
     items: tuple[PlanItem, ...]
+    #: variant values in place of the config's: one Python among them
     overrides: Mapping[str, tuple[str, ...]]
+    #: a verified wheel to repackage, or None to compile
     wheel: Path | None = None
+    #: ``compile``, ``repackage``, or ``nothing`` where only a wheel was allowed and none fits
     how: str = "compile"
+    #: why so
     reason: str = ""
+    #: names of tasks whose packages must be there first, to build it or to test it
     needs: tuple[str, ...] = ()
+    #: number of GPU architectures that it is compiled for; 0 for the CPU
     archs: int = 0
 
     @property
@@ -102,20 +82,13 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Extensions:
-    """The extensions' part of a plan.
+    """The extensions' part of a plan."""
 
-    Parameters
-    ----------
-    tasks:
-        In the order of their names.
-    reason:
-        Why there are none.
-    left_out:
-        Extensions that are not built for this config, with the reason.
-    """
-
+    #: in the order of their names
     tasks: tuple[Task, ...] = ()
+    #: why there are none
     reason: str = ""
+    #: extensions that are not built for this config, with the reason
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -126,41 +99,27 @@ class Extensions:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run will do.
+    """What a run will do."""
 
-    Parameters
-    ----------
-    options:
-        What was asked for.
-    items:
-        PyTorch's packages in build order.
-    left_out:
-        Pythons of the config that cannot be built here, with the reason.
-    environment:
-        What the provider made ready; its overrides with those that were asked for.
-    staging:
-        Everything that libtorch's compile depends on; its digest is the salt of the engine's staging cache.
-    staging_decision:
-        What becomes of the former compile.
-    extensions:
-        PyTorch Geometric's extensions, or why there are none.
-    notes:
-        Sentences for the user.
-    jobs:
-        Compile jobs at once.
-    estimate:
-        What the build will want.
-    """
-
+    #: what was asked for
     options: Options
+    #: PyTorch's packages in build order
     items: tuple[PlanItem, ...]
+    #: Pythons of the config that cannot be built here, with the reason
     left_out: Mapping[str, str]
+    #: what the provider made ready; its overrides with those that were asked for
     environment: Environment
+    #: everything that libtorch's compile depends on; its digest is the salt of the engine's staging cache
     staging: Fingerprint
+    #: what becomes of the former compile
     staging_decision: Decision
+    #: PyTorch Geometric's extensions, or why there are none
     extensions: Extensions = field(default_factory=Extensions)
+    #: sentences for the user
     notes: tuple[str, ...] = ()
+    #: compile jobs at once
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))
+    #: what the build will want
     estimate: Estimate = field(default_factory=Estimate)
 
     @property

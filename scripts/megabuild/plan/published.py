@@ -14,24 +14,16 @@ RECORDS = ".megabuild-packages.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A published package.
+    """A published package."""
 
-    Parameters
-    ----------
-    path:
-        Below the channel.
-    size, sha256, modified:
-        Of the file; the last one in nanoseconds: a file that was not written to since need not be read again.
-    fingerprint:
-        sha256 over what the package depends on.
-    seconds:
-        How long its build script took.
-    """
-
+    #: below the channel
     path: str
+    #: of the file; the last one in nanoseconds: a file that was not written to since need not be read again
     size: int
     sha256: str
+    #: sha256 over what the package depends on
     fingerprint: str
+    #: how long its build script took
     seconds: float = 0.0
     modified: int = 0
 

@@ -23,17 +23,11 @@ _COMPILER_KEYS = re.compile(r"(c|cxx|cuda|fortran)_(compiler|stdlib)(_version)?$
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One output of a recipe.
+    """One output of a recipe."""
 
-    Parameters
-    ----------
-    text:
-        Its section and the context values it uses, in a form that comments and layout do not change.
-    files:
-        Files beside the recipe that it runs, directly or through one another: name to sha256.
-    """
-
+    #: its section and the context values it uses, in a form that comments and layout do not change
     text: str
+    #: files beside the recipe that it runs, directly or through one another: name to sha256
     files: Mapping[str, str]
 
     def variant_keys(self, keys: Mapping[str, object], recipe: Path) -> list[str]:

@@ -18,17 +18,12 @@ from megabuild.providers.environment import Environment
 
 @dataclass(frozen=True, kw_only=True)
 class Solved:
-    """One package of a solved environment.
-
-    Parameters
-    ----------
-    sha256:
-        Of the file; for a package made on this machine, over what it was made of, which outlives the file.
-    """
+    """One package of a solved environment."""
 
     name: str
     version: str
     build_string: str
+    #: of the file; for a package made on this machine, over what it was made of, which outlives the file
     sha256: str
 
     def __str__(self) -> str:

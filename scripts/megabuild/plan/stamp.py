@@ -20,16 +20,11 @@ _BUILD = "build"
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What becomes of a former compile; see :class:`megabuild.build.events.StagingDecided`.
-
-    Parameters
-    ----------
-    former:
-        The tree that was put aside is the one that fits.
-    """
+    """What becomes of a former compile; see :class:`megabuild.build.events.StagingDecided`."""
 
     decision: str
     reasons: tuple[str, ...]
+    #: the tree that was put aside is the one that fits
     former: bool = False
 
 

@@ -19,17 +19,11 @@ _SHOWN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A source tree that fits.
+    """A source tree that fits."""
 
-    Parameters
-    ----------
-    path:
-        The unpacked tree.
-    triton:
-        The version of Triton that it names, or None where it names none.
-    """
-
+    #: the unpacked tree
     path: Path
+    #: the version of Triton that it names, or None where it names none
     triton: str | None
 
 

@@ -33,26 +33,17 @@ _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 
 @dataclass(frozen=True, kw_only=True)
 class Workshop:
-    """What compiles.
+    """What compiles."""
 
-    Parameters
-    ----------
-    environment:
-        Whose PyTorch to compile against.
-    wrapper:
-        ``recipe/pyg/common/build_wheel.py``, which runs setup.py files with ninja.
-    jobs:
-        Compile jobs at a time.
-    archs:
-        ``TORCH_CUDA_ARCH_LIST``; counts for nothing without CUDA.
-    tools:
-        Folder for build tools that the environment does not have; it never gets them itself.
-    """
-
+    #: whose PyTorch to compile against
     environment: Environment
+    #: ``recipe/pyg/common/build_wheel.py``, which runs setup.py files with ninja
     wrapper: Path
+    #: compile jobs at a time
     jobs: int
+    #: ``TORCH_CUDA_ARCH_LIST``; counts for nothing without CUDA
     archs: tuple[str, ...]
+    #: folder for build tools that the environment does not have; it never gets them itself
     tools: Path
 
     def environ(self, work: Path) -> dict[str, str]:

@@ -26,52 +26,34 @@ from megabuild.resources.machine import Machine
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One extension.
+    """One extension."""
 
-    Parameters
-    ----------
-    extension:
-        Which.
-    version:
-        Only this one, or an empty string: the newest wheel that fits, or the matrix's version from source.
-    release:
-        What is compiled where there is no wheel.
-    """
-
+    #: which
     extension: Extension
+    #: only this one, or an empty string: the newest wheel that fits, or the matrix's version from source
     version: str
+    #: what is compiled where there is no wheel
     release: Release
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What became of one extension.
+    """What became of one extension."""
 
-    Parameters
-    ----------
-    extension:
-        PyPI's name: ``torch_scatter``.
-    version:
-        Installed now; empty for nothing.
-    source:
-        ``prebuilt``, ``source``, ``there``, or empty.
-    notes:
-        Why it was not prebuilt, what was wrong with what was there.
-    error, remedy:
-        Why it is not installed; empty where it is.
-    exit_code:
-        0, or that of the error.
-    seconds:
-        Wall time.
-    """
-
+    #: PyPI's name: ``torch_scatter``
     extension: str
+    #: installed now; empty for nothing
     version: str = ""
+    #: ``prebuilt``, ``source``, ``there``, or empty
     source: str = ""
+    #: why it was not prebuilt, what was wrong with what was there
     notes: tuple[str, ...] = ()
+    #: why it is not installed; empty where it is
     error: str = ""
     remedy: str = ""
+    #: 0, or that of the error
     exit_code: int = 0
+    #: wall time
     seconds: float = 0.0
 
     @property
@@ -102,47 +84,31 @@ def jobs_for(environment: Environment, machine: Machine, asked: int | None) -> J
 
 @dataclass(frozen=True, kw_only=True)
 class Installer:
-    """Installs into one environment.
+    """Installs into one environment."""
 
-    Parameters
-    ----------
-    environment:
-        Where to.
-    mode:
-        ``auto``, ``prebuilt`` or ``source``.
-    index:
-        Where wheels are looked for.
-    sources:
-        A folder with the extensions' sources, or None.
-    cache:
-        The folder that configs share.
-    wrapper:
-        ``recipe/pyg/common/build_wheel.py``.
-    logs:
-        Where logs of compiles go.
-    archs:
-        CUDA archs to compile for and to ask of wheels; empty: those of the machine's GPUs, else PyTorch's own.
-    force:
-        Install what is there and works once more.
-    jobs:
-        Compile jobs at a time.
-    judge:
-        Looks inside a wheel, or into an environment.
-    report:
-        Takes a sentence for everything that takes time.
-    """
-
+    #: where to
     environment: Environment
+    #: ``auto``, ``prebuilt`` or ``source``
     mode: str
+    #: where wheels are looked for
     index: Index
+    #: a folder with the extensions' sources, or None
     sources: Path | None
+    #: the folder that configs share
     cache: Path
+    #: ``recipe/pyg/common/build_wheel.py``
     wrapper: Path
+    #: where logs of compiles go
     logs: Path
+    #: CUDA archs to compile for and to ask of wheels; empty: those of the machine's GPUs, else PyTorch's own
     archs: tuple[str, ...]
+    #: install what is there and works once more
     force: bool
+    #: compile jobs at a time
     jobs: int
+    #: looks inside a wheel, or into an environment
     judge: Judge
+    #: takes a sentence for everything that takes time
     report: Callable[[str], None]
 
     @cached_property

@@ -20,17 +20,11 @@ _SECONDS = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Pip:
-    """Calls pip.
+    """Calls pip."""
 
-    Parameters
-    ----------
-    environment:
-        Where packages go.
-    links:
-        A folder with archives that are looked at beside what pip is configured to use, or None.
-    """
-
+    #: where packages go
     environment: Environment
+    #: a folder with archives that are looked at beside what pip is configured to use, or None
     links: Path | None = None
 
     def run(

@@ -44,42 +44,28 @@ _SYSTEMS = {"linux": "linux", "macosx": "osx", "win": "win"}
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What was found out about an environment.
+    """What was found out about an environment."""
 
-    Parameters
-    ----------
-    python:
-        The interpreter.
-    prefix:
-        The environment's folder.
-    site:
-        Where compiled packages lie in it.
-    version:
-        ``3.12``, ``3.14t``.
-    platform:
-        conda's name: ``linux-64``.
-    glibc:
-        ``2.36``; empty where there is none.
-    torch_version, cuda_version:
-        ``2.13.0+cu130`` and ``13.0`` (None: PyTorch without CUDA).
-    torch_archs:
-        What PyTorch itself has kernels for, as in ``TORCH_CUDA_ARCH_LIST``.
-    devices:
-        Capabilities of the GPUs that PyTorch sees: ``("9.0",)``.
-    distributions:
-        Installed distributions, normalised with ``_``, and their versions.
-    """
-
+    #: the interpreter
     python: Path
+    #: the environment's folder
     prefix: Path
+    #: where compiled packages lie in it
     site: Path
+    #: ``3.12``, ``3.14t``
     version: str
+    #: conda's name: ``linux-64``
     platform: str
+    #: ``2.36``; empty where there is none
     glibc: str
+    #: ``2.13.0+cu130`` and ``13.0`` (None: PyTorch without CUDA)
     torch_version: str
     cuda_version: str | None
+    #: what PyTorch itself has kernels for, as in ``TORCH_CUDA_ARCH_LIST``
     torch_archs: tuple[str, ...]
+    #: Capabilities of the GPUs that PyTorch sees: ``("9.0",)``
     devices: tuple[str, ...]
+    #: installed distributions, normalised with ``_``, and their versions
     distributions: Mapping[str, str]
 
     @property

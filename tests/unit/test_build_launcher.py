@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.build.place import LAUNCHER
+from megabuild.build.view import LAUNCHER
 
 
 @pytest.fixture

@@ -25,12 +25,12 @@ from megabuild.errors import PreflightError, UsageError
 from megabuild.extensions.install.compiling import Workshop, cuda_home
 from megabuild.extensions.install.installer import Row, archs_for, jobs_for
 from megabuild.extensions.install.pip import last_words
-from megabuild.extensions.install.user_environment import Environment, arch_list, interpreter, look
+from megabuild.extensions.install.user_environment import UserEnvironment, arch_list, interpreter, look
 from megabuild.resources.jobs import Jobs
 from megabuild.resources.machine import Machine
 
 
-def environment(**changes: Any) -> Environment:
+def environment(**changes: Any) -> UserEnvironment:
     values: dict[str, Any] = {
         "python": Path("/e/bin/python"),
         "prefix": Path("/e"),
@@ -44,7 +44,7 @@ def environment(**changes: Any) -> Environment:
         "devices": (),
         "distributions": {},
     }
-    return Environment(**{**values, **changes})
+    return UserEnvironment(**{**values, **changes})
 
 
 def row(**changes: Any) -> Row:

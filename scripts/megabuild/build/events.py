@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+
+
+class Event:
+    """Something that happened."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunStarted:
+class RunStarted(Event):
     """The state folder is locked and the log file is open."""
 
     config: str
@@ -18,7 +21,7 @@ class RunStarted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class Checked(Event):
     """One preflight check passed."""
 
     check: str
@@ -26,14 +29,14 @@ class Checked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Healed:
+class Healed(Event):
     """Something that a killed run had left was removed."""
 
     what: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagingDecided:
+class StagingDecided(Event):
     """What becomes of the former compile of libtorch."""
 
     #: ``fresh`` (nothing was there), ``reuse`` (finished and unchanged), ``resume`` (the tree stays, what is missing or
@@ -44,7 +47,7 @@ class StagingDecided:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseStarted:
+class PhaseStarted(Event):
     """A build script announced a phase."""
 
     #: ``sync``, ``configure``, ``compile``, ``install``, ``swap``, ``python``, ``package``; ``staging`` and ``test``
@@ -57,7 +60,7 @@ class PhaseStarted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class Progress(Event):
     """Where ninja stands."""
 
     #: as in :class:`PhaseStarted`
@@ -74,7 +77,7 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swapped:
+class Swapped(Event):
     """The staged tree was re-pointed at another Python: how many steps ninja will run, how many are core objects."""
 
     from_python: str
@@ -84,7 +87,7 @@ class Swapped:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reused:
+class Reused(Event):
     """Objects that did not have to be compiled, out of how many; from the ``tree`` or from ``ccache``."""
 
     objects: int
@@ -93,7 +96,7 @@ class Reused:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackageStarted:
+class PackageStarted(Event):
     """A build script of a package began."""
 
     name: str
@@ -103,7 +106,7 @@ class PackageStarted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackageBuilt:
+class PackageBuilt(Event):
     """A package file is there; its test comes next."""
 
     name: str
@@ -113,7 +116,7 @@ class PackageBuilt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestRun:
+class TestRun(Event):
     """A package's test began."""
 
     __test__ = False  # no test class, whatever its name makes pytest believe
@@ -122,7 +125,7 @@ class TestRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogLine:
+class LogLine(Event):
     """A line as it goes into the log, secrets masked."""
 
     #: ``driver``, ``engine``, ``staging``, or a package's name with its Python, ``test:`` in front for tests
@@ -132,21 +135,21 @@ class LogLine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Warned:
+class Warned(Event):
     """Something odd that does not stop the run."""
 
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskStarted:
+class TaskStarted(Event):
     """One of several tasks that run at the same time began: an extension for one Python."""
 
     task: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskEnded:
+class TaskEnded(Event):
     """A task is over."""
 
     task: str
@@ -157,7 +160,7 @@ class TaskEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InTask:
+class InTask(Event):
     """Something happened in one of several tasks."""
 
     task: str
@@ -165,36 +168,12 @@ class InTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobsChanged:
+class JobsChanged(Event):
     """From now on another number of compile jobs runs at once, all tasks together."""
 
     count: int
     reason: str
 
 
-Event = (
-    RunStarted
-    | Checked
-    | Healed
-    | StagingDecided
-    | PhaseStarted
-    | Progress
-    | Swapped
-    | Reused
-    | PackageStarted
-    | PackageBuilt
-    | TestRun
-    | LogLine
-    | Warned
-    | TaskStarted
-    | TaskEnded
-    | InTask
-    | JobsChanged
-)
-
-
-class Reporter(Protocol):
-    """Whoever wants to know."""
-
-    def __call__(self, event: Event, /) -> None:
-        """Take one event; called in the thread that runs :func:`megabuild.build.session.execute`."""
+#: Whoever wants to know; called in the thread that runs :func:`megabuild.build.session.execute`.
+Reporter = Callable[[Event], None]

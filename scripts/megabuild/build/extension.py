@@ -11,8 +11,8 @@ from pathlib import Path
 from megabuild.build import events
 from megabuild.build.budget import Budget
 from megabuild.build.logfile import LogFile
-from megabuild.build.place import View, job, view
 from megabuild.build.pytorch import NAME as PYTORCH
+from megabuild.build.view import View, job, view
 from megabuild.build.work import Run, Work
 from megabuild.engine import cache
 from megabuild.engine.job import Job

@@ -18,13 +18,8 @@ from megabuild.errors import (
     PreflightError,
     SwapRefused,
 )
-from megabuild.resources.machine import is_full
+from megabuild.resources.machine import is_full, ran_out_of_memory
 
-_MEMORY = re.compile(
-    r"Killed signal terminated program|\bcannot allocate memory\b|virtual memory exhausted|std::bad_alloc"
-    r"|signal 9|\bKilled\s{2,}|: Killed\b|exit code:? 137|\[code=137\]|out of memory allocating",
-    re.IGNORECASE,
-)
 _SPACE = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
 _ERROR = re.compile(r"\berror\b|FAILED:|Traceback|Error:|undefined reference|No such file", re.IGNORECASE)
 _SWAP = re.compile(r"^::megabuild:: swap-?refused\b|swap refused|refus\w+ the (Python )?swap", re.IGNORECASE)
@@ -110,7 +105,7 @@ def explain(
             f"{what}: the disk is full, or has no room for further files ({state}){shown}",
             "free some space, or put --output on another disk, and run again: finished objects and packages are kept",
         )
-    if _MEMORY.search(text) or outcome.returncode in (-9, 137):
+    if ran_out_of_memory(text) or outcome.returncode in (-9, 137):
         advice = (
             f"run again with fewer: CPU_COUNT={jobs // 2}" if jobs > 1 else "build where there is more memory"
         )

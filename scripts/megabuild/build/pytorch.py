@@ -10,8 +10,8 @@ from megabuild.build import events, toolchain_check
 from megabuild.build.budget import Budget
 from megabuild.build.disk import DiskWatch
 from megabuild.build.logfile import LogFile
-from megabuild.build.place import View, job, view
 from megabuild.build.summary import Summary
+from megabuild.build.view import View, job, view
 from megabuild.build.work import Made, Run, Work
 from megabuild.engine import cache
 from megabuild.engine.job import Job

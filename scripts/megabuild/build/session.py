@@ -212,7 +212,7 @@ class _Run:
         names = [package.path.name for package in made.archives]
         if names:
             known = records(channel)
-            wanted = {item.package.file_name: item.fingerprint for item in plan.every}
+            wanted = {item.package.file_name: item.fingerprint for item in plan.all_items}
             others = [
                 archive.read(channel / known[name].path)
                 for name, fingerprint in wanted.items()
@@ -248,7 +248,7 @@ class _Run:
             if task.name in self._failed:
                 why = self._failed[task.name].message.splitlines()[0]
                 wrong |= {package.file_name: why for package in task.packages}
-        rows = tuple(self._row(item, known, wrong) for item in plan.every)
+        rows = tuple(self._row(item, known, wrong) for item in plan.all_items)
         result = Summary(
             ok=not error and all(row.status in ("built", "skipped") for row in rows),
             config=options.run_name,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from megabuild.build.failure import excerpt
-from megabuild.build.place import View
+from megabuild.build.view import View
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import cache
 from megabuild.engine.job import Job

@@ -17,8 +17,8 @@ from megabuild.build import events, failure, publish
 from megabuild.build.budget import Budget
 from megabuild.build.healing import settle
 from megabuild.build.logfile import LogFile
-from megabuild.build.place import View
 from megabuild.build.progress import STAGING, Objects, Parser
+from megabuild.build.view import View
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, cache, reproducible
 from megabuild.engine.job import Job, Outcome

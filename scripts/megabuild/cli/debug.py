@@ -11,9 +11,9 @@ from dataclasses import replace
 import click
 from rich.console import Console
 
-from megabuild.build.place import View
 from megabuild.build.pytorch import described
 from megabuild.build.session import locked
+from megabuild.build.view import View
 from megabuild.cli.exits import Invocation
 from megabuild.cli.root import display
 from megabuild.cli.running import planned

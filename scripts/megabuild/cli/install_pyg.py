@@ -22,7 +22,7 @@ from megabuild.configs.config import available, load
 from megabuild.errors import UsageError
 from megabuild.extensions.index import INDEX, Index
 from megabuild.extensions.install.installer import Installer, Request, Row, archs_for, jobs_for
-from megabuild.extensions.install.user_environment import Environment, interpreter, look
+from megabuild.extensions.install.user_environment import UserEnvironment, interpreter, look
 from megabuild.extensions.table import EXTENSIONS, Release, find, release
 from megabuild.files import cache_folder
 from megabuild.resources.jobs import Jobs
@@ -186,7 +186,7 @@ def _say(lines: list[str]) -> None:
     click.echo("\n".join(lines), err=True)
 
 
-def environment_lines(environment: Environment, archs: Sequence[str], jobs: Jobs) -> list[str]:
+def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: Jobs) -> list[str]:
     """Return what was found, for people."""
     cuda = f"CUDA {environment.cuda_version}" if environment.cuda_version else "CPU"
     lines = [
@@ -220,7 +220,7 @@ def result_lines(rows: Sequence[Row], signs: Signs) -> list[str]:
     return lines
 
 
-def document(environment: Environment, rows: Sequence[Row]) -> dict[str, Any]:
+def document(environment: UserEnvironment, rows: Sequence[Row]) -> dict[str, Any]:
     """Return everything as JSON values."""
     return {
         "environment": {

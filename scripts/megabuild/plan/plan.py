@@ -138,6 +138,6 @@ class Plan:
         return chosen(self.options.config, self.overrides)
 
     @property
-    def every(self) -> tuple[PlanItem, ...]:
+    def all_items(self) -> tuple[PlanItem, ...]:
         """PyTorch's packages in build order, then the extensions'."""
         return (*self.items, *(item for task in self.extensions.tasks for item in task.items))

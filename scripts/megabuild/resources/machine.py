@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,11 @@ _NO_LIMIT = 1 << 60
 _LEAST_BYTES = 50_000_000
 #: Of files that can still be made; some file systems know no limit, and say 0 of 0.
 _LEAST_FILES = 100
+_KILLED = re.compile(
+    r"Killed signal terminated program|\bcannot allocate memory\b|virtual memory exhausted|std::bad_alloc"
+    r"|signal 9|\bKilled\s{2,}|: Killed\b|exit code:? 137|\[code=137\]|out of memory allocating",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +103,11 @@ def is_full(folder: Path) -> bool:
     status = os.statvfs(folder)
     bytes_free = status.f_bavail * status.f_frsize
     return bytes_free < _LEAST_BYTES or (status.f_files > 0 and status.f_favail < _LEAST_FILES)
+
+
+def ran_out_of_memory(text: str) -> bool:
+    """Say whether a program's output shows that it, or a compiler that it started, was killed for want of memory."""
+    return _KILLED.search(text) is not None
 
 
 def _cores(groups: Sequence[Path]) -> int:

@@ -16,17 +16,15 @@ from packaging.version import Version
 
 from megabuild.errors import BuildError, OutOfMemoryError, PreflightError
 from megabuild.extensions.install.pip import Pip
-from megabuild.extensions.install.user_environment import Environment, clean
+from megabuild.extensions.install.user_environment import UserEnvironment, clean
 from megabuild.extensions.table import Extension
+from megabuild.resources.machine import ran_out_of_memory
 
 _NINJA = Version("1.13")  # the first that takes part in a jobserver
 _SETUPTOOLS = Version("70.1")  # the first that makes wheels without the wheel package
 #: An error of a compiler, of a linker, or of Python.
 _ERROR = re.compile(
     r"(?:^|[\s:])(?:fatal error|error|undefined reference to|[A-Z]\w*Error)\b:?\s*\S", re.MULTILINE
-)
-_KILLED = re.compile(
-    r"Killed signal terminated program|signal 9|virtual memory exhausted|Cannot allocate memory"
 )
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 
@@ -36,7 +34,7 @@ class Workshop:
     """What compiles."""
 
     #: whose PyTorch to compile against
-    environment: Environment
+    environment: UserEnvironment
     #: ``recipe/pyg/common/build_wheel.py``, which runs setup.py files with ninja
     wrapper: Path
     #: compile jobs at a time
@@ -125,7 +123,7 @@ class Workshop:
         if status == 0 and len(wheels) == 1:
             return wheels[0]
         text = log.read_text(errors="replace")
-        if _KILLED.search(text):
+        if ran_out_of_memory(text):
             raise OutOfMemoryError(
                 f"a compiler was killed for want of memory, see {log}", "use fewer jobs: --jobs 1"
             )
@@ -138,7 +136,7 @@ class Workshop:
 
 
 def cuda_home(
-    environment: Environment, environ: Mapping[str, str], usual: Path = Path("/usr/local/cuda")
+    environment: UserEnvironment, environ: Mapping[str, str], usual: Path = Path("/usr/local/cuda")
 ) -> Path:
     """Return the folder of the CUDA toolkit: ``CUDA_HOME``, NVIDIA's wheels in the environment, or nvcc on PATH.
 
@@ -147,7 +145,7 @@ def cuda_home(
     environment:
         Whose PyTorch it is for.
     environ:
-        Environment variables.
+        UserEnvironment variables.
     usual:
         Where NVIDIA's installer puts it, there with a version at its end.
 

@@ -17,7 +17,7 @@ from megabuild.extensions.archives import unpacked
 from megabuild.extensions.index import Index
 from megabuild.extensions.install.compiling import Workshop
 from megabuild.extensions.install.pip import Pip
-from megabuild.extensions.install.user_environment import Environment, why_unfit
+from megabuild.extensions.install.user_environment import UserEnvironment, why_unfit
 from megabuild.extensions.table import Extension, Release
 from megabuild.extensions.wheels import Judge, Wanted, choose
 from megabuild.resources.jobs import Jobs, bytes_per_compile, compile_jobs
@@ -62,7 +62,7 @@ class Row:
         return not self.error
 
 
-def archs_for(environment: Environment, asked: Sequence[str]) -> tuple[str, ...]:
+def archs_for(environment: UserEnvironment, asked: Sequence[str]) -> tuple[str, ...]:
     """Return what to compile for: what was asked for, the machine's GPUs, else PyTorch's own list.
 
     A machine without a GPU may be preparing an environment for any: then what PyTorch runs on, extensions run on too.
@@ -76,7 +76,7 @@ def _number(arch: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", arch))
 
 
-def jobs_for(environment: Environment, machine: Machine, asked: int | None) -> Jobs:
+def jobs_for(environment: UserEnvironment, machine: Machine, asked: int | None) -> Jobs:
     """Return how many compile jobs fit into the machine."""
     per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
     return compile_jobs(machine, bytes_per_job=per_job, requested=asked, environ=os.environ)
@@ -87,7 +87,7 @@ class Installer:
     """Installs into one environment."""
 
     #: where to
-    environment: Environment
+    environment: UserEnvironment
     #: ``auto``, ``prebuilt`` or ``source``
     mode: str
     #: where wheels are looked for

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from megabuild.errors import ProviderError
-from megabuild.extensions.install.user_environment import Environment, clean
+from megabuild.extensions.install.user_environment import UserEnvironment, clean
 
 _QUIET = ("--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1")
 _LINES = 4
@@ -23,7 +23,7 @@ class Pip:
     """Calls pip."""
 
     #: where packages go
-    environment: Environment
+    environment: UserEnvironment
     #: a folder with archives that are looked at beside what pip is configured to use, or None
     links: Path | None = None
 

@@ -43,7 +43,7 @@ _SYSTEMS = {"linux": "linux", "macosx": "osx", "win": "win"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Environment:
+class UserEnvironment:
     """What was found out about an environment."""
 
     #: the interpreter
@@ -93,7 +93,7 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
     named:
         An interpreter, a program name on PATH, or an environment's folder; None for the active environment.
     environ:
-        Environment variables: an active environment names itself in ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
+        UserEnvironment variables: an active environment names itself in ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
     raise UsageError(f"there is no Python {named}", "name an interpreter or an environment's folder")
 
 
-def look(python: Path) -> Environment:
+def look(python: Path) -> UserEnvironment:
     """Ask an interpreter.
 
     Raises
@@ -150,7 +150,7 @@ def look(python: Path) -> Environment:
         raise PreflightError(
             f"{python} has a PyTorch of version '{torch['version']}'", "install a released PyTorch"
         ) from error
-    return Environment(
+    return UserEnvironment(
         python=python,
         prefix=Path(facts["prefix"]),
         site=Path(facts["site"]),
@@ -199,7 +199,7 @@ def _ask(python: Path) -> dict[str, Any]:
     return facts
 
 
-def why_unfit(extension: Extension, environment: Environment) -> str:
+def why_unfit(extension: Extension, environment: UserEnvironment) -> str:
     """Import an installed extension beside its PyTorch and ask it; return why it does not work there, or nothing."""
     try:
         done = _run(environment.python, "-c", _PROOF, extension.name)

@@ -237,9 +237,8 @@ def rendered(config: Config, extension: str, recipe: Path, overrides: Overrides)
     """
     pins = {python_version(pin): pin for pin in overrides["python"]}
     values = dict(overrides)
-    if (
-        "is_python_min" in config.variant
-    ):  # a package for all Pythons is made with the least of those that are built
+    if "is_python_min" in config.variant:
+        # a package for all Pythons is made with the least of those that are built
         values["is_python_min"] = ("true", *["false"] * (len(pins) - 1))
     found: dict[str | None, list[PlanItem]] = {}
     for package in render(config, recipe, overrides=values):

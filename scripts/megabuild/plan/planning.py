@@ -96,14 +96,11 @@ def looked_again(plan: Plan) -> Plan:
     options = plan.options
     known = records(options.packages)
 
+    def exists(item: PlanItem) -> bool:
+        return is_published(options.packages, known.get(item.package.file_name), item.fingerprint)
+
     def looked(items: tuple[PlanItem, ...]) -> tuple[PlanItem, ...]:
-        return tuple(
-            replace(
-                item,
-                exists=is_published(options.packages, known.get(item.package.file_name), item.fingerprint),
-            )
-            for item in items
-        )
+        return tuple(replace(item, exists=exists(item)) for item in items)
 
     tasks = tuple(replace(task, items=looked(task.items)) for task in plan.extensions.tasks)
     return replace(
@@ -143,8 +140,6 @@ def asked(options: Options) -> dict[str, tuple[str, ...]]:
             )
         wanted["torch_source"] = ("model",)
     if options.optimization is not None:
-        if options.optimization not in ("0", "2"):
-            raise UsageError(f"optimisation '{options.optimization}'", "it can be 2 or 0")
         wanted["torch_optimization"] = (options.optimization,)
     if options.arch_list is not None:
         wanted["torch_cuda_arch_list"] = (arch_list(options.config, options.arch_list),)

@@ -145,7 +145,7 @@ def cuda_home(
     environment:
         Whose PyTorch it is for.
     environ:
-        UserEnvironment variables.
+        Environment variables.
     usual:
         Where NVIDIA's installer puts it, there with a version at its end.
 

@@ -93,7 +93,7 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
     named:
         An interpreter, a program name on PATH, or an environment's folder; None for the active environment.
     environ:
-        UserEnvironment variables: an active environment names itself in ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
+        Environment variables: an active environment names itself in ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
 
     Raises
     ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from contextlib import AbstractContextManager
 from typing import TypeAlias
@@ -161,8 +162,8 @@ class LiveReporter(PlainReporter):
 
     def _bar(self, width: int, at: events.Progress | None = None) -> Text:
         full = width * at.done // at.total if at else 0
-        bar = Text(self._signs.full * full, "green", no_wrap=True, overflow="ellipsis")
-        return bar.append(self._signs.empty * (width - full), "dim")
+        bar = Text(no_wrap=True, overflow="ellipsis")
+        return bar.append(self._signs.full * full, "green").append(self._signs.empty * (width - full), "dim")
 
     def line(self) -> Text:
         """Return the moving line, as long as the console is wide."""
@@ -188,22 +189,12 @@ class Memory:
         """Return resident bytes, at most a few seconds old; 0 where the system does not tell."""
         now = time.monotonic()
         if now - self._asked >= _MEMORY_SECONDS:
-            self._asked, self._octets = now, _resident()
+            self._asked, self._octets = now, 0
+            with contextlib.suppress(psutil.Error):
+                for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+                    with contextlib.suppress(psutil.Error):  # it ended meanwhile
+                        self._octets += process.memory_info().rss
         return self._octets
-
-
-def _resident() -> int:
-    try:
-        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    except psutil.Error:
-        return 0
-    total = 0
-    for process in processes:
-        try:
-            total += process.memory_info().rss
-        except psutil.Error:  # it ended meanwhile
-            continue
-    return total
 
 
 def _eta(event: events.Progress) -> str:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from megabuild.build import events, toolchain_check
+from megabuild.build import events, preflight
 from megabuild.build.budget import Budget
 from megabuild.build.disk import DiskWatch
 from megabuild.build.logfile import LogFile
@@ -62,7 +62,7 @@ class PyTorch(Work):
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Try the compiler, and make the tree fit before anything is compiled in it."""
         plan = self._plan
-        compiler = toolchain_check.check(
+        compiler = preflight.toolchain(
             plan.missing, seen, job, on_log=lambda line: self.write(log, line), on_tick=self.halt
         )
         self.tell(events.Checked(check="toolchain", detail=compiler or "nothing to compile"))

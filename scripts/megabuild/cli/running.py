@@ -80,7 +80,8 @@ def each(runs: Mapping[str, Callable[[Invocation], int]], invocation: Invocation
     code = 0
     try:
         for number, (row, run) in enumerate(zip(rows, runs.values(), strict=True), 1):
-            _print(console, [f"[{number}/{len(rows)}] {row['config']}"])
+            gap = [""] if number > 1 else []
+            _print(console, [*gap, f"[{number}/{len(rows)}] {row['config']}"])
             own = replace(invocation, log=None, show=partial(row.__setitem__, "result"))
             began = time.monotonic()
             row["exit_code"] = outcome(partial(run, own), own)

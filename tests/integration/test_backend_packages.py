@@ -12,7 +12,7 @@ from rattler.package_streaming import extract
 from ruamel.yaml import YAML
 
 from megabuild.build import events
-from megabuild.build.publish import owners
+from megabuild.build.packages import owners
 from megabuild.build.session import execute
 from megabuild.build.summary import Summary
 from megabuild.configs.config import load

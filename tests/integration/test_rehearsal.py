@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.build import events
-from megabuild.build.publish import owners
+from megabuild.build.packages import owners
 from megabuild.build.session import execute
 from megabuild.build.summary import Summary
 from megabuild.configs.config import load

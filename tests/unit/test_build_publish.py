@@ -10,7 +10,7 @@ import pytest
 from tiny import make_package
 
 from megabuild import files
-from megabuild.build import publish
+from megabuild.build import packages
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
 from megabuild.errors import IntegrityError
@@ -31,9 +31,9 @@ def package(folder: Path, files: dict[str, str], planned: PlannedPackage = PLANN
 
 
 def test_a_package_that_is_what_was_planned_is_published_and_known_from_then_on(tmp_path: Path) -> None:
-    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    found = packages.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
     channel = tmp_path / "packages"
-    known = publish.publish(
+    known = published.publish(
         channel,
         [found],
         platform="linux-64",
@@ -53,7 +53,7 @@ def test_a_package_that_is_what_was_planned_is_published_and_known_from_then_on(
 def test_a_package_with_another_build_string_is_refused(tmp_path: Path) -> None:
     path = package(tmp_path, {"a": "x"}, replace(PLANNED, build_string="py312_h1_0"))
     with pytest.raises(IntegrityError, match=r"says of itself .*py312_h1_0"):
-        publish.verify(PLANNED, path)
+        packages.verify(PLANNED, path)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_package_with_another_build_string_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_compiled_files_must_be_the_package_s_own(files: list[str], foreign: list[str]) -> None:
-    assert publish.foreign_bytecode(files, "3.12") == foreign
+    assert packages.foreign_bytecode(files, "3.12") == foreign
 
 
 def test_a_path_has_one_owner_but_builds_of_one_package_may_share_it(tmp_path: Path) -> None:
@@ -76,54 +76,54 @@ def test_a_path_has_one_owner_but_builds_of_one_package_may_share_it(tmp_path: P
         return archive.read(path)
 
     linalg = [read("linalg", flavour, "lib/linalg.so") for flavour in ("magma", "nomagma")]
-    publish.check_owners([*linalg, read("libtorch", "0", "lib/libtorch.so")])
+    packages.check_owners([*linalg, read("libtorch", "0", "lib/libtorch.so")])
     with pytest.raises(IntegrityError, match=r"lib/linalg.so \(libtorch, linalg\)"):
-        publish.check_owners([*linalg, read("libtorch", "1", "lib/linalg.so")])
+        packages.check_owners([*linalg, read("libtorch", "1", "lib/linalg.so")])
 
 
 def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
-    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    found = packages.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
     channel, name = tmp_path / "packages", PLANNED.file_name
     fingerprints = {name: "f"}
-    record = publish.publish(channel, [found], platform="linux-64", fingerprints=fingerprints, seconds={})[
+    record = published.publish(channel, [found], platform="linux-64", fingerprints=fingerprints, seconds={})[
         name
     ]
     path = channel / record.path
     path.touch()
     assert published.is_published(channel, record, "f")
-    assert publish.heal(channel, "linux-64") == []
+    assert published.heal(channel, "linux-64") == []
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert not published.is_published(channel, record, "f")
-    assert publish.heal(channel, "linux-64") == [f"{name} is damaged and no longer published"]
+    assert published.heal(channel, "linux-64") == [f"{name} is damaged and no longer published"]
     assert published.records(channel) == {}
     assert json.loads((channel / "linux-64" / "repodata.json").read_text())["packages.conda"] == {}
 
 
 def test_a_damaged_file_without_a_record_goes(tmp_path: Path) -> None:
-    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    found = packages.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
     channel, name = tmp_path / "packages", PLANNED.file_name
-    publish.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
+    published.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
     (channel / published.RECORDS).unlink()
-    assert publish.heal(channel, "linux-64") == []
+    assert published.heal(channel, "linux-64") == []
     path = channel / "linux-64" / name
     path.write_bytes(path.read_bytes()[:100])
-    assert len(publish.heal(channel, "linux-64")) == 1
+    assert len(published.heal(channel, "linux-64")) == 1
     assert not path.exists()
 
 
 @pytest.mark.parametrize("damage", ["absent", "cut off", "of other packages"])
 def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str) -> None:
-    found = publish.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    found = packages.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
     channel, name = tmp_path / "packages", PLANNED.file_name
-    publish.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
+    published.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
     index = channel / "linux-64" / "repodata.json"
     whole = index.read_text()
     if damage == "absent":
         index.unlink()
     else:
         index.write_text(whole[:-20] if damage == "cut off" else whole.replace(name, "other-1-0.conda"))
-    assert len(publish.heal(channel, "linux-64")) == 1
+    assert len(published.heal(channel, "linux-64")) == 1
     assert list(json.loads(index.read_text())["packages.conda"]) == [name]
-    assert publish.heal(channel, "linux-64") == []
+    assert published.heal(channel, "linux-64") == []

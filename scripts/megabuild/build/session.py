@@ -13,7 +13,7 @@ from dataclasses import replace
 from filelock import FileLock, Timeout
 
 from megabuild import files, stopping
-from megabuild.build import events, publish
+from megabuild.build import events, packages
 from megabuild.build.budget import Budget
 from megabuild.build.extension import Extension, make_torch_channel
 from megabuild.build.graph import Graph, Inbox
@@ -28,7 +28,7 @@ from megabuild.errors import BuildError, BusyError, Interrupted, MegabuildError
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.choose import choose
 from megabuild.network.redact import Mask
-from megabuild.plan import stamp
+from megabuild.plan import published, stamp
 from megabuild.plan.estimate import GB
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
@@ -122,7 +122,7 @@ class _Run:
     """What :func:`execute` does, with what it has found out so far."""
 
     def __init__(self, plan: Plan, log: LogFile, reporter: events.Reporter) -> None:
-        self._damage = publish.heal(plan.options.packages, plan.options.config.platform)
+        self._damage = published.heal(plan.options.packages, plan.options.config.platform)
         self._plan = looked_again(plan)
         self._log = log
         self._reporter = reporter
@@ -218,8 +218,8 @@ class _Run:
                 for name, fingerprint in wanted.items()
                 if name in known and name not in names and known[name].fingerprint == fingerprint
             ]
-            publish.check_owners([*made.archives, *others])
-            now = publish.publish(
+            packages.check_owners([*made.archives, *others])
+            now = published.publish(
                 channel,
                 made.archives,
                 platform=plan.options.config.platform,

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from megabuild.build import events, failure, publish
+from megabuild.build import events, failure, packages
 from megabuild.build.budget import Budget
 from megabuild.build.healing import settle
 from megabuild.build.logfile import LogFile
@@ -252,7 +252,7 @@ class Work(ABC):
         date = reproducible.recipe_date(self._plan.options.root)
         for path in passed:
             reproducible.normalise(path, date)
-        archives = [publish.verify(wanted[path.name], path) for path in passed]
+        archives = [packages.verify(wanted[path.name], path) for path in passed]
         for path in passed:
             self.check(path)
         error: MegabuildError | None = None

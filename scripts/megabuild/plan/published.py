@@ -1,13 +1,16 @@
-"""What is published in a config's channel, and from what it was made."""
+"""The published channel of a config: packages that were verified, and from what they were made."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from megabuild import files
+from megabuild.engine import archive, cache
+from megabuild.errors import IntegrityError
+from megabuild.providers.channel import indexed
 
 RECORDS = ".megabuild-packages.json"
 
@@ -51,3 +54,113 @@ def is_published(channel: Path, record: Record | None, fingerprint: str) -> bool
 def is_whole(channel: Path, record: Record) -> bool:
     """Say whether the file of a record is there, and what was published."""
     return files.intact(channel / record.path, digest=record.sha256, size=record.size, when=record.modified)
+
+
+def heal(channel: Path, platform: str) -> list[str]:
+    """Take out of a channel what is not what was published, and bring its index in line with the rest.
+
+    Parameters
+    ----------
+    channel:
+        The published channel; its config's lock is held.
+    platform:
+        conda's platform name.
+
+    Returns
+    -------
+    list[str]
+        What was wrong, in words.
+    """
+    known = records(channel)
+    damaged = [name for name, record in known.items() if not is_whole(channel, record)]
+    told = [f"{name} is damaged and no longer published" for name in damaged]
+    gone = [known.pop(name) for name in damaged]
+    if gone:
+        _write(channel, known)
+    for record in gone:
+        (channel / record.path).unlink(missing_ok=True)
+    for path in list(
+        cache.package_files(channel)
+    ):  # a killed run's, or the records are gone: the index needs it whole
+        if path.name not in known and not _can_be_read(path):
+            path.unlink()
+            told.append(f"{path.name}, which nobody recorded, was damaged and is removed")
+    if channel.is_dir() and not _is_indexed(channel, known):
+        cache.index(channel, platform)
+        if not told:
+            told.append("the index of the published packages was damaged and is written anew")
+    return told
+
+
+def _can_be_read(path: Path) -> bool:
+    try:
+        archive.read(path)
+    except IntegrityError:
+        return False
+    return True
+
+
+def _is_indexed(channel: Path, known: Mapping[str, Record]) -> bool:
+    """Say whether the index names everything that has a record, and nothing that is gone."""
+    named = indexed(channel)
+    there = {path.name for path in cache.package_files(channel)}
+    return (
+        named is not None
+        and named.keys() <= there
+        and all(named.get(name) == record.sha256 for name, record in known.items())
+    )
+
+
+def publish(
+    channel: Path,
+    archives: Sequence[archive.Archive],
+    *,
+    platform: str,
+    fingerprints: Mapping[str, str],
+    seconds: Mapping[str, float],
+) -> dict[str, Record]:
+    """Put verified packages into the channel and index it.
+
+    Files come by rename, then the index, then the records: what has a record can be installed.
+
+    Parameters
+    ----------
+    channel:
+        The published channel.
+    archives:
+        Verified packages.
+    platform:
+        conda's platform name.
+    fingerprints:
+        By file name: sha256 over what the package depends on.
+    seconds:
+        By file name: how long it took.
+
+    Returns
+    -------
+    dict[str, Record]
+        Everything that is published now.
+    """
+    known = records(channel)
+    for package in archives:
+        name = package.path.name
+        target = channel / package.path.parent.name / name
+        known.pop(name, None)
+        _write(channel, known)  # a killed run must not leave the former record beside the new file
+        cache.link(package.path, target)
+        known[name] = Record(
+            path=f"{package.path.parent.name}/{name}",
+            size=target.stat().st_size,
+            sha256=files.sha256(target),
+            modified=files.modified(target),
+            fingerprint=fingerprints[name],
+            seconds=round(seconds.get(name, 0.0), 1),
+        )
+    cache.index(channel, platform)
+    _write(channel, known)
+    return known
+
+
+def _write(channel: Path, known: Mapping[str, Record]) -> None:
+    document = {name: asdict(record) for name, record in known.items()}
+    files.write(channel / RECORDS, json.dumps(document, indent=1, sort_keys=True))

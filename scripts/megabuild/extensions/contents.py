@@ -10,7 +10,6 @@ from megabuild.extensions.table import archs_of
 from megabuild.extensions.wheels import Wanted
 from megabuild.verify.check import verify
 from megabuild.verify.expected import Expectation, accelerator
-from megabuild.verify.verdict import Verdict
 
 
 def look_inside(path: Path, wanted: Wanted) -> str:
@@ -70,20 +69,12 @@ def check_package(package: Path, config: Config, python: str | None) -> None:
         python=python,
         torch_version=config.torch_version,
     )
-    wrong = faults(verify(package, expect=expect))
+    verdict = verify(package, expect=expect)
+    wrong = [library for library in verdict.libraries if not library.ok]
     if wrong:
-        reason, remedy = wrong[0]
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise IntegrityError(f"{package.name} is not published: {reason}{more}", remedy)
-
-
-def faults(verdict: Verdict) -> list[tuple[str, str]]:
-    """Return reason and remedy of every library that is not what it should be, or of a subject without any."""
-    wrong = [
-        (f"{Path(library.path).name}: {library.reason}", library.remedy)
-        for library in verdict.libraries
-        if not library.ok
-    ]
-    if not wrong and not verdict.ok:
-        wrong = [(f"nothing in {verdict.subject} is what it should be", "")]
-    return wrong
+        reason = f"{Path(wrong[0].path).name}: {wrong[0].reason}{more}"
+        raise IntegrityError(f"{package.name} is not published: {reason}", wrong[0].remedy)
+    if not verdict.ok:
+        reason = f"nothing in {verdict.subject} is what it should be"
+        raise IntegrityError(f"{package.name} is not published: {reason}")

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from megabuild.errors import IsolationError, MegabuildError, OutOfMemoryError
-from megabuild.isolation.base import Isolation
+from megabuild.isolation.base import Isolation, Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
-from megabuild.isolation.mount import Mount
 
 STATE = "/opt/megabuild/state"
 RECIPE = "/opt/megabuild/recipe"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.configs import matrix
-from megabuild.configs.config import available, load, python_version
-from megabuild.configs.selection import select
+from megabuild.configs.config import available, load, python_version, select
 from megabuild.errors import ConfigError, UsageError
 
 CONFIGS = {

@@ -12,11 +12,10 @@ from megabuild.configs.config import Config, load
 from megabuild.configs.render import render
 from megabuild.errors import IntegrityError, ProviderError
 from megabuild.providers import catalogue
-from megabuild.providers.interpreters import Interpreter
-from megabuild.providers.package import Package
-from megabuild.providers.wheel import nvidia, torch
-from megabuild.providers.wheels import lock
-from megabuild.providers.wheels.lock import Lock, Wheel
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.local.package import Package
+from megabuild.providers.pypi import lock, nvidia, torch
+from megabuild.providers.pypi.lock import Lock, Wheel
 
 LINUX = {"platform_system": "Linux", "python_version": "3.12", "sys_platform": "linux"}
 CUDA = (
@@ -29,7 +28,7 @@ CUDA = (
 def _wheel(version: str, requires: tuple[str, ...] = (), name: str = "torch") -> Wheel:
     return Wheel(
         name=name, version=version, file_name=f"{name}-{version}-cp312-cp312-linux_x86_64.whl", sha256="0" * 64,
-        requires=requires, requires_python=">=3.10", license="BSD",
+        requires=requires, requires_python=">=3.10",
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from megabuild.build.place import View, job, view
 from megabuild.build.pytorch import NAME as PYTORCH
 from megabuild.build.work import Run, Work
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine import cache
+from megabuild.engine import channel_folder
 from megabuild.engine.job import Job
 from megabuild.errors import MegabuildError
 from megabuild.extensions.sources import BASE
@@ -141,7 +141,7 @@ def make_torch_channel(plan: Plan) -> None:
     channel = folder(options) / _TORCH
     known = records(options.packages)
     paths = [known[item.package.file_name].path for item in plan.items]
-    cache.drop_packages(channel, keep=frozenset(Path(path).name for path in paths))
+    channel_folder.drop_packages(channel, keep=frozenset(Path(path).name for path in paths))
     for path in paths:
-        cache.link(options.packages / path, channel / path)
-    cache.index(channel, options.config.platform)
+        channel_folder.link(options.packages / path, channel / path)
+    channel_folder.index(channel, options.config.platform)

@@ -15,7 +15,7 @@ from megabuild.build.place import View, job, view
 from megabuild.build.summary import Summary
 from megabuild.build.work import Made, Run, Work
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine import cache
+from megabuild.engine import channel_folder
 from megabuild.engine.job import Job
 from megabuild.errors import MegabuildError, SwapRefused
 from megabuild.plan import stamp
@@ -109,7 +109,7 @@ class PyTorch(Work):
         if self._plan.staging_decision.decision != "reuse":
             return ""
         self._mended = True
-        cache.drop_stagings(self._out)
+        channel_folder.drop_stagings(self._out)
         return "staging runs once more, over the objects that are there"
 
     def retried(self, error: MegabuildError, jobs: int) -> events.Event:

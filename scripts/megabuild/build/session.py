@@ -35,7 +35,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import jobs_for, looked_again
 from megabuild.plan.published import Record, is_published, records
-from megabuild.providers import alternatives
+from megabuild.providers.conda_forge import without_channel
 from megabuild.resources.jobs import Jobs, bytes_per_compile, jobs_within
 from megabuild.resources.machine import measure
 
@@ -135,7 +135,7 @@ class _Run:
             options.engine,
             config=options.config,
             environment=replace(plan.environment, overrides=dict(plan.overrides)),
-            alternatives=alternatives.without_channel(options.config),
+            alternatives=without_channel(options.config),
         )
         self._started(isolation.name)
         jobs = jobs_for(plan)

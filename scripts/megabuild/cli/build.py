@@ -15,9 +15,8 @@ from megabuild.cli.exits import Invocation
 from megabuild.cli.listing import describe, document
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import repository
-from megabuild.configs.config import Config, available, load, python_version
+from megabuild.configs.config import Config, available, load, python_version, select
 from megabuild.configs.overrides import other_torch, python_pins
-from megabuild.configs.selection import select
 from megabuild.errors import UsageError
 
 EXAMPLES = """

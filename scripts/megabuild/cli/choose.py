@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from megabuild.configs.selection import select
+from megabuild.configs.config import select
 from megabuild.errors import UsageError
 
 

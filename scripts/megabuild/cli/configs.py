@@ -8,8 +8,7 @@ import click
 
 from megabuild.cli.listing import describe, document
 from megabuild.cli.root import display, repository
-from megabuild.configs.config import available, load
-from megabuild.configs.selection import select
+from megabuild.configs.config import available, load, select
 from megabuild.errors import ConfigError
 
 

@@ -1,18 +1,18 @@
-"""One config: what a file in ``.ci_support`` says, checked and typed."""
+"""One config: its name, and what its file in ``.ci_support`` says, checked and typed."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from megabuild.configs.names import accelerator
-from megabuild.errors import ConfigError
+from megabuild.errors import ConfigError, UsageError
 
 CONFIG_FOLDER = ".ci_support"
 
@@ -49,9 +49,56 @@ class Config:
     docker_image: str
 
 
+def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> str:
+    """Put a config's name together.
+
+    Parameters
+    ----------
+    platform:
+        conda's platform, ``linux-64``.
+    cuda_version:
+        ``13.0``, or None for a CPU build.
+    suffix:
+        What tells the config from its siblings: ``generic`` or a provider; empty for the plain one.
+    """
+    parts = [platform.replace("-", "_"), accelerator(cuda_version)]
+    return "_".join([*parts, suffix] if suffix else parts)
+
+
+def accelerator(cuda_version: str | None) -> str:
+    """Return ``cpu``, or ``cuda130`` for CUDA 13.0."""
+    return f"cuda{cuda_version.replace('.', '')}" if cuda_version else "cpu"
+
+
 def available(root: Path) -> tuple[str, ...]:
     """Return the names of all configs in the repository ``root``, sorted."""
     return tuple(sorted(path.stem for path in (root / CONFIG_FOLDER).glob("*.yaml")))
+
+
+def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
+    """Return the names that match a glob pattern, in the order given.
+
+    ``linux_64*`` is every config for linux-64 and none for linux-aarch64; ``linux_*`` is both.
+
+    Parameters
+    ----------
+    names:
+        Config names.
+    pattern:
+        A glob as in ``fnmatch``, matched against the whole name; a trailing ``.yaml`` is taken off.
+
+    Raises
+    ------
+    UsageError
+        When nothing matches: a filter that selects nothing is a typing error, not an empty run.
+    """
+    known = tuple(names)
+    found = tuple(name for name in known if fnmatchcase(name, pattern.removesuffix(".yaml")))
+    if not found:
+        raise UsageError(
+            f"no config matches '{pattern}'", f"the configs are: {', '.join(known) or 'none at all'}"
+        )
+    return found
 
 
 def load(root: Path, name: str) -> Config:

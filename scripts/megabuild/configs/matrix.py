@@ -10,11 +10,12 @@ from typing import Any
 from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 from ruamel.yaml import YAML
 
-from megabuild.configs.names import PLATFORMS, config_name
+from megabuild.configs.config import config_name
 from megabuild.errors import ConfigError
 
 MATRIX_FILE = "conda_build_config.yaml"
 CONFIG_FOLDER = ".ci_support"
+PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 PROVIDERS = ("conda-forge", "debian", "wheel")
 
 #: Keys whose every value stays in the config, since the recipe builds a package for each of them.
@@ -38,7 +39,7 @@ def generate(root: Path) -> dict[str, str]:
         The matrix cannot be read, has no rows, or two of its rows have the same name.
     """
     configs: dict[str, str] = {}
-    for platform in PLATFORMS.values():
+    for platform in PLATFORMS:
         for provider in PROVIDERS:
             values, zip_keys = _read(root / MATRIX_FILE, platform, provider)
             if not values.get("provider") or not values.get("target_platform"):

@@ -16,8 +16,7 @@ from pathlib import Path
 from megabuild.engine import strays
 from megabuild.engine.guard import GRACE_SECONDS
 from megabuild.engine.job import Job, Outcome
-from megabuild.isolation.base import Isolation
-from megabuild.isolation.mount import Mount
+from megabuild.isolation.base import Isolation, Mount
 
 _POLL_SECONDS = 0.05
 _TAIL_LINES = 20

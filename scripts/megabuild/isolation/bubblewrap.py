@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from megabuild.errors import IsolationError, MegabuildError
-from megabuild.isolation.base import killed, last_line, not_started
-from megabuild.isolation.mount import Mount, require_sources
-from megabuild.isolation.versions import require_version
+from megabuild.isolation.base import Isolation, Mount, last_line, require_sources, require_version
 
 _OLDEST = "0.4"
 # Made fresh inside; /sys is the machine's own, because OpenBLAS and PyTorch's cpuinfo read the CPUs there.
@@ -29,7 +27,7 @@ _REMEDY = "install bubblewrap (Debian: apt-get install bubblewrap), or choose an
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bubblewrap:
+class Bubblewrap(Isolation):
     """Runs commands inside a root folder that they cannot change.
 
     Parameters
@@ -90,21 +88,13 @@ class Bubblewrap:
         """Return ``env`` and nothing of the caller's; PATH and HOME where ``env`` has none."""
         return {"PATH": _DEFAULT_PATH, "HOME": "/tmp", **env}
 
-    def path(self, target: str, source: Path) -> str:
-        """Return the target."""
-        return target
-
-    def stop(self, name: str) -> None:
-        """Nothing to stop: what runs inside ends with bwrap, and bwrap with its parent."""
-
     def failure(self, returncode: int, *, output: str, stopped: bool) -> MegabuildError | None:
         """Recognise memory running out, a missing tool, and bwrap's own errors."""
         if returncode == 1 and last_line(output).startswith("bwrap: execvp "):
             returncode = 127
         elif returncode == 1 and last_line(output).startswith("bwrap: "):
             return IsolationError(f"bubblewrap refused: {last_line(output)}", _REMEDY)
-        out_of_memory = killed(returncode, stopped=stopped)
-        return out_of_memory or not_started(returncode, program=self.name, output=output)
+        return super().failure(returncode, output=output, stopped=stopped)
 
 
 def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath]) -> Iterator[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
+from megabuild.configs.config import Config
 from megabuild.errors import IsolationError, UsageError
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.host import Host
+from megabuild.providers.environment import Environment
 
 AUTO = "auto"
 ENGINES = (AUTO, "host", "bubblewrap", "docker", "podman")
@@ -21,47 +22,11 @@ _REHEARSAL_SOURCE = ("model",)
 _LOCAL_SOURCES = (("model",), ("debian",))
 
 
-class ConfigLike(Protocol):
-    """The part of a config that decides."""
-
-    @property
-    def name(self) -> str:
-        """Name of the config."""
-
-    @property
-    def platform(self) -> str:
-        """conda's name for the platform, such as ``linux-64``."""
-
-    @property
-    def provider(self) -> str:
-        """``conda-forge``, ``debian`` or ``wheel``."""
-
-    @property
-    def docker_image(self) -> str:
-        """Image in which the config is built; empty where it has none."""
-
-
-class EnvironmentLike(Protocol):
-    """The part of a build environment that decides."""
-
-    @property
-    def channels(self) -> Sequence[Path | str]:
-        """Folders of local channels, URLs of others."""
-
-    @property
-    def root(self) -> Path | None:
-        """Root folder to build in, if the provider made one."""
-
-    @property
-    def overrides(self) -> Mapping[str, Sequence[str]]:
-        """Variant values that the provider sets."""
-
-
 def choose(
     requested: str | None,
     *,
-    config: ConfigLike,
-    environment: EnvironmentLike,
+    config: Config,
+    environment: Environment,
     alternatives: Sequence[str] = (),
 ) -> Isolation:
     """Choose where to build.
@@ -108,7 +73,7 @@ def rehearsal_image() -> str:
     return f"megabuild-rehearsal:{_release()}"
 
 
-def _named(engine: str, config: ConfigLike, environment: EnvironmentLike) -> Isolation:
+def _named(engine: str, config: Config, environment: Environment) -> Isolation:
     network = not _is_offline(environment)
     if engine == "host":
         return Host()
@@ -133,7 +98,7 @@ def _named(engine: str, config: ConfigLike, environment: EnvironmentLike) -> Iso
 
 
 def _first_that_works(
-    config: ConfigLike, environment: EnvironmentLike, alternatives: Sequence[str]
+    config: Config, environment: Environment, alternatives: Sequence[str]
 ) -> Isolation:
     problems = []
     for engine in _CONTAINERS:
@@ -152,11 +117,11 @@ def _first_that_works(
     )
 
 
-def _is_rehearsal(environment: EnvironmentLike) -> bool:
+def _is_rehearsal(environment: Environment) -> bool:
     return tuple(environment.overrides.get("torch_source", ())) == _REHEARSAL_SOURCE
 
 
-def _is_offline(environment: EnvironmentLike) -> bool:
+def _is_offline(environment: Environment) -> bool:
     source = tuple(environment.overrides.get("torch_source", ()))
     return source in _LOCAL_SOURCES and all(isinstance(channel, Path) for channel in environment.channels)
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from elf_file import NotElf, opened
 from megabuild.errors import ProviderError
 from megabuild.providers.command import run
-from megabuild.providers.debian import enter
-from megabuild.providers.debian.root import DebianRoot
-from megabuild.providers.package import Package
+from megabuild.providers.debian.root import DebianRoot, enter
+from megabuild.providers.local.package import Package
 
 NAME = "debian-torch-libs"
 #: To be raised where this module chooses other files of the same root.
@@ -57,10 +58,8 @@ def package(root: DebianRoot, glibc: str, platform: str) -> Package:
     """
     return Package(
         name=NAME,
-        version=root.release
-        if re.fullmatch(r"\d+(\.\d+)*", root.release)
-        else "0",  # "trixie/sid" before a release
-        build="h{hash}_0",
+        # "trixie/sid" before a release
+        version=root.release if re.fullmatch(r"\d+(\.\d+)*", root.release) else "0",
         platform=platform,
         depends=(f"__glibc >={glibc}", "libgcc", "libgomp", "libstdcxx"),
         inputs={"root": root.fingerprint, "format": _FORMAT},
@@ -151,7 +150,7 @@ def read(root: DebianRoot) -> Libraries:
     available: dict[str, tuple[Path, str]] = {}
     needed: dict[str, set[str]] = {}
     owners = _owners(root.path, installed)
-    for path, (soname, wants) in _dynamic(root.path, owners).items():
+    for path, soname, wants in _dynamic(owners):
         # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.
         available[soname] = (path, owners[path])
         needed[soname] = wants
@@ -174,16 +173,13 @@ def select(root: DebianRoot, found: Libraries) -> dict[str, tuple[Path, str]]:
 
 
 def _installed(root: Path) -> dict[str, Installed]:
-    printed = _dpkg_query(root, "--show", "--showformat=${Package}\t${Version}\t${Priority}\t${Depends}\n")
+    words = ["dpkg-query", "--show", "--showformat=${Package}\t${Version}\t${Priority}\t${Depends}\n"]
+    printed = run([*enter(root), *words], what="reading the root's package list")
     rows = (line.split("\t") for line in printed.splitlines())
     return {
         name: Installed(name=name, version=version, priority=priority, depends=depends)
         for name, version, priority, depends in rows
     }
-
-
-def _dpkg_query(root: Path, *arguments: str) -> str:
-    return run([*enter.words(root), "dpkg-query", *arguments], what="reading the root's package list")
 
 
 def _build_dependencies(source: Path) -> list[str]:
@@ -234,18 +230,9 @@ def _owners(root: Path, installed: Mapping[str, Installed]) -> dict[Path, str]:
     return owners
 
 
-def _dynamic(root: Path, files: Iterable[Path]) -> dict[Path, tuple[str, set[str]]]:
-    """Files to their soname and the sonames they need; files without a soname (plugins) are left out."""
-    inside = {f"/{path.relative_to(root)}": path for path in sorted(files)}
-    # readelf goes on after a linker script that is no library, but remembers it in its exit status
-    script = 'readelf --dynamic --wide "$@" 2>/dev/null || :'
-    printed = run(
-        [*enter.words(root), "sh", "-c", script, "sh", *inside], what="reading the root's libraries"
-    )
-    found: dict[Path, tuple[str, set[str]]] = {}
-    for section in re.split(r"^File: ", printed, flags=re.MULTILINE)[1:]:
-        soname = re.search(r"\(SONAME\).*\[(.+)\]", section)
-        if soname:
-            needs = set(re.findall(r"\(NEEDED\).*\[(.+)\]", section))
-            found[inside[section.split("\n", 1)[0]]] = (soname[1], needs)
-    return found
+def _dynamic(files: Iterable[Path]) -> Iterator[tuple[Path, str, set[str]]]:
+    """Yield files with their soname and the sonames they need; plugins and linker scripts have none."""
+    for path in sorted(files):
+        with contextlib.suppress(NotElf), opened(path) as library:
+            if soname := library.soname():
+                yield path, soname, set(library.needed())

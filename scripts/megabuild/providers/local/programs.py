@@ -10,34 +10,30 @@ from functools import partial
 from pathlib import Path
 
 from megabuild.files import sha256
-from megabuild.providers.package import Package
+from megabuild.providers.local.package import Package
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def installed(name: str) -> bool:
-    """Whether the system has this program."""
-    return shutil.which(name, path=_PATH) is not None
+def installed(name: str) -> str | None:
+    """Return where the system has a program."""
+    return shutil.which(name, path=_PATH)
 
 
 def packages(names: Iterable[str], platform: str) -> list[Package]:
     """Describe a package for each of `names` that is installed on this machine."""
-    return [found for name in sorted(set(names)) if (found := _package(name, platform)) is not None]
-
-
-def _package(name: str, platform: str) -> Package | None:
-    program = shutil.which(name, path=_PATH)
-    if program is None:
-        return None
-    return Package(
-        name=name,
-        version=_version(program),
-        build="h{hash}_0",
-        platform=platform,
-        inputs={"program": program, "sha256": sha256(Path(program).resolve())},
-        fill=partial(_fill, name, program),
-        summary=f"Starts the system's {program}",
-    )
+    found = {name: program for name in sorted(set(names)) if (program := installed(name))}
+    return [
+        Package(
+            name=name,
+            version=_version(program),
+            platform=platform,
+            inputs={"program": program, "sha256": sha256(Path(program).resolve())},
+            fill=partial(_fill, name, program),
+            summary=f"Starts the system's {program}",
+        )
+        for name, program in found.items()
+    ]
 
 
 def _version(program: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import zipfile
@@ -11,15 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
-from packaging.requirements import Requirement
 
-from megabuild.configs.config import Config
-from megabuild.configs.names import config_name
+from megabuild.configs.config import Config, config_name
+from megabuild.engine.channel_folder import link
 from megabuild.errors import IntegrityError, ProviderError
-from megabuild.providers.interpreters import Interpreter
-from megabuild.providers.parallel import each
-from megabuild.providers.wheels import download, lock
-from megabuild.providers.wheels.lock import Lock, Wheel
+from megabuild.providers.command import each
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.pypi import download, lock
+from megabuild.providers.pypi.lock import Lock, Wheel
 
 _AT_ONCE = 2  # pip keeps a core busy
 _REMEDY = (
@@ -50,22 +48,6 @@ class Found:
         """The Python whose wheel libtorch is made from: the wanted one, or the newest with a GIL that has a wheel."""
         usable = [python for python in self.locks if not python.endswith("t")] or list(self.locks)
         return wanted if wanted in usable else usable[-1]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Folder:
-    """Downloaded wheels.
-
-    Parameters
-    ----------
-    path:
-        Folder that holds one folder per Python.
-    base:
-        The one of the base Python.
-    """
-
-    path: Path
-    base: Path
 
 
 def find(config: Config, interpreters: Mapping[str, Interpreter], folder: Path) -> Found:
@@ -136,12 +118,10 @@ def accelerator(wheel: Wheel, environment: Mapping[str, str]) -> str | None:
     local = wheel.version.partition("+")[2]
     if match := re.fullmatch(r"cu(\d+)(\d)", local):
         return f"{match[1]}.{match[2]}"
-    for text in wheel.requires:
-        requirement = Requirement(text)
+    for requirement in wheel.needs(environment):
         named = re.fullmatch(r"cuda-toolkit|nvidia-cuda-runtime(-cu\d+)?", requirement.name)
-        holds = requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""})
         version = re.search(r"==\s*(\d+\.\d+)", str(requirement.specifier))
-        if named and holds and version:
+        if named and version:
             return version[1]
     return None
 
@@ -155,8 +135,8 @@ def fetch(
     base: str,
     cache: Path,
     report: Callable[[str], None],
-) -> Folder:
-    """Download the wheels of some Pythons and of the base, and lay them out for the recipe.
+) -> Path:
+    """Download the wheels of some Pythons and of the base; return the folder with one folder for each of them.
 
     Raises
     ------
@@ -175,7 +155,7 @@ def fetch(
             wheel = found.wheel(python)
             _check(files[wheel.sha256], config.cuda_version)
             _link(files[wheel.sha256], path / python / wheel.file_name)
-    return Folder(path=path, base=path / base)
+    return path
 
 
 def _check(path: Path, cuda: str | None) -> None:
@@ -191,15 +171,10 @@ def _check(path: Path, cuda: str | None) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Have exactly this file in its folder, without a second copy where the file system can do that."""
-    if target.is_file() and target.samefile(source):
-        return
-    shutil.rmtree(target.parent, ignore_errors=True)
-    target.parent.mkdir()
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+    """Have exactly this file in its folder."""
+    if not (target.is_file() and target.samefile(source)):
+        shutil.rmtree(target.parent, ignore_errors=True)
+        link(source, target)
 
 
 def requirements(wheel: Wheel, environment: Mapping[str, str], parts: Sequence[str]) -> list[str]:
@@ -220,10 +195,7 @@ def requirements(wheel: Wheel, environment: Mapping[str, str], parts: Sequence[s
         The wheel does not name its CUDA toolkit.
     """
     needed, toolkit = [], ""
-    for text in wheel.requires:
-        requirement = Requirement(text)
-        if requirement.marker is not None and not requirement.marker.evaluate({**environment, "extra": ""}):
-            continue
+    for requirement in wheel.needs(environment):
         if requirement.name.startswith(("nvidia-", "cuda-toolkit")):
             extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
             needed.append(f"{requirement.name}{extras}{requirement.specifier}")
@@ -247,8 +219,7 @@ def triton(wheel: Wheel, environment: Mapping[str, str]) -> str | None:
     environment:
         Values of markers where it would be installed.
     """
-    for requirement in map(Requirement, wheel.requires):
-        holds = requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""})
-        if holds and requirement.name in ("triton", "pytorch-triton"):
+    for requirement in wheel.needs(environment):
+        if requirement.name in ("triton", "pytorch-triton"):
             return next((one.version for one in requirement.specifier if one.operator in ("==", "~=", ">=")), None)
     return None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import platform as host
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -14,25 +13,22 @@ from rattler import MatchSpec
 
 from megabuild.errors import ProviderError
 from megabuild.providers import catalogue as table
-from megabuild.providers import (
-    channel,
-    compiler_packages,
-    interpreters,
-    programs,
-    python_package,
-    specs,
-    stand_ins,
-)
+from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue
-from megabuild.providers.interpreters import Interpreter
-from megabuild.providers.package import Package
-from megabuild.providers.parallel import each
-from megabuild.providers.store import Record, Store
-from megabuild.providers.toolchain import Toolchain, probe
-from megabuild.providers.wheels import convert, download, lock
+from megabuild.providers.command import each
+from megabuild.providers.environment import machine_platform
+from megabuild.providers.local import compilers, interpreters, programs, python
+from megabuild.providers.local import stand_ins as stand_in
+from megabuild.providers.local.compilers import Toolchain, probe
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.local.package import Package
+from megabuild.providers.local.store import Record, Store
+from megabuild.providers.pypi import convert, download, lock
 
 _PATIENCE = 1800.0  # seconds to wait for another run that is making packages
 _RESOLVERS = 2  # pip's resolver keeps a core busy
+
+Asked = Mapping[str, tuple[MatchSpec, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,26 +56,9 @@ class LocalChannel:
     stand_ins: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Sorted:
-    """Requirements by where they are taken from."""
-
-    wheels: dict[str, tuple[MatchSpec, ...]] = field(default_factory=dict)
-    programs: list[str] = field(default_factory=list)
-    missing: dict[str, tuple[MatchSpec, ...]] = field(default_factory=dict)
-
-
-def machine_platform() -> str:
-    """The conda subdir of this machine, such as "linux-64"."""
-    system, machine = host.system(), host.machine()
-    machines = {"x86_64": "64", "amd64": "64", "aarch64": "aarch64", "arm64": "arm64"}
-    prefix = {"Linux": "linux", "Darwin": "osx"}.get(system, system.lower())
-    return f"{prefix}-{machines.get(machine.lower(), machine)}"
-
-
 def require(platform: str) -> None:
     """Raise a ProviderError where no channel can be made for `platform` here."""
-    if platform != machine_platform() or platform not in compiler_packages.MACHINES:
+    if platform != machine_platform() or platform not in compilers.MACHINES:
         raise ProviderError(
             f"the local channel serves {machine_platform()}, not {platform}",
             "Build this config on such a machine, or in its container image.",
@@ -134,98 +113,69 @@ def make(
         )
     compiler = toolchain or probe()
     catalogue = table.load()
-    asked = _sort(specs.parse(needs), catalogue, platform, {package.name for package in extra})
-    if asked.missing and not stand_ins:
+    asked = specs.parse(needs)
+    wheels = _from_wheels(asked, catalogue)
+    here = [name for name in asked if name in catalogue.programs and programs.installed(name)]
+    made = {"python", "python_abi", *compilers.names(platform), *(package.name for package in extra)}
+    known = {*wheels, *here, *made, *catalogue.companions}
+    missing = {name: wanted for name, wanted in asked.items() if name not in known}
+    if missing and not stand_ins:
         raise ProviderError(
-            f"this machine cannot provide: {', '.join(sorted(asked.missing))}",
+            f"this machine cannot provide: {', '.join(sorted(missing))}",
             "Use a config whose provider has these packages, or --rehearse, where empty ones stand in.",
         )
     with _locked(cache / "channel", report):
         store = Store(cache / "channel")
-        own = [package for one in chosen.values() for package in python_package.packages(one, platform)]
-        own += compiler_packages.packages(compiler, platform)
-        own += programs.packages(asked.programs, platform)
-        own += _stand_ins(asked.missing, catalogue, compiler, platform)
+        own = [package for one in chosen.values() for package in python.packages(one, platform)]
+        own += compilers.packages(compiler, platform)
+        own += programs.packages(here, platform)
+        own += stand_in.packages(missing, catalogue.stand_ins, compiler, platform)
         own += extra
-        locks = _resolve(
-            asked.wheels, chosen, catalogue, cache / "wheels"
-        )  # first: fails at once without a network
+        # first: fails at once without a network
+        locks = _resolve(wheels, chosen, catalogue, cache / "wheels" / "locks")
         with ThreadPoolExecutor(1) as pool:  # packs what is here while wheels are on their way
             packing = pool.submit(store.ensure, own, report)
             files = download.download(locks, chosen, cache / "wheels", report)
-        wheels = convert.packages(locks, files, catalogue, platform)
-        records = packing.result() + store.ensure(wheels, report)
-        path = channel.publish(records, store, cache / "channel", platform)
+        records = packing.result() + store.ensure(convert.packages(locks, files, catalogue, platform), report)
+        path = store.channel(records, platform)
         store.clean()
-    _check_wheels(asked.wheels, records, chosen)
+    _check_wheels(wheels, records, chosen)
     return LocalChannel(
-        path=path,
-        records=records,
-        interpreters=chosen,
-        toolchain=compiler,
-        stand_ins=tuple(sorted(asked.missing)),
+        path=path, records=records, interpreters=chosen, toolchain=compiler, stand_ins=tuple(sorted(missing))
     )
 
 
-def _sort(
-    asked: Mapping[str, tuple[MatchSpec, ...]], catalogue: Catalogue, platform: str, extra: set[str]
-) -> _Sorted:
-    result = _Sorted()
-    always = {"python", "python_abi", *compiler_packages.names(platform), *extra}
-    for name, wanted in asked.items():
-        if name in catalogue.companions:
-            result.wheels.setdefault(catalogue.companions[name], ())
-        elif name in catalogue.wheels or name in catalogue.tools:
-            result.wheels[name] = wanted
-        elif name in catalogue.programs and programs.installed(name):
-            result.programs.append(name)
-        elif name not in always:
-            result.missing[name] = wanted
-    return result
+def _from_wheels(asked: Asked, catalogue: Catalogue) -> Asked:
+    """Return what is taken from PyPI; a companion stands for the package that it is split off from."""
+    whole = {catalogue.companions[name]: () for name in asked if name in catalogue.companions}
+    return whole | {name: wanted for name, wanted in asked.items() if name in (*catalogue.wheels, *catalogue.tools)}
 
 
 def _resolve(
-    wanted: Mapping[str, tuple[MatchSpec, ...]],
-    chosen: Mapping[str, Interpreter],
-    catalogue: Catalogue,
-    folder: Path,
+    wanted: Asked, chosen: Mapping[str, Interpreter], catalogue: Catalogue, folder: Path
 ) -> list[lock.Lock]:
-    if not wanted:
-        return []
-    requirements = [
-        catalogue.wheels.get(name, name) + specs.pip_specifier(asked) for name, asked in wanted.items()
-    ]
+    needs = [catalogue.pypi_name(name) + specs.pip_specifier(asked) for name, asked in wanted.items()]
 
     def resolve(interpreter: Interpreter) -> lock.Lock:
-        return lock.resolve(requirements, interpreter, folder / "locks")
+        return lock.resolve(needs, interpreter, folder)
 
-    return list(each(resolve, chosen.values(), _RESOLVERS))
-
-
-def _stand_ins(
-    missing: Mapping[str, tuple[MatchSpec, ...]], catalogue: Catalogue, compiler: Toolchain, platform: str
-) -> list[Package]:
-    return stand_ins.packages(missing, catalogue.stand_ins, compiler, platform)
+    return list(each(resolve, chosen.values(), _RESOLVERS)) if needs else []
 
 
 def _check_wheels(
-    wanted: Mapping[str, tuple[MatchSpec, ...]], records: Sequence[Record], chosen: Mapping[str, Interpreter]
+    wanted: Asked, records: Sequence[Record], chosen: Mapping[str, Interpreter]
 ) -> None:
     """Translating a requirement for pip loses build strings and alternatives, so check with conda's own rules."""
     for name, asked in wanted.items():
         built = [record for record in records if record.name == name]
         for spec in asked:
-            if not any(
-                specs.satisfied([spec], name=name, version=record.version, build=record.build)
-                for record in built
-            ):
-                have = (
-                    ", ".join(sorted({f"{record.version} {record.build}" for record in built})) or "nothing"
-                )
-                raise ProviderError(
-                    f"PyPI has nothing for {spec} (found: {have}) with Python {', '.join(chosen)}",
-                    "Loosen the requirement in the recipe or in conda_build_config.yaml.",
-                )
+            if any(specs.satisfied([spec], name=name, version=one.version, build=one.build) for one in built):
+                continue
+            have = ", ".join(sorted({f"{one.version} {one.build}" for one in built})) or "nothing"
+            raise ProviderError(
+                f"PyPI has nothing for {spec} (found: {have}) with Python {', '.join(chosen)}",
+                "Loosen the requirement in the recipe or in conda_build_config.yaml.",
+            )
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from typing import Literal
 from rattler_build import Stage0Recipe, ToolConfiguration, VariantConfig
 from rattler_build.render import RenderConfig
 
+from elf_file import NotElf, opened
 from megabuild.errors import ProviderError
-from megabuild.providers import elf
 
 #: Part of every package's key: raise it when this module puts packages together differently.
 _FORMAT = 1
@@ -29,6 +29,10 @@ fi
 mkdir -p "$PREFIX"
 find '{staged}' -mindepth 1 -maxdepth 1 -exec mv -t "$PREFIX" {{}} +
 """
+
+
+def metadata_only(_: Path) -> None:
+    """Fill a package that has no files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +67,9 @@ class Package:
 
     name: str
     version: str
-    build: str
     platform: str
-    fill: Callable[[Path], None] = field(compare=False)
+    build: str = "h{hash}_0"
+    fill: Callable[[Path], None] = field(default=metadata_only, compare=False)
     build_number: int = 0
     noarch: Literal["python", "generic"] | None = None
     depends: tuple[str, ...] = ()
@@ -137,7 +141,16 @@ def build(package: Package, work: Path) -> Path:
 
 def _with_rpath(staged: Path) -> list[str]:
     files = (path for path in sorted(staged.rglob("*")) if path.is_file() and not path.is_symlink())
-    return [str(path.relative_to(staged)) for path in files if elf.has_rpath(path)]
+    return [str(path.relative_to(staged)) for path in files if has_rpath(path)]
+
+
+def has_rpath(path: Path) -> bool:
+    """Say whether a file is a library or program with an RPATH or RUNPATH of its own."""
+    try:
+        with opened(path) as library:
+            return bool(library.rpath())
+    except NotElf:
+        return False
 
 
 def _recipe(package: Package, script: str, relinked: list[str]) -> dict[str, object]:

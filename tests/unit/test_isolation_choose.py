@@ -82,8 +82,8 @@ def test_a_container_rehearsal_uses_the_image_made_here_without_a_network(progra
     isolation = choose("docker", config=config(), environment=REHEARSAL)
     assert isinstance(isolation, Container)
     assert isolation.image == rehearsal_image()
-    assert (isolation.local_image, isolation.network) == (True, False)
-    assert "make-image.sh docker" in isolation.image_remedy
+    assert not isolation.network
+    assert "make-image.sh docker" in isolation.made_here
 
 
 def test_a_source_from_elsewhere_keeps_the_network(tmp_path: Path, programs: Path) -> None:
@@ -97,7 +97,7 @@ def test_another_image_can_be_named(programs: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("DOCKER_IMAGE", "mine:1")
     isolation = choose("docker", config=config(), environment=REHEARSAL)
     assert isinstance(isolation, Container)
-    assert (isolation.image, isolation.local_image) == ("mine:1", False)
+    assert (isolation.image, isolation.made_here) == ("mine:1", "")
 
 
 def test_a_config_without_an_image_says_so(programs: Path) -> None:

@@ -297,7 +297,7 @@ def test_check_sees_through_podmans_stand_in_for_docker(engine: FakeEngine) -> N
 
 def test_an_image_made_here_is_never_pulled(engine: FakeEngine) -> None:
     engine.install("docker", info="28.0.1 []")
-    isolation = Container(name="docker", image="own", local_image=True, image_remedy="make it so")
+    isolation = Container(name="docker", image="own", made_here="make it so")
     assert following(run_command(isolation), "--pull") == ["never"]
     with pytest.raises(IsolationError, match="no image own") as missing:
         isolation.check()

@@ -36,8 +36,6 @@ class Job:
         Package files below ``output_dir`` that exist but were never tested.
     published:
         Names of package files in ``output_dir`` that are finished and only serve as dependencies.
-    up_to:
-        Last output to build, or None for all.
     keep_going:
         Go on with other packages where one fails.
     keep_build:
@@ -55,7 +53,6 @@ class Job:
     planned: Sequence[str] = ()
     leftovers: Sequence[str] = ()
     published: Sequence[str] = ()
-    up_to: str | None = None
     keep_going: bool = False
     keep_build: bool = False
 

@@ -48,7 +48,6 @@ def build(job: dict[str, Any]) -> None:
 
     build_recipes(
         [job["recipe"]],
-        up_to=job["up_to"],
         build_platform=job["build_platform"],
         target_platform=job["target_platform"],
         channel=job["channels"],

@@ -20,6 +20,7 @@ bubblewrap ties the process to the *thread* that called Popen: start it from one
 from __future__ import annotations
 
 import re
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from pathlib import Path
 from megabuild.errors import IsolationError, MegabuildError, OutOfMemoryError
 
 _SIGKILL = 9
+
+Said = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +53,9 @@ class Mount:
 
 
 def require_sources(mounts: Iterable[Mount]) -> None:
-    """Check that every mount has a source and an absolute target.
+    """Raise an IsolationError for a mount without a source or an absolute target.
 
     docker would otherwise name the daemon's view of the problem, bubblewrap an errno.
-
-    Raises
-    ------
-    IsolationError
-        Naming the first mount that cannot work.
     """
     for mount in mounts:
         if not mount.target.startswith("/"):
@@ -106,8 +104,7 @@ class Isolation(ABC):
 
         Returns
         -------
-        list[str]
-            What to start, together with :meth:`environment`. Needs no terminal.
+        What to start, together with :meth:`environment`. Needs no terminal.
 
         Raises
         ------
@@ -140,8 +137,7 @@ class Isolation(ABC):
 
         Returns
         -------
-        MegabuildError | None
-            None when the code is the command's own.
+        None when the code is the command's own.
         """
         if error := killed(returncode, stopped=stopped):
             return error
@@ -171,8 +167,45 @@ def last_line(output: str, default: str = "no message") -> str:
     return lines[-1] if lines else default
 
 
+def ask(
+    name: str, command: Sequence[str], remedy: str, *, seconds: float, env: Mapping[str, str] | None = None
+) -> Said:
+    """Run a short command of an engine; any exit code is left to the caller.
+
+    Parameters
+    ----------
+    name:
+        The engine, for the message.
+    command:
+        The program and its arguments.
+    remedy:
+        What to do when it does not answer in time.
+    seconds:
+        That time.
+    env:
+        Its environment; None: this process's.
+
+    Raises
+    ------
+    IsolationError
+        It does not answer in time.
+    """
+    try:
+        return subprocess.run(
+            command,
+            check=False,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise IsolationError(f"{name} did not answer within {seconds:.0f} s", remedy) from None
+
+
 def require_version(program: str, version: str, oldest: str) -> None:
-    """Refuse an engine that is too old.
+    """Refuse an engine that is too old, or whose version cannot be read.
 
     Parameters
     ----------
@@ -186,7 +219,7 @@ def require_version(program: str, version: str, oldest: str) -> None:
     Raises
     ------
     IsolationError
-        Too old, or a version that cannot be read.
+        It is refused.
     """
     if _numbers(version) < _numbers(oldest):
         raise IsolationError(

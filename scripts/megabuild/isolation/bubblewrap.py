@@ -10,13 +10,12 @@ kernel: there is no filter on system calls, and what is mounted writable is not 
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from megabuild.errors import IsolationError, MegabuildError
-from megabuild.isolation.base import Isolation, Mount, last_line, require_sources, require_version
+from megabuild.isolation.base import Isolation, Mount, Said, ask, last_line, require_sources, require_version
 
 _OLDEST = "0.4"
 # Made fresh inside; /sys is the machine's own, because OpenBLAS and PyTorch's cpuinfo read the CPUs there.
@@ -123,16 +122,5 @@ def _program() -> str:
     return program
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command,
-            check=False,
-            env={"PATH": _DEFAULT_PATH},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise IsolationError(f"bubblewrap did not answer within {_ANSWER_SECONDS:.0f} s", _REMEDY) from None
+def _run(command: Sequence[str]) -> Said:
+    return ask("bubblewrap", command, _REMEDY, seconds=_ANSWER_SECONDS, env={"PATH": _DEFAULT_PATH})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,24 +30,17 @@ def choose(
     environment: Environment,
     alternatives: Sequence[str] = (),
 ) -> Isolation:
-    """Choose where to build.
+    """Choose where to build; whoever builds for long checks it first.
 
     Parameters
     ----------
     requested:
         An engine's name, or ``auto`` or None for the one that fits: a rehearsal and wheels run on the host,
         Debian's packages in their root folder, conda-forge's in its container image.
-    config:
-        What is built.
-    environment:
-        What it is built with; from local channels and sources alone, the build gets no network.
+    config, environment:
+        What is built, and with what; from local channels and sources alone, the build gets no network.
     alternatives:
         Configs that do work on this machine, for the error message.
-
-    Returns
-    -------
-    Isolation
-        Checked already where several were tried; check it anyway before a long build.
 
     Raises
     ------
@@ -85,8 +79,7 @@ def _named(engine: str, config: Config, environment: Environment) -> Isolation:
             name=engine,
             image=rehearsal_image(),
             network=network,
-            local_image=True,
-            image_remedy=f"make it with rehearsal/image/make-image.sh {engine}",
+            made_here=f"make it with rehearsal/image/make-image.sh {engine}",
         )
     image = image or config.docker_image
     if not image:
@@ -97,18 +90,15 @@ def _named(engine: str, config: Config, environment: Environment) -> Isolation:
     return Container(name=engine, image=image, network=network)
 
 
-def _first_that_works(
-    config: Config, environment: Environment, alternatives: Sequence[str]
-) -> Isolation:
+def _first_that_works(config: Config, environment: Environment, alternatives: Sequence[str]) -> Isolation:
     problems = []
     for engine in _CONTAINERS:
         isolation = _named(engine, config, environment)
         try:
             isolation.check()
+            return isolation
         except IsolationError as error:
             problems.append(error.message)
-        else:
-            return isolation
     here = f"; without one these can be built here: {', '.join(alternatives)}" if alternatives else ""
     raise IsolationError(
         f"{config.name} is built in a container, and no engine can be used: {'; '.join(problems)}",
@@ -129,8 +119,7 @@ def _is_offline(environment: Environment) -> bool:
 def _release() -> str:
     """Codename of the system (``trixie``), or its number where it has none."""
     try:
-        lines = Path("/etc/os-release").read_text().splitlines()
+        facts = platform.freedesktop_os_release()
     except OSError:
         return "unknown"
-    facts = dict(line.split("=", 1) for line in lines if "=" in line)
-    return (facts.get("VERSION_CODENAME") or facts.get("VERSION_ID") or "unknown").strip('"')
+    return facts.get("VERSION_CODENAME") or facts.get("VERSION_ID") or "unknown"

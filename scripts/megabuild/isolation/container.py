@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from megabuild.errors import IsolationError, MegabuildError
-from megabuild.isolation.base import Isolation, Mount, last_line, require_sources, require_version
+from megabuild.isolation.base import Isolation, Mount, Said, ask, last_line, require_sources, require_version
 
 # docker: `run --pull`; podman: `--userns=keep-id`, `run --pull=never` and `--init` together.
 _OLDEST = {"docker": "20.10", "podman": "3.0"}
@@ -55,17 +54,14 @@ class Container(Isolation):
         Image in which commands run.
     network:
         Whether the command may use the network.
-    local_image:
-        The image is made on this machine, never pulled from a registry.
-    image_remedy:
-        What to do when a local image is missing.
+    made_here:
+        Of an image made on this machine, which is never pulled from a registry: what to do when it is missing.
     """
 
     name: str
     image: str
     network: bool = True
-    local_image: bool = False
-    image_remedy: str = ""
+    made_here: str = ""
 
     @cached_property
     def _rootless(self) -> bool:
@@ -84,10 +80,11 @@ class Container(Isolation):
     def check(self) -> None:
         """Ask the engine for its version, and for the image if that cannot be pulled."""
         _ = self._rootless
-        if not self.local_image:
-            return
-        if self._ask("image", "inspect", "--format", "{{.Id}}", self.image).returncode != 0:
-            raise IsolationError(f"{self.name} has no image {self.image}", self.image_remedy)
+        if (
+            self.made_here
+            and self._ask("image", "inspect", "--format", "{{.Id}}", self.image).returncode != 0
+        ):
+            raise IsolationError(f"{self.name} has no image {self.image}", self.made_here)
 
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
@@ -96,7 +93,7 @@ class Container(Isolation):
         require_sources(mounts)
         command = [self.name, "run", "--rm", "--init", "--interactive", "--name", name, "--workdir", cwd]
         # The output is ours to keep: the engine would store hours of compiler output a second time.
-        command += ["--log-driver", "none", "--pull", "never" if self.local_image else "missing"]
+        command += ["--log-driver", "none", "--pull", "never" if self.made_here else "missing"]
         command += self._network()
         command += self._user()
         if self.name == "podman" and sys.platform == "linux":
@@ -150,41 +147,14 @@ class Container(Isolation):
             returncode = 127  # podman's init ends with 1 where docker's follows the shell's custom
         return super().failure(returncode, output=output, stopped=stopped)
 
-    def _ask(self, *arguments: str, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a short command of the engine; any exit code is left to the caller.
-
-        Parameters
-        ----------
-        arguments:
-            What follows the program's name.
-        seconds:
-            How long to wait for it; None: as long as a question may take that a person waits for.
-
-        Raises
-        ------
-        IsolationError
-            The program is missing or does not answer in time.
-        """
-        limit = _ANSWER_SECONDS if seconds is None else seconds
+    def _ask(self, *arguments: str, seconds: float | None = None) -> Said:
+        """Run a short command of the engine, within the seconds that a person waits for where no others are given."""
         if shutil.which(self.name) is None:
             raise IsolationError(
                 f"{self.name} is not installed",
                 "install docker (Debian: docker.io) or podman (and runc or crun), or choose another with --engine",
             )
-        try:
-            return subprocess.run(
-                [self.name, *arguments],
-                check=False,
-                env=dict(os.environ),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=limit,
-            )
-        except subprocess.TimeoutExpired:
-            raise IsolationError(
-                f"{self.name} did not answer within {limit:.0f} s", _START[self.name]
-            ) from None
+        return ask(self.name, [self.name, *arguments], _START[self.name], seconds=seconds or _ANSWER_SECONDS)
 
     def _network(self) -> Iterator[str]:
         """Nothing of the network when nothing is needed from it; the host's when the engine has no other.

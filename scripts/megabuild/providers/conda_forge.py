@@ -65,6 +65,5 @@ def channel_url(name: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def why_unreachable(url: str) -> str:
-    """Return an empty string if the channel at an address (without a platform) answers within five seconds, else why.
-    """
+    """Return an empty string if the channel at an address (without a platform) answers within five seconds, else why."""
     return why_silent([f"{url}/noarch/{index}" for index in _INDEXES], _SECONDS)

@@ -100,7 +100,9 @@ class _Wish:
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Return those variant keys whose values in the config are others."""
         variant = self.config.variant
-        return {key: (value,) for key, value in values.items() if key in variant and set(variant[key]) != {value}}
+        return {
+            key: (value,) for key, value in values.items() if key in variant and set(variant[key]) != {value}
+        }
 
     def notes(self, overrides: Mapping[str, Sequence[str]]) -> list[str]:
         """Say what differs from the config."""

@@ -22,9 +22,7 @@ NVCC = "usr/lib/nvidia-cuda-toolkit/bin/nvcc"
 HOST_COMPILER = "/usr/bin/g++-13"
 
 
-def packages(
-    root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
-) -> list[Package]:
+def packages(root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str) -> list[Package]:
     """Describe the packages of a root's CUDA.
 
     Parameters
@@ -53,9 +51,7 @@ def packages(
         )
     everywhere = set(libraries.select(root, found))
     owner_of = {deb: conda for conda, (_, *debs) in table.items() for deb in debs}
-    home = {
-        soname: owner_of[owner] for soname, (_, owner) in found.available.items() if owner in owner_of
-    }
+    home = {soname: owner_of[owner] for soname, (_, owner) in found.available.items() if owner in owner_of}
     made = [
         _compiler(root, _version(toolkit.version), cuda, platform),
         _headers("cuda-profiler-api", _version(toolkit.version), platform, f"cuda-version {cuda}.*"),
@@ -63,7 +59,9 @@ def packages(
     for conda, (dev, *debs) in table.items():
         own = {soname for soname, place in home.items() if place == conda}
         if not own:
-            raise ProviderError(f"{root.path} has no library of {', '.join(debs)}", "Delete that folder and run again.")
+            raise ProviderError(
+                f"{root.path} has no library of {', '.join(debs)}", "Delete that folder and run again."
+            )
         wanted = set[str]().union(*(found.closure(soname) for soname in own))
         files = {
             soname: found.available[soname]

@@ -176,7 +176,11 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
     hooks += [f"sh -c '{_UNPACK.format(_CUDA_UNPACKED)}'"] if cuda else []
     is_root = os.geteuid() == 0
     # what is mounted in there goes with the process, however that ends
-    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child"] if is_root and shutil.which("unshare") else []
+    alone = (
+        ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+        if is_root and shutil.which("unshare")
+        else []
+    )
     run(
         [
             *alone,
@@ -231,7 +235,9 @@ def _delete(folder: Path) -> None:
     """Delete a folder, but never through something mounted below it."""
     if not folder.exists():
         return
-    below = [one.mountpoint for one in psutil.disk_partitions(all=True) if folder in Path(one.mountpoint).parents]
+    below = [
+        one.mountpoint for one in psutil.disk_partitions(all=True) if folder in Path(one.mountpoint).parents
+    ]
     if below:
         raise ProviderError(f"something is mounted below {folder}", f"Run: umount {' '.join(below)}")
     shutil.rmtree(folder)

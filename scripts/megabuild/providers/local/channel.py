@@ -93,10 +93,8 @@ def make(
         Whether what cannot be provided becomes an empty package (rehearsals) or an error.
     report:
         Told what is being done, a line at a time.
-    toolchain:
-        The compiler to package; None: the one of this machine.
-    extra:
-        Further packages to put into the channel.
+    toolchain, extra:
+        The compiler to package (None: the one of this machine), and further packages.
 
     Raises
     ------
@@ -116,21 +114,18 @@ def make(
     asked = specs.parse(needs)
     wheels = _from_wheels(asked, catalogue)
     here = [name for name in asked if name in catalogue.programs and programs.installed(name)]
-    made = {"python", "python_abi", *compilers.names(platform), *(package.name for package in extra)}
-    known = {*wheels, *here, *made, *catalogue.companions}
+    own = [package for one in chosen.values() for package in python.packages(one, platform)]
+    own += [*compilers.packages(compiler, platform), *programs.packages(here, platform), *extra]
+    known = {*wheels, *catalogue.companions, *(package.name for package in own)}
     missing = {name: wanted for name, wanted in asked.items() if name not in known}
     if missing and not stand_ins:
         raise ProviderError(
             f"this machine cannot provide: {', '.join(sorted(missing))}",
             "Use a config whose provider has these packages, or --rehearse, where empty ones stand in.",
         )
+    own += stand_in.packages(missing, catalogue.stand_ins, compiler, platform)
     with _locked(cache / "channel", report):
         store = Store(cache / "channel")
-        own = [package for one in chosen.values() for package in python.packages(one, platform)]
-        own += compilers.packages(compiler, platform)
-        own += programs.packages(here, platform)
-        own += stand_in.packages(missing, catalogue.stand_ins, compiler, platform)
-        own += extra
         # first: fails at once without a network
         locks = _resolve(wheels, chosen, catalogue, cache / "wheels" / "locks")
         with ThreadPoolExecutor(1) as pool:  # packs what is here while wheels are on their way
@@ -148,7 +143,9 @@ def make(
 def _from_wheels(asked: Asked, catalogue: Catalogue) -> Asked:
     """Return what is taken from PyPI; a companion stands for the package that it is split off from."""
     whole = {catalogue.companions[name]: () for name in asked if name in catalogue.companions}
-    return whole | {name: wanted for name, wanted in asked.items() if name in (*catalogue.wheels, *catalogue.tools)}
+    return whole | {
+        name: wanted for name, wanted in asked.items() if name in (*catalogue.wheels, *catalogue.tools)
+    }
 
 
 def _resolve(
@@ -162,9 +159,7 @@ def _resolve(
     return list(each(resolve, chosen.values(), _RESOLVERS)) if needs else []
 
 
-def _check_wheels(
-    wanted: Asked, records: Sequence[Record], chosen: Mapping[str, Interpreter]
-) -> None:
+def _check_wheels(wanted: Asked, records: Sequence[Record], chosen: Mapping[str, Interpreter]) -> None:
     """Translating a requirement for pip loses build strings and alternatives, so check with conda's own rules."""
     for name, asked in wanted.items():
         built = [record for record in records if record.name == name]
@@ -182,13 +177,13 @@ def _check_wheels(
 def _locked(folder: Path, report: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of the cache; waits for another run that is making packages."""
     folder.mkdir(parents=True, exist_ok=True)
-    guard = FileLock(folder / "lock")
+    held = FileLock(folder / "lock")
     try:
-        guard.acquire(timeout=0)
+        held.acquire(timeout=0)
     except Timeout:
         report("waiting for another run that is filling the cache")
         try:
-            guard.acquire(timeout=_PATIENCE)
+            held.acquire(timeout=_PATIENCE)
         except Timeout as error:
             raise ProviderError(
                 f"{folder} has been locked for {_PATIENCE:.0f} s", "End the other run."
@@ -196,4 +191,4 @@ def _locked(folder: Path, report: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        guard.release()
+        held.release()

@@ -15,7 +15,7 @@ from megabuild.providers.command import run
 from megabuild.providers.local.package import Package
 
 #: Machine part of conda-forge's GNU triplets, by platform.
-MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64", "linux-ppc64le": "powerpc64le"}
+MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
 _REMEDY = "Install the compilers: sudo apt-get install g++ make"
 
@@ -135,7 +135,9 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
             f"{answer['cc']} is {answer['version']}, but {answer['cxx']} is {answer['cxx_version']}",
             "Install one version of both.",
         )
-    files = {name: root / path.lstrip("/") for name, path in answer.items() if name.startswith(("part:", "lib:"))}
+    files = {
+        name: root / path.lstrip("/") for name, path in answer.items() if name.startswith(("part:", "lib:"))
+    }
     for path in files.values():
         if not path.is_file():
             raise ProviderError(f"the compiler names a file that is missing: {path}", _REMEDY)
@@ -156,14 +158,6 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
     )
 
 
-def names(platform: str) -> tuple[str, ...]:
-    """Return the names of the packages that `packages` makes for a platform."""
-    return (
-        f"gcc_{platform}", f"gxx_{platform}", f"binutils_{platform}", f"sysroot_{platform}",
-        "libgcc", "libstdcxx", "libgomp", "c-compiler", "cxx-compiler",
-    )  # fmt: skip
-
-
 def packages(toolchain: Toolchain, platform: str) -> list[Package]:
     """Describe compilers, binutils, sysroot and the compilers' run-time libraries.
 
@@ -180,10 +174,8 @@ def packages(toolchain: Toolchain, platform: str) -> list[Package]:
     exact = f"gcc_{platform} {version}.*"
     here = partial(Package, version=version, platform=platform)
 
-    def activated(
-        kind: str, variables: Mapping[str, str], depends: tuple[str, ...], exports: tuple[str, ...] = ()
-    ) -> Package:
-        return activation(
+    made = [
+        activation(
             here(
                 name=f"{kind}_{platform}",
                 depends=depends,
@@ -193,16 +185,19 @@ def packages(toolchain: Toolchain, platform: str) -> list[Package]:
             ),
             variables,
         )
-
+        for kind, variables, depends, exports in (
+            ("binutils", toolchain.programs, (), ()),
+            (
+                "gcc",
+                _c_variables(toolchain, platform),
+                (f"binutils_{platform}", f"sysroot_{platform}", libgcc),
+                (libgcc,),
+            ),
+            ("gxx", _cxx_variables(toolchain), (exact, libstdcxx), (libstdcxx, libgcc)),
+        )
+    ]
     return [
-        activated("binutils", toolchain.programs, ()),
-        activated(
-            "gcc",
-            _c_variables(toolchain, platform),
-            (f"binutils_{platform}", f"sysroot_{platform}", libgcc),
-            (libgcc,),
-        ),
-        activated("gxx", _cxx_variables(toolchain), (exact, libstdcxx), (libstdcxx, libgcc)),
+        *made,
         Package(
             name=f"sysroot_{platform}",
             version=glibc,
@@ -232,7 +227,8 @@ def _c_variables(toolchain: Toolchain, platform: str) -> dict[str, str]:
     tools = {name: toolchain.programs[name] for name in ("AR", "RANLIB") if name in toolchain.programs}
     return {
         **dict.fromkeys(
-            ("HOST", "BUILD", "CONDA_TOOLCHAIN_HOST", "CONDA_TOOLCHAIN_BUILD"), f"{MACHINES[platform]}-conda-linux-gnu"
+            ("HOST", "BUILD", "CONDA_TOOLCHAIN_HOST", "CONDA_TOOLCHAIN_BUILD"),
+            f"{MACHINES[platform]}-conda-linux-gnu",
         ),
         **dict.fromkeys(("CC", "GCC", "CC_FOR_BUILD"), toolchain.cc),
         "CPPFLAGS": "-DNDEBUG -D_FORTIFY_SOURCE=2 -O2 -isystem $_MB_PREFIX/include",

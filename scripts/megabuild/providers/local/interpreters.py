@@ -135,7 +135,12 @@ def find(
     asked: set[Path] = set()
     for path in candidates(os.environ, Path.home()) if paths is None else paths:
         suffix = path.name.removeprefix("python3.").removesuffix("t")
-        if not suffix.isdigit() or int(suffix) < _OLDEST[1] or not _is_program(path) or path.resolve() in asked:
+        if (
+            not suffix.isdigit()
+            or int(suffix) < _OLDEST[1]
+            or not _is_program(path)
+            or path.resolve() in asked
+        ):
             continue
         asked.add(path.resolve())
         found = ask(path)

@@ -38,7 +38,9 @@ def packages(names: Iterable[str], platform: str) -> list[Package]:
 
 def _version(program: str) -> str:
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, check=False, timeout=120
+        )
     except subprocess.TimeoutExpired:
         return "0"
     found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)

@@ -146,4 +146,3 @@ def _fill_pybind11_global(wheel: Path, prefix: Path) -> None:
     for folder in ("include", "share"):
         shutil.copytree(source / folder, prefix / folder)
     shutil.rmtree(prefix / ".wheel")
-

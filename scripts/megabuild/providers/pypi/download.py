@@ -62,13 +62,22 @@ def _fetch(
     requirements, target = temporary / "requirements.txt", temporary / "wheels"
     # the version as "===" compares it, by which 2.0 cannot turn out to be 2.0+cpu
     lines = [
-        f"{wheel.name}==={parse_wheel_filename(wheel.file_name)[1]} --hash=sha256:{wheel.sha256}" for wheel in wheels
+        f"{wheel.name}==={parse_wheel_filename(wheel.file_name)[1]} --hash=sha256:{wheel.sha256}"
+        for wheel in wheels
     ]
     requirements.write_text("\n".join(lines) + "\n")
     pip(
         interpreter,
         "download",
-        ["--retries=2", "--no-deps", "--require-hashes", "--dest", str(target), "--requirement", str(requirements)],
+        [
+            "--retries=2",
+            "--no-deps",
+            "--require-hashes",
+            "--dest",
+            str(target),
+            "--requirement",
+            str(requirements),
+        ],
         temporary=temporary,
         what=f"downloading wheels for Python {interpreter.python}",
         remedy="Check the network and pip's configuration (pip config list).",

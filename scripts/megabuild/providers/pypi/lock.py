@@ -122,7 +122,14 @@ def pip(
     """
     own = [sys.executable, "-m", "pip", "--python", str(interpreter.executable)]
     words = own if importlib.util.find_spec("pip") else [str(interpreter.executable), "-m", "pip"]
-    words += [command, "--quiet", "--disable-pip-version-check", "--no-input", "--only-binary=:all:", *options]
+    words += [
+        command,
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--only-binary=:all:",
+        *options,
+    ]
     # with these, pip of another Python would import this one's modules
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
     environment |= {"TMPDIR": str(temporary), "PIP_DEFAULT_TIMEOUT": "10", "PYTHONDONTWRITEBYTECODE": "1"}

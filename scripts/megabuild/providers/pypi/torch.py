@@ -101,7 +101,9 @@ def _look(config: Config, interpreter: Interpreter, locks: Path) -> Lock | str:
         if offered == cuda:
             return answer
         other = config_name(config.platform, offered, "wheel")
-        reasons.append(f"the wheel of torch {exact} is for {f'CUDA {offered}' if offered else 'CPU'}, as in {other}")
+        reasons.append(
+            f"the wheel of torch {exact} is for {f'CUDA {offered}' if offered else 'CPU'}, as in {other}"
+        )
     return "; ".join(reasons)
 
 
@@ -221,5 +223,7 @@ def triton(wheel: Wheel, environment: Mapping[str, str]) -> str | None:
     """
     for requirement in wheel.needs(environment):
         if requirement.name in ("triton", "pytorch-triton"):
-            return next((one.version for one in requirement.specifier if one.operator in ("==", "~=", ">=")), None)
+            return next(
+                (one.version for one in requirement.specifier if one.operator in ("==", "~=", ">=")), None
+            )
     return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cuda_archs
-from elf_file import ElfFile, NotElf, opened
+from elf_file import ElfFile, opened
 
 #: what the extensions answer on the GPU when they were compiled without CUDA
 NOT_COMPILED = b"Not compiled with CUDA support"
@@ -126,5 +126,3 @@ def _pythons(path: str, needed: tuple[str, ...], constants: bytes) -> tuple[tupl
     found += [(version, "the torch headers it was compiled with") for version in compiled]
     return tuple(found)
 
-
-__all__ = ["NOT_COMPILED", "LibraryFacts", "NotElf", "read"]

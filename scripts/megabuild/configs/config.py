@@ -18,6 +18,7 @@ CONFIG_FOLDER = ".ci_support"
 
 _NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
 _KNOWN = {"blas_impl": ("mkl", "generic", "wheel"), "provider": ("conda-forge", "debian", "wheel")}
+_REMEDY = "regenerate it: `python scripts/megabuild configs --write`"
 _PYTHON = re.compile(r"(?P<version>3\.\d+)\.\*(?: \*_cp(?:ython|\d+(?P<free_threaded>t?)))?")
 
 
@@ -66,8 +67,8 @@ def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> st
 
 
 def accelerator(cuda_version: str | None) -> str:
-    """Return ``cpu``, or ``cuda130`` for CUDA 13.0."""
-    return f"cuda{cuda_version.replace('.', '')}" if cuda_version else "cpu"
+    """Return ``cpu``, or ``cuda130`` for CUDA 13.0 and any patch of it."""
+    return f"cuda{''.join(cuda_version.split('.')[:2])}" if cuda_version else "cpu"
 
 
 def available(root: Path) -> tuple[str, ...]:
@@ -126,15 +127,10 @@ def load(root: Path, name: str) -> Config:
     variant, zip_keys = _read(path)
     for key in _NEEDED:
         if not variant.get(key):
-            raise ConfigError(
-                f"{path}: '{key}' has no value", "regenerate it: `python scripts/megabuild configs --write`"
-            )
+            raise ConfigError(f"{path}: '{key}' has no value", _REMEDY)
     for key, known in _KNOWN.items():
         if _only(path, variant, key) not in known:
-            raise ConfigError(
-                f"{path}: '{key}' is '{variant[key][0]}'; it can be {', '.join(known)}",
-                "regenerate it: `python scripts/megabuild configs --write`",
-            )
+            raise ConfigError(f"{path}: '{key}' is '{variant[key][0]}'; it can be {', '.join(known)}", _REMEDY)
     cuda = _only(path, variant, "cuda_compiler_version")
     cuda_version = None if cuda == "None" else cuda
     return Config(
@@ -162,37 +158,34 @@ def python_version(pin: str) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
-    remedy = "regenerate it: `python scripts/megabuild configs --write`"
     try:
         document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        raise ConfigError(f"{where}: {error.problem or error.context}", remedy) from error
+        raise ConfigError(f"{where}: {error.problem or error.context}", _REMEDY) from error
     except (OSError, UnicodeError, YAMLError) as error:
-        raise ConfigError(f"cannot read {path}: {error}", remedy) from error
+        raise ConfigError(f"cannot read {path}: {error}", _REMEDY) from error
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: not a mapping of keys to lists", remedy)
+        raise ConfigError(f"{path}: not a mapping of keys to lists", _REMEDY)
     zip_keys = document.pop("zip_keys", None) or []
     broken = [key for key, values in document.items() if not isinstance(values, list)]
     if broken or not all(isinstance(group, list) for group in zip_keys):
-        raise ConfigError(f"{path}: '{(broken or ['zip_keys'])[0]}' is not a list", remedy)
+        raise ConfigError(f"{path}: '{(broken or ['zip_keys'])[0]}' is not a list", _REMEDY)
     # no text of theirs: a few aliases within one another would fill the memory
     nested = [key for key, values in document.items() if any(isinstance(value, (list, dict)) for value in values)]
     if nested:
-        raise ConfigError(f"{path}: '{nested[0]}' holds a list in a list", remedy)
-    variant = {str(key): tuple(_as_text(value) for value in values) for key, values in document.items()}
+        raise ConfigError(f"{path}: '{nested[0]}' holds a list in a list", _REMEDY)
+    variant = {str(key): tuple(as_text(value) for value in values) for key, values in document.items()}
     return variant, tuple(tuple(str(key) for key in group) for group in zip_keys)
 
 
-def _as_text(value: object) -> str:
+def as_text(value: object) -> str:
+    """Return a variant's value as the engine spells it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _only(path: Path, variant: Mapping[str, Sequence[str]], key: str) -> str:
     if len(variant[key]) != 1:
-        raise ConfigError(
-            f"{path}: '{key}' has {len(variant[key])} values, a config needs exactly one",
-            "regenerate it: `python scripts/megabuild configs --write`",
-        )
+        raise ConfigError(f"{path}: '{key}' has {len(variant[key])} values, a config needs exactly one", _REMEDY)
     return variant[key][0]

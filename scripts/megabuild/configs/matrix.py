@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 from ruamel.yaml import YAML
 
-from megabuild.configs.config import config_name
+from megabuild.configs.config import CONFIG_FOLDER, as_text, config_name
 from megabuild.errors import ConfigError
 
 MATRIX_FILE = "conda_build_config.yaml"
-CONFIG_FOLDER = ".ci_support"
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 PROVIDERS = ("conda-forge", "debian", "wheel")
 
@@ -100,7 +98,7 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
         )
     except (OSError, RattlerBuildError) as error:
         raise ConfigError(f"cannot read {path} for {platform}: {error}", "correct the file") from error
-    values = {key: [_as_text(value) for value in config[key]] for key in config.keys()}  # noqa: SIM118
+    values = {key: [as_text(value) for value in config[key]] for key in config.keys()}  # noqa: SIM118
     zip_keys = [list(group) for group in config.zip_keys or []]
     for group in zip_keys:
         lengths = {key: len(values.get(key, [])) for key in group}
@@ -110,10 +108,6 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
                 "give every key of the group one value per row",
             )
     return values, zip_keys
-
-
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _rows(values: Values, zip_keys: Sequence[Sequence[str]]) -> list[dict[str, list[str]]]:
@@ -141,8 +135,7 @@ def _name(row: Values, *, plain_blas: str) -> str:
 def _text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    document: dict[str, Any] = {key: list(row[key]) for key in row}
-    document["zip_keys"] = [list(group) for group in zip_keys]
+    document = {**{key: list(values) for key, values in row.items()}, "zip_keys": [list(group) for group in zip_keys]}
     stream = io.StringIO()
     yaml.dump(dict(sorted(document.items())), stream)
     return _HEADER + stream.getvalue()

@@ -65,5 +65,5 @@ def channel_url(name: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def why_unreachable(url: str) -> str:
-    """Return an empty string if the channel at an address (without a platform) answers within five seconds, else why."""
+    """Return why the channel at an address does not answer within five seconds; an empty string if it does."""
     return why_silent([f"{url}/noarch/{index}" for index in _INDEXES], _SECONDS)

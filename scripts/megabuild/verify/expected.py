@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from kernels import KERNELS
 from megabuild.errors import UsageError
 
 _ACCELERATOR = re.compile(r"cpu|cuda(\d+)(\d)")
@@ -66,11 +65,3 @@ class Expectation:
             python=self.python or other.python,
             torch_version=self.torch_version or other.torch_version,
         )
-
-
-def accelerator(cuda_version: str | None) -> str:
-    """Return ``cuda130`` for ``13.0``, ``cpu`` for None."""
-    return f"cuda{''.join(cuda_version.split('.')[:2])}" if cuda_version else "cpu"
-
-
-__all__ = ["KERNELS", "Expectation", "accelerator"]

@@ -101,7 +101,7 @@ def _normalised(version: str) -> str:
 
 
 def arch_list(config: Config, text: str) -> str:
-    """Return CUDA architectures, given with ``;``, ``,`` or blanks between them, as configs have them: ``9.0;12.0+PTX``.
+    """Return CUDA architectures with ``;``, ``,`` or blanks between them as configs have them: ``9.0;12.0+PTX``.
 
     Raises
     ------

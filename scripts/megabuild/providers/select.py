@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from megabuild.configs.config import Config
@@ -16,7 +16,7 @@ from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment, virtual_gpu
 from megabuild.providers.local import channel
 from megabuild.providers.local.channel import LocalChannel
-from megabuild.providers.local.compilers import probe
+from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter, find
 from megabuild.providers.local.package import Package
 from megabuild.providers.pypi import download, lock, nvidia
@@ -93,16 +93,39 @@ class _Wish:
     cache: Path
     report: Callable[[str], None]
 
-    def wheels(self, locked: lock.Lock, pythons: Mapping[str, Interpreter]) -> dict[str, Path]:
-        """Download what a lock names, by sha256."""
-        return download.download([locked], pythons, self.cache / "wheels", self.report)
+    def channel(
+        self,
+        needs: Sequence[str],
+        *,
+        pythons: Sequence[str] | None = None,
+        stand_ins: bool = False,
+        toolchain: Toolchain | None = None,
+        extra: Sequence[Package] = (),
+    ) -> LocalChannel:
+        """Make a local channel, for the config's Pythons where no others are named."""
+        return channel.make(
+            needs,
+            platform=self.config.platform,
+            pythons=self.config.pythons if pythons is None else pythons,
+            cache=self.cache,
+            stand_ins=stand_ins,
+            report=self.report,
+            toolchain=toolchain,
+            extra=extra,
+        )
+
+    def locked(
+        self, needs: Sequence[str], python: Interpreter, *, dependencies: bool = True
+    ) -> tuple[lock.Lock, dict[str, Path]]:
+        """Resolve and download wheels; returns their files by sha256, too."""
+        wheels = self.cache / "wheels"
+        found = lock.resolve(needs, python, wheels / "locks", dependencies=dependencies)
+        return found, download.download([found], {found.python: python}, wheels, self.report)
 
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Return those variant keys whose values in the config are others."""
         variant = self.config.variant
-        return {
-            key: (value,) for key, value in values.items() if key in variant and set(variant[key]) != {value}
-        }
+        return {key: (value,) for key, value in values.items() if key in variant and set(variant[key]) != {value}}
 
     def notes(self, overrides: Mapping[str, Sequence[str]]) -> list[str]:
         """Say what differs from the config."""
@@ -111,71 +134,61 @@ class _Wish:
             for key, values in overrides.items()
         ]
 
+    def environment(self, made: LocalChannel, needs: Iterable[str]) -> Environment:
+        """Return what a local channel offers: its Pythons, and what of the config is not as on this machine."""
+        wanted = self.config.variant.get("torch_python_base", ("",))[0]
+        usable = [python for python in made.interpreters if not python.endswith("t")]
+        # libtorch is compiled against the config's Python, or the newest with a GIL that is here
+        base = wanted if wanted in usable or not usable else usable[-1]
+        overrides = self.overrides(_machine(made, needs, torch_python_base=base))
+        absent = [python for python in self.config.pythons if python not in made.interpreters]
+        return Environment(
+            channels=(made.path,),
+            pythons=tuple(python for python in self.config.pythons if python in made.interpreters),
+            overrides=overrides,
+            virtual_packages=virtual_gpu(self.config),
+            notes=(
+                *self.notes(overrides),
+                *([f"not on this machine: Python {', '.join(absent)}"] if absent else ()),
+            ),
+        )
+
 
 def _rehearsal(wish: _Wish) -> Environment:
-    config, needs = wish.config, requirements(wish.planned)
-    made = channel.make(
-        needs,
-        platform=config.platform,
-        pythons=config.pythons,
-        cache=wish.cache,
-        stand_ins=True,
-        report=wish.report,
-    )
-    overrides = wish.overrides(_machine(made, needs, _base(config, made)))
-    stand_ins = [f"empty stand-ins for this rehearsal: {', '.join(made.stand_ins)}"] if made.stand_ins else []
-    return Environment(
-        channels=(made.path,),
-        pythons=_present(config, made),
-        overrides=overrides,
-        virtual_packages=virtual_gpu(config),
-        notes=(*wish.notes(overrides), *_absent(config, made), *stand_ins),
+    needs = requirements(wish.planned)
+    made = wish.channel(needs, stand_ins=True)
+    found = wish.environment(made, needs)
+    if not made.stand_ins:
+        return found
+    return replace(
+        found, notes=(*found.notes, f"empty stand-ins for this rehearsal: {', '.join(made.stand_ins)}")
     )
 
 
 def _debian(wish: _Wish, ask: Callable[[str], bool]) -> Environment:
-    config, needs, cuda = wish.config, requirements(wish.planned), wish.config.cuda_version
+    config, cuda = wish.config, wish.config.cuda_version
     root = debian_root.make(wish.cache / "debian", wish.report, ask, cuda=cuda is not None)
     toolchain = probe(root=root.path, enter=debian_root.enter(root.path))
     own = [libraries.package(root, toolchain.glibc, config.platform)]
+    notes = [f"libraries and source of PyTorch: Debian {root.release}"]
     if cuda is not None:
-        own += _debian_cuda(wish, root, cuda)
-    made = channel.make(
-        needs,
-        platform=config.platform,
-        pythons=config.pythons,
-        cache=wish.cache,
-        stand_ins=False,
-        report=wish.report,
-        toolchain=toolchain,
-        extra=own,
-    )
-    overrides = wish.overrides(_machine(made, needs, _base(config, made)))
-    return Environment(
-        channels=(made.path,),
+        table = catalogue.load()
+        # cuDNN comes from a wheel, of any Python that is here: it holds none
+        python = next(iter(find(wish.report).values()))
+        locked, files = wish.locked([table.debian_cudnn], python, dependencies=False)
+        own += debian_cuda.packages(root, table.debian_cuda, cuda, config.platform)
+        own += nvidia.packages(locked, files, table.nvidia, cuda, config.platform)
+        notes.append(_DEBIAN_CUDA)
+    needs = requirements(wish.planned)
+    found = wish.environment(wish.channel(needs, toolchain=toolchain, extra=own), needs)
+    return replace(
+        found,
         root=root.path,
         source=root.source,
-        pythons=_present(config, made),
-        overrides={**overrides, "torch_source_path": (_SOURCE_INSIDE,)},
-        virtual_packages={**virtual_gpu(config), "__glibc": toolchain.glibc},
-        notes=(
-            *wish.notes(overrides),
-            *_absent(config, made),
-            f"libraries and source of PyTorch: Debian {root.release}",
-            *([_DEBIAN_CUDA] if cuda else ()),
-        ),
+        overrides={**found.overrides, "torch_source_path": (_SOURCE_INSIDE,)},
+        virtual_packages={**found.virtual_packages, "__glibc": toolchain.glibc},
+        notes=(*found.notes, *notes),
     )
-
-
-def _debian_cuda(wish: _Wish, root: debian_root.DebianRoot, cuda: str) -> list[Package]:
-    """Debian's toolkit, and cuDNN from the wheel of any Python that is here: it holds no Python."""
-    table, platform = catalogue.load(), wish.config.platform
-    pythons, locks = find(wish.report), wish.cache / "wheels" / "locks"
-    locked = lock.resolve([table.debian_cudnn], next(iter(pythons.values())), locks, dependencies=False)
-    return [
-        *debian_cuda.packages(root, table.debian_cuda, cuda, platform),
-        *nvidia.packages(locked, wish.wheels(locked, pythons), table.nvidia, cuda, platform),
-    ]
 
 
 def _wheel(wish: _Wish) -> Environment:
@@ -184,7 +197,7 @@ def _wheel(wish: _Wish) -> Environment:
     pythons = find(wish.report)
     found = torch_wheels.find(config, pythons, wish.cache / "wheels")
     base = found.base(config.variant.get("torch_python_base", ("",))[0])
-    wheel, environment = found.wheel(base), found.locks[base].environment
+    locked = found.locks[base]
     asked_for = {package.python for package in wish.planned if package.python}
     source = torch_wheels.fetch(
         config, found, asked_for, pythons, base=base, cache=wish.cache, report=wish.report
@@ -192,63 +205,39 @@ def _wheel(wish: _Wish) -> Environment:
     own: list[Package] = []
     if cuda is not None:
         table = catalogue.load()
-        needed = torch_wheels.requirements(wheel, environment, table.nvidia_toolkit)
-        locked = lock.resolve(needed, pythons[base], wish.cache / "wheels" / "locks")
-        own = nvidia.packages(locked, wish.wheels(locked, pythons), table.nvidia, cuda, config.platform)
+        nvidias, files = wish.locked(
+            torch_wheels.requirements(locked, table.nvidia_toolkit), pythons[base]
+        )
+        own = nvidia.packages(nvidias, files, table.nvidia, cuda, config.platform)
     # what was rendered names the config's Triton; the wheel knows better
-    triton = torch_wheels.triton(wheel, environment)
+    triton = torch_wheels.triton(locked)
     needs = requirements(wish.planned)
     if triton:
         needs = [f"triton =={triton}" if need.startswith("triton ") else need for need in needs]
-    made = channel.make(
-        needs,
-        platform=config.platform,
-        pythons=[python for python in found.locks if python in asked_for or python == base],
-        cache=wish.cache,
-        stand_ins=False,
-        report=wish.report,
-        extra=own,
-    )
+    here = [python for python in found.locks if python in asked_for or python == base]
+    made = wish.channel(needs, pythons=here, extra=own)
     overrides = wish.overrides(_machine(made, needs))
-    from_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}
+    of_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}
     return Environment(
         channels=(made.path,),
         source=source,
         staging_source=source / base,
         pythons=tuple(python for python in config.pythons if python in found.locks),
         left_out=found.left_out,
-        overrides={**overrides, **wish.overrides(from_wheel)},
+        overrides={**overrides, **wish.overrides(of_wheel)},
         virtual_packages=virtual_gpu(config),
-        notes=(*wish.notes(overrides), f"libtorch is made from {wheel.file_name}"),
+        notes=(*wish.notes(overrides), f"libtorch is made from {locked.wheels[0].file_name}"),
     )
 
 
-def _machine(made: LocalChannel, needs: Iterable[str], base: str | None = None) -> dict[str, str]:
+def _machine(made: LocalChannel, needs: Iterable[str], **more: str) -> dict[str, str]:
     """Return the variant's values as they are on this machine."""
-    compiler = made.toolchain
     values = {
-        "c_compiler_version": compiler.major,
-        "cxx_compiler_version": compiler.major,
-        "c_stdlib_version": compiler.glibc,
+        "c_compiler_version": made.toolchain.major,
+        "cxx_compiler_version": made.toolchain.major,
+        "c_stdlib_version": made.toolchain.glibc,
+        **more,
     }
-    if base is not None:
-        values["torch_python_base"] = base
     if "pybind11-abi" in map(_name, needs):
         values["pybind11_abi"] = next(one.version for one in made.records if one.name == "pybind11-abi")
     return values
-
-
-def _base(config: Config, made: LocalChannel) -> str:
-    """Return the Python libtorch is compiled against: the config's, or the newest with a GIL that is here."""
-    wanted = config.variant.get("torch_python_base", ("",))[0]
-    usable = [python for python in made.interpreters if not python.endswith("t")]
-    return wanted if wanted in usable or not usable else usable[-1]
-
-
-def _present(config: Config, made: LocalChannel) -> tuple[str, ...]:
-    return tuple(python for python in config.pythons if python in made.interpreters)
-
-
-def _absent(config: Config, made: LocalChannel) -> list[str]:
-    absent = [python for python in config.pythons if python not in made.interpreters]
-    return [f"not on this machine: Python {', '.join(absent)}"] if absent else []

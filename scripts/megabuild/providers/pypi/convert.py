@@ -6,7 +6,6 @@ import re
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,14 +18,8 @@ from megabuild.providers.pypi import unpack
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.specs import conda_version
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Use:
-    """A wheel for one Python, with the dependencies it has there."""
-
-    wheel: Wheel
-    python: str
-    depends: tuple[str, ...]
+#: A Python, and what a wheel depends on there.
+_Use = tuple[str, tuple[str, ...]]
 
 
 def packages(
@@ -41,20 +34,21 @@ def packages(
     files:
         Downloaded wheels by sha256.
     """
+    wheels: dict[str, Wheel] = {}
     uses: dict[str, list[_Use]] = {}
     for lock in locks:
         for wheel in lock.wheels:
-            use = _Use(wheel=wheel, python=lock.python, depends=_depends(wheel, lock, catalogue))
-            uses.setdefault(wheel.sha256, []).append(use)
+            wheels[wheel.sha256] = wheel
+            uses.setdefault(wheel.sha256, []).append((lock.python, _depends(wheel, lock, catalogue)))
     made: list[Package] = []
-    for sha256, same in sorted(uses.items()):
-        path, wheel = files[sha256], same[0].wheel
-        pure = _is_pure(wheel) and len({use.depends for use in same}) == 1
+    for sha256, wheel in sorted(wheels.items()):
+        path, same = files[sha256], uses[sha256]
+        pure = _is_pure(wheel) and len({depends for _, depends in same}) == 1
         if catalogue.conda_name(wheel.name) in catalogue.tools:
             made.append(_tool(wheel, path, platform))
         else:
             for use in same[:1] if pure else same:
-                made += _library(use, path, catalogue, platform, pure=pure)
+                made += _library(wheel, use, path, catalogue, platform, pure=pure)
     return made
 
 
@@ -82,10 +76,12 @@ def _tool(wheel: Wheel, path: Path, platform: str) -> Package:
     )
 
 
-def _library(use: _Use, path: Path, catalogue: Catalogue, platform: str, *, pure: bool) -> list[Package]:
-    wheel, python = use.wheel, use.python
+def _library(
+    wheel: Wheel, use: _Use, path: Path, catalogue: Catalogue, platform: str, *, pure: bool
+) -> list[Package]:
+    python, needs = use
     name = catalogue.conda_name(wheel.name)
-    depends, companions = list(use.depends), []
+    depends, companions = list(needs), []
     if name == "pybind11":
         companions = _pybind11_companions(wheel, path, platform)
         depends += [f"{companion.name} =={companion.version}" for companion in companions]

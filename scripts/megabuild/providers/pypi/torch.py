@@ -16,8 +16,9 @@ from megabuild.engine.channel_folder import link
 from megabuild.errors import IntegrityError, ProviderError
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.pypi import download, lock
-from megabuild.providers.pypi.lock import Lock, Wheel
+from megabuild.providers.pypi import download
+from megabuild.providers.pypi import lock as locking
+from megabuild.providers.pypi.lock import Lock
 
 _AT_ONCE = 2  # pip keeps a core busy
 _REMEDY = (
@@ -40,12 +41,8 @@ class Found:
     locks: Mapping[str, Lock]
     left_out: Mapping[str, str]
 
-    def wheel(self, python: str) -> Wheel:
-        """The wheel for one of the Pythons in `locks`."""
-        return self.locks[python].wheels[0]
-
     def base(self, wanted: str) -> str:
-        """The Python whose wheel libtorch is made from: the wanted one, or the newest with a GIL that has a wheel."""
+        """Return the Python whose wheel libtorch is made from: the wanted one, or the newest with a GIL and a wheel."""
         usable = [python for python in self.locks if not python.endswith("t")] or list(self.locks)
         return wanted if wanted in usable else usable[-1]
 
@@ -92,12 +89,11 @@ def _look(config: Config, interpreter: Interpreter, locks: Path) -> Lock | str:
     # "===" compares the text, so that a wheel with a local version cannot stand for the one without
     for exact in (version, f"{version}+{tag}"):
         try:
-            answer = lock.resolve([f"torch==={exact}"], interpreter, locks, dependencies=False)
+            answer = locking.resolve([f"torch==={exact}"], interpreter, locks, dependencies=False)
         except ProviderError as error:
             reasons.append(f"no wheel of torch {exact} ({error.message.splitlines()[-1].strip()})")
             continue
-        wheel = answer.wheels[0]
-        offered = accelerator(wheel, answer.environment)
+        offered = accelerator(answer)
         if offered == cuda:
             return answer
         other = config_name(config.platform, offered, "wheel")
@@ -107,20 +103,13 @@ def _look(config: Config, interpreter: Interpreter, locks: Path) -> Lock | str:
     return "; ".join(reasons)
 
 
-def accelerator(wheel: Wheel, environment: Mapping[str, str]) -> str | None:
-    """Return the CUDA version a wheel of PyTorch is for ("13.0"), or None for CPU.
-
-    Parameters
-    ----------
-    wheel:
-        With its metadata.
-    environment:
-        Values of markers where it would be installed.
-    """
+def accelerator(lock: Lock) -> str | None:
+    """Return the CUDA version that the wheel of PyTorch in a lock is for ("13.0"), or None for CPU."""
+    (wheel,) = lock.wheels
     local = wheel.version.partition("+")[2]
     if match := re.fullmatch(r"cu(\d+)(\d)", local):
         return f"{match[1]}.{match[2]}"
-    for requirement in wheel.needs(environment):
+    for requirement in wheel.needs(lock.environment):
         named = re.fullmatch(r"cuda-toolkit|nvidia-cuda-runtime(-cu\d+)?", requirement.name)
         version = re.search(r"==\s*(\d+\.\d+)", str(requirement.specifier))
         if named and version:
@@ -154,7 +143,7 @@ def fetch(
     with FileLock(path.with_name(f"{path.name}.lock")):
         files = download.download(locks, interpreters, cache / "wheels", report)
         for python in wanted:
-            wheel = found.wheel(python)
+            (wheel,) = found.locks[python].wheels
             _check(files[wheel.sha256], config.cuda_version)
             _link(files[wheel.sha256], path / python / wheel.file_name)
     return path
@@ -179,15 +168,13 @@ def _link(source: Path, target: Path) -> None:
         link(source, target)
 
 
-def requirements(wheel: Wheel, environment: Mapping[str, str], parts: Sequence[str]) -> list[str]:
-    """What a CUDA wheel needs of NVIDIA's, for pip, with further parts of the same CUDA toolkit.
+def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
+    """Return what the CUDA wheel in a lock needs of NVIDIA's, for pip, with further parts of the same CUDA toolkit.
 
     Parameters
     ----------
-    wheel:
-        The wheel of PyTorch.
-    environment:
-        Values of markers where it would be installed.
+    lock:
+        Holds the wheel of PyTorch alone.
     parts:
         Extras of ``cuda-toolkit``, such as "nvcc".
 
@@ -196,8 +183,9 @@ def requirements(wheel: Wheel, environment: Mapping[str, str], parts: Sequence[s
     ProviderError
         The wheel does not name its CUDA toolkit.
     """
+    (wheel,) = lock.wheels
     needed, toolkit = [], ""
-    for requirement in wheel.needs(environment):
+    for requirement in wheel.needs(lock.environment):
         if requirement.name.startswith(("nvidia-", "cuda-toolkit")):
             extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
             needed.append(f"{requirement.name}{extras}{requirement.specifier}")
@@ -211,17 +199,10 @@ def requirements(wheel: Wheel, environment: Mapping[str, str], parts: Sequence[s
     return [*needed, toolkit]
 
 
-def triton(wheel: Wheel, environment: Mapping[str, str]) -> str | None:
-    """Return the version of Triton that a wheel names (of ``~=3.9.0`` the least that it allows), or None.
-
-    Parameters
-    ----------
-    wheel:
-        The wheel of PyTorch.
-    environment:
-        Values of markers where it would be installed.
-    """
-    for requirement in wheel.needs(environment):
+def triton(lock: Lock) -> str | None:
+    """Return the Triton that the wheel in a lock names (of ``~=3.9.0`` the least version that it allows), or None."""
+    (wheel,) = lock.wheels
+    for requirement in wheel.needs(lock.environment):
         if requirement.name in ("triton", "pytorch-triton"):
             return next(
                 (one.version for one in requirement.specifier if one.operator in ("==", "~=", ">=")), None

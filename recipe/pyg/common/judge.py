@@ -12,26 +12,17 @@ from library_facts import LibraryFacts
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What libraries are compared with.
+    """What libraries are compared with."""
 
-    Parameters
-    ----------
-    cuda:
-        For CUDA (True), for CPU (False), or not known: then by what most of them are (None).
-    cuda_major:
-        Major version of the CUDA runtime, or None.
-    archs:
-        Architectures, such as ``9.0`` and ``12.0+PTX``; none: any.
-    exact:
-        Every one of them as machine code of its own; otherwise it is enough that such a GPU can run something.
-    python:
-        ``3.12``, or None where any will do: a module of the stable ABI.
-    """
-
+    #: For CUDA (True), for CPU (False), or not known: then by what most of them are (None).
     cuda: bool | None = None
+    #: Major version of the CUDA runtime, or None.
     cuda_major: int | None = None
+    #: Architectures, such as ``9.0`` and ``12.0+PTX``; none: any.
     archs: tuple[str, ...] = ()
+    #: Every one of them as machine code of its own; otherwise it is enough that such a GPU can run something.
     exact: bool = True
+    #: ``3.12``, or None where any will do: a module of the stable ABI.
     python: str | None = None
 
 

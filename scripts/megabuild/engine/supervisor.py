@@ -24,32 +24,21 @@ _TAIL_LINES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where workers of one run are started.
+    """Where workers of one run are started."""
 
-    Parameters
-    ----------
-    isolation:
-        Host, root folder or container.
-    state:
-        The config's state folder on this machine; job and outcome files go there.
-    state_inside:
-        The same folder as the worker sees it.
-    scripts_inside:
-        Folder of the ``megabuild`` package as the worker sees it.
-    python:
-        Python that runs the worker, as the worker's place spells it.
-    site_inside:
-        Folder with ``rattler_build``, as the worker sees it.
-    mounts:
-        Everything that the worker needs to see.
-    """
-
+    #: Host, root folder or container.
     isolation: Isolation
+    #: The config's state folder on this machine; job and outcome files go there.
     state: Path
+    #: The same folder as the worker sees it.
     state_inside: str
+    #: Folder of the ``megabuild`` package as the worker sees it.
     scripts_inside: str
+    #: Python that runs the worker, as the worker's place spells it.
     python: str
+    #: Folder with ``rattler_build``, as the worker sees it.
     site_inside: str
+    #: Everything that the worker needs to see.
     mounts: Sequence[Mount]
 
     @property

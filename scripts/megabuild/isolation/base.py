@@ -35,20 +35,13 @@ Said = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A folder or file of the host and the place where the build sees it.
+    """A folder or file of the host and the place where the build sees it."""
 
-    Parameters
-    ----------
-    source:
-        Path on the host; must exist when the build starts.
-    target:
-        Absolute path inside the isolation; the host isolation ignores it.
-    writable:
-        Whether the build may write there. What it writes belongs to the calling user.
-    """
-
+    #: Path on the host; must exist when the build starts.
     source: Path
+    #: Absolute path inside the isolation; the host isolation ignores it.
     target: str
+    #: Whether the build may write there. What it writes belongs to the calling user.
     writable: bool = False
 
 

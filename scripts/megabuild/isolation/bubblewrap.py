@@ -27,17 +27,11 @@ _REMEDY = "install bubblewrap (Debian: apt-get install bubblewrap), or choose an
 
 @dataclass(frozen=True, kw_only=True)
 class Bubblewrap(Isolation):
-    """Runs commands inside a root folder that they cannot change.
+    """Runs commands inside a root folder that they cannot change."""
 
-    Parameters
-    ----------
-    root:
-        Folder that becomes ``/``, read-only.
-    network:
-        Whether the command may use the network.
-    """
-
+    #: Folder that becomes ``/``, read-only.
     root: Path
+    #: Whether the command may use the network.
     network: bool = True
     name: str = "bubblewrap"
 

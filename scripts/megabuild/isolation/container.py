@@ -44,23 +44,15 @@ _CLIENT_READS_PREFIX = ("DOCKER_", "CONTAINER", "XDG_")
 
 @dataclass(frozen=True, kw_only=True)
 class Container(Isolation):
-    """Runs each command in a container of its own, which is removed when the command ends.
+    """Runs each command in a container of its own, which is removed when the command ends."""
 
-    Parameters
-    ----------
-    name:
-        The engine: ``docker`` or ``podman``.
-    image:
-        Image in which commands run.
-    network:
-        Whether the command may use the network.
-    made_here:
-        Of an image made on this machine, which is never pulled from a registry: what to do when it is missing.
-    """
-
+    #: The engine: ``docker`` or ``podman``.
     name: str
+    #: Image in which commands run.
     image: str
+    #: Whether the command may use the network.
     network: bool = True
+    #: Of an image made on this machine, which is never pulled from a registry: what to do when it is missing.
     made_here: str = ""
 
     @cached_property

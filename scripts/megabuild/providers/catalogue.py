@@ -22,23 +22,15 @@ class PythonWheel:
 
 @dataclass(frozen=True, kw_only=True)
 class NvidiaWheel:
-    """What becomes of one of NVIDIA's wheels.
+    """What becomes of one of NVIDIA's wheels."""
 
-    Parameters
-    ----------
-    run:
-        Package with its libraries, or with everything where there is no `dev`.
-    dev:
-        Package with headers and links for linkers, or empty.
-    depends:
-        Further packages that `dev` needs.
-    also:
-        Other names for `dev`.
-    """
-
+    #: Package with its libraries, or with everything where there is no `dev`.
     run: str
+    #: Package with headers and links for linkers, or empty.
     dev: str = ""
+    #: Further packages that `dev` needs.
     depends: tuple[str, ...] = ()
+    #: Other names for `dev`.
     also: tuple[str, ...] = ()
 
 

@@ -125,7 +125,9 @@ class _Wish:
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Return those variant keys whose values in the config are others."""
         variant = self.config.variant
-        return {key: (value,) for key, value in values.items() if key in variant and set(variant[key]) != {value}}
+        return {
+            key: (value,) for key, value in values.items() if key in variant and set(variant[key]) != {value}
+        }
 
     def notes(self, overrides: Mapping[str, Sequence[str]]) -> list[str]:
         """Say what differs from the config."""
@@ -205,9 +207,7 @@ def _wheel(wish: _Wish) -> Environment:
     own: list[Package] = []
     if cuda is not None:
         table = catalogue.load()
-        nvidias, files = wish.locked(
-            torch_wheels.requirements(locked, table.nvidia_toolkit), pythons[base]
-        )
+        nvidias, files = wish.locked(torch_wheels.requirements(locked, table.nvidia_toolkit), pythons[base])
         own = nvidia.packages(nvidias, files, table.nvidia, cuda, config.platform)
     # what was rendered names the config's Triton; the wheel knows better
     triton = torch_wheels.triton(locked)

@@ -142,9 +142,7 @@ def _beside(module: _Module, facts: LibraryFacts) -> Judgement | None:
     """Judge a library against the torch beside it and what its metadata say; None where all is well."""
     said, expected, torch = module.said, module.expected, module.beside
     reason, python = "", expected.python
-    remedy = (
-        f"install a build of {module.name} for torch {expected.torch_version}, or compile it there: no build isolation"
-    )
+    remedy = f"install a build of {module.name} for torch {expected.torch_version}, or compile it there: no build isolation"
     wanted_cuda = expected.cuda_version or "cpu"
     if said.torch and expected.torch_version and not same_torch(said.torch, expected.torch_version):
         reason = f"built for torch {said.torch} ({said.source}), not for {expected.torch_version}"
@@ -156,7 +154,9 @@ def _beside(module: _Module, facts: LibraryFacts) -> Judgement | None:
     elif torch and (lacks := torch.lacks(facts.undefined)):
         reason = f"built for another torch: {torch.version} has no {readable(lacks[0])}" + _more(lacks)
     elif torch and (denied := torch.denies(facts.assertions)):
-        reason = f"built for another torch: its headers differ from {torch.version} at {denied[0]}" + _more(denied)
+        reason = f"built for another torch: its headers differ from {torch.version} at {denied[0]}" + _more(
+            denied
+        )
     return Judgement(path=facts.path, reason=reason, remedy=remedy) if reason else None
 
 

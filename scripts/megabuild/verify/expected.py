@@ -13,26 +13,17 @@ _ARCH = re.compile(r"\d+\.\d[af]?(\+PTX)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """What the libraries of a subject should be.
+    """What the libraries of a subject should be."""
 
-    Parameters
-    ----------
-    accelerator:
-        ``cpu`` or ``cuda130``; an empty string for what is not known.
-    archs:
-        CUDA architectures as in ``TORCH_CUDA_ARCH_LIST``: ``9.0``, ``12.0+PTX``; none: any will do.
-    python:
-        ``3.12``; None for any, or for a module of the stable ABI.
-    torch_version:
-        ``2.13.0``; None for any.
-    exact_archs:
-        Each architecture must be there itself; otherwise something that such a GPU can run is enough.
-    """
-
+    #: ``cpu`` or ``cuda130``; an empty string for what is not known.
     accelerator: str
+    #: CUDA architectures as in ``TORCH_CUDA_ARCH_LIST``: ``9.0``, ``12.0+PTX``; none: any will do.
     archs: tuple[str, ...] = ()
+    #: ``3.12``; None for any, or for a module of the stable ABI.
     python: str | None = None
+    #: ``2.13.0``; None for any.
     torch_version: str | None = None
+    #: Each architecture must be there itself; otherwise something that such a GPU can run is enough.
     exact_archs: bool = True
 
     def __post_init__(self) -> None:

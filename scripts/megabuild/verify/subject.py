@@ -35,26 +35,17 @@ class Library:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Something to look into.
+    """Something to look into."""
 
-    Parameters
-    ----------
-    name:
-        For people.
-    libraries:
-        Libraries of torch and of its extensions; in a package, all of its libraries.
-    built_for:
-        What metadata say, per module.
-    torch:
-        The torch in it, for an environment.
-    python:
-        An environment's Python, ``3.12``.
-    """
-
+    #: For people.
     name: str
+    #: Libraries of torch and of its extensions; in a package, all of its libraries.
     libraries: tuple[Library, ...]
+    #: What metadata say, per module.
     built_for: dict[str, BuiltFor] = field(default_factory=dict)
+    #: The torch in it, for an environment.
     torch: TorchBeside | None = None
+    #: An environment's Python, ``3.12``.
     python: str | None = None
 
 
@@ -102,7 +93,9 @@ def _package(path: Path, folder: Path) -> BuiltFor:
 
 def _wheel(path: Path, folder: Path) -> BuiltFor:
     with zipfile.ZipFile(path) as archive:
-        archive.extractall(folder, [name for name in archive.namelist() if ".so" in name or ".dist-info/" in name])
+        archive.extractall(
+            folder, [name for name in archive.namelist() if ".so" in name or ".dist-info/" in name]
+        )
     return _dist_info(next(folder.glob("*.dist-info")))
 
 

@@ -116,20 +116,13 @@ def _find_each_other(root: Path, folder: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Libraries:
-    """The libraries of a root that may be packaged.
+    """The libraries of a root that may be packaged."""
 
-    Parameters
-    ----------
-    available:
-        Soname to library file and owning Debian package.
-    needed:
-        Soname to the sonames it needs.
-    installed:
-        All installed packages by name.
-    """
-
+    #: Soname to library file and owning Debian package.
     available: Mapping[str, tuple[Path, str]]
+    #: Soname to the sonames it needs.
     needed: Mapping[str, set[str]]
+    #: All installed packages by name.
     installed: Mapping[str, Installed]
 
     def closure(self, soname: str) -> set[str]:

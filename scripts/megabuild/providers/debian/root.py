@@ -56,23 +56,15 @@ _FETCH = (
 
 @dataclass(frozen=True, kw_only=True)
 class DebianRoot:
-    """A finished root.
+    """A finished root."""
 
-    Parameters
-    ----------
-    path:
-        The root folder.
-    source:
-        PyTorch's unpacked source, Debian's patches applied.
-    fingerprint:
-        sha256 over the list of installed packages and the source's files.
-    release:
-        Debian's point release, such as "13.1".
-    """
-
+    #: The root folder.
     path: Path
+    #: PyTorch's unpacked source, Debian's patches applied.
     source: Path
+    #: sha256 over the list of installed packages and the source's files.
     fingerprint: str
+    #: Debian's point release, such as "13.1".
     release: str
 
 

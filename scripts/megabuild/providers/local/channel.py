@@ -33,26 +33,17 @@ Asked = Mapping[str, tuple[MatchSpec, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class LocalChannel:
-    """A finished channel and what the caller should know about it.
+    """A finished channel and what the caller should know about it."""
 
-    Parameters
-    ----------
-    path:
-        Folder with repodata, usable as a channel.
-    records:
-        The packages in it.
-    interpreters:
-        X.Y(t) to the interpreter that was packaged.
-    toolchain:
-        The compiler that was packaged.
-    stand_ins:
-        Names of the packages that are empty.
-    """
-
+    #: Folder with repodata, usable as a channel.
     path: Path
+    #: The packages in it.
     records: tuple[Record, ...]
+    #: X.Y(t) to the interpreter that was packaged.
     interpreters: Mapping[str, Interpreter]
+    #: The compiler that was packaged.
     toolchain: Toolchain
+    #: Names of the packages that are empty.
     stand_ins: tuple[str, ...]
 
 

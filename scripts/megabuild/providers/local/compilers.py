@@ -77,30 +77,20 @@ fi
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """A working GCC.
+    """A working GCC."""
 
-    Parameters
-    ----------
-    cc, cxx:
-        The compilers as seen inside their root, links resolved, so that switching alternatives cannot go unnoticed.
-    version:
-        Such as "14.2.0".
-    glibc:
-        Such as "2.41".
-    programs:
-        Variable name to program, such as AR to /usr/bin/ar.
-    libraries:
-        Conda package name to library file, as seen from outside the root.
-    digest:
-        sha256 over compilers, assembler, linker and libraries.
-    """
-
+    #: The compilers as seen inside their root, links resolved, so that switching alternatives cannot go unnoticed.
     cc: str
     cxx: str
+    #: Such as "14.2.0".
     version: str
+    #: Such as "2.41".
     glibc: str
+    #: Variable name to program, such as AR to /usr/bin/ar.
     programs: Mapping[str, str]
+    #: Conda package name to library file, as seen from outside the root.
     libraries: Mapping[str, Path]
+    #: sha256 over compilers, assembler, linker and libraries.
     digest: str
 
     @property

@@ -32,32 +32,22 @@ print(json.dumps({
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """What a Python says about itself.
+    """What a Python says about itself."""
 
-    Parameters
-    ----------
-    executable:
-        The program that was asked.
-    version:
-        Such as "3.12.1".
-    soabi:
-        Part of the file name of extension modules, such as "cpython-312-x86_64-linux-gnu".
-    prefix, stdlib, include, library_folder:
-        Where its files lie.
-    multiarch:
-        Such as "x86_64-linux-gnu".
-    free_threaded:
-        Built without the global interpreter lock.
-    """
-
+    #: The program that was asked.
     executable: Path
+    #: Such as "3.12.1".
     version: str
+    #: Part of the file name of extension modules, such as "cpython-312-x86_64-linux-gnu".
     soabi: str
+    #: Where its files lie.
     prefix: Path
     stdlib: Path
     include: Path
     library_folder: Path
+    #: Such as "x86_64-linux-gnu".
     multiarch: str
+    #: Built without the global interpreter lock.
     free_threaded: bool
 
     @property

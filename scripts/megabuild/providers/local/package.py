@@ -37,48 +37,32 @@ def metadata_only(_: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A package that can be built when the store does not have it yet.
-
-    Parameters
-    ----------
-    name, version, build_number:
-        As in its metadata.
-    build:
-        Build string; "{hash}" in it becomes seven digits of the key, so that a changed input changes the string.
-    platform:
-        Subdir of the channel, such as "linux-64"; ignored for noarch packages.
-    noarch:
-        "python" for pure Python files under site-packages, "generic" for files without a platform.
-    depends, constrains, run_exports:
-        Requirements; `run_exports` maps "strong", "weak" or "noarch" to specs.
-    inputs:
-        Everything the content is made from, as text (hashes, versions). Part of the key.
-    fill:
-        Writes the files into a folder as though that folder were the environment's prefix.
-    relocate:
-        Replace the folder's path in text files by the prefix, so that installing rewrites it.
-    relink:
-        Let the engine rewrite RPATHs that are there to point into the environment. (Adding one would take patchelf.)
-    site_packages:
-        For interpreters: where noarch packages go, relative to the prefix.
-    summary:
-        One line for the metadata.
-    """
+    """A package that can be built when the store does not have it yet."""
 
     name: str
     version: str
+    #: Subdir of the channel, such as "linux-64"; ignored for noarch packages.
     platform: str
+    #: Build string; "{hash}" in it becomes seven digits of the key, so that a changed input changes the string.
     build: str = "h{hash}_0"
-    fill: Callable[[Path], None] = field(default=metadata_only, compare=False)
     build_number: int = 0
+    #: "python" for pure Python files under site-packages, "generic" for files without a platform.
     noarch: Literal["python", "generic"] | None = None
     depends: tuple[str, ...] = ()
     constrains: tuple[str, ...] = ()
+    #: "strong", "weak" or "noarch" to specs.
     run_exports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Everything the content is made from, as text (hashes, versions). Part of the key.
     inputs: Mapping[str, str] = field(default_factory=dict)
+    #: Writes the files into a folder as though that folder were the environment's prefix.
+    fill: Callable[[Path], None] = field(default=metadata_only, compare=False)
+    #: Replace the folder's path in text files by the prefix, so that installing rewrites it.
     relocate: bool = False
+    #: Let the engine rewrite RPATHs that are there to point into the environment. (Adding one would take patchelf.)
     relink: bool = False
+    #: For interpreters: where noarch packages go, relative to the prefix.
     site_packages: str | None = None
+    #: One line for the metadata.
     summary: str = ""
 
     @property

@@ -28,17 +28,11 @@ _REMEDY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What there is for a config.
+    """What there is for a config."""
 
-    Parameters
-    ----------
-    locks:
-        X.Y(t) to the lock that holds that Python's wheel alone.
-    left_out:
-        X.Y(t) to the reason why there is none.
-    """
-
+    #: X.Y(t) to the lock that holds that Python's wheel alone.
     locks: Mapping[str, Lock]
+    #: X.Y(t) to the reason why there is none.
     left_out: Mapping[str, str]
 
     def base(self, wanted: str) -> str:

@@ -55,10 +55,8 @@ def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> st
 
     Parameters
     ----------
-    platform:
-        conda's platform, ``linux-64``.
-    cuda_version:
-        ``13.0``, or None for a CPU build.
+    platform, cuda_version:
+        conda's platform, ``linux-64``; ``13.0``, or None for a CPU build.
     suffix:
         What tells the config from its siblings: ``generic`` or a provider; empty for the plain one.
     """
@@ -77,16 +75,9 @@ def available(root: Path) -> tuple[str, ...]:
 
 
 def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
-    """Return the names that match a glob pattern, in the order given.
+    """Return the names of configs that match a glob pattern, in the order given; a trailing ``.yaml`` is taken off it.
 
     ``linux_64*`` is every config for linux-64 and none for linux-aarch64; ``linux_*`` is both.
-
-    Parameters
-    ----------
-    names:
-        Config names.
-    pattern:
-        A glob as in ``fnmatch``, matched against the whole name; a trailing ``.yaml`` is taken off.
 
     Raises
     ------
@@ -103,14 +94,7 @@ def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
 
 
 def load(root: Path, name: str) -> Config:
-    """Read one config.
-
-    Parameters
-    ----------
-    root:
-        The repository.
-    name:
-        The config's name; a trailing ``.yaml`` is taken off.
+    """Read one config of a repository; a trailing ``.yaml`` is taken off its name.
 
     Raises
     ------

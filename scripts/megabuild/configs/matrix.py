@@ -24,12 +24,7 @@ Values = Mapping[str, Sequence[str]]
 
 
 def generate(root: Path) -> dict[str, str]:
-    """Return the text of every config file, by config name.
-
-    Parameters
-    ----------
-    root:
-        The repository, with ``conda_build_config.yaml`` at its top.
+    """Return the text of every config file, by config name, from the repository's ``conda_build_config.yaml``.
 
     Raises
     ------
@@ -58,12 +53,7 @@ def generate(root: Path) -> dict[str, str]:
 
 
 def outdated(root: Path) -> dict[str, str]:
-    """Compare ``.ci_support`` with the matrix.
-
-    Returns
-    -------
-    For every config file that is not as it would be generated: its name and ``missing``, ``changed`` or ``unknown``.
-    """
+    """Return config files that are not as the matrix says, each ``missing``, ``changed`` or ``unknown``."""
     wanted = generate(root)
     present = {path.stem: path for path in (root / CONFIG_FOLDER).glob("*.yaml")}
     states = {name: "unknown" for name in present if name not in wanted}

@@ -27,12 +27,7 @@ class Archive:
 
 
 def read(path: Path) -> Archive:
-    """Open a package file and check that every byte of it can be read.
-
-    Parameters
-    ----------
-    path:
-        A ``.conda`` file.
+    """Open a ``.conda`` file and check that every byte of it can be read.
 
     Raises
     ------

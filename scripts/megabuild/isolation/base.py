@@ -163,25 +163,12 @@ def last_line(output: str, default: str = "no message") -> str:
 def ask(
     name: str, command: Sequence[str], remedy: str, *, seconds: float, env: Mapping[str, str] | None = None
 ) -> Said:
-    """Run a short command of an engine; any exit code is left to the caller.
-
-    Parameters
-    ----------
-    name:
-        The engine, for the message.
-    command:
-        The program and its arguments.
-    remedy:
-        What to do when it does not answer in time.
-    seconds:
-        That time.
-    env:
-        Its environment; None: this process's.
+    """Run a short command of the engine ``name``; any exit code is left to the caller.
 
     Raises
     ------
     IsolationError
-        It does not answer in time.
+        It does not answer within so many seconds; ``remedy`` says what to do.
     """
     try:
         return subprocess.run(
@@ -198,16 +185,7 @@ def ask(
 
 
 def require_version(program: str, version: str, oldest: str) -> None:
-    """Refuse an engine that is too old, or whose version cannot be read.
-
-    Parameters
-    ----------
-    program:
-        Name for the message.
-    version:
-        What it says of itself; anything after the dotted numbers is ignored.
-    oldest:
-        First version that will do, dotted numbers.
+    """Refuse a program that says it is older than the first version that will do, or whose version cannot be read.
 
     Raises
     ------

@@ -142,7 +142,8 @@ def _beside(module: _Module, facts: LibraryFacts) -> Judgement | None:
     """Judge a library against the torch beside it and what its metadata say; None where all is well."""
     said, expected, torch = module.said, module.expected, module.beside
     reason, python = "", expected.python
-    remedy = f"install a build of {module.name} for torch {expected.torch_version}, or compile it there: no build isolation"
+    build = f"a build of {module.name} for torch {expected.torch_version}"
+    remedy = f"install {build}, or compile it there: no build isolation"
     wanted_cuda = expected.cuda_version or "cpu"
     if said.torch and expected.torch_version and not same_torch(said.torch, expected.torch_version):
         reason = f"built for torch {said.torch} ({said.source}), not for {expected.torch_version}"

@@ -23,18 +23,16 @@ HOST_COMPILER = "/usr/bin/g++-13"
 
 
 def packages(root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str) -> list[Package]:
-    """Describe the packages of a root's CUDA.
+    """Describe the packages of the CUDA in a root that was made with it.
 
     Parameters
     ----------
-    root:
-        A root made with ``cuda=True``.
+    root, platform:
+        Where it is, and the subdir of this machine.
     table:
-        conda name to the Debian packages whose libraries it holds, and the name of its development package.
+        conda name to the name of its development package and the Debian packages whose libraries it holds.
     cuda:
         CUDA version of the config, "12.4".
-    platform:
-        Subdir of this machine.
 
     Raises
     ------

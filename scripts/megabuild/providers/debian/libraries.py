@@ -45,17 +45,7 @@ class Installed:
 
 
 def package(root: DebianRoot, glibc: str, platform: str) -> Package:
-    """Describe the package `debian-torch-libs`.
-
-    Parameters
-    ----------
-    root:
-        Where the libraries are taken from.
-    glibc:
-        Version of the root's C library, the oldest the libraries run with.
-    platform:
-        Subdir of this machine.
-    """
+    """Describe the package `debian-torch-libs`, whose libraries run with the root's ``glibc`` or a newer one."""
     return Package(
         name=NAME,
         # "trixie/sid" before a release
@@ -73,18 +63,14 @@ def _fill(root: DebianRoot, prefix: Path) -> None:
 
 
 def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str, prefix: Path) -> None:
-    """Copy libraries under their sonames into ``lib/`` of an empty folder, with their notices.
+    """Copy libraries out of a root into ``lib/`` of an empty folder, under their sonames, with their notices.
 
     Parameters
     ----------
-    root:
-        Where they are taken from, and where patchelf is.
-    libraries:
-        Soname to library file and Debian package.
-    name:
-        conda package: names the folder of the notices.
-    prefix:
-        The folder.
+    root, libraries:
+        Where they are taken from, and where patchelf is; soname to library file and Debian package.
+    name, prefix:
+        conda package, which names the folder of the notices; and the folder.
     """
     folder = prefix / "lib"
     folder.mkdir()

@@ -104,10 +104,8 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
 
     Parameters
     ----------
-    root:
-        Folder in which the paths that the compilers name are found.
-    enter:
-        Words before a command that run it inside `root`.
+    root, enter:
+        Folder in which the paths that they name are found, and words before a command that run it in there.
 
     Raises
     ------

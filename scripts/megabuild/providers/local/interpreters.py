@@ -72,14 +72,9 @@ class Interpreter:
 
 
 def candidates(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
-    """Places where interpreters usually lie, existing or not asked yet.
+    """Yield places where interpreters usually lie, existing or not asked yet, of a user with this home folder.
 
-    Parameters
-    ----------
-    environ:
-        Environment variables; PYENV_ROOT, UV_PYTHON_INSTALL_DIR and XDG_DATA_HOME are looked at.
-    home:
-        The user's home folder.
+    Of the environment, PYENV_ROOT, UV_PYTHON_INSTALL_DIR and XDG_DATA_HOME are looked at.
     """
     pyenv = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
     data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")

@@ -32,18 +32,16 @@ def packages(
     toolchain: Toolchain,
     platform: str,
 ) -> list[Package]:
-    """Describe stand-ins that satisfy every spec in `missing`.
+    """Describe stand-ins for packages that are missing on this machine: for each, what is asked of it.
 
     Parameters
     ----------
-    missing:
-        Package name to what is asked of it.
+    missing, platform:
+        Package name to specs, all of which are satisfied, and subdir of this machine.
     companions:
         Package name to further names that its run_exports ask for.
     toolchain:
         Makes the empty libmagma.
-    platform:
-        Subdir of this machine.
 
     Raises
     ------

@@ -68,15 +68,7 @@ class Store:
         return tuple(record for record in known.values() if record is not None)
 
     def channel(self, records: Sequence[Record], platform: str) -> Path:
-        """Return the channel that holds exactly `records`, which is put in place in one step if it is not there yet.
-
-        Parameters
-        ----------
-        records:
-            Packages of this store.
-        platform:
-            Subdir of the machine, present in the channel even if empty.
-        """
+        """Return the channel of exactly these records, put in place in one step if it is not there yet."""
         # what else a channel holds is part of its name: one of another make may be in use by a run of another version
         keys = hashlib.sha256("\n".join(sorted(record.key for record in records)).encode()).hexdigest()
         name = hashlib.sha256(f"{keys} {MADE_OF}".encode()).hexdigest()[:16]

@@ -27,12 +27,7 @@ def packages(
 ) -> list[Package]:
     """Describe one package for every wheel, or one for each Python where that makes a difference.
 
-    Parameters
-    ----------
-    locks:
-        One for each Python.
-    files:
-        Downloaded wheels by sha256.
+    There is a lock for each Python; the files of their wheels are found by sha256.
     """
     wheels: dict[str, Wheel] = {}
     uses: dict[str, list[_Use]] = {}

@@ -59,10 +59,8 @@ def resolve(
 
     Parameters
     ----------
-    requirements:
-        As pip understands them: "numpy==2.*".
-    interpreter:
-        Evaluates markers and tags.
+    requirements, interpreter:
+        As pip understands them ("numpy==2.*"), and the Python that evaluates markers and tags.
     folder:
         Where locks are kept.
     dependencies:
@@ -106,10 +104,8 @@ def pip(
 
     Parameters
     ----------
-    interpreter:
-        Whose tags and markers count.
-    command, options:
-        pip's.
+    interpreter, command, options:
+        Whose tags and markers count, and what pip is told.
     temporary:
         Where pip puts its temporary folders.
     what, remedy, timeout:

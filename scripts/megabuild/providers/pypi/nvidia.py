@@ -35,16 +35,12 @@ def packages(
 
     Parameters
     ----------
-    lock:
-        Resolved from what a CUDA wheel of PyTorch needs.
-    files:
-        Downloaded wheels by sha256.
+    lock, files:
+        Resolved from what a CUDA wheel of PyTorch needs, and downloaded, by sha256.
     table:
         Project name on PyPI to the packages made from its wheel; other projects are left out.
-    cuda:
-        CUDA version of the toolkit, "13.0".
-    platform:
-        Subdir of this machine.
+    cuda, platform:
+        CUDA version of the toolkit, "13.0", and subdir of this machine.
     """
     chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
     made = [

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,27 +48,16 @@ class Place:
 
 
 def run_worker(
-    place: Place,
-    job: Job,
-    *,
-    on_line: Callable[[str], None],
-    on_tick: Callable[[], None],
-    env: Mapping[str, str] | None = None,
+    place: Place, job: Job, *, on_line: Callable[[str], None], on_tick: Callable[[], None]
 ) -> Outcome:
-    """Run one job to its end, and nothing survives it, however this function is left.
+    """Run one job to its end in its place, and nothing survives it, however this function is left.
 
     Parameters
     ----------
-    place:
-        Where.
-    job:
-        What.
     on_line:
         Called for every line that the worker itself prints (the engine's scripts write to log files instead).
     on_tick:
         Called about twenty times a second; what it raises ends the worker.
-    env:
-        Further environment of the worker process.
 
     Raises
     ------
@@ -83,7 +72,6 @@ def run_worker(
         "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": f"{place.state_inside}/tmp",
         strays.MARKER: str(place.state.absolute()),
-        **(env or {}),
     }
     engine = f"{place.scripts_inside}/engine"
     argv = [place.python, f"{engine}/guard.py", place.python, f"{engine}/worker.py"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -128,11 +128,12 @@ def read(root: DebianRoot) -> Libraries:
     installed = _installed(root.path)
     available: dict[str, tuple[Path, str]] = {}
     needed: dict[str, set[str]] = {}
-    owners = _owners(root.path, installed)
-    for path, soname, wants in _dynamic(owners):
-        # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.
-        available[soname] = (path, owners[path])
-        needed[soname] = wants
+    # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.
+    for path, owner in sorted(_owners(root.path, installed).items()):
+        with contextlib.suppress(NotElf), opened(path) as library:  # a linker script is none
+            if soname := library.soname():  # plugins have none
+                available[soname] = (path, owner)
+                needed[soname] = set(library.needed())
     return Libraries(available=available, needed=needed, installed=installed)
 
 
@@ -191,27 +192,17 @@ def _runtime_packages(development: Iterable[str], installed: Mapping[str, Instal
 def _owners(root: Path, installed: Mapping[str, Installed]) -> dict[Path, str]:
     """Library files to the package that owns them, for packages that may be taken along."""
     # libstdc++-13-dev has a whole library for its linker, older than the one that everything else runs with
-    wanted = [
+    wanted = {
         one.name
         for one in installed.values()
         if one.name.startswith("lib") and not one.name.endswith("-dev")
         if one.priority != "required" and not _ELSEWHERE.match(one.name)
-    ]
+    }
     owners: dict[Path, str] = {}
-    for name in wanted:
-        for listing in (root / "var/lib/dpkg/info").glob(f"{name}*.list"):
-            if listing.name.removesuffix(".list").partition(":")[0] != name:
-                continue
-            for line in listing.read_text().splitlines():
-                path = root / line.lstrip("/")
-                if ".so" in path.name and path.is_file() and not path.is_symlink():
-                    owners.setdefault(path, name)
+    for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
+        name = listing.name.removesuffix(".list").partition(":")[0]
+        for line in listing.read_text().splitlines() if name in wanted else ():
+            path = root / line.lstrip("/")
+            if ".so" in path.name and path.is_file() and not path.is_symlink():
+                owners.setdefault(path, name)
     return owners
-
-
-def _dynamic(files: Iterable[Path]) -> Iterator[tuple[Path, str, set[str]]]:
-    """Yield files with their soname and the sonames they need; plugins and linker scripts have none."""
-    for path in sorted(files):
-        with contextlib.suppress(NotElf), opened(path) as library:
-            if soname := library.soname():
-                yield path, soname, set(library.needed())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_OLDEST = (3, 10)
+_OLDEST = 10  # of the 3
 
 _QUESTION = """\
 import json, sys, sysconfig
@@ -96,17 +96,7 @@ def _listed(folder: Path, pattern: str) -> list[Path]:
         return []
 
 
-def _is_program(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
-def find(
-    report: Callable[[str], None],
-    paths: Iterable[Path] | None = None,
-) -> dict[str, Interpreter]:
+def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> dict[str, Interpreter]:
     """Return the best interpreter (highest micro version) for every X.Y(t) that can be packaged.
 
     Parameters
@@ -120,12 +110,7 @@ def find(
     asked: set[Path] = set()
     for path in candidates(os.environ, Path.home()) if paths is None else paths:
         suffix = path.name.removeprefix("python3.").removesuffix("t")
-        if (
-            not suffix.isdigit()
-            or int(suffix) < _OLDEST[1]
-            or not _is_program(path)
-            or path.resolve() in asked
-        ):
+        if not suffix.isdigit() or int(suffix) < _OLDEST or path.resolve() in asked:
             continue
         asked.add(path.resolve())
         found = ask(path)

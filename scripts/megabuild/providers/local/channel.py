@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 from rattler import MatchSpec
 
 from megabuild.errors import ProviderError
+from megabuild.files import sha256
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.command import each
 from megabuild.providers.environment import machine_platform
-from megabuild.providers.local import compilers, interpreters, programs, python
+from megabuild.providers.local import compilers, interpreters, python
 from megabuild.providers.local import stand_ins as stand_in
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter
@@ -25,6 +30,8 @@ from megabuild.providers.local.package import Package
 from megabuild.providers.local.store import Record, Store
 from megabuild.providers.pypi import convert, download, lock
 
+#: Where programs of the system are looked for.
+_PATH = "/usr/local/bin:/usr/bin:/bin"
 _PATIENCE = 1800.0  # seconds to wait for another run that is making packages
 _RESOLVERS = 2  # pip's resolver keeps a core busy
 
@@ -104,9 +111,9 @@ def make(
     catalogue = table.load()
     asked = specs.parse(needs)
     wheels = _from_wheels(asked, catalogue)
-    here = [name for name in asked if name in catalogue.programs and programs.installed(name)]
     own = [package for one in chosen.values() for package in python.packages(one, platform)]
-    own += [*compilers.packages(compiler, platform), *programs.packages(here, platform), *extra]
+    own += [*compilers.packages(compiler, platform), *extra]
+    own += [_program(name, program, platform) for name in asked if (program := _found(name, catalogue))]
     known = {*wheels, *catalogue.companions, *(package.name for package in own)}
     missing = {name: wanted for name, wanted in asked.items() if name not in known}
     if missing and not stand_ins:
@@ -129,6 +136,37 @@ def make(
     return LocalChannel(
         path=path, records=records, interpreters=chosen, toolchain=compiler, stand_ins=tuple(sorted(missing))
     )
+
+
+def _found(name: str, catalogue: Catalogue) -> str | None:
+    """Return where this system has a program that packages may be made of."""
+    return shutil.which(name, path=_PATH) if name in catalogue.programs else None
+
+
+def _program(name: str, program: str, platform: str) -> Package:
+    """Describe a package that starts a program of the system."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, check=False, timeout=120
+        )
+        version = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    except subprocess.TimeoutExpired:
+        version = None
+    return Package(
+        name=name,
+        version=version.group() if version else "0",
+        platform=platform,
+        inputs={"program": program, "sha256": sha256(Path(program).resolve())},
+        fill=partial(_write_launcher, name, program),
+        summary=f"Starts the system's {program}",
+    )
+
+
+def _write_launcher(name: str, program: str, prefix: Path) -> None:
+    launcher = prefix / "bin" / name
+    launcher.parent.mkdir()
+    launcher.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+    launcher.chmod(0o755)
 
 
 def _from_wheels(asked: Asked, catalogue: Catalogue) -> Asked:

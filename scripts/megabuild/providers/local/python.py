@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import os
 import shutil
@@ -16,7 +15,7 @@ from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import Package
 
 #: Left out of the standard library, relative to it: tests, Tk programs, caches, static libraries.
-_LEFT_OUT = (
+_ignored = shutil.ignore_patterns(
     "__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "site-packages", "dist-packages",
     "sitecustomize.py", "EXTERNALLY-MANAGED", "_tkinter.*.so", "_test*.so", "xxlimited*.so", "*.a", "*.o", "*.pyc",
 )  # fmt: skip
@@ -105,10 +104,6 @@ def _files(source: Path) -> Iterator[Path]:
         left_out = _ignored(folder, subfolders + names)
         subfolders[:] = sorted(set(subfolders) - left_out)
         yield from (Path(folder, name) for name in sorted(set(names) - left_out))
-
-
-def _ignored(_folder: str, names: list[str]) -> set[str]:
-    return {name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in _LEFT_OUT)}
 
 
 def _fill(interpreter: Interpreter, prefix: Path) -> None:

@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 
 from megabuild.configs.config import load  # noqa: E402
-from megabuild.engine import cache  # noqa: E402
+from megabuild.engine import channel_folder  # noqa: E402
 from megabuild.plan import published  # noqa: E402
 
 #: PyPI's name and the key of its version in the matrix, in the order in which they are built with pip.
@@ -197,8 +197,8 @@ class Bench:
             name: record for name, record in known.items() if not name.startswith(("pytorch_", "pyg-lib"))
         }
         records.write_text(json.dumps(kept))
-        cache.drop_packages(channel, keep=frozenset(kept))
-        cache.index(channel, self.config.platform)
+        channel_folder.drop_packages(channel, keep=frozenset(kept))
+        channel_folder.index(channel, self.config.platform)
 
     def _driver(self, *words: str) -> list[str | Path]:
         front: list[str | Path] = [

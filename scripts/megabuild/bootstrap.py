@@ -184,12 +184,12 @@ def _make(environment: Path, lock: Path, digest: str) -> None:
     sys.stderr.write(f"setting up a private environment in .venv {again}(only now, from {lock.name}) ... ")
     sys.stderr.flush()
     said = ""
-    for attempt in (_with_pip, _with_uv):
+    for commands in _ways(environment, lock):
         shutil.rmtree(environment, ignore_errors=True)
         environment.parent.mkdir(parents=True, exist_ok=True)
         (environment.parent / ".gitignore").write_text("*\n")
-        problem = attempt(environment, lock)
-        if problem is None:
+        problem = next(filter(None, map(_call, commands)), "")
+        if not problem:
             break
         said = said or problem
     else:
@@ -205,30 +205,24 @@ def _make(environment: Path, lock: Path, digest: str) -> None:
     sys.stderr.write(f"done in {time.monotonic() - started:.0f} s\n")
 
 
-def _with_pip(environment: Path, lock: Path) -> str | None:
-    """Use venv and pip, which know the machine's mirrors; returns None when all went well, else what was said."""
-    pip = [str(_python(environment)), "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    return _call([sys.executable, "-I", "-m", "venv", str(environment)]) or _call([*pip, *_HASHED, str(lock)])
+def _ways(environment: Path, lock: Path) -> Iterator[list[list[str]]]:
+    """Yield commands that make an environment: venv and pip, which know the machine's mirrors; uv needs neither."""
+    place, python, locked = str(environment), str(_python(environment)), [*_HASHED, str(lock)]
+    pip = [python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *locked]
+    yield [[sys.executable, "-I", "-m", "venv", place], pip]
+    if uv := shutil.which("uv"):
+        os.environ.setdefault("UV_SYSTEM_CERTS", "1")
+        install = [uv, "--quiet", "pip", "install", "--python", python, *locked]
+        yield [[uv, "--quiet", "venv", "--python", sys.executable, place], install]
 
 
-def _with_uv(environment: Path, lock: Path) -> str | None:
-    """Use uv, which needs neither venv nor pip of this Python."""
-    uv = shutil.which("uv")
-    if uv is None:
-        return ""
-    os.environ.setdefault("UV_SYSTEM_CERTS", "1")
-    install = [uv, "--quiet", "pip", "install", "--python", str(_python(environment))]
-    return _call([uv, "--quiet", "venv", "--python", sys.executable, str(environment)]) or _call(
-        [*install, *_HASHED, str(lock)]
-    )
-
-
-def _call(command: list[str]) -> str | None:
+def _call(command: list[str]) -> str:
+    """Return what a command said when it failed, else an empty string."""
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, close_fds=False
     )
     if done.returncode == 0:
-        return None
+        return ""
     return "\n".join(done.stdout.strip().splitlines()[-8:]) or f"{command[0]} exited with {done.returncode}"
 
 

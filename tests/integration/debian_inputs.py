@@ -12,8 +12,9 @@ import pytest
 from platformdirs import user_cache_path
 
 from megabuild.errors import ProviderError
-from megabuild.providers import local_channel
 from megabuild.providers.debian import root
+from megabuild.providers.environment import machine_platform
+from megabuild.providers.local import channel
 
 # PyTorch 2.6 imports pkg_resources and predates pybind11 3.
 PACKAGES = ("numpy", "pybind11 <3", "setuptools <75", "pyyaml", "typing_extensions")
@@ -63,9 +64,9 @@ def python_channel(pythons: tuple[str, ...], packages: Sequence[str] = PACKAGES)
     given = os.environ.get("MEGABUILD_TEST_CHANNEL", "")
     if given:
         return given
-    made = local_channel.make(
+    made = channel.make(
         packages,
-        platform=local_channel.machine_platform(),
+        platform=machine_platform(),
         pythons=pythons,
         cache=debian_cache(),
         stand_ins=False,

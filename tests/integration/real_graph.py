@@ -13,8 +13,8 @@ from debian_inputs import DebianInputs, python_channel
 from prepare_stub_build import generated
 from rattler import Channel, VirtualPackage, install, solve
 
+from megabuild.isolation.base import Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
-from megabuild.isolation.mount import Mount
 from python_swap import PYTHON_TARGETS
 
 TREE = "/opt/megabuild/tree"

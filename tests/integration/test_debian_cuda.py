@@ -16,7 +16,7 @@ from rattler.virtual_package.virtual_package import Override
 
 from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.providers.debian import enter
+from megabuild.providers.debian.root import enter
 from megabuild.providers.select import provide
 
 pytestmark = [pytest.mark.debian, pytest.mark.long]
@@ -69,7 +69,7 @@ def prefix(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def inside(root: Path, prefix: Path, *command: str) -> str:
-    words = enter.words(root)
+    words = enter(root)
     if words[0] != "bwrap":
         pytest.skip("bubblewrap is not installed")
     done = subprocess.run(

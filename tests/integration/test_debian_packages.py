@@ -23,8 +23,8 @@ from rattler.virtual_package.virtual_package import Override
 from megabuild.configs import config as configs
 from megabuild.configs.render import render
 from megabuild.errors import MegabuildError
+from megabuild.isolation.base import Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
-from megabuild.isolation.mount import Mount
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provide
 

@@ -14,16 +14,17 @@ import pytest
 from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, solve
 
 from megabuild.errors import ProviderError
-from megabuild.providers import local_channel
-from megabuild.providers.debian import apt_config, enter, libraries, root
-from megabuild.providers.debian.root import DebianRoot
-from megabuild.providers.toolchain import probe
+from megabuild.providers.debian import apt, libraries, root
+from megabuild.providers.debian.root import DebianRoot, enter
+from megabuild.providers.environment import machine_platform
+from megabuild.providers.local import channel
+from megabuild.providers.local.compilers import probe
 
 pytestmark = [
     pytest.mark.debian,
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("mmdebstrap") is None, reason="mmdebstrap is not installed"),
-    pytest.mark.skipif(local_channel.machine_platform() != "linux-64", reason="names of linux-64"),
+    pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64"),
 ]
 
 
@@ -41,7 +42,7 @@ def cache() -> Path:
 def debian(cache: Path) -> DebianRoot:
     """The root with PyTorch's build dependencies."""
     try:
-        apt_config.debian_lines(root.SUITE)
+        apt.debian_lines(root.SUITE)
     except ProviderError as error:
         pytest.skip(error.message)
     return root.make(cache / "debian", lambda _: None, _refuse)
@@ -50,12 +51,12 @@ def debian(cache: Path) -> DebianRoot:
 def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(debian: DebianRoot) -> None:
     assert (debian.source / "setup.py").is_file()
     assert (debian.source / "debian" / "patches" / "series").is_file()
-    toolchain = probe(root=debian.path, enter=enter.words(debian.path))
+    toolchain = probe(root=debian.path, enter=enter(debian.path))
     assert toolchain.major == "14"
     assert toolchain.glibc == "2.41"
     done = subprocess.run(
         [
-            *enter.words(debian.path),
+            *enter(debian.path),
             "dpkg-checkbuilddeps",
             f"/{debian.source.relative_to(debian.path)}/debian/control",
         ],
@@ -67,10 +68,10 @@ def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(debian: D
 
 
 def test_the_root_cannot_be_written_to(debian: DebianRoot) -> None:
-    if enter.words(debian.path)[0] != "bwrap":
+    if enter(debian.path)[0] != "bwrap":
         pytest.skip("bubblewrap is not installed")
     done = subprocess.run(
-        [*enter.words(debian.path), "touch", "/usr/written"], capture_output=True, check=False
+        [*enter(debian.path), "touch", "/usr/written"], capture_output=True, check=False
     )
     assert done.returncode != 0
     assert not (debian.path / "usr" / "written").exists()
@@ -104,8 +105,8 @@ def test_the_libraries_are_complete_without_the_c_library(debian: DebianRoot) ->
 
 
 def test_environments_work_inside_the_root(debian: DebianRoot, cache: Path, tmp_path: Path) -> None:
-    toolchain = probe(root=debian.path, enter=enter.words(debian.path))
-    made = local_channel.make(
+    toolchain = probe(root=debian.path, enter=enter(debian.path))
+    made = channel.make(
         ["python", "numpy 2.*", "gxx_linux-64 14.*", "debian-torch-libs"],
         platform="linux-64",
         pythons=["3.10", "3.11", "3.12", "3.13"],
@@ -138,7 +139,7 @@ for library in glob.glob("/mnt/lib/lib*.so.*"): ctypes.CDLL(library)'
     $CXX $CXXFLAGS /tmp/x.cpp $LDFLAGS -o /tmp/x
     /tmp/x
     """
-    words = enter.words(debian.path)
+    words = enter(debian.path)
     if words[0] != "bwrap":
         pytest.skip("bubblewrap is not installed")
     done = subprocess.run(

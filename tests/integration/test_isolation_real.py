@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from megabuild.errors import IsolationError, MegabuildError, OutOfMemoryError
-from megabuild.isolation.base import Isolation
+from megabuild.isolation.base import Isolation, Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
-from megabuild.isolation.mount import Mount
 
 STATE = "/opt/megabuild/state"
 RECIPE = "/opt/megabuild/recipe"
@@ -41,7 +40,7 @@ def isolation(
         for name, value in environment.items():
             patch.setenv(name, value)
         image = tiny_image(request.param, environment)
-        container = Container(name=request.param, image=image, local_image=True, network=False)
+        container = Container(name=request.param, image=image, made_here="make it", network=False)
         if (problem := trial(container)) is not None:
             pytest.skip(f"{problem.message}; {problem.remedy}")
         yield container
@@ -239,7 +238,7 @@ def test_standard_input_reaches_the_command(isolation: Isolation, mounts: Sequen
 def test_an_engines_error_carries_its_message(isolation: Isolation, mounts: Sequence[Mount]) -> None:
     if not isinstance(isolation, Container):
         pytest.skip("bubblewrap has no images")
-    absent = Container(name=isolation.name, image="megabuild-test:absent", local_image=True, network=False)
+    absent = Container(name=isolation.name, image="megabuild-test:absent", made_here="make it", network=False)
     with pytest.raises(IsolationError, match="no image"):
         absent.check()
     command = absent.command(["true"], mounts=mounts, env={}, cwd=STATE, name="megabuild-test")

@@ -148,7 +148,7 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
 def driver(repository: Path) -> Driver:
     """A driver narrowed to two Pythons that this machine has."""
     from megabuild.configs.config import load
-    from megabuild.providers.interpreters import find
+    from megabuild.providers.local.interpreters import find
 
     found = find(print)
     here = [python for python in load(repository, CONFIG).pythons if python in found]

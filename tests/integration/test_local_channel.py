@@ -17,8 +17,9 @@ import pytest
 from rattler import Channel, VirtualPackage, install, solve
 
 from megabuild.errors import MegabuildError
-from megabuild.providers import interpreters, local_channel
-from megabuild.providers.local_channel import LocalChannel
+from megabuild.providers.environment import machine_platform
+from megabuild.providers.local import channel, interpreters
+from megabuild.providers.local.channel import LocalChannel
 
 _NEEDS = (
     "python",
@@ -45,7 +46,7 @@ _WANTED = ("3.10", "3.11", "3.12", "3.13", "3.13t", "3.14")
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(local_channel.machine_platform() != "linux-64", reason="names of linux-64"),
+    pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64"),
     pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed"),
 ]
 
@@ -65,7 +66,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> _Made:
 
 
 def _make(cache: Path) -> LocalChannel:
-    return local_channel.make(
+    return channel.make(
         _NEEDS, platform="linux-64", pythons=_WANTED, cache=cache, stand_ins=True, report=lambda _: None
     )
 
@@ -151,8 +152,8 @@ def test_killed_half_way_the_next_run_completes(made: _Made, tmp_path: Path) -> 
     cache = tmp_path / "cache"
     shutil.copytree(made.cache / "wheels", cache / "wheels")  # so that it is packing that is interrupted
     code = (
-        "from pathlib import Path\nfrom megabuild.providers import local_channel\n"
-        f"local_channel.make({_NEEDS!r}, platform='linux-64', pythons={_WANTED!r}, cache=Path({str(cache)!r}),"
+        "from pathlib import Path\nfrom megabuild.providers.local import channel\n"
+        f"channel.make({_NEEDS!r}, platform='linux-64', pythons={_WANTED!r}, cache=Path({str(cache)!r}),"
         " stand_ins=True, report=print)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

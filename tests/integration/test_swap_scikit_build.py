@@ -20,7 +20,7 @@ import pytest
 
 import python_swap
 import skbuild_backend
-from megabuild.providers import interpreters
+from megabuild.providers.local import interpreters
 
 FILES = {
     "pyproject.toml": """

@@ -15,8 +15,8 @@ import pytest
 
 from megabuild.configs.config import load
 from megabuild.errors import ProviderError
-from megabuild.providers.interpreters import find as find_interpreters
-from megabuild.providers.wheel import torch
+from megabuild.providers.local.interpreters import find as find_interpreters
+from megabuild.providers.pypi import torch
 
 CONFIG = "linux_64_cpu_wheel"
 pytestmark = pytest.mark.long

@@ -15,7 +15,7 @@ from megabuild.audit import channel_records
 from megabuild.audit.facts import Newest, Outcome
 from megabuild.audit.request import Local, Services
 from megabuild.audit.sources.channel import read
-from megabuild.providers import reachability
+from megabuild.providers import conda_forge
 
 NAMES = ("libfoo", "pybar", "onlymac", "nosuch")
 CONFIGS = (config("linux-64"), config("osx-arm64"))
@@ -152,7 +152,7 @@ def test_a_misbehaving_channel_ends_in_bounded_time(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | Answer
 ) -> None:
     monkeypatch.setattr(channel_records, "_SECONDS", 1.0)
-    monkeypatch.setattr(reachability, "_SECONDS", 1.0)
+    monkeypatch.setattr(conda_forge, "_SECONDS", 1.0)
     broken = {
         f"/conda-forge/linux-64/{file}": answer
         for file in ("repodata_shards.msgpack.zst", "repodata.json.zst", "repodata.json.bz2", "repodata.json")
@@ -168,7 +168,7 @@ def test_a_misbehaving_channel_ends_in_bounded_time(
 
 
 def test_a_channel_that_hangs_altogether_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachability, "_SECONDS", 0.5)
+    monkeypatch.setattr(conda_forge, "_SECONDS", 0.5)
     with serving({"/conda-forge/noarch/repodata.json.zst": hang}) as site:
         monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
         start = time.monotonic()

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.configs import matrix
-from megabuild.configs.config import available, load, python_version
-from megabuild.configs.selection import select
+from megabuild.configs.config import CONFIG_FOLDER, available, load, python_version, select
 from megabuild.errors import ConfigError, UsageError
 
 CONFIGS = {
@@ -37,7 +36,7 @@ CONFIGS = {
 def copy(repository: Path, tmp_path: Path) -> Path:
     """A place with the matrix and its config files, to be changed."""
     shutil.copy(repository / matrix.MATRIX_FILE, tmp_path)
-    shutil.copytree(repository / matrix.CONFIG_FOLDER, tmp_path / matrix.CONFIG_FOLDER)
+    shutil.copytree(repository / CONFIG_FOLDER, tmp_path / CONFIG_FOLDER)
     return tmp_path
 
 
@@ -57,7 +56,7 @@ def test_every_key_of_a_config_has_one_value_but_for_what_is_built_together(repo
 
 
 def test_write_repairs_what_check_finds(copy: Path) -> None:
-    folder = copy / matrix.CONFIG_FOLDER
+    folder = copy / CONFIG_FOLDER
     (folder / "linux_64_cpu.yaml").unlink()
     (folder / "osx_64_cpu.yaml").write_text("changed: [by hand]\n")
     (folder / "linux_64_cuda118.yaml").write_text("left: [over]\n")
@@ -115,7 +114,7 @@ def test_an_unknown_config_gets_a_suggestion(repository: Path) -> None:
 
 
 def test_broken_yaml_is_located(copy: Path) -> None:
-    path = copy / matrix.CONFIG_FOLDER / "linux_64_cpu.yaml"
+    path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
     path.write_text("blas_impl:\n- mkl\n  c: [unclosed\n")
     with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml:3:\d+"):
         load(copy, "linux_64_cpu")
@@ -132,20 +131,20 @@ def test_broken_yaml_is_located(copy: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: str) -> None:
-    (copy / matrix.CONFIG_FOLDER / "linux_64_cpu.yaml").write_text(text)
+    (copy / CONFIG_FOLDER / "linux_64_cpu.yaml").write_text(text)
     with pytest.raises(ConfigError, match=complaint):
         load(copy, "linux_64_cpu")
 
 
 def test_two_values_where_one_is_needed_are_refused(copy: Path) -> None:
-    path = copy / matrix.CONFIG_FOLDER / "linux_64_cpu.yaml"
+    path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
     path.write_text(path.read_text().replace("blas_impl:\n- mkl\n", "blas_impl:\n- mkl\n- generic\n"))
     with pytest.raises(ConfigError, match="'blas_impl' has 2 values"):
         load(copy, "linux_64_cpu")
 
 
 def test_a_value_that_nobody_knows_is_refused(copy: Path) -> None:
-    path = copy / matrix.CONFIG_FOLDER / "linux_64_cpu.yaml"
+    path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
     path.write_text(path.read_text().replace("blas_impl:\n- mkl\n", "blas_impl:\n- nonsense\n"))
     with pytest.raises(ConfigError, match="'blas_impl' is 'nonsense'; it can be mkl, generic, wheel"):
         load(copy, "linux_64_cpu")

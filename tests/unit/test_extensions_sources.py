@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kernels import KERNELS
 from megabuild.configs.config import load
 from megabuild.errors import ProviderError, UsageError
 from megabuild.extensions import sources
 from megabuild.extensions.table import EXTENSIONS, Release, recipes
 from megabuild.plan.extensions import why_not
-from megabuild.verify.expected import KERNELS
 
 Variant = dict[str, tuple[str, ...]]
 ARCHIVES = ("scatter-2.1.2", "sparse-0.6.18", "cluster-1.6.3", "spline_conv-1.2.2")

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from megabuild.configs.config import Config, load
 from megabuild.errors import IsolationError, UsageError
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.choose import choose, rehearsal_image
 from megabuild.isolation.container import Container
+from megabuild.providers.environment import Environment
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    name: str = "linux_64_cpu"
-    platform: str = "linux-64"
-    provider: str = "conda-forge"
-    docker_image: str = "quay.io/condaforge/linux-anvil-x86_64:alma10"
+def config(**changes: Any) -> Config:
+    """A config of conda-forge's, with changes."""
+    return replace(load(Path(__file__).parents[2], "linux_64_cpu"), **changes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Environment:
-    channels: Sequence[Path | str] = ("conda-forge",)
-    root: Path | None = None
-    overrides: Mapping[str, Sequence[str]] = field(default_factory=dict)
+def environment(*channels: Path | str, **given: Any) -> Environment:
+    """What a provider may have made."""
+    return Environment(channels=channels or ("conda-forge",), pythons=(), **given)
 
 
-REHEARSAL = Environment(channels=(Path("/channel"),), overrides={"torch_source": ("model",)})
+REHEARSAL = environment(Path("/channel"), overrides={"torch_source": ("model",)})
 
 
 @pytest.fixture
@@ -48,22 +45,22 @@ def fake(folder: Path, name: str, answer: str, code: int = 0) -> None:
 
 
 def test_a_rehearsal_runs_on_the_host(programs: Path) -> None:
-    assert choose(None, config=Config(), environment=REHEARSAL).name == "host"
-    assert choose("auto", config=Config(), environment=REHEARSAL).name == "host"
+    assert choose(None, config=config(), environment=REHEARSAL).name == "host"
+    assert choose("auto", config=config(), environment=REHEARSAL).name == "host"
 
 
 def test_conda_forge_prefers_docker_then_podman(programs: Path) -> None:
     fake(programs, "podman", "5.2.0 rootless=true")
-    assert choose("auto", config=Config(), environment=Environment()).name == "podman"
+    assert choose("auto", config=config(), environment=environment()).name == "podman"
     fake(programs, "docker", "28.0.1 []")
-    assert choose("auto", config=Config(), environment=Environment()).name == "docker"
+    assert choose("auto", config=config(), environment=environment()).name == "docker"
     fake(programs, "docker", "", code=1)
-    assert choose("auto", config=Config(), environment=Environment()).name == "podman"
+    assert choose("auto", config=config(), environment=environment()).name == "podman"
 
 
 def test_without_an_engine_the_configs_that_work_here_are_named(programs: Path) -> None:
     with pytest.raises(IsolationError) as none:
-        choose("auto", config=Config(), environment=Environment(), alternatives=("linux_64_cpu_debian",))
+        choose("auto", config=config(), environment=environment(), alternatives=("linux_64_cpu_debian",))
     assert "docker is not installed" in none.value.message
     assert "podman is not installed" in none.value.message
     assert "--engine host" in none.value.remedy
@@ -71,44 +68,44 @@ def test_without_an_engine_the_configs_that_work_here_are_named(programs: Path) 
 
 
 def test_debian_is_built_in_its_root(tmp_path: Path) -> None:
-    environment = Environment(channels=(tmp_path,), root=tmp_path, overrides={"torch_source": ("debian",)})
-    isolation = choose(None, config=Config(provider="debian"), environment=environment)
+    made = environment(tmp_path, root=tmp_path, overrides={"torch_source": ("debian",)})
+    isolation = choose(None, config=config(provider="debian"), environment=made)
     assert isolation == Bubblewrap(root=tmp_path, network=False)
 
 
 def test_wheels_and_other_platforms_are_built_on_the_host() -> None:
-    assert choose(None, config=Config(provider="wheel"), environment=Environment()).name == "host"
-    assert choose(None, config=Config(platform="osx-arm64"), environment=Environment()).name == "host"
+    assert choose(None, config=config(provider="wheel"), environment=environment()).name == "host"
+    assert choose(None, config=config(platform="osx-arm64"), environment=environment()).name == "host"
 
 
 def test_a_container_rehearsal_uses_the_image_made_here_without_a_network(programs: Path) -> None:
-    isolation = choose("docker", config=Config(), environment=REHEARSAL)
+    isolation = choose("docker", config=config(), environment=REHEARSAL)
     assert isinstance(isolation, Container)
     assert isolation.image == rehearsal_image()
-    assert (isolation.local_image, isolation.network) == (True, False)
-    assert "make-image.sh docker" in isolation.image_remedy
+    assert not isolation.network
+    assert "make-image.sh docker" in isolation.made_here
 
 
 def test_a_source_from_elsewhere_keeps_the_network(tmp_path: Path, programs: Path) -> None:
-    environment = Environment(channels=(tmp_path,), overrides={})
-    isolation = choose("podman", config=Config(), environment=environment)
+    made = environment(tmp_path, overrides={})
+    isolation = choose("podman", config=config(), environment=made)
     assert isinstance(isolation, Container)
     assert isolation.network
 
 
 def test_another_image_can_be_named(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_IMAGE", "mine:1")
-    isolation = choose("docker", config=Config(), environment=REHEARSAL)
+    isolation = choose("docker", config=config(), environment=REHEARSAL)
     assert isinstance(isolation, Container)
-    assert (isolation.image, isolation.local_image) == ("mine:1", False)
+    assert (isolation.image, isolation.made_here) == ("mine:1", "")
 
 
 def test_a_config_without_an_image_says_so(programs: Path) -> None:
     with pytest.raises(IsolationError, match="no container image"):
-        choose("docker", config=Config(docker_image=""), environment=Environment())
+        choose("docker", config=config(docker_image=""), environment=environment())
 
 
 def test_an_unknown_engine_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="'vagrant'") as unknown:
-        choose("vagrant", config=Config(), environment=Environment())
+        choose("vagrant", config=config(), environment=environment())
     assert "bubblewrap" in unknown.value.remedy

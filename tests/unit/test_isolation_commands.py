@@ -11,12 +11,10 @@ import pytest
 
 from megabuild.errors import IsolationError, OutOfMemoryError
 from megabuild.isolation import container as container_module
-from megabuild.isolation import probe as probe_module
-from megabuild.isolation.base import Isolation
+from megabuild.isolation.base import Isolation, Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.host import Host
-from megabuild.isolation.mount import Mount
 
 ANVIL = "quay.io/condaforge/linux-anvil-x86_64:alma10"
 
@@ -278,7 +276,7 @@ def test_check_does_not_wait_for_a_daemon_that_hangs(
     program = engine.folder / "docker"
     program.write_text('#!/bin/sh\ncase "$1" in --version) echo Docker;; *) exec /bin/sleep 60;; esac\n')
     program.chmod(0o755)
-    monkeypatch.setattr(probe_module, "_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(container_module, "_ANSWER_SECONDS", 0.3)
     with pytest.raises(IsolationError, match="did not answer within"):
         docker().check()
 
@@ -299,7 +297,7 @@ def test_check_sees_through_podmans_stand_in_for_docker(engine: FakeEngine) -> N
 
 def test_an_image_made_here_is_never_pulled(engine: FakeEngine) -> None:
     engine.install("docker", info="28.0.1 []")
-    isolation = Container(name="docker", image="own", local_image=True, image_remedy="make it so")
+    isolation = Container(name="docker", image="own", made_here="make it so")
     assert following(run_command(isolation), "--pull") == ["never"]
     with pytest.raises(IsolationError, match="no image own") as missing:
         isolation.check()

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from megabuild.errors import ProviderError
-from megabuild.providers import compiler_packages, specs, stand_ins
-from megabuild.providers.package import Package
-from megabuild.providers.toolchain import Toolchain, probe
+from megabuild.providers import specs
+from megabuild.providers.local import compilers, stand_ins
+from megabuild.providers.local.compilers import Toolchain, probe
+from megabuild.providers.local.package import Package
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
@@ -28,7 +29,7 @@ def toolchain() -> Toolchain:
 @pytest.fixture(scope="module")
 def packages(toolchain: Toolchain) -> dict[str, Package]:
     """Their packages by name."""
-    return {package.name: package for package in compiler_packages.packages(toolchain, "linux-64")}
+    return {package.name: package for package in compilers.packages(toolchain, "linux-64")}
 
 
 def _activated(packages: dict[str, Package], prefix: Path, script: str, **variables: str) -> str:
@@ -76,18 +77,14 @@ def test_versions_are_those_of_the_compiler_and_a_changed_compiler_changes_the_b
 ) -> None:
     assert packages["gxx_linux-64"].version == toolchain.version
     assert packages["sysroot_linux-64"].run_exports["strong"] == (f"__glibc >={toolchain.glibc},<3.0.a0",)
-    other = compiler_packages.packages(replace(toolchain, digest="other"), "linux-64")
+    other = compilers.packages(replace(toolchain, digest="other"), "linux-64")
     changed = {package.name: package.build_string for package in other}
     assert changed["gcc_linux-64"] != packages["gcc_linux-64"].build_string
 
 
-def test_every_named_package_is_made(packages: dict[str, Package]) -> None:
-    assert set(packages) == set(compiler_packages.names("linux-64"))
-
-
 def test_other_platforms_are_refused(toolchain: Toolchain) -> None:
     with pytest.raises(ProviderError, match="osx-arm64"):
-        compiler_packages.packages(toolchain, "osx-arm64")
+        compilers.packages(toolchain, "osx-arm64")
 
 
 def test_stand_ins_satisfy_what_is_asked_and_say_what_they_are(toolchain: Toolchain) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.providers import elf, interpreters, python_package
-from megabuild.providers.interpreters import Interpreter
+from megabuild.providers.local import interpreters
+from megabuild.providers.local import python as python_package
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.local.package import has_rpath
 
 
 def _fake(
@@ -161,6 +163,6 @@ def test_an_rpath_is_seen_where_there_is_one(tmp_path: Path) -> None:
     (tmp_path / "x.c").write_text("int x;\n")
     for name, flags in (("with", ["-Wl,-rpath,/opt/lib"]), ("without", [])):
         subprocess.run(["gcc", "-shared", "-o", tmp_path / name, tmp_path / "x.c", *flags], check=True)
-    assert elf.has_rpath(tmp_path / "with")
-    assert not elf.has_rpath(tmp_path / "without")
-    assert not elf.has_rpath(tmp_path / "x.c")
+    assert has_rpath(tmp_path / "with")
+    assert not has_rpath(tmp_path / "without")
+    assert not has_rpath(tmp_path / "x.c")

@@ -13,8 +13,9 @@ import pytest
 from megabuild.configs.config import Config, load
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import ProviderError
-from megabuild.providers import local_channel, reachability
-from megabuild.providers.environment import Environment
+from megabuild.providers import conda_forge
+from megabuild.providers.environment import Environment, machine_platform
+from megabuild.providers.local import channel
 from megabuild.providers.select import provide, requirements
 
 
@@ -83,29 +84,29 @@ def test_a_channel_that_does_not_answer_names_the_configs_that_work(
 
 
 def test_a_channel_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachability, "_SECONDS", 0.2)
+    monkeypatch.setattr(conda_forge, "_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are taken, and nobody answers
-        assert "no answer" in reachability.why_unreachable(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert "no answer" in conda_forge.why_unreachable(f"http://127.0.0.1:{silent.getsockname()[1]}")
 
 
 def test_names_are_looked_up_below_the_alias_and_addresses_taken_as_they_are() -> None:
     alias = {"CONDA_CHANNEL_ALIAS": "http://mirror.example/conda/"}
-    assert reachability.channel_url("conda-forge", alias) == "http://mirror.example/conda/conda-forge"
-    assert reachability.channel_url("file:///srv/channel/", alias) == "file:///srv/channel"
+    assert conda_forge.channel_url("conda-forge", alias) == "http://mirror.example/conda/conda-forge"
+    assert conda_forge.channel_url("file:///srv/channel/", alias) == "file:///srv/channel"
 
 
 def test_the_local_channel_refuses_other_platforms(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="osx-arm64"):
-        local_channel.make(
+        channel.make(
             [], platform="osx-arm64", pythons=["3.12"], cache=tmp_path, stand_ins=True, report=lambda _: None
         )
 
 
 def test_outside_a_rehearsal_what_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="cannot provide: mkl-devel"):
-        local_channel.make(
+        channel.make(
             ["mkl-devel", "python"],
-            platform=local_channel.machine_platform(),
+            platform=machine_platform(),
             pythons=["3.10", "3.11", "3.12", "3.13", "3.14"],
             cache=tmp_path,
             stand_ins=False,

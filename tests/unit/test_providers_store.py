@@ -10,9 +10,9 @@ import pytest
 
 from megabuild.files import sha256
 from megabuild.plan import solving
-from megabuild.providers import channel
-from megabuild.providers.package import Package
-from megabuild.providers.store import Store
+from megabuild.providers.local import store as stores
+from megabuild.providers.local.package import Package
+from megabuild.providers.local.store import Store
 
 
 class _Filler:
@@ -86,34 +86,34 @@ def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Pat
 def test_a_channel_is_indexed_with_what_the_solver_needs(tmp_path: Path) -> None:
     store = Store(tmp_path)
     records = store.ensure([_package(_Filler())], _quiet)
-    made = channel.publish(records, store, tmp_path, "linux-64")
+    made = store.channel(records, "linux-64")
     index = json.loads((made / "linux-64" / "repodata.json").read_text())
     assert list(index["packages.conda"]) == [records[0].file_name]
     assert (made / "noarch" / "repodata.json").is_file()
-    assert channel.publish(records, store, tmp_path, "linux-64") == made
+    assert store.channel(records, "linux-64") == made
 
 
 def test_a_damaged_channel_is_made_again(tmp_path: Path) -> None:
     store, package = Store(tmp_path), _package(_Filler())
     (record,) = store.ensure([package], _quiet)
-    made = channel.publish([record], store, tmp_path, "linux-64")
+    made = store.channel([record], "linux-64")
     index, file = made / "linux-64" / "repodata.json", made / "linux-64" / record.file_name
     flip(file)  # the store's, too
     (again,) = store.ensure([package], _quiet)
-    assert channel.publish([again], store, tmp_path, "linux-64") == made
+    assert store.channel([again], "linux-64") == made
     assert sha256(file) == again.sha256
-    assert channel.indexed(made) == {record.file_name: again.sha256}
+    assert stores.indexed(made) == {record.file_name: again.sha256}
     index.write_text(index.read_text()[:-30])
-    assert channel.indexed(made) is None
-    channel.publish([again], store, tmp_path, "linux-64")
-    assert channel.indexed(made) == {record.file_name: again.sha256}
+    assert stores.indexed(made) is None
+    store.channel([again], "linux-64")
+    assert stores.indexed(made) == {record.file_name: again.sha256}
 
 
 def test_a_package_made_again_of_the_same_is_the_same_to_whoever_was_built_with_it(tmp_path: Path) -> None:
     def solved(folder: Path) -> str:
         store = Store(folder)
         records = store.ensure([_package(_Filler())], _quiet)
-        made = channel.publish(records, store, folder, "linux-64")
+        made = store.channel(records, "linux-64")
         (found,) = solving.environment(["thing"], [made], "linux-64", virtual={}, what="a build")
         return str(found)
 

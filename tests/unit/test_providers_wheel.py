@@ -12,11 +12,10 @@ from megabuild.configs.config import Config, load
 from megabuild.configs.render import render
 from megabuild.errors import IntegrityError, ProviderError
 from megabuild.providers import catalogue
-from megabuild.providers.interpreters import Interpreter
-from megabuild.providers.package import Package
-from megabuild.providers.wheel import nvidia, torch
-from megabuild.providers.wheels import lock
-from megabuild.providers.wheels.lock import Lock, Wheel
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.local.package import Package
+from megabuild.providers.pypi import lock, nvidia, torch
+from megabuild.providers.pypi.lock import Lock, Wheel
 
 LINUX = {"platform_system": "Linux", "python_version": "3.12", "sys_platform": "linux"}
 CUDA = (
@@ -29,8 +28,12 @@ CUDA = (
 def _wheel(version: str, requires: tuple[str, ...] = (), name: str = "torch") -> Wheel:
     return Wheel(
         name=name, version=version, file_name=f"{name}-{version}-cp312-cp312-linux_x86_64.whl", sha256="0" * 64,
-        requires=requires, requires_python=">=3.10", license="BSD",
+        requires=requires, requires_python=">=3.10",
     )  # fmt: skip
+
+
+def _alone(wheel: Wheel) -> Lock:
+    return Lock(python="3.12", environment=LINUX, wheels=(wheel,))
 
 
 def _interpreter(python: str) -> Interpreter:
@@ -55,7 +58,7 @@ def _interpreter(python: str) -> Interpreter:
 def test_local_version_or_requirements_tell_the_accelerator(
     version: str, requires: tuple[str, ...], expected: str | None
 ) -> None:
-    assert torch.accelerator(_wheel(version, requires), LINUX) == expected
+    assert torch.accelerator(_alone(_wheel(version, requires))) == expected
 
 
 @pytest.fixture
@@ -74,7 +77,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> None:
             wheel = _wheel(version, CUDA)
         else:
             raise ProviderError(f"no matching distribution for {requirement}")
-        return Lock(python=interpreter.python, environment=LINUX, wheels=(wheel,))
+        return replace(_alone(wheel), python=interpreter.python)
 
     monkeypatch.setattr(lock, "resolve", resolve)
 
@@ -97,7 +100,7 @@ def test_pythons_without_a_fitting_wheel_are_left_out_with_the_reason(repository
 def test_a_cpu_wheel_beside_it_does_not_stand_for_the_cuda_wheel(repository: Path) -> None:
     _, found = _find(repository, "linux_64_cuda130_wheel")
     assert list(found.locks) == ["3.11", "3.12"]
-    assert found.wheel("3.11").version == "2.13.0"
+    assert found.locks["3.11"].wheels[0].version == "2.13.0"
     assert found.base("3.12") == "3.12"
 
 
@@ -130,7 +133,7 @@ def test_a_wheel_whose_content_is_for_something_else_is_refused(
     ],
 )
 def test_the_wheel_names_its_triton(required: str, expected: str | None) -> None:
-    assert torch.triton(_wheel("2.15.0", (*CUDA, required)), LINUX) == expected
+    assert torch.triton(_alone(_wheel("2.15.0", (*CUDA, required)))) == expected
 
 
 def test_nvidias_wheels_have_what_the_extensions_are_built_with(repository: Path) -> None:
@@ -149,7 +152,7 @@ def test_nvidias_wheels_have_what_the_extensions_are_built_with(repository: Path
 
 
 def test_the_toolkit_is_asked_for_in_the_version_of_the_wheel() -> None:
-    asked = torch.requirements(_wheel("2.13.0", CUDA), LINUX, ["nvcc", "cccl"])
+    asked = torch.requirements(_alone(_wheel("2.13.0", CUDA)), ["nvcc", "cccl"])
     assert asked == [
         "cuda-toolkit[cublas,cudart]==13.0.3",
         "nvidia-cudnn-cu13==9.20.0.48",

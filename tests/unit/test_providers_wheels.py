@@ -14,10 +14,11 @@ from wheel_files import make_wheel
 
 from megabuild import files
 from megabuild.errors import IntegrityError
-from megabuild.providers import catalogue, interpreters
-from megabuild.providers.interpreters import Interpreter
-from megabuild.providers.wheels import convert, download, lock, unpack
-from megabuild.providers.wheels.lock import Lock, Wheel
+from megabuild.providers import catalogue
+from megabuild.providers.local import interpreters
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.pypi import convert, download, lock, unpack
+from megabuild.providers.pypi.lock import Lock, Wheel
 
 
 def _wheel_file(path: Path, files: dict[str, str]) -> Path:
@@ -125,7 +126,6 @@ def _wheel(name: str, tag: str = "py3-none-any", *requires: str) -> Wheel:
         sha256=f"{name}{tag}",
         requires=requires,
         requires_python=">=3.10",
-        license="",
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from megabuild import stopping
 from megabuild.cli.exits import Invocation, outcome
-from megabuild.engine import cache
+from megabuild.engine import channel_folder
 from megabuild.plan import solving
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -46,7 +46,7 @@ def test_a_signal_while_a_package_is_read_costs_no_package(number: signal.Signal
         for _ in range(64):  # a tenth of a second to read at the least
             member.write(bytes(1 << 20))
     with pytest.raises(KeyboardInterrupt, match=number.name), signalled(number, 0.02):
-        cache.heal(tmp_path)
+        channel_folder.heal(tmp_path)
     assert package.is_file()
 
 

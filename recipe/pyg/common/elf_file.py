@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_NEEDED, _RPATH, _RUNPATH = 1, 15, 29
+_NEEDED, _SONAME, _RPATH, _RUNPATH = 1, 14, 15, 29
 _UNDEFINED = 0
 _NAME_ENDS = b"\0"
 _HEADER_BYTES = 64
@@ -76,6 +76,10 @@ class ElfFile:
     def needed(self) -> tuple[str, ...]:
         """Return the libraries that this one names (DT_NEEDED), in their order."""
         return tuple(self._dynamic(_NEEDED))
+
+    def soname(self) -> str | None:
+        """Return the name by which other libraries name this one (DT_SONAME)."""
+        return next(self._dynamic(_SONAME), None)
 
     def rpath(self) -> tuple[str, ...]:
         """Return the folders in which the loader looks for them."""

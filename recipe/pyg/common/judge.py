@@ -12,26 +12,17 @@ from library_facts import LibraryFacts
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What libraries are compared with.
+    """What libraries are compared with."""
 
-    Parameters
-    ----------
-    cuda:
-        For CUDA (True), for CPU (False), or not known: then by what most of them are (None).
-    cuda_major:
-        Major version of the CUDA runtime, or None.
-    archs:
-        Architectures, such as ``9.0`` and ``12.0+PTX``; none: any.
-    exact:
-        Every one of them as machine code of its own; otherwise it is enough that such a GPU can run something.
-    python:
-        ``3.12``, or None where any will do: a module of the stable ABI.
-    """
-
+    #: For CUDA (True), for CPU (False), or not known: then by what most of them are (None).
     cuda: bool | None = None
+    #: Major version of the CUDA runtime, or None.
     cuda_major: int | None = None
+    #: Architectures, such as ``9.0`` and ``12.0+PTX``; none: any.
     archs: tuple[str, ...] = ()
+    #: Every one of them as machine code of its own; otherwise it is enough that such a GPU can run something.
     exact: bool = True
+    #: ``3.12``, or None where any will do: a module of the stable ABI.
     python: str | None = None
 
 
@@ -83,9 +74,8 @@ def _file_name(stem: str, table: Module, cuda: bool) -> str:
 
 def _one(facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted: Wanted) -> Judgement:
     stem, flavour = split(facts.path.rpartition("/")[2])
-    python = wrong_python(facts, wanted.python)
-    if python.reason:
-        return python
+    if wrong := wrong_python(facts, wanted.python):
+        return wrong
     if not cuda:
         return _for_cpu(facts, flavour)
     if flavour == "cpu" and f"_{stem}_cuda.so" in names:
@@ -93,9 +83,8 @@ def _one(facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted
     archs = tuple(arch for arch in wanted.archs if _as_number(arch) >= _as_number(table.oldest))
     if flavour == "cpu" or (stem in table.kernels and not facts.units):
         return _without_cuda(facts, flavour, archs)
-    runtime = wrong_runtime(facts, wanted.cuda_major)
-    if runtime.reason:
-        return runtime
+    if wrong := wrong_runtime(facts, wanted.cuda_major):
+        return wrong
     if stem in table.plain and facts.units:
         return Judgement(path=facts.path, note="carries device code, though upstream has none for it")
     return _archs(facts, archs, exact=wanted.exact) if stem in table.kernels else Judgement(path=facts.path)
@@ -162,10 +151,10 @@ def _archs(facts: LibraryFacts, archs: Sequence[str], *, exact: bool) -> Judgeme
     )
 
 
-def wrong_runtime(facts: LibraryFacts, major: int | None) -> Judgement:
-    """Judge whether a library links to another CUDA runtime than ``major``."""
+def wrong_runtime(facts: LibraryFacts, major: int | None) -> Judgement | None:
+    """Say whether a library links to another CUDA runtime than ``major``."""
     if major is None or facts.cuda_runtime in (None, major):
-        return Judgement(path=facts.path)
+        return None
     return Judgement(
         path=facts.path,
         reason=f"links to CUDA {facts.cuda_runtime} (libcudart.so.{facts.cuda_runtime}), torch to CUDA {major}",
@@ -173,18 +162,17 @@ def wrong_runtime(facts: LibraryFacts, major: int | None) -> Judgement:
     )
 
 
-def wrong_python(facts: LibraryFacts, python: str | None) -> Judgement:
-    """Judge whether a library names another Python than ``python``; None: any will do."""
-    if python is None or any(version == "abi3" for version, _ in facts.pythons):
-        return Judgement(path=facts.path)
-    for version, evidence in facts.pythons:
-        if version != python:
-            return Judgement(
-                path=facts.path,
-                reason=f"built for Python {version} ({evidence}), not for {python}",
-                remedy=f"install the build for Python {python}, or rebuild with that Python",
-            )
-    return Judgement(path=facts.path)
+def wrong_python(facts: LibraryFacts, python: str | None) -> Judgement | None:
+    """Say whether a library names another Python than ``python``; None: any will do."""
+    others = [(version, evidence) for version, evidence in facts.pythons if version != python]
+    if python is None or not others or any(version == "abi3" for version, _ in others):
+        return None
+    version, evidence = others[0]
+    return Judgement(
+        path=facts.path,
+        reason=f"built for Python {version} ({evidence}), not for {python}",
+        remedy=f"install the build for Python {python}, or rebuild with that Python",
+    )
 
 
 def _as_number(arch: str) -> tuple[int, int]:

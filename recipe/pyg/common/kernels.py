@@ -16,21 +16,14 @@ _NAME = re.compile(r"(?:_|lib)?(?P<stem>\w+?)(?:_(?P<flavour>cpu|cuda))?(?:\.(?:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """The libraries of one Python module.
+    """The libraries of one Python module."""
 
-    Parameters
-    ----------
-    kernels, plain:
-        Stems of libraries with and without device code.
-    flavours:
-        Whether a library's name ends in ``_cpu`` or ``_cuda``.
-    oldest:
-        The oldest architecture that upstream can be compiled for.
-    """
-
+    #: Stems of libraries with and without device code.
     kernels: frozenset[str]
     plain: frozenset[str]
+    #: Whether a library's name ends in ``_cpu`` or ``_cuda``.
     flavours: bool = True
+    #: The oldest architecture that upstream can be compiled for.
     oldest: str = "0.0"
 
 

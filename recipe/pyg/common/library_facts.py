@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cuda_archs
-from elf_file import ElfFile, NotElf, opened
+from elf_file import ElfFile, opened
 
 #: what the extensions answer on the GPU when they were compiled without CUDA
 NOT_COMPILED = b"Not compiled with CUDA support"
@@ -24,36 +24,24 @@ _CUDA_LIBRARIES = ("libcudart.so", "libc10_cuda.so", "libtorch_cuda.so")
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryFacts:
-    """What can be told from a library alone.
+    """What can be told from a library alone."""
 
-    Parameters
-    ----------
-    path:
-        Its path in the package or environment.
-    needed, rpath:
-        What it links to and where the loader looks for it.
-    units:
-        Device code, per translation unit.
-    cuda_runtime:
-        Major version of the CUDA runtime it links to, or None.
-    says_not_compiled:
-        It holds the message "Not compiled with CUDA support".
-    pythons:
-        Python versions that it names, and where: (version, evidence); ``abi3`` for the stable ABI.
-    assertions:
-        Assertions of torch's headers in it: (header, line). They differ from one torch to another.
-    undefined:
-        Everything that other libraries must provide.
-    """
-
+    #: Its path in the package or environment.
     path: str
+    #: What it links to and where the loader looks for it.
     needed: tuple[str, ...]
     rpath: tuple[str, ...]
+    #: Device code, per translation unit.
     units: tuple[cuda_archs.Unit, ...]
+    #: Major version of the CUDA runtime it links to, or None.
     cuda_runtime: int | None
+    #: It holds the message "Not compiled with CUDA support".
     says_not_compiled: bool
+    #: Python versions that it names, and where: (version, evidence); ``abi3`` for the stable ABI.
     pythons: tuple[tuple[str, str], ...]
+    #: Assertions of torch's headers in it: (header, line). They differ from one torch to another.
     assertions: frozenset[tuple[str, int]]
+    #: Everything that other libraries must provide.
     undefined: frozenset[str]
 
     @property
@@ -126,5 +114,3 @@ def _pythons(path: str, needed: tuple[str, ...], constants: bytes) -> tuple[tupl
     found += [(version, "the torch headers it was compiled with") for version in compiled]
     return tuple(found)
 
-
-__all__ = ["NOT_COMPILED", "LibraryFacts", "NotElf", "read"]

@@ -18,7 +18,7 @@ from megabuild.audit.request import Services
 from megabuild.errors import AuditError
 from megabuild.network import redact
 from megabuild.network.client import NetworkError, within
-from megabuild.providers.reachability import channel_url, why_unreachable
+from megabuild.providers.conda_forge import channel_url, why_unreachable
 
 REPOSITORY = "https://github.com/conda-forge/conda-forge-pinning-feedstock"
 _PACKAGE = "conda-forge-pinning"

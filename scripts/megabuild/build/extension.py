@@ -14,7 +14,7 @@ from megabuild.build.logfile import LogFile
 from megabuild.build.pytorch import NAME as PYTORCH
 from megabuild.build.view import View, job, view
 from megabuild.build.work import Run, Work
-from megabuild.engine import cache
+from megabuild.engine import channel_folder
 from megabuild.engine.job import Job
 from megabuild.errors import MegabuildError
 from megabuild.extensions.sources import BASE
@@ -122,7 +122,7 @@ def make_torch_channel(plan: Plan) -> None:
     options = plan.options
     channel = folder(options) / _TORCH
     published = paths(options.packages, (item.package.file_name for item in plan.items))
-    cache.drop_packages(channel, keep=frozenset(path.name for path in published))
+    channel_folder.drop_packages(channel, keep=frozenset(path.name for path in published))
     for path in published:
-        cache.link(path, channel / path.parent.name / path.name)
-    cache.index(channel, options.config.platform)
+        channel_folder.link(path, channel / path.parent.name / path.name)
+    channel_folder.index(channel, options.config.platform)

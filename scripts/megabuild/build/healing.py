@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from megabuild import files
-from megabuild.engine import cache
+from megabuild.engine import channel_folder
 
 #: Beside the packages: what each of them will be made from, written before the engine starts.
 INPUTS = ".megabuild-inputs"
@@ -42,18 +42,18 @@ def settle(state: Path, *, inputs: Mapping[str, str], published: Sequence[Path],
     out.mkdir(parents=True, exist_ok=True)
     for rest in (*state.glob(".removed-*"), state / "tmp"):
         if rest.exists():
-            cache.remove(rest)
-    healed = cache.heal(out)
+            channel_folder.remove(rest)
+    healed = channel_folder.heal(out)
     linked = {path.name for path in published}
     former = _read(out / INPUTS)
     fitting = {name for name, value in inputs.items() if former.get(name) == value} - linked
     # A narrowed run says nothing about packages outside its plan: a later one may still want them.
     elsewhere = former.keys() - inputs.keys()
-    cache.drop_packages(out, keep=frozenset(fitting | elsewhere))
-    present = {path.name: path.relative_to(out).as_posix() for path in cache.package_files(out)}
+    channel_folder.drop_packages(out, keep=frozenset(fitting | elsewhere))
+    present = {path.name: path.relative_to(out).as_posix() for path in channel_folder.package_files(out)}
     for path in published:
-        cache.link(path, out / path.parent.name / path.name)
-    cache.index(out, platform)
+        channel_folder.link(path, out / path.parent.name / path.name)
+    channel_folder.index(out, platform)
     _write(out / INPUTS, {**{name: former[name] for name in present if name in elsewhere}, **inputs})
     untested = tuple(path for name, path in present.items() if name in fitting)
     return Settled(healed=tuple(healed), untested=untested)

@@ -14,7 +14,7 @@ from megabuild.build.disk import size_of
 from megabuild.build.failure import excerpt
 from megabuild.build.view import View
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine import cache
+from megabuild.engine import channel_folder
 from megabuild.engine.job import Job
 from megabuild.engine.logs import LogFollower, LogLine
 from megabuild.engine.supervisor import run_worker
@@ -206,7 +206,7 @@ def toolchain(
             outcome = run_worker(seen, small, on_line=lines.append, on_tick=tick)
             tick(last=True)
     finally:
-        cache.remove(folder)
+        channel_folder.remove(folder)
     if not outcome.ok or _ANSWER not in lines:
         raise PreflightError(
             f"the toolchain does not compile a small program: {outcome.message.splitlines()[0]}\n{excerpt(lines)}",

@@ -13,7 +13,7 @@ from megabuild.build.logfile import LogFile
 from megabuild.build.summary import Summary
 from megabuild.build.view import View, job, view
 from megabuild.build.work import Made, Run, Work
-from megabuild.engine import cache
+from megabuild.engine import channel_folder
 from megabuild.engine.job import Job
 from megabuild.errors import MegabuildError, SwapRefused
 from megabuild.isolation.base import Isolation
@@ -87,7 +87,7 @@ class PyTorch(Work):
         if self._plan.staging_decision.decision != "reuse":
             return ""
         self._mended = True
-        cache.drop_stagings(self._out)
+        channel_folder.drop_stagings(self._out)
         return "staging runs once more, over the objects that are there"
 
     def retried(self, error: MegabuildError, jobs: int) -> events.Event:

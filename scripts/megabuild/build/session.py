@@ -34,7 +34,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import looked_again
 from megabuild.plan.published import Record, is_published, records
-from megabuild.providers import alternatives
+from megabuild.providers.conda_forge import without_channel
 from megabuild.resources.jobs import Jobs, bytes_per_compile, jobs_within
 from megabuild.resources.machine import measure
 
@@ -140,7 +140,7 @@ class _Run:
             options.engine,
             config=options.config,
             environment=plan.environment,
-            alternatives=alternatives.without_channel(options.config),
+            alternatives=without_channel(options.config),
         )
         self._started(isolation.name)
         for name, found in checks(plan, isolation):

@@ -15,8 +15,7 @@ import megabuild
 from megabuild.configs.overrides import chosen, for_engine
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
-from megabuild.isolation.base import Isolation
-from megabuild.isolation.mount import Mount
+from megabuild.isolation.base import Isolation, Mount
 from megabuild.plan.options import INSIDE
 from megabuild.plan.plan import Plan
 

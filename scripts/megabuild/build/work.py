@@ -20,7 +20,7 @@ from megabuild.build.logfile import LogFile
 from megabuild.build.progress import STAGING, Objects, Parser
 from megabuild.build.view import View
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine import archive, cache, reproducible
+from megabuild.engine import archive, channel_folder, reproducible
 from megabuild.engine.job import Job, Outcome
 from megabuild.engine.logs import LogFollower, LogLine
 from megabuild.engine.supervisor import run_worker
@@ -166,7 +166,7 @@ class Work(ABC):
         )
         for what in settled.healed:
             self.tell(events.Healed(what=what))
-        self._seen = {path.name for path in cache.package_files(self._out)}
+        self._seen = {path.name for path in channel_folder.package_files(self._out)}
         seen, job = self.describe(jobs)
         job = replace(
             job,
@@ -228,7 +228,7 @@ class Work(ABC):
         return outcome
 
     def _new_packages(self, wanted: Mapping[str, PlannedPackage]) -> None:
-        for path in cache.package_files(self._out):
+        for path in channel_folder.package_files(self._out):
             if path.name in self._seen:
                 continue
             self._seen.add(path.name)
@@ -247,7 +247,7 @@ class Work(ABC):
     def _finished(self, outcome: Outcome, jobs: int, log: Path, wanted: Mapping[str, PlannedPackage]) -> Made:
         """Look into what is finished and passed its tests, whatever else failed."""
         self.broken = frozenset(path.name for path in (self._out / "broken").glob("*.conda"))
-        there = [path for path in cache.package_files(self._out) if path.name in wanted]
+        there = [path for path in channel_folder.package_files(self._out) if path.name in wanted]
         passed = [path for path in there if path.name in outcome.passed]
         date = reproducible.recipe_date(self._plan.options.root)
         for path in passed:

@@ -24,8 +24,7 @@ from megabuild.audit.request import Local, Request, Services
 from megabuild.audit.rows import tabulate
 from megabuild.audit.targets import Package, find, packages, target
 from megabuild.cli.audit_progress import Progress
-from megabuild.configs.config import Config, available, load
-from megabuild.configs.selection import select
+from megabuild.configs.config import Config, available, load, select
 from megabuild.errors import AuditError, MegabuildError, UsageError
 
 _NEWEST = "newest"

@@ -15,9 +15,8 @@ from megabuild.cli.configs import choose, listed, person_present
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import repository
-from megabuild.configs.config import Config, available, load
+from megabuild.configs.config import Config, available, load, select
 from megabuild.configs.overrides import other_torch
-from megabuild.configs.selection import select
 from megabuild.errors import UsageError
 
 EXAMPLES = """
@@ -179,7 +178,7 @@ def main() -> None:
 
 
 def _machine_platform() -> str:
-    from megabuild.providers.local_channel import machine_platform  # it takes a moment to import
+    from megabuild.providers.environment import machine_platform  # it takes a moment to import
 
     return machine_platform()
 

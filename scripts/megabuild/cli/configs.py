@@ -12,8 +12,7 @@ import click
 
 from megabuild.cli.root import display, repository
 from megabuild.cli.text import picked, table
-from megabuild.configs.config import Config, available, load
-from megabuild.configs.selection import select
+from megabuild.configs.config import Config, available, load, select
 from megabuild.errors import ConfigError, UsageError
 
 

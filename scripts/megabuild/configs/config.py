@@ -1,23 +1,24 @@
-"""One config: what a file in ``.ci_support`` says, checked and typed."""
+"""One config: its name, and what its file in ``.ci_support`` says, checked and typed."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from megabuild.configs.names import accelerator
-from megabuild.errors import ConfigError
+from megabuild.errors import ConfigError, UsageError
 
 CONFIG_FOLDER = ".ci_support"
 
 _NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
 _KNOWN = {"blas_impl": ("mkl", "generic", "wheel"), "provider": ("conda-forge", "debian", "wheel")}
+_REMEDY = "regenerate it: `python scripts/megabuild configs --write`"
 _PYTHON = re.compile(r"(?P<version>3\.\d+)\.\*(?: \*_cp(?:ython|\d+(?P<free_threaded>t?)))?")
 
 
@@ -49,20 +50,51 @@ class Config:
     docker_image: str
 
 
+def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> str:
+    """Put a config's name together.
+
+    Parameters
+    ----------
+    platform, cuda_version:
+        conda's platform, ``linux-64``; ``13.0``, or None for a CPU build.
+    suffix:
+        What tells the config from its siblings: ``generic`` or a provider; empty for the plain one.
+    """
+    parts = [platform.replace("-", "_"), accelerator(cuda_version)]
+    return "_".join([*parts, suffix] if suffix else parts)
+
+
+def accelerator(cuda_version: str | None) -> str:
+    """Return ``cpu``, or ``cuda130`` for CUDA 13.0 and any patch of it."""
+    return f"cuda{''.join(cuda_version.split('.')[:2])}" if cuda_version else "cpu"
+
+
 def available(root: Path) -> tuple[str, ...]:
     """Return the names of all configs in the repository ``root``, sorted."""
     return tuple(sorted(path.stem for path in (root / CONFIG_FOLDER).glob("*.yaml")))
 
 
-def load(root: Path, name: str) -> Config:
-    """Read one config.
+def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
+    """Return the names of configs that match a glob pattern, in the order given; a trailing ``.yaml`` is taken off it.
 
-    Parameters
-    ----------
-    root:
-        The repository.
-    name:
-        The config's name; a trailing ``.yaml`` is taken off.
+    ``linux_64*`` is every config for linux-64 and none for linux-aarch64; ``linux_*`` is both.
+
+    Raises
+    ------
+    UsageError
+        When nothing matches: a filter that selects nothing is a typing error, not an empty run.
+    """
+    known = tuple(names)
+    found = tuple(name for name in known if fnmatchcase(name, pattern.removesuffix(".yaml")))
+    if not found:
+        raise UsageError(
+            f"no config matches '{pattern}'", f"the configs are: {', '.join(known) or 'none at all'}"
+        )
+    return found
+
+
+def load(root: Path, name: str) -> Config:
+    """Read one config of a repository; a trailing ``.yaml`` is taken off its name.
 
     Raises
     ------
@@ -79,15 +111,10 @@ def load(root: Path, name: str) -> Config:
     variant, zip_keys = _read(path)
     for key in _NEEDED:
         if not variant.get(key):
-            raise ConfigError(
-                f"{path}: '{key}' has no value", "regenerate it: `python scripts/megabuild configs --write`"
-            )
+            raise ConfigError(f"{path}: '{key}' has no value", _REMEDY)
     for key, known in _KNOWN.items():
         if _only(path, variant, key) not in known:
-            raise ConfigError(
-                f"{path}: '{key}' is '{variant[key][0]}'; it can be {', '.join(known)}",
-                "regenerate it: `python scripts/megabuild configs --write`",
-            )
+            raise ConfigError(f"{path}: '{key}' is '{variant[key][0]}'; it can be {', '.join(known)}", _REMEDY)
     cuda = _only(path, variant, "cuda_compiler_version")
     cuda_version = None if cuda == "None" else cuda
     return Config(
@@ -115,37 +142,34 @@ def python_version(pin: str) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
-    remedy = "regenerate it: `python scripts/megabuild configs --write`"
     try:
         document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        raise ConfigError(f"{where}: {error.problem or error.context}", remedy) from error
+        raise ConfigError(f"{where}: {error.problem or error.context}", _REMEDY) from error
     except (OSError, UnicodeError, YAMLError) as error:
-        raise ConfigError(f"cannot read {path}: {error}", remedy) from error
+        raise ConfigError(f"cannot read {path}: {error}", _REMEDY) from error
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: not a mapping of keys to lists", remedy)
+        raise ConfigError(f"{path}: not a mapping of keys to lists", _REMEDY)
     zip_keys = document.pop("zip_keys", None) or []
     broken = [key for key, values in document.items() if not isinstance(values, list)]
     if broken or not all(isinstance(group, list) for group in zip_keys):
-        raise ConfigError(f"{path}: '{(broken or ['zip_keys'])[0]}' is not a list", remedy)
+        raise ConfigError(f"{path}: '{(broken or ['zip_keys'])[0]}' is not a list", _REMEDY)
     # no text of theirs: a few aliases within one another would fill the memory
     nested = [key for key, values in document.items() if any(isinstance(value, (list, dict)) for value in values)]
     if nested:
-        raise ConfigError(f"{path}: '{nested[0]}' holds a list in a list", remedy)
-    variant = {str(key): tuple(_as_text(value) for value in values) for key, values in document.items()}
+        raise ConfigError(f"{path}: '{nested[0]}' holds a list in a list", _REMEDY)
+    variant = {str(key): tuple(as_text(value) for value in values) for key, values in document.items()}
     return variant, tuple(tuple(str(key) for key in group) for group in zip_keys)
 
 
-def _as_text(value: object) -> str:
+def as_text(value: object) -> str:
+    """Return a variant's value as the engine spells it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _only(path: Path, variant: Mapping[str, Sequence[str]], key: str) -> str:
     if len(variant[key]) != 1:
-        raise ConfigError(
-            f"{path}: '{key}' has {len(variant[key])} values, a config needs exactly one",
-            "regenerate it: `python scripts/megabuild configs --write`",
-        )
+        raise ConfigError(f"{path}: '{key}' has {len(variant[key])} values, a config needs exactly one", _REMEDY)
     return variant[key][0]

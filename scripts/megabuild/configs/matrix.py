@@ -5,16 +5,15 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 from ruamel.yaml import YAML
 
-from megabuild.configs.names import PLATFORMS, config_name
+from megabuild.configs.config import CONFIG_FOLDER, as_text, config_name
 from megabuild.errors import ConfigError
 
 MATRIX_FILE = "conda_build_config.yaml"
-CONFIG_FOLDER = ".ci_support"
+PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 PROVIDERS = ("conda-forge", "debian", "wheel")
 
 #: Keys whose every value stays in the config, since the recipe builds a package for each of them.
@@ -25,12 +24,7 @@ Values = Mapping[str, Sequence[str]]
 
 
 def generate(root: Path) -> dict[str, str]:
-    """Return the text of every config file, by config name.
-
-    Parameters
-    ----------
-    root:
-        The repository, with ``conda_build_config.yaml`` at its top.
+    """Return the text of every config file, by config name, from the repository's ``conda_build_config.yaml``.
 
     Raises
     ------
@@ -38,7 +32,7 @@ def generate(root: Path) -> dict[str, str]:
         The matrix cannot be read, has no rows, or two of its rows have the same name.
     """
     configs: dict[str, str] = {}
-    for platform in PLATFORMS.values():
+    for platform in PLATFORMS:
         for provider in PROVIDERS:
             values, zip_keys = _read(root / MATRIX_FILE, platform, provider)
             if not values.get("provider") or not values.get("target_platform"):
@@ -59,12 +53,7 @@ def generate(root: Path) -> dict[str, str]:
 
 
 def outdated(root: Path) -> dict[str, str]:
-    """Compare ``.ci_support`` with the matrix.
-
-    Returns
-    -------
-    For every config file that is not as it would be generated: its name and ``missing``, ``changed`` or ``unknown``.
-    """
+    """Return config files that are not as the matrix says, each ``missing``, ``changed`` or ``unknown``."""
     wanted = generate(root)
     present = {path.stem: path for path in (root / CONFIG_FOLDER).glob("*.yaml")}
     states = {name: "unknown" for name in present if name not in wanted}
@@ -99,7 +88,7 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
         )
     except (OSError, RattlerBuildError) as error:
         raise ConfigError(f"cannot read {path} for {platform}: {error}", "correct the file") from error
-    values = {key: [_as_text(value) for value in config[key]] for key in config.keys()}  # noqa: SIM118
+    values = {key: [as_text(value) for value in config[key]] for key in config.keys()}  # noqa: SIM118
     zip_keys = [list(group) for group in config.zip_keys or []]
     for group in zip_keys:
         lengths = {key: len(values.get(key, [])) for key in group}
@@ -109,10 +98,6 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
                 "give every key of the group one value per row",
             )
     return values, zip_keys
-
-
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _rows(values: Values, zip_keys: Sequence[Sequence[str]]) -> list[dict[str, list[str]]]:
@@ -140,8 +125,7 @@ def _name(row: Values, *, plain_blas: str) -> str:
 def _text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    document: dict[str, Any] = {key: list(row[key]) for key in row}
-    document["zip_keys"] = [list(group) for group in zip_keys]
+    document = {**{key: list(values) for key, values in row.items()}, "zip_keys": [list(group) for group in zip_keys]}
     stream = io.StringIO()
     yaml.dump(dict(sorted(document.items())), stream)
     return _HEADER + stream.getvalue()

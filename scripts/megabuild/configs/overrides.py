@@ -11,17 +11,10 @@ from megabuild.errors import UsageError
 
 
 def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """Add to ``overrides`` what keeps zipped keys in step.
+    """Add to ``overrides``, new values by key of a config that is narrowed, what keeps zipped keys in step.
 
     Where an overridden key is zipped with others and its new values are all among its old ones, the others are cut
     down to the same rows. Any other length would be refused by the engine, so it is refused here, with a reason.
-
-    Parameters
-    ----------
-    config:
-        The config that is narrowed.
-    overrides:
-        New values by key.
 
     Raises
     ------
@@ -68,10 +61,8 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
 
     Parameters
     ----------
-    config:
-        The config as its file has it.
-    version:
-        A release: ``2.15.0``.
+    config, version:
+        The config as its file has it, and a release: ``2.15.0``.
     digest:
         sha256 of its official tarball, where one is downloaded.
 
@@ -89,12 +80,7 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
 
 
 def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:
-    """Return the config's pins for some Python versions, in the config's order.
-
-    Parameters
-    ----------
-    versions:
-        Short versions such as ``3.12`` (also ``312`` and ``py312``); empty: all of the config's.
+    """Return the config's pins for Python versions such as ``3.12`` (also ``312``, ``py312``; none: all), in its order.
 
     Raises
     ------
@@ -115,14 +101,7 @@ def _normalised(version: str) -> str:
 
 
 def arch_list(config: Config, text: str) -> str:
-    """Return a list of CUDA architectures in the config's spelling: ``9.0;12.0+PTX``.
-
-    Parameters
-    ----------
-    config:
-        The config that it is for.
-    text:
-        Architectures with ``;``, ``,`` or blanks between them.
+    """Return CUDA architectures with ``;``, ``,`` or blanks between them as configs have them: ``9.0;12.0+PTX``.
 
     Raises
     ------

@@ -59,14 +59,12 @@ def render(
     env: Mapping[str, str] | None = None,
     build_platform: str | None = None,
 ) -> tuple[PlannedPackage, ...]:
-    """Return the packages of a config in the order the engine builds them, each once.
+    """Return the packages that a recipe renders to for a config, in the order the engine builds them, each once.
 
     Parameters
     ----------
-    config:
-        The config.
-    recipe:
-        Path of ``recipe.yaml``.
+    config, recipe:
+        The config, and the path of ``recipe.yaml``.
     overrides:
         Variant values in place of the config's; partners of zipped keys follow by themselves.
     env:

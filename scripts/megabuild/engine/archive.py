@@ -13,33 +13,21 @@ from megabuild.errors import IntegrityError
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """What a package file says of itself.
+    """What a package file says of itself."""
 
-    Parameters
-    ----------
-    path:
-        The file.
-    name, version, build_string, subdir:
-        From ``index.json``.
-    files:
-        Paths that the package installs.
-    """
-
+    #: The file.
     path: Path
+    #: From ``index.json``.
     name: str
     version: str
     build_string: str
     subdir: str
+    #: Paths that the package installs.
     files: tuple[str, ...]
 
 
 def read(path: Path) -> Archive:
-    """Open a package file and check that every byte of it can be read.
-
-    Parameters
-    ----------
-    path:
-        A ``.conda`` file.
+    """Open a ``.conda`` file and check that every byte of it can be read.
 
     Raises
     ------

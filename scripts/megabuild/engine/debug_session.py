@@ -23,20 +23,16 @@ def standing_alone(
 ) -> dict[str, Any] | None:
     """Return a rendered output, or the staging output it inherits from, as a recipe with one output.
 
+    None where neither has the name.
+
     Parameters
     ----------
-    recipe:
-        A rendered output, as the engine gives it.
-    output:
-        The name wanted.
+    recipe, output:
+        A rendered output, as the engine gives it, and the name wanted.
     pins:
         Exact specs for siblings, by name.
     folder:
         The recipe's folder, against which paths of sources are resolved.
-
-    Returns
-    -------
-    The recipe, or None where neither the output nor its staging has that name.
     """
     part = recipe if recipe["package"]["name"] == output else None
     for staging in recipe.get("staging_caches", []):

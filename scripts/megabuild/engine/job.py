@@ -12,48 +12,32 @@ from megabuild import files
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One call of the engine. Paths are as the worker sees them, inside its isolation.
+    """One call of the engine. Paths are as the worker sees them, inside its isolation."""
 
-    Parameters
-    ----------
-    recipe:
-        Path of the recipe file.
-    variant_config:
-        Variant files, later ones win.
-    channels:
-        URLs of channels in order of priority.
-    output_dir:
-        The engine's output folder; must keep its path between runs that share a staging.
-    target_platform, build_platform:
-        conda's platform names.
-    test:
-        ``native`` or ``skip``.
-    env:
-        Environment of the engine; scripts see those that the recipe passes on.
-    planned:
-        Names of all package files that the job is about.
-    leftovers:
-        Package files below ``output_dir`` that exist but were never tested.
-    published:
-        Names of package files in ``output_dir`` that are finished and only serve as dependencies.
-    keep_going:
-        Go on with other packages where one fails.
-    keep_build:
-        Leave the work folders of finished packages, to look into them.
-    """
-
+    #: Path of the recipe file.
     recipe: str
+    #: The engine's output folder; must keep its path between runs that share a staging.
     output_dir: str
+    #: conda's platform names.
     target_platform: str
     build_platform: str
+    #: Variant files, later ones win.
     variant_config: Sequence[str] = ()
+    #: URLs of channels in order of priority.
     channels: Sequence[str] = ()
+    #: ``native`` or ``skip``.
     test: str = "native"
+    #: Environment of the engine; scripts see those that the recipe passes on.
     env: Mapping[str, str] = field(default_factory=dict)
+    #: Names of all package files that the job is about.
     planned: Sequence[str] = ()
+    #: Package files below ``output_dir`` that exist but were never tested.
     leftovers: Sequence[str] = ()
+    #: Names of package files in ``output_dir`` that are finished and only serve as dependencies.
     published: Sequence[str] = ()
+    #: Go on with other packages where one fails.
     keep_going: bool = False
+    #: Leave the work folders of finished packages, to look into them.
     keep_build: bool = False
 
     def write(self, path: Path) -> None:
@@ -63,26 +47,17 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a worker ended.
+    """How a worker ended."""
 
-    Parameters
-    ----------
-    ok:
-        Whether everything was built and tested.
-    kind:
-        ``build``, ``test``, ``solve`` or ``other``; ``killed`` where the worker left no outcome; empty if all is well.
-    message:
-        The engine's own words.
-    returncode:
-        The worker process's exit code; negative for a signal.
-    passed:
-        Names of package files that are built and passed their tests.
-    """
-
+    #: Whether everything was built and tested.
     ok: bool
+    #: ``build``, ``test``, ``solve`` or ``other``; ``killed`` where the worker left no outcome; empty if all is well.
     kind: str
+    #: The engine's own words.
     message: str
+    #: The worker process's exit code; negative for a signal.
     returncode: int
+    #: Names of package files that are built and passed their tests.
     passed: tuple[str, ...] = ()
 
     @classmethod

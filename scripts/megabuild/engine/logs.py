@@ -30,25 +30,17 @@ _CACHED = "out/build_cache/*/work_dir/conda_build.log"
 
 @dataclass(frozen=True, kw_only=True)
 class LogLine:
-    """One line that a script printed.
+    """One line that a script printed."""
 
-    Parameters
-    ----------
-    kind:
-        ``build`` or ``test``.
-    package:
-        Name of the package, empty for staging, ``UNKNOWN`` where its folder went before it could be looked into.
-    version, build_string, python:
-        The package's, empty where the script does not know.
-    text:
-        The line without its end.
-    """
-
+    #: ``build`` or ``test``.
     kind: str
+    #: Name of the package, empty for staging, ``UNKNOWN`` where its folder went before it could be looked into.
     package: str
+    #: The package's, empty where the script does not know.
     version: str
     build_string: str
     python: str
+    #: The line without its end.
     text: str
 
 

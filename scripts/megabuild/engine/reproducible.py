@@ -36,11 +36,6 @@ def recipe_date(root: Path) -> int:
 
     That is ``SOURCE_DATE_EPOCH`` where it is set (https://reproducible-builds.org/specs/source-date-epoch), else the
     last commit that changed the recipe or the matrix, else 1980, as in a checkout without git.
-
-    Parameters
-    ----------
-    root:
-        Folder of the checkout.
     """
     told = os.environ.get("SOURCE_DATE_EPOCH", "")
     if not told.isdecimal():
@@ -57,10 +52,8 @@ def normalise(package: Path, date: int) -> None:
 
     Parameters
     ----------
-    package:
-        The file, which is replaced.
-    date:
-        Seconds since 1970 for everything that has a date.
+    package, date:
+        The file, which is replaced; seconds since 1970 for everything that has a date.
 
     Raises
     ------

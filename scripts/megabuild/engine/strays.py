@@ -31,19 +31,9 @@ def find(state: Path) -> list[psutil.Process]:
 
 
 def end(state: Path, *, seconds: float = 5.0) -> int:
-    """Kill what :func:`find` finds, and wait until it is gone.
+    """Kill what :func:`find` finds, wait so many seconds until it is gone, and return how many there were.
 
-    Parameters
-    ----------
-    state:
-        State folder of a config; the caller holds its lock, so that nothing in it belongs to another run.
-    seconds:
-        How long to wait.
-
-    Returns
-    -------
-    int
-        Number of processes.
+    The caller holds the state's lock, so that nothing in it belongs to another run.
     """
     processes = find(state)
     for process in processes:

@@ -9,15 +9,14 @@ import signal
 import subprocess
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from megabuild.engine import strays
 from megabuild.engine.guard import GRACE_SECONDS
 from megabuild.engine.job import Job, Outcome
-from megabuild.isolation.base import Isolation
-from megabuild.isolation.mount import Mount
+from megabuild.isolation.base import Isolation, Mount
 
 _POLL_SECONDS = 0.05
 _TAIL_LINES = 20
@@ -25,32 +24,21 @@ _TAIL_LINES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where workers of one run are started.
+    """Where workers of one run are started."""
 
-    Parameters
-    ----------
-    isolation:
-        Host, root folder or container.
-    state:
-        The config's state folder on this machine; job and outcome files go there.
-    state_inside:
-        The same folder as the worker sees it.
-    scripts_inside:
-        Folder of the ``megabuild`` package as the worker sees it.
-    python:
-        Python that runs the worker, as the worker's place spells it.
-    site_inside:
-        Folder with ``rattler_build``, as the worker sees it.
-    mounts:
-        Everything that the worker needs to see.
-    """
-
+    #: Host, root folder or container.
     isolation: Isolation
+    #: The config's state folder on this machine; job and outcome files go there.
     state: Path
+    #: The same folder as the worker sees it.
     state_inside: str
+    #: Folder of the ``megabuild`` package as the worker sees it.
     scripts_inside: str
+    #: Python that runs the worker, as the worker's place spells it.
     python: str
+    #: Folder with ``rattler_build``, as the worker sees it.
     site_inside: str
+    #: Everything that the worker needs to see.
     mounts: Sequence[Mount]
 
     @property
@@ -65,24 +53,17 @@ def run_worker(
     *,
     on_line: Callable[[str], None],
     on_tick: Callable[[], None],
-    env: Mapping[str, str] | None = None,
     script: str = "worker.py",
     arguments: Sequence[str] = (),
 ) -> Outcome:
-    """Run one job to its end, and nothing survives it, however this function is left.
+    """Run one job to its end in its place, and nothing survives it, however this function is left.
 
     Parameters
     ----------
-    place:
-        Where.
-    job:
-        What.
     on_line:
         Called for every line that the worker itself prints (the engine's scripts write to log files instead).
     on_tick:
         Called about twenty times a second; what it raises ends the worker.
-    env:
-        Further environment of the worker process.
     script, arguments:
         Another script of the engine's folder to do it, and what it takes besides the files of job and outcome.
 
@@ -99,7 +80,6 @@ def run_worker(
         "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": f"{place.state_inside}/tmp",
         strays.MARKER: str(place.state.absolute()),
-        **(env or {}),
     }
     engine = f"{place.scripts_inside}/engine"
     argv = [place.python, f"{engine}/guard.py", place.python, f"{engine}/{script}"]

@@ -94,14 +94,9 @@ def revision(file_name: str) -> tuple[int, str]:
 
 
 def foreign(package: Path, before: int) -> bool:
-    """Say whether the engine may have run another package's tests in place of this one's.
+    """Say whether the engine may have run another package's tests in place of those of one that it built and tested.
 
-    Parameters
-    ----------
-    package:
-        A package file that the engine has built and tested.
-    before:
-        Its name's :func:`revision` when it was forgotten.
+    ``before`` is its name's :func:`revision` when it was forgotten.
     """
     if not unpacked_folder(package.name).is_dir():
         return False

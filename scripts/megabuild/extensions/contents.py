@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from megabuild.configs.config import Config
+from megabuild.configs.config import Config, accelerator
 from megabuild.errors import IntegrityError, MegabuildError
 from megabuild.extensions.table import archs_of
 from megabuild.extensions.wheels import Wanted
 from megabuild.verify.check import verify
-from megabuild.verify.expected import Expectation, accelerator
+from megabuild.verify.expected import Expectation
 
 
 def look_inside(path: Path, wanted: Wanted) -> str:

@@ -19,23 +19,54 @@ bubblewrap ties the process to the *thread* that called Popen: start it from one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from megabuild.errors import IsolationError, MegabuildError, OutOfMemoryError
-from megabuild.isolation.mount import Mount
 
 _SIGKILL = 9
 
+Said = subprocess.CompletedProcess[str]
 
-class Isolation(Protocol):
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """A folder or file of the host and the place where the build sees it."""
+
+    #: Path on the host; must exist when the build starts.
+    source: Path
+    #: Absolute path inside the isolation; the host isolation ignores it.
+    target: str
+    #: Whether the build may write there. What it writes belongs to the calling user.
+    writable: bool = False
+
+
+def require_sources(mounts: Iterable[Mount]) -> None:
+    """Raise an IsolationError for a mount without a source or an absolute target.
+
+    docker would otherwise name the daemon's view of the problem, bubblewrap an errno.
+    """
+    for mount in mounts:
+        if not mount.target.startswith("/"):
+            raise IsolationError(f"mount target {mount.target!r} is not an absolute path")
+        if not mount.source.exists():
+            raise IsolationError(
+                f"{mount.source} does not exist, so it cannot be shown to the build as {mount.target}",
+                "run the build again: folders that went missing are made anew",
+            )
+
+
+class Isolation(ABC):
     """A place in which a command can run."""
 
-    @property
-    def name(self) -> str:
-        """``host``, ``bubblewrap``, ``docker`` or ``podman``."""
+    #: ``host``, ``bubblewrap``, ``docker`` or ``podman``
+    name: str
 
+    @abstractmethod
     def check(self) -> None:
         """Make sure that commands can run here; takes a few seconds at most.
 
@@ -45,6 +76,7 @@ class Isolation(Protocol):
             The engine is missing, not running, too old or not permitted; its remedy says what to do.
         """
 
+    @abstractmethod
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
     ) -> list[str]:
@@ -65,8 +97,7 @@ class Isolation(Protocol):
 
         Returns
         -------
-        list[str]
-            What to start, together with :meth:`environment`. Needs no terminal.
+        What to start, together with :meth:`environment`. Needs no terminal.
 
         Raises
         ------
@@ -74,14 +105,16 @@ class Isolation(Protocol):
             A mount that cannot work.
         """
 
+    @abstractmethod
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Environment for the process that runs :meth:`command`, given the ``env`` passed there."""
 
     def path(self, target: str, source: Path) -> str:
         """Path of a mount as the command sees it."""
+        return target
 
-    def stop(self, name: str) -> None:
-        """End and remove what a command of that name left behind; does nothing when there is nothing."""
+    def stop(self, name: str) -> None:  # noqa: B027  # nothing to stop where what runs inside ends with its parent
+        """End and remove what a command of that name left behind."""
 
     def failure(self, returncode: int, *, output: str, stopped: bool) -> MegabuildError | None:
         """Say whether a command ended because of the isolation rather than by itself.
@@ -97,9 +130,18 @@ class Isolation(Protocol):
 
         Returns
         -------
-        MegabuildError | None
-            None when the code is the command's own.
+        None when the code is the command's own.
         """
+        if error := killed(returncode, stopped=stopped):
+            return error
+        # with these a shell, a container engine or an init says that nothing was started
+        reasons = {126: "could not be executed", 127: "was not found"}
+        if returncode not in reasons:
+            return None
+        return IsolationError(
+            f"{self.name}: the command {reasons[returncode]} inside: {last_line(output)}",
+            "where the image or root lacks a tool that the build starts, make it anew or name another",
+        )
 
 
 def killed(returncode: int, *, stopped: bool) -> OutOfMemoryError | None:
@@ -118,12 +160,45 @@ def last_line(output: str, default: str = "no message") -> str:
     return lines[-1] if lines else default
 
 
-def not_started(returncode: int, *, program: str, output: str) -> IsolationError | None:
-    """Explain the codes with which a shell, a container engine or an init says that nothing was started."""
-    reasons = {126: "could not be executed", 127: "was not found"}
-    if returncode not in reasons:
-        return None
-    return IsolationError(
-        f"{program}: the command {reasons[returncode]} inside: {last_line(output)}",
-        "where the image or root lacks a tool that the build starts, make it anew or name another",
-    )
+def ask(
+    name: str, command: Sequence[str], remedy: str, *, seconds: float, env: Mapping[str, str] | None = None
+) -> Said:
+    """Run a short command of the engine ``name``; any exit code is left to the caller.
+
+    Raises
+    ------
+    IsolationError
+        It does not answer within so many seconds; ``remedy`` says what to do.
+    """
+    try:
+        return subprocess.run(
+            command,
+            check=False,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise IsolationError(f"{name} did not answer within {seconds:.0f} s", remedy) from None
+
+
+def require_version(program: str, version: str, oldest: str) -> None:
+    """Refuse a program that says it is older than the first version that will do, or whose version cannot be read.
+
+    Raises
+    ------
+    IsolationError
+        It is refused.
+    """
+    if _numbers(version) < _numbers(oldest):
+        raise IsolationError(
+            f"{program} {version or '(version unknown)'} is too old: {oldest} or newer is needed",
+            f"install a newer {program}, or choose another engine with --engine",
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match.group().split(".")) if match else ()

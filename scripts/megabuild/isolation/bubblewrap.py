@@ -10,15 +10,12 @@ kernel: there is no filter on system calls, and what is mounted writable is not 
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from megabuild.errors import IsolationError, MegabuildError
-from megabuild.isolation.base import killed, last_line, not_started
-from megabuild.isolation.mount import Mount, require_sources
-from megabuild.isolation.versions import require_version
+from megabuild.isolation.base import Isolation, Mount, Said, ask, last_line, require_sources, require_version
 
 _OLDEST = "0.4"
 # Made fresh inside; /sys is the machine's own, because OpenBLAS and PyTorch's cpuinfo read the CPUs there.
@@ -29,18 +26,12 @@ _REMEDY = "install bubblewrap (Debian: apt-get install bubblewrap), or choose an
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bubblewrap:
-    """Runs commands inside a root folder that they cannot change.
+class Bubblewrap(Isolation):
+    """Runs commands inside a root folder that they cannot change."""
 
-    Parameters
-    ----------
-    root:
-        Folder that becomes ``/``, read-only.
-    network:
-        Whether the command may use the network.
-    """
-
+    #: Folder that becomes ``/``, read-only.
     root: Path
+    #: Whether the command may use the network.
     network: bool = True
     name: str = "bubblewrap"
 
@@ -90,21 +81,13 @@ class Bubblewrap:
         """Return ``env`` and nothing of the caller's; PATH and HOME where ``env`` has none."""
         return {"PATH": _DEFAULT_PATH, "HOME": "/tmp", **env}
 
-    def path(self, target: str, source: Path) -> str:
-        """Return the target."""
-        return target
-
-    def stop(self, name: str) -> None:
-        """Nothing to stop: what runs inside ends with bwrap, and bwrap with its parent."""
-
     def failure(self, returncode: int, *, output: str, stopped: bool) -> MegabuildError | None:
         """Recognise memory running out, a missing tool, and bwrap's own errors."""
         if returncode == 1 and last_line(output).startswith("bwrap: execvp "):
             returncode = 127
         elif returncode == 1 and last_line(output).startswith("bwrap: "):
             return IsolationError(f"bubblewrap refused: {last_line(output)}", _REMEDY)
-        out_of_memory = killed(returncode, stopped=stopped)
-        return out_of_memory or not_started(returncode, program=self.name, output=output)
+        return super().failure(returncode, output=output, stopped=stopped)
 
 
 def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath]) -> Iterator[str]:
@@ -133,16 +116,5 @@ def _program() -> str:
     return program
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command,
-            check=False,
-            env={"PATH": _DEFAULT_PATH},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise IsolationError(f"bubblewrap did not answer within {_ANSWER_SECONDS:.0f} s", _REMEDY) from None
+def _run(command: Sequence[str]) -> Said:
+    return ask("bubblewrap", command, _REMEDY, seconds=_ANSWER_SECONDS, env={"PATH": _DEFAULT_PATH})

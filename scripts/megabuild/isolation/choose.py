@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import platform
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
+from megabuild.configs.config import Config
 from megabuild.errors import IsolationError, UsageError
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.host import Host
+from megabuild.providers.environment import Environment
 
 AUTO = "auto"
 ENGINES = (AUTO, "host", "bubblewrap", "docker", "podman")
@@ -21,67 +23,24 @@ _REHEARSAL_SOURCE = ("model",)
 _LOCAL_SOURCES = (("model",), ("debian",))
 
 
-class ConfigLike(Protocol):
-    """The part of a config that decides."""
-
-    @property
-    def name(self) -> str:
-        """Name of the config."""
-
-    @property
-    def platform(self) -> str:
-        """conda's name for the platform, such as ``linux-64``."""
-
-    @property
-    def provider(self) -> str:
-        """``conda-forge``, ``debian`` or ``wheel``."""
-
-    @property
-    def docker_image(self) -> str:
-        """Image in which the config is built; empty where it has none."""
-
-
-class EnvironmentLike(Protocol):
-    """The part of a build environment that decides."""
-
-    @property
-    def channels(self) -> Sequence[Path | str]:
-        """Folders of local channels, URLs of others."""
-
-    @property
-    def root(self) -> Path | None:
-        """Root folder to build in, if the provider made one."""
-
-    @property
-    def overrides(self) -> Mapping[str, Sequence[str]]:
-        """Variant values that the provider sets."""
-
-
 def choose(
     requested: str | None,
     *,
-    config: ConfigLike,
-    environment: EnvironmentLike,
+    config: Config,
+    environment: Environment,
     alternatives: Sequence[str] = (),
 ) -> Isolation:
-    """Choose where to build.
+    """Choose where to build; whoever builds for long checks it first.
 
     Parameters
     ----------
     requested:
         An engine's name, or ``auto`` or None for the one that fits: a rehearsal and wheels run on the host,
         Debian's packages in their root folder, conda-forge's in its container image.
-    config:
-        What is built.
-    environment:
-        What it is built with; from local channels and sources alone, the build gets no network.
+    config, environment:
+        What is built, and with what; from local channels and sources alone, the build gets no network.
     alternatives:
         Configs that do work on this machine, for the error message.
-
-    Returns
-    -------
-    Isolation
-        Checked already where several were tried; check it anyway before a long build.
 
     Raises
     ------
@@ -108,7 +67,7 @@ def rehearsal_image() -> str:
     return f"megabuild-rehearsal:{_release()}"
 
 
-def _named(engine: str, config: ConfigLike, environment: EnvironmentLike) -> Isolation:
+def _named(engine: str, config: Config, environment: Environment) -> Isolation:
     network = not _is_offline(environment)
     if engine == "host":
         return Host()
@@ -120,8 +79,7 @@ def _named(engine: str, config: ConfigLike, environment: EnvironmentLike) -> Iso
             name=engine,
             image=rehearsal_image(),
             network=network,
-            local_image=True,
-            image_remedy=f"make it with rehearsal/image/make-image.sh {engine}",
+            made_here=f"make it with rehearsal/image/make-image.sh {engine}",
         )
     image = image or config.docker_image
     if not image:
@@ -132,18 +90,15 @@ def _named(engine: str, config: ConfigLike, environment: EnvironmentLike) -> Iso
     return Container(name=engine, image=image, network=network)
 
 
-def _first_that_works(
-    config: ConfigLike, environment: EnvironmentLike, alternatives: Sequence[str]
-) -> Isolation:
+def _first_that_works(config: Config, environment: Environment, alternatives: Sequence[str]) -> Isolation:
     problems = []
     for engine in _CONTAINERS:
         isolation = _named(engine, config, environment)
         try:
             isolation.check()
+            return isolation
         except IsolationError as error:
             problems.append(error.message)
-        else:
-            return isolation
     here = f"; without one these can be built here: {', '.join(alternatives)}" if alternatives else ""
     raise IsolationError(
         f"{config.name} is built in a container, and no engine can be used: {'; '.join(problems)}",
@@ -152,11 +107,11 @@ def _first_that_works(
     )
 
 
-def _is_rehearsal(environment: EnvironmentLike) -> bool:
+def _is_rehearsal(environment: Environment) -> bool:
     return tuple(environment.overrides.get("torch_source", ())) == _REHEARSAL_SOURCE
 
 
-def _is_offline(environment: EnvironmentLike) -> bool:
+def _is_offline(environment: Environment) -> bool:
     source = tuple(environment.overrides.get("torch_source", ()))
     return source in _LOCAL_SOURCES and all(isinstance(channel, Path) for channel in environment.channels)
 
@@ -164,8 +119,7 @@ def _is_offline(environment: EnvironmentLike) -> bool:
 def _release() -> str:
     """Codename of the system (``trixie``), or its number where it has none."""
     try:
-        lines = Path("/etc/os-release").read_text().splitlines()
+        facts = platform.freedesktop_os_release()
     except OSError:
         return "unknown"
-    facts = dict(line.split("=", 1) for line in lines if "=" in line)
-    return (facts.get("VERSION_CODENAME") or facts.get("VERSION_ID") or "unknown").strip('"')
+    return facts.get("VERSION_CODENAME") or facts.get("VERSION_ID") or "unknown"

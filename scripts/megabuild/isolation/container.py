@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +17,20 @@ from functools import cached_property
 from pathlib import Path
 
 from megabuild.errors import IsolationError, MegabuildError
-from megabuild.isolation.base import killed, last_line, not_started
-from megabuild.isolation.mount import Mount, require_sources
-from megabuild.isolation.probe import EngineFacts, ask, has_bridge, has_image, probe
+from megabuild.isolation.base import Isolation, Mount, Said, ask, last_line, require_sources, require_version
 
+# docker: `run --pull`; podman: `--userns=keep-id`, `run --pull=never` and `--init` together.
+_OLDEST = {"docker": "20.10", "podman": "3.0"}
+_ANSWER_SECONDS = 5.0
+_INFO_FORMAT = {
+    "docker": "{{.ServerVersion}} {{.SecurityOptions}}",
+    "podman": "{{.Version.Version}} rootless={{.Host.Security.Rootless}}",
+}
+_START = {
+    "docker": "start the service (systemctl start docker, rootless: systemctl --user start docker), see "
+    "that you may use it (group docker), or choose another engine with --engine",
+    "podman": "see what `podman info` says, or choose another engine with --engine",
+}
 _ENGINE_ERROR = 125
 _REMOVAL_SECONDS = 30.0
 _SELINUX = Path("/sys/fs/selinux/enforce")
@@ -32,37 +43,40 @@ _CLIENT_READS_PREFIX = ("DOCKER_", "CONTAINER", "XDG_")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Container:
-    """Runs each command in a container of its own, which is removed when the command ends.
+class Container(Isolation):
+    """Runs each command in a container of its own, which is removed when the command ends."""
 
-    Parameters
-    ----------
-    name:
-        The engine: ``docker`` or ``podman``.
-    image:
-        Image in which commands run.
-    network:
-        Whether the command may use the network.
-    local_image:
-        The image is made on this machine, never pulled from a registry.
-    image_remedy:
-        What to do when a local image is missing.
-    """
-
+    #: The engine: ``docker`` or ``podman``.
     name: str
+    #: Image in which commands run.
     image: str
+    #: Whether the command may use the network.
     network: bool = True
-    local_image: bool = False
-    image_remedy: str = ""
+    #: Of an image made on this machine, which is never pulled from a registry: what to do when it is missing.
+    made_here: str = ""
 
     @cached_property
-    def _facts(self) -> EngineFacts:
-        return probe(self.name)
+    def _rootless(self) -> bool:
+        """Whether root inside a container is an ordinary user outside; asked together with the engine's version."""
+        if self.name == "docker" and "podman" in self._ask("--version").stdout:
+            raise IsolationError("the program called docker is podman's stand-in", "use --engine podman")
+        answer = self._ask("info", "--format", _INFO_FORMAT[self.name])
+        if answer.returncode != 0:
+            raise IsolationError(
+                f"{self.name} does not answer: {last_line(answer.stderr)}", _START[self.name]
+            )
+        version, _, rest = answer.stdout.strip().partition(" ")
+        require_version(self.name, version, _OLDEST[self.name])
+        return "name=rootless" in rest or "rootless=true" in rest
 
     def check(self) -> None:
         """Ask the engine for its version, and for the image if that cannot be pulled."""
-        if self._facts and self.local_image and not has_image(self.name, self.image):
-            raise IsolationError(f"{self.name} has no image {self.image}", self.image_remedy)
+        _ = self._rootless
+        if (
+            self.made_here
+            and self._ask("image", "inspect", "--format", "{{.Id}}", self.image).returncode != 0
+        ):
+            raise IsolationError(f"{self.name} has no image {self.image}", self.made_here)
 
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
@@ -71,7 +85,7 @@ class Container:
         require_sources(mounts)
         command = [self.name, "run", "--rm", "--init", "--interactive", "--name", name, "--workdir", cwd]
         # The output is ours to keep: the engine would store hours of compiler output a second time.
-        command += ["--log-driver", "none", "--pull", "never" if self.local_image else "missing"]
+        command += ["--log-driver", "none", "--pull", "never" if self.made_here else "missing"]
         command += self._network()
         command += self._user()
         if self.name == "podman" and sys.platform == "linux":
@@ -92,17 +106,13 @@ class Container:
         passed = {key: value for key, value in self._inside(env).items() if not _client_reads(key)}
         return {**os.environ, **passed}
 
-    def path(self, target: str, source: Path) -> str:
-        """Return the target."""
-        return target
-
     def stop(self, name: str) -> None:
         """Kill and remove the container of that name, and wait until it is gone."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while True:
-            removal = ask(self.name, ["rm", "--force", name], seconds=_REMOVAL_SECONDS)
+            removal = self._ask("rm", "--force", name, seconds=_REMOVAL_SECONDS)
             filters = ["--all", "--quiet", "--filter", f"name=^{name}$"]
-            listed = ask(self.name, ["ps", *filters], seconds=_REMOVAL_SECONDS)
+            listed = self._ask("ps", *filters, seconds=_REMOVAL_SECONDS)
             if listed.returncode == 0 and not listed.stdout.strip():
                 return
             if time.monotonic() > deadline:
@@ -127,14 +137,26 @@ class Container:
             )
         if "failed to exec pid1" in last_line(output):
             returncode = 127  # podman's init ends with 1 where docker's follows the shell's custom
-        out_of_memory = killed(returncode, stopped=stopped)
-        return out_of_memory or not_started(returncode, program=self.name, output=output)
+        return super().failure(returncode, output=output, stopped=stopped)
+
+    def _ask(self, *arguments: str, seconds: float | None = None) -> Said:
+        """Run a short command of the engine, within the seconds that a person waits for where no others are given."""
+        if shutil.which(self.name) is None:
+            raise IsolationError(
+                f"{self.name} is not installed",
+                "install docker (Debian: docker.io) or podman (and runc or crun), or choose another with --engine",
+            )
+        return ask(self.name, [self.name, *arguments], _START[self.name], seconds=seconds or _ANSWER_SECONDS)
 
     def _network(self) -> Iterator[str]:
-        """Nothing of the network when nothing is needed from it; the host's when the engine has no other."""
+        """Nothing of the network when nothing is needed from it; the host's when the engine has no other.
+
+        A docker service without iptables has no network for containers of its own.
+        """
+        bridges = ("network", "ls", "--quiet", "--filter", "driver=bridge")
         if not self.network:
             yield from ("--network", "none")
-        elif not has_bridge(self.name):
+        elif self.name == "docker" and not self._ask(*bridges).stdout.strip():
             yield from ("--network", "host")
 
     def _user(self) -> Iterator[str]:
@@ -143,9 +165,9 @@ class Container:
         conda-forge's images start as root and become the user of HOST_USER_ID by themselves. Rootless podman
         keeps our number inside only when asked; rootless docker shows us as root.
         """
-        if self._facts.rootless and self.name == "podman":
+        if self._rootless and self.name == "podman":
             yield "--userns=keep-id"
-        if _changes_user_itself(self.image) or (self._facts.rootless and self.name == "docker"):
+        if _changes_user_itself(self.image) or (self._rootless and self.name == "docker"):
             yield from ("--user", "0:0")
         else:
             yield from ("--user", f"{os.getuid()}:{os.getgid()}")
@@ -154,7 +176,7 @@ class Container:
         """Everything that the command is to find in its environment."""
         if not _changes_user_itself(self.image):
             return {"HOME": "/tmp", **env}  # a bare number as user has no home of its own
-        user = 0 if self._facts.rootless and self.name == "docker" else os.getuid()
+        user = 0 if self._rootless and self.name == "docker" else os.getuid()
         return {"HOST_USER_ID": str(user), **env}
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from megabuild.errors import MegabuildError
-from megabuild.isolation.base import killed
-from megabuild.isolation.mount import Mount, require_sources
+from megabuild.isolation.base import Isolation, Mount, killed, require_sources
 
 
 @dataclass(frozen=True, kw_only=True)
-class Host:
+class Host(Isolation):
     """Runs commands as they are, with the caller's environment underneath."""
 
     name: str = "host"
@@ -36,9 +35,6 @@ class Host:
         """Return the source: nothing is moved."""
         return str(source)
 
-    def stop(self, name: str) -> None:
-        """Nothing to stop: the caller's process group is all there is."""
-
     def failure(self, returncode: int, *, output: str, stopped: bool) -> MegabuildError | None:
-        """Recognise a worker that was killed for want of memory."""
+        """Recognise a worker that was killed for want of memory: there is nothing else between it and us."""
         return killed(returncode, stopped=stopped)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from megabuild import files
 from megabuild.configs.overrides import arch_list, chosen, for_engine, python_pins
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.engine.cache import staging_caches
+from megabuild.engine.channel_folder import staging_caches
 from megabuild.errors import IsolationError, ProviderError, UsageError
 from megabuild.isolation.choose import choose
 from megabuild.plan import extensions, fingerprint, solving, stamp, torch_source

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from megabuild import files
-from megabuild.engine import archive, cache
+from megabuild.engine import archive, channel_folder
 from megabuild.errors import IntegrityError
-from megabuild.providers.channel import indexed
+from megabuild.providers.local.store import indexed
 
 RECORDS = ".megabuild-packages.json"
 
@@ -80,13 +80,13 @@ def heal(channel: Path, platform: str) -> list[str]:
     for record in gone:
         (channel / record.path).unlink(missing_ok=True)
     for path in list(
-        cache.package_files(channel)
+        channel_folder.package_files(channel)
     ):  # a killed run's, or the records are gone: the index needs it whole
         if path.name not in known and not _can_be_read(path):
             path.unlink()
             told.append(f"{path.name}, which nobody recorded, was damaged and is removed")
     if channel.is_dir() and not _is_indexed(channel, known):
-        cache.index(channel, platform)
+        channel_folder.index(channel, platform)
         if not told:
             told.append("the index of the published packages was damaged and is written anew")
     return told
@@ -103,7 +103,7 @@ def _can_be_read(path: Path) -> bool:
 def _is_indexed(channel: Path, known: Mapping[str, Record]) -> bool:
     """Say whether the index names everything that has a record, and nothing that is gone."""
     named = indexed(channel)
-    there = {path.name for path in cache.package_files(channel)}
+    there = {path.name for path in channel_folder.package_files(channel)}
     return (
         named is not None
         and named.keys() <= there
@@ -147,7 +147,7 @@ def publish(
         target = channel / package.path.parent.name / name
         known.pop(name, None)
         _write(channel, known)  # a killed run must not leave the former record beside the new file
-        cache.link(package.path, target)
+        channel_folder.link(package.path, target)
         known[name] = Record(
             path=f"{package.path.parent.name}/{name}",
             size=target.stat().st_size,
@@ -156,7 +156,7 @@ def publish(
             fingerprint=fingerprints[name],
             seconds=round(seconds.get(name, 0.0), 1),
         )
-    cache.index(channel, platform)
+    channel_folder.index(channel, platform)
     _write(channel, known)
     return known
 

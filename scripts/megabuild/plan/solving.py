@@ -12,8 +12,8 @@ from rattler.virtual_package.virtual_package import Override, VirtualPackageOver
 
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import PreflightError
-from megabuild.providers import channel
 from megabuild.providers.environment import Environment
+from megabuild.providers.local import store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def environment(
         name: key
         for folder in channels
         if isinstance(folder, Path)
-        for name, key in channel.made_of(folder).items()
+        for name, key in store.made_of(folder).items()
     }
     return tuple(
         sorted(

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from megabuild import files
-from megabuild.engine import cache
+from megabuild.engine import channel_folder
 from megabuild.plan.fingerprint import Fingerprint, differences
 
 STAMP = ".megabuild-stamp.json"
@@ -79,7 +79,7 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
     there = {path.name for path in tree.iterdir()} - {STAMP}
     if there and _BUILD not in there:  # an official wheel taken apart leaves no tree
         return Decision(decision="resume", reasons=("the tree's build folder is gone",))
-    if cache.staging_caches(output_dir):
+    if channel_folder.staging_caches(output_dir):
         return Decision(decision="reuse", reasons=("nothing that it depends on has changed",))
     return Decision(decision="resume", reasons=("the last run ended before it was finished",))
 
@@ -92,16 +92,16 @@ def apply(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerp
     """
     if decision.decision == "reuse":
         return
-    cache.drop_stagings(output_dir)
+    channel_folder.drop_stagings(output_dir)
     aside = former(tree)
     if decision.decision != "resume" and tree.exists():
         if read(tree) is None or aside.exists():  # of no use to anybody, or not finished
-            cache.remove(tree)
+            channel_folder.remove(tree)
         else:
             tree.rename(aside)
     if decision.former:
         if tree.exists():
-            cache.remove(tree)
+            channel_folder.remove(tree)
         aside.rename(tree)
     write(tree, fingerprint)
 
@@ -115,4 +115,4 @@ def kept(decision: Decision, tree: Path) -> Path:
 def finished(tree: Path) -> None:
     """Remove the tree that was kept until this one was finished."""
     if former(tree).exists():
-        cache.remove(former(tree))
+        channel_folder.remove(former(tree))

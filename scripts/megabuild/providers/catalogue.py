@@ -6,64 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
-from typing import Any
 
+import msgspec
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
 
 @dataclass(frozen=True, kw_only=True)
+class PythonWheel:
+    """A Python package from PyPI: its name there where that differs, and the weak run_export of packages made of it."""
+
+    pypi: str = ""
+    run_exports: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class NvidiaWheel:
-    """What becomes of one of NVIDIA's wheels.
+    """What becomes of one of NVIDIA's wheels."""
 
-    Parameters
-    ----------
-    run:
-        Package with its libraries, or with everything where there is no `dev`.
-    dev:
-        Package with headers and links for linkers, or empty.
-    depends:
-        Further packages that `dev` needs.
-    also:
-        Other names for `dev`.
-    """
-
+    #: Package with its libraries, or with everything where there is no `dev`.
     run: str
+    #: Package with headers and links for linkers, or empty.
     dev: str = ""
+    #: Further packages that `dev` needs.
     depends: tuple[str, ...] = ()
+    #: Other names for `dev`.
     also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """catalogue.yaml as data.
+    """catalogue.yaml as data; what its parts are stands there."""
 
-    Parameters
-    ----------
-    wheels:
-        conda name to PyPI name.
-    run_exports:
-        conda name to the weak run_export of packages made from wheels.
-    tools:
-        Names (the same on both sides) of programs that come as wheels.
-    programs:
-        Programs of the system.
-    companions:
-        Packages split off another one, to the name of that one.
-    stand_ins:
-        Stand-ins to the further stand-ins they need.
-    nvidia:
-        PyPI name of NVIDIA's wheels to the packages made from them.
-    nvidia_toolkit:
-        Parts of the CUDA toolkit that building needs.
-    debian_cuda:
-        Package with libraries to its development package and the Debian packages that it is made from.
-    debian_cudnn:
-        Requirement for pip: the cuDNN that goes with them.
-    """
-
-    wheels: Mapping[str, str]
-    run_exports: Mapping[str, str]
+    wheels: Mapping[str, PythonWheel]
     tools: frozenset[str]
     programs: frozenset[str]
     companions: Mapping[str, str]
@@ -75,37 +50,23 @@ class Catalogue:
 
     @cached_property
     def _conda_names(self) -> dict[str, str]:
-        return {canonicalize_name(pypi): conda for conda, pypi in self.wheels.items()}
+        return {canonicalize_name(self.pypi_name(conda)): conda for conda in self.wheels}
 
     def conda_name(self, pypi: str) -> str:
-        """The conda name of a project on PyPI; names that are not listed are the same on both sides."""
+        """Return the conda name of a project on PyPI; names that are not listed are the same on both sides."""
         normal = canonicalize_name(pypi)
         return self._conda_names.get(normal, normal)
+
+    def pypi_name(self, conda: str) -> str:
+        """Return the name on PyPI of a conda package."""
+        return self.wheels.get(conda, PythonWheel()).pypi or conda
+
+    def run_export(self, conda: str) -> str:
+        """Return what a package made from a wheel exports, or an empty string."""
+        return self.wheels.get(conda, PythonWheel()).run_exports
 
 
 def load() -> Catalogue:
     """Read the table that lies beside this module."""
-    data: dict[str, Any] = YAML(typ="safe").load(files(__package__).joinpath("catalogue.yaml").read_text())
-    wheels: dict[str, dict[str, str]] = data["wheels"]
-    return Catalogue(
-        wheels={conda: entry.get("pypi", conda) for conda, entry in wheels.items()},
-        run_exports={
-            conda: entry["run_exports"] for conda, entry in wheels.items() if "run_exports" in entry
-        },
-        tools=frozenset(data["tools"]),
-        programs=frozenset(data["programs"]),
-        companions=data["companions"],
-        stand_ins={name: tuple(others) for name, others in data["stand_ins"].items()},
-        nvidia={
-            name: NvidiaWheel(
-                run=entry["run"],
-                dev=entry.get("dev", ""),
-                depends=tuple(entry.get("depends", ())),
-                also=tuple(entry.get("also", ())),
-            )
-            for name, entry in data["nvidia"].items()
-        },
-        nvidia_toolkit=tuple(data["nvidia_toolkit"]),
-        debian_cuda={name: tuple(rest) for name, rest in data["debian_cuda"].items()},
-        debian_cudnn=data["debian_cudnn"],
-    )
+    text = files(__package__).joinpath("catalogue.yaml").read_text()
+    return msgspec.convert(YAML(typ="safe").load(text), Catalogue)

@@ -1,16 +1,19 @@
-"""Run a program and turn its failure into a provider error with the last lines it printed."""
+"""Run programs so that their failure is a provider's error, and a few things at once."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from megabuild.engine import guard
 from megabuild.errors import ProviderError
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 _LINES_SHOWN = 12
 
 
@@ -21,10 +24,10 @@ def run(
     remedy: str = "",
     timeout: float = 60.0,
     env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
     guarded: bool = False,
+    tells: Callable[[str], bool] = lambda line: not line.startswith("WARNING:"),
 ) -> str:
-    """Run `argv` and return what it printed on stdout.
+    """Run a program and return what it printed on stdout.
 
     Parameters
     ----------
@@ -36,42 +39,64 @@ def run(
         What the user can do when it fails.
     timeout:
         Seconds after which the program is killed.
-    env, cwd:
-        Environment (None: this process's) and working folder.
+    env:
+        Its environment; None: this process's.
     guarded:
         End the program, and what it starts, with this process, even by ``kill -9``: for what goes on for minutes.
+    tells:
+        Which of its lines may tell what went wrong.
 
     Raises
     ------
     ProviderError
-        The program is missing, failed, or took longer than `timeout`.
+        The program is missing, failed, or took longer than `timeout`; with the last lines it printed.
     """
     # the guard ends everything when the other end of its input closes, which only this process has
-    reading, writing = os.pipe() if guarded else (subprocess.DEVNULL, None)
+    reading, writing = os.pipe() if guarded else (subprocess.DEVNULL, -1)
     before = [sys.executable, "-I", "-S", guard.__file__] if guarded else []
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [*before, *argv],
-            capture_output=True,
+            stdin=reading,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=timeout,
             env=None if env is None else dict(env),
-            cwd=cwd,
-            stdin=reading,
-            check=False,
         )
+        with process:
+            try:
+                output, complaints = process.communicate(timeout=timeout)
+            except BaseException:
+                if guarded:
+                    os.close(writing)
+                    writing = -1
+                else:
+                    process.kill()
+                raise
     except FileNotFoundError as error:
         raise ProviderError(f"{what}: {argv[0]} is not installed", remedy) from error
     except subprocess.TimeoutExpired as error:
         raise ProviderError(f"{what}: no end after {timeout:.0f} s", remedy) from error
     finally:
-        if writing is not None:
-            os.close(reading)
-            os.close(writing)
-    if done.returncode != 0:
-        printed = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        errors = [line for line in printed if not line.startswith("WARNING:")]
-        tail = "\n  ".join((errors or printed)[-_LINES_SHOWN:])
-        raise ProviderError(f"{what} failed with exit status {done.returncode}:\n  {tail}", remedy)
-    return done.stdout
+        for end in (reading, writing) if guarded else ():
+            if end >= 0:
+                os.close(end)
+    if process.returncode != 0:
+        printed = [line for line in (output + complaints).splitlines() if line.strip()]
+        tail = "\n  ".join(([line for line in printed if tells(line)] or printed)[-_LINES_SHOWN:])
+        raise ProviderError(f"{what} failed with exit status {process.returncode}:\n  {tail}", remedy)
+    return output
+
+
+def each(function: Callable[[Item], Result], items: Iterable[Item], at_once: int) -> Iterator[Result]:
+    """Yield `function(item)` for all items in their order, working on up to `at_once` of them.
+
+    The first failure is raised as soon as its turn comes; what has not begun by then never does.
+    """
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        for future in [pool.submit(function, item) for item in items]:
+            yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)

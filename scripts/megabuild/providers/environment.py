@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from megabuild.configs.config import Config
+
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Everything a build needs besides the recipe and the config.
+    """Everything a build needs besides the recipe and the config."""
 
-    Parameters
-    ----------
-    channels:
-        Conda channels in order of priority: a folder (a local channel) or a URL or name.
-    root:
-        Root folder to enter for the build (Debian's tree), or None to build on the host or in an image.
-    source:
-        Unpacked source tree of PyTorch, where the provider brings one.
-    pythons:
-        Pythons of the config that can really be built here, such as "3.12" or "3.13t".
-    overrides:
-        Variant keys that must differ from the config's, such as the version of the compiler that is really there.
-    virtual_packages:
-        What the solver must believe of the machine that the packages are for, where that is not this one: the glibc of
-        `root`, the CUDA of a GPU that a build machine does not need to have. Such as {"__glibc": "2.41"}.
-    staging_source:
-        The part of `source` that libtorch is made from, where that is not all of it.
-    left_out:
-        Pythons of the config that cannot be built here, with the reason where one is known.
-    notes:
-        Sentences for the plan: stand-ins used, Pythons left out, versions that differ from the config's.
-    """
-
+    #: Conda channels in order of priority: a folder (a local channel) or a URL or name.
     channels: tuple[Path | str, ...]
+    #: Pythons of the config that can really be built here, such as "3.12" or "3.13t".
     pythons: tuple[str, ...]
+    #: Root folder to enter for the build (Debian's tree), or None to build on the host or in an image.
     root: Path | None = None
+    #: Unpacked source tree of PyTorch, where the provider brings one.
     source: Path | None = None
+    #: The part of `source` that libtorch is made from, where that is not all of it.
     staging_source: Path | None = None
+    #: Pythons of the config that cannot be built here, with the reason where one is known.
     left_out: Mapping[str, str] = field(default_factory=dict)
+    #: Variant keys that must differ from the config's, such as the version of the compiler that is really there.
     overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: What the solver must believe of the machine that the packages are for, where that is not this one: the glibc of
+    #: `root`, the CUDA of a GPU that a build machine does not need to have. Such as {"__glibc": "2.41"}.
     virtual_packages: Mapping[str, str] = field(default_factory=dict)
+    #: Sentences for the plan: stand-ins used, Pythons left out, versions that differ from the config's.
     notes: tuple[str, ...] = ()
+
+
+def virtual_gpu(config: Config) -> dict[str, str]:
+    """Return the GPU that CUDA packages ask for, which building and testing them does not need."""
+    return {"__cuda": config.cuda_version} if config.cuda_version else {}
+
+
+def machine_platform() -> str:
+    """Return the conda subdir of this machine, such as "linux-64"."""
+    system, machine = platform.system(), platform.machine()
+    machines = {"x86_64": "64", "amd64": "64", "aarch64": "aarch64", "arm64": "arm64"}
+    prefix = {"Linux": "linux", "Darwin": "osx"}.get(system, system.lower())
+    return f"{prefix}-{machines.get(machine.lower(), machine)}"

@@ -39,10 +39,8 @@ def compile_jobs(
 
     Parameters
     ----------
-    machine:
-        What there is.
-    bytes_per_job:
-        Memory of the largest compile, in bytes.
+    machine, bytes_per_job:
+        What there is, and the memory of the largest compile, in bytes.
     requested:
         The user's choice, which is never changed.
     environ:
@@ -53,23 +51,27 @@ def compile_jobs(
     UsageError
         A choice that is no positive number.
     """
+    if asked := _asked(requested, environ or {}):
+        return asked
+    fitting = max(1, machine.memory_free // bytes_per_job)
+    if fitting >= machine.cores:
+        return Jobs(count=machine.cores, reason=f"{machine.cores} cores")
+    gib = bytes_per_job / 2**30
+    return Jobs(count=fitting, reason=f"memory for {fitting} jobs of {gib:.1f} GiB on {machine.cores} cores")
+
+
+def _asked(requested: int | None, environ: Mapping[str, str]) -> Jobs | None:
     if requested is not None:
         if requested < 1:
             raise UsageError(f"{requested} compile jobs", "ask for at least one")
         return Jobs(count=requested, reason="as asked for")
     for name in ("CPU_COUNT", "MAX_JOBS"):
-        text = (environ or {}).get(name, "").strip()
+        text = environ.get(name, "").strip()
         if text:
             if not text.isdecimal() or int(text) < 1:
                 raise UsageError(f"{name} is '{text}'", "set it to a positive number, or unset it")
             return Jobs(count=int(text), reason=f"{name} says so")
-    fitting = max(1, machine.memory_free // bytes_per_job)
-    if fitting < machine.cores:
-        gib = bytes_per_job / 2**30
-        return Jobs(
-            count=int(fitting), reason=f"memory for {fitting} jobs of {gib:.1f} GiB on {machine.cores} cores"
-        )
-    return Jobs(count=machine.cores, reason=f"{machine.cores} cores")
+    return None
 
 
 def jobs_within(
@@ -89,7 +91,7 @@ def jobs_within(
     most:
         Bytes that all jobs may take together, or None for all that is free.
     """
-    ceiling = compile_jobs(machine, bytes_per_job=1, requested=requested, environ=environ)
+    ceiling = _asked(requested, environ) or Jobs(count=machine.cores, reason=f"{machine.cores} cores")
     free = machine.memory_free if most is None else min(machine.memory_free, most)
     usable = max(0, free - _RESERVE)
     fitting = max(1, usable // bytes_per_job)

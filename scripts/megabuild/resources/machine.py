@@ -27,20 +27,13 @@ _KILLED = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Resources that are really ours.
+    """Resources that are really ours."""
 
-    Parameters
-    ----------
-    cores:
-        Processors we may run on: affinity and the cgroup's quota counted.
-    memory:
-        Bytes of memory, the cgroup's limit counted.
-    memory_free:
-        Bytes that could be used now without swapping.
-    """
-
+    #: Processors we may run on: affinity and the cgroup's quota counted.
     cores: int
+    #: Bytes of memory, the cgroup's limit counted.
     memory: int
+    #: Bytes that could be used now without swapping.
     memory_free: int
 
 

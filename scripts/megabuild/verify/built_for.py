@@ -16,23 +16,15 @@ _TORCH_PACKAGES = ("pytorch", "libtorch")
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltFor:
-    """What metadata say.
+    """What metadata say."""
 
-    Parameters
-    ----------
-    source:
-        Where it stands, for people.
-    torch:
-        A version or the beginning of one: ``2.13.0``, ``2.13``; None where nothing is said.
-    cuda:
-        ``13.0``, ``cpu``, or None.
-    python:
-        ``3.12``, ``abi3`` (any from some version on), or None.
-    """
-
+    #: Where it stands, for people.
     source: str
+    #: A version or the beginning of one: ``2.13.0``, ``2.13``; None where nothing is said.
     torch: str | None = None
+    #: ``13.0``, ``cpu``, or None.
     cuda: str | None = None
+    #: ``3.12``, ``abi3`` (any from some version on), or None.
     python: str | None = None
 
 

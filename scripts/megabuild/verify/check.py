@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from judge import Judgement, Wanted, judge, wrong_python, wrong_runtime
 from kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS, split
-from library_facts import LibraryFacts, NotElf, read
+from library_facts import LibraryFacts, read
+from megabuild.configs.config import accelerator
 from megabuild.verify.built_for import BuiltFor, same_torch
-from megabuild.verify.expected import Expectation, accelerator
+from megabuild.verify.expected import Expectation
 from megabuild.verify.subject import Library, Subject, open_subject
 from megabuild.verify.torch_beside import TorchBeside, readable
 from megabuild.verify.verdict import LibraryVerdict, Verdict
 
-_UNKNOWN = BuiltFor(source="")
-
 
 @dataclass(frozen=True, kw_only=True)
-class _Context:
+class _Module:
+    """What the libraries of one module are compared with."""
+
+    name: str
     expected: Expectation
     beside: TorchBeside | None
-    built_for: BuiltFor
+    said: BuiltFor
 
 
 def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None = None) -> Verdict:
@@ -64,47 +66,39 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
         )
     expected = (expect or Expectation(accelerator="")).filled(known)
     verdicts: list[LibraryVerdict] = []
-    for module in sorted({library.module for library in subject.libraries}):
-        libraries = [library for library in subject.libraries if library.module == module]
-        built_for = subject.built_for.get(module, _UNKNOWN)
-        context = _Context(expected=expected, beside=torch, built_for=built_for)
-        verdicts += _module(module, libraries, context)
+    for name in sorted({library.module for library in subject.libraries}):
+        said = subject.built_for.get(name, BuiltFor(source=""))
+        module = _Module(name=name, expected=expected, beside=torch, said=said)
+        verdicts += _judged(module, [library for library in subject.libraries if library.module == name])
     return Verdict(subject=subject.name, libraries=tuple(verdicts))
 
 
-def _module(module: str, libraries: Sequence[Library], context: _Context) -> list[LibraryVerdict]:
-    found: list[LibraryFacts] = []
-    verdicts: list[LibraryVerdict] = []
+def _judged(module: _Module, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
+    found: dict[str, LibraryFacts] = {}
     for library in libraries:
         try:
-            facts = read(library.file, library.path)
-        except (NotElf, ValueError) as error:
-            verdicts.append(
-                LibraryVerdict(path=library.path, module=module, ok=False, reason=str(error),
-                               remedy="get or build it again")
-            )  # fmt: skip
-            continue
-        if facts is not None:
-            found.append(facts)
-    wanted = _wanted(context)
-    if module in KERNELS:
-        judged = {one.path: one for one in judge(module, found, wanted)}
+            if facts := read(library.file, library.path):
+                found[library.path] = facts
+        except ValueError as error:
+            bad = Judgement(path=library.path, reason=str(error), remedy="get or build it again")
+            yield _without_facts(module, bad)
+    wanted = _wanted(module)
+    if module.name in KERNELS:
+        judged = judge(module.name, list(found.values()), wanted)
     else:
-        judged = {facts.path: _other(module, facts, wanted) for facts in found}
-    for facts in found:
-        one = judged.pop(facts.path)
-        if one.ok and module != "torch":
-            one = _beside(facts, module, context) or one
-        verdicts.append(_library(facts, module, one, context))
-    verdicts += [
-        LibraryVerdict(path=one.path, module=module, ok=False, reason=one.reason, remedy=one.remedy)
-        for one in judged.values()
-    ]
-    return verdicts
+        judged = tuple(_other(module, facts, wanted) for facts in found.values())
+    for one in judged:
+        facts = found.get(one.path)
+        if facts is None:
+            yield _without_facts(module, one)
+        elif one.ok and module.name != "torch":
+            yield _library(module, facts, _beside(module, facts) or one)
+        else:
+            yield _library(module, facts, one)
 
 
-def _wanted(context: _Context) -> Wanted:
-    expected, said = context.expected, context.built_for
+def _wanted(module: _Module) -> Wanted:
+    expected, said = module.expected, module.said
     cuda_version = expected.cuda_version or (said.cuda if said.cuda not in (None, "cpu") else None)
     cuda = expected.cuda if expected.accelerator else (None if said.cuda is None else said.cuda != "cpu")
     python = None if said.python == "abi3" else expected.python or said.python
@@ -117,12 +111,12 @@ def _wanted(context: _Context) -> Wanted:
     )
 
 
-def _other(module: str, facts: LibraryFacts, wanted: Wanted) -> Judgement:
+def _other(module: _Module, facts: LibraryFacts, wanted: Wanted) -> Judgement:
     """Judge a library of torch's, or of a module not in the table: only what holds for all."""
-    if module == "torch":
+    if module.name == "torch":
         return _torch(facts, wanted)
-    python = wrong_python(facts, wanted.python)
-    return python if not python.ok else wrong_runtime(facts, wanted.cuda_major)
+    wrong = wrong_python(facts, wanted.python) or wrong_runtime(facts, wanted.cuda_major)
+    return wrong or Judgement(path=facts.path)
 
 
 def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
@@ -144,44 +138,38 @@ def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
                      remedy=f'build libtorch again with TORCH_CUDA_ARCH_LIST="{";".join(wanted.archs)}"')  # fmt: skip
 
 
-def _beside(facts: LibraryFacts, module: str, context: _Context) -> Judgement | None:
+def _beside(module: _Module, facts: LibraryFacts) -> Judgement | None:
     """Judge a library against the torch beside it and what its metadata say; None where all is well."""
-    said, expected, torch = context.built_for, context.expected, context.beside
-    remedy = f"install a build of {module} for torch {expected.torch_version}, or compile it there: no build isolation"
+    said, expected, torch = module.said, module.expected, module.beside
+    reason, python = "", expected.python
+    build = f"a build of {module.name} for torch {expected.torch_version}"
+    remedy = f"install {build}, or compile it there: no build isolation"
+    wanted_cuda = expected.cuda_version or "cpu"
     if said.torch and expected.torch_version and not same_torch(said.torch, expected.torch_version):
         reason = f"built for torch {said.torch} ({said.source}), not for {expected.torch_version}"
-        return Judgement(path=facts.path, reason=reason, remedy=remedy)
-    python = expected.python
-    if said.python not in (None, "abi3", python) and python is not None:
+    elif said.python not in (None, "abi3", python) and python is not None:
         reason = f"built for Python {said.python} ({said.source}), not for {python}"
         remedy = f"install the build for Python {python}, or rebuild with that Python"
-        return Judgement(path=facts.path, reason=reason, remedy=remedy)
-    wanted_cuda = expected.cuda_version or "cpu"
-    if said.cuda and expected.accelerator and said.cuda != wanted_cuda:
+    elif said.cuda and expected.accelerator and said.cuda != wanted_cuda:
         reason = f"built for {_processor(said.cuda)} ({said.source}), not for {_processor(wanted_cuda)}"
-        return Judgement(path=facts.path, reason=reason, remedy=remedy)
-    if torch is None:
-        return None
-    if lacks := torch.lacks(facts.undefined):
+    elif torch and (lacks := torch.lacks(facts.undefined)):
         reason = f"built for another torch: {torch.version} has no {readable(lacks[0])}" + _more(lacks)
-        return Judgement(path=facts.path, reason=reason, remedy=remedy)
-    if denied := torch.denies(facts.assertions):
+    elif torch and (denied := torch.denies(facts.assertions)):
         reason = f"built for another torch: its headers differ from {torch.version} at {denied[0]}" + _more(
             denied
         )
-        return Judgement(path=facts.path, reason=reason, remedy=remedy)
-    return None
+    return Judgement(path=facts.path, reason=reason, remedy=remedy) if reason else None
 
 
-def _built_with(facts: LibraryFacts, module: str, said: BuiltFor) -> str | None:
+def _built_with(module: _Module, facts: LibraryFacts) -> str | None:
     """Return the CUDA that a library tells of, ``cpu``, or else what metadata say."""
     if facts.cuda_runtime:
         return str(facts.cuda_runtime)
-    stem, flavour = split(facts.path.rpartition("/")[2])
     if facts.units or facts.links_cuda:
-        return said.cuda
-    lacks_kernels = module in KERNELS and stem in KERNELS[module].kernels
-    return "cpu" if flavour == "cpu" or facts.says_not_compiled or lacks_kernels else said.cuda
+        return module.said.cuda
+    stem, flavour = split(facts.path.rpartition("/")[2])
+    lacks_kernels = module.name in KERNELS and stem in KERNELS[module.name].kernels
+    return "cpu" if flavour == "cpu" or facts.says_not_compiled or lacks_kernels else module.said.cuda
 
 
 def _more(items: Sequence[str]) -> str:
@@ -192,16 +180,20 @@ def _processor(cuda: str) -> str:
     return "the CPU" if cuda == "cpu" else f"CUDA {cuda}"
 
 
-def _library(facts: LibraryFacts, module: str, one: Judgement, context: _Context) -> LibraryVerdict:
-    said = context.built_for
+def _without_facts(module: _Module, one: Judgement) -> LibraryVerdict:
+    return LibraryVerdict(path=one.path, module=module.name, ok=False, reason=one.reason, remedy=one.remedy)
+
+
+def _library(module: _Module, facts: LibraryFacts, one: Judgement) -> LibraryVerdict:
+    said, torch = module.said, module.beside
     return LibraryVerdict(
         path=facts.path,
-        module=module,
+        module=module.name,
         archs=facts.archs,
         ptx=facts.ptx,
         needed=facts.needed,
-        torch=context.beside.version if module == "torch" and context.beside else said.torch,
-        cuda=_built_with(facts, module, said),
+        torch=torch.version if module.name == "torch" and torch else said.torch,
+        cuda=_built_with(module, facts),
         python=facts.pythons[0][0] if facts.pythons and said.python != "abi3" else said.python,
         ok=one.ok,
         reason=one.reason or one.note,

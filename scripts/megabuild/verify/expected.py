@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from kernels import KERNELS
 from megabuild.errors import UsageError
 
 _ACCELERATOR = re.compile(r"cpu|cuda(\d+)(\d)")
@@ -14,26 +13,17 @@ _ARCH = re.compile(r"\d+\.\d[af]?(\+PTX)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """What the libraries of a subject should be.
+    """What the libraries of a subject should be."""
 
-    Parameters
-    ----------
-    accelerator:
-        ``cpu`` or ``cuda130``; an empty string for what is not known.
-    archs:
-        CUDA architectures as in ``TORCH_CUDA_ARCH_LIST``: ``9.0``, ``12.0+PTX``; none: any will do.
-    python:
-        ``3.12``; None for any, or for a module of the stable ABI.
-    torch_version:
-        ``2.13.0``; None for any.
-    exact_archs:
-        Each architecture must be there itself; otherwise something that such a GPU can run is enough.
-    """
-
+    #: ``cpu`` or ``cuda130``; an empty string for what is not known.
     accelerator: str
+    #: CUDA architectures as in ``TORCH_CUDA_ARCH_LIST``: ``9.0``, ``12.0+PTX``; none: any will do.
     archs: tuple[str, ...] = ()
+    #: ``3.12``; None for any, or for a module of the stable ABI.
     python: str | None = None
+    #: ``2.13.0``; None for any.
     torch_version: str | None = None
+    #: Each architecture must be there itself; otherwise something that such a GPU can run is enough.
     exact_archs: bool = True
 
     def __post_init__(self) -> None:
@@ -66,11 +56,3 @@ class Expectation:
             python=self.python or other.python,
             torch_version=self.torch_version or other.torch_version,
         )
-
-
-def accelerator(cuda_version: str | None) -> str:
-    """Return ``cuda130`` for ``13.0``, ``cpu`` for None."""
-    return f"cuda{''.join(cuda_version.split('.')[:2])}" if cuda_version else "cpu"
-
-
-__all__ = ["KERNELS", "Expectation", "accelerator"]

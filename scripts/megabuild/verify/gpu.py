@@ -47,38 +47,26 @@ class LibraryOnDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuReport:
-    """Everything that verify-gpu found.
+    """Everything that verify-gpu found."""
 
-    Parameters
-    ----------
-    environment:
-        The environment examined.
-    driver, driver_cuda:
-        The driver's version, and the newest CUDA that it knows; None without a driver.
-    torch, torch_cuda:
-        The version of torch, and its CUDA; None where torch cannot be imported, or has none.
-    present:
-        How many GPUs the driver finds.
-    devices:
-        Those that torch can use.
-    no_gpu:
-        Why none was tried.
-    libraries, operations:
-        What was compared, and what was run; both empty without a GPU.
-    faults:
-        What is wrong, with the remedy.
-    """
-
+    #: The environment examined.
     environment: str
+    #: The driver's version, and the newest CUDA that it knows; None without a driver.
     driver: str | None
     driver_cuda: str | None
+    #: The version of torch, and its CUDA; None where torch cannot be imported, or has none.
     torch: str | None
     torch_cuda: str | None
+    #: How many GPUs the driver finds.
     present: int
+    #: Those that torch can use.
     devices: tuple[Device, ...]
+    #: Why none was tried.
     no_gpu: str
+    #: What was compared, and what was run; both empty without a GPU.
     libraries: tuple[LibraryOnDevice, ...]
     operations: tuple[Operation, ...]
+    #: What is wrong, with the remedy.
     faults: tuple[str, ...]
 
     @property

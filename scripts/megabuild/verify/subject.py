@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from kernels import KERNELS
 from megabuild.errors import IntegrityError, UsageError
 from megabuild.extensions.table import EXTENSIONS
+from megabuild.files import unpack
 from megabuild.verify.built_for import BuiltFor, from_conda, from_wheel
 from megabuild.verify.torch_beside import TorchBeside, find
 
@@ -35,30 +35,18 @@ class Library:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Something to look into.
+    """Something to look into."""
 
-    Parameters
-    ----------
-    name:
-        For people.
-    libraries:
-        Libraries of torch and of its extensions; in a package, all of its libraries.
-    built_for:
-        What metadata say, per module.
-    torch:
-        The torch in it, for an environment.
-    python:
-        An environment's Python, ``3.12``.
-    prefix:
-        An environment's folder.
-    """
-
+    #: For people.
     name: str
+    #: Libraries of torch and of its extensions; in a package, all of its libraries.
     libraries: tuple[Library, ...]
+    #: What metadata say, per module.
     built_for: dict[str, BuiltFor] = field(default_factory=dict)
+    #: The torch in it, for an environment.
     torch: TorchBeside | None = None
+    #: An environment's Python, ``3.12``.
     python: str | None = None
-    prefix: Path | None = None
 
 
 @contextmanager
@@ -82,47 +70,33 @@ def open_subject(path: Path) -> Iterator[Subject]:
     with tempfile.TemporaryDirectory(prefix="megabuild-verify-") as folder:
         unpacked = Path(folder)
         try:
-            subject = _wheel(path, unpacked) if path.suffix == ".whl" else _package(path, unpacked)
-        # rattler's errors share no base class
-        except Exception as error:
-            if isinstance(error, IntegrityError):
-                raise
+            built_for = _wheel(path, unpacked) if path.suffix == ".whl" else _package(path, unpacked)
+            files = [one for one in unpacked.rglob("*.so*") if one.is_file() and not one.is_symlink()]
+        except IntegrityError:
+            raise
+        except Exception as error:  # rattler's errors share no base class
             raise IntegrityError(f"{path} cannot be read: {error}", "get or build it again") from error
-        yield subject
+        libraries = _named(unpacked, files)
+        modules = {library.module for library in libraries}
+        yield Subject(name=path.name, libraries=libraries, built_for=dict.fromkeys(modules, built_for))
 
 
-def _package(path: Path, folder: Path) -> Subject:
-    if path.name.endswith(".conda"):
+def _package(path: Path, folder: Path) -> BuiltFor:
+    if path.suffix == ".conda":
         from rattler.package_streaming import extract
 
         extract(path, folder)
     else:
-        with tarfile.open(path) as archive:
-            if hasattr(tarfile, "data_filter"):
-                archive.extractall(folder, filter="data")
-            else:
-                archive.extractall(folder)
-    built_for = from_conda(json.loads((folder / "info" / "index.json").read_text(encoding="utf-8")))
-    libraries = _libraries(folder)
-    return Subject(
-        name=path.name,
-        libraries=libraries,
-        built_for=dict.fromkeys({library.module for library in libraries}, built_for),
-    )
+        unpack(path, folder)
+    return from_conda(json.loads((folder / "info" / "index.json").read_text(encoding="utf-8")))
 
 
-def _wheel(path: Path, folder: Path) -> Subject:
+def _wheel(path: Path, folder: Path) -> BuiltFor:
     with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if ".so" in name or ".dist-info/" in name]
-        archive.extractall(folder, names)
-    information = next(folder.glob("*.dist-info"))
-    built_for = _dist_info(information)
-    libraries = _libraries(folder)
-    return Subject(
-        name=path.name,
-        libraries=libraries,
-        built_for=dict.fromkeys({library.module for library in libraries}, built_for),
-    )
+        archive.extractall(
+            folder, [name for name in archive.namelist() if ".so" in name or ".dist-info/" in name]
+        )
+    return _dist_info(next(folder.glob("*.dist-info")))
 
 
 def _dist_info(folder: Path) -> BuiltFor:
@@ -161,11 +135,8 @@ def _environment(prefix: Path) -> Subject:
     site, python = site_packages(prefix)
     modules = ("torch", *KERNELS)
     files = [path for module in modules for path in (site / module).rglob("*.so*") if path.is_file()]
-    files += [
-        path
-        for path in prefix.glob("lib/*.so")
-        if _TORCH_LIBRARY.fullmatch(f"lib/{path.name}") and not path.is_symlink()
-    ]
+    shared = (path for path in prefix.glob("lib/*.so") if not path.is_symlink())
+    files += [path for path in shared if _TORCH_LIBRARY.fullmatch(path.name)]
     built_for: dict[str, BuiltFor] = {}
     for information in sorted(site.glob("*.dist-info")):
         module = _module_named(information.name.partition("-")[0])
@@ -181,7 +152,6 @@ def _environment(prefix: Path) -> Subject:
         built_for=built_for,
         torch=find(site, prefix),
         python=python,
-        prefix=prefix,
     )
 
 
@@ -189,11 +159,6 @@ def _module_named(name: str) -> str:
     """Return the module of a distribution or conda package; of one that is no extension, its own name."""
     word = name.lower().replace("-", "_")
     return next((one.name for one in EXTENSIONS if word in (one.name, one.conda.replace("-", "_"))), word)
-
-
-def _libraries(folder: Path) -> tuple[Library, ...]:
-    files = (path for path in folder.rglob("*.so*") if path.is_file() and not path.is_symlink())
-    return _named(folder, list(files))
 
 
 def _named(folder: Path, files: Sequence[Path]) -> tuple[Library, ...]:

@@ -22,20 +22,13 @@ _TORCH_NAMES = re.compile(r"_ZN?[KVTISL0-9]*(?:N[KV]*)?(?:3c10|2at|5torch)")
 
 @dataclass(frozen=True)
 class TorchBeside:
-    """An installed torch, read without importing it.
+    """An installed torch, read without importing it."""
 
-    Parameters
-    ----------
-    package:
-        Its folder in site-packages.
-    prefix:
-        The environment.
-    version, cuda:
-        From ``torch/version.py``: ``2.13.0+cu130``; ``13.0`` or None.
-    """
-
+    #: Its folder in site-packages.
     package: Path
+    #: The environment.
     prefix: Path
+    #: From ``torch/version.py``: ``2.13.0+cu130``; ``13.0`` or None.
     version: str
     cuda: str | None
 

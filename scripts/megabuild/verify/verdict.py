@@ -8,30 +8,21 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryVerdict:
-    """One library.
+    """One library."""
 
-    Parameters
-    ----------
-    path, module:
-        Its path in the subject, and the Python module that it belongs to.
-    archs, ptx:
-        Device code in it: ``sm_90``; ``compute_120``.
-    needed:
-        What it links to.
-    torch, cuda, python:
-        What it was built against, as far as the library or the metadata beside it tell; None where they do not.
-    ok, reason, remedy:
-        Whether it is what it should be; if not, why not and what to do. With ``ok``, a reason is a remark.
-    """
-
+    #: Its path in the subject, and the Python module that it belongs to.
     path: str
     module: str
+    #: Device code in it: ``sm_90``; ``compute_120``.
     archs: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
+    #: What it links to.
     needed: tuple[str, ...] = ()
+    #: What it was built against, as far as the library or the metadata beside it tell; None where they do not.
     torch: str | None = None
     cuda: str | None = None
     python: str | None = None
+    #: Whether it is what it should be; if not, why not and what to do. With ``ok``, a reason is a remark.
     ok: bool = True
     reason: str = ""
     remedy: str = ""

@@ -15,7 +15,7 @@ from megabuild.audit.request import Request
 from megabuild.errors import MegabuildError
 from megabuild.network import redact
 from megabuild.network.client import NetworkError
-from megabuild.providers.reachability import channel_url, why_unreachable
+from megabuild.providers.conda_forge import channel_url, why_unreachable
 
 SOURCE = "channel"
 CHANNEL = "conda-forge"

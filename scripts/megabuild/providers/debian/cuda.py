@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 from megabuild.errors import ProviderError
-from megabuild.providers.compiler_packages import scripts, write_scripts
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot
-from megabuild.providers.package import Package
+from megabuild.providers.local.compilers import activation
+from megabuild.providers.local.package import Package
 
 #: nvcc itself: /usr/bin/nvcc is a script, by whose content an object cache would know any version.
 NVCC = "usr/lib/nvidia-cuda-toolkit/bin/nvcc"
@@ -23,21 +22,17 @@ NVCC = "usr/lib/nvidia-cuda-toolkit/bin/nvcc"
 HOST_COMPILER = "/usr/bin/g++-13"
 
 
-def packages(
-    root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
-) -> list[Package]:
-    """Describe the packages of a root's CUDA.
+def packages(root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str) -> list[Package]:
+    """Describe the packages of the CUDA in a root that was made with it.
 
     Parameters
     ----------
-    root:
-        A root made with ``cuda=True``.
+    root, platform:
+        Where it is, and the subdir of this machine.
     table:
-        conda name to the Debian packages whose libraries it holds, and the name of its development package.
+        conda name to the name of its development package and the Debian packages whose libraries it holds.
     cuda:
         CUDA version of the config, "12.4".
-    platform:
-        Subdir of this machine.
 
     Raises
     ------
@@ -54,9 +49,7 @@ def packages(
         )
     everywhere = set(libraries.select(root, found))
     owner_of = {deb: conda for conda, (_, *debs) in table.items() for deb in debs}
-    home = {
-        soname: owner_of[owner] for soname, (_, owner) in found.available.items() if owner in owner_of
-    }
+    home = {soname: owner_of[owner] for soname, (_, owner) in found.available.items() if owner in owner_of}
     made = [
         _compiler(root, _version(toolkit.version), cuda, platform),
         _headers("cuda-profiler-api", _version(toolkit.version), platform, f"cuda-version {cuda}.*"),
@@ -64,7 +57,9 @@ def packages(
     for conda, (dev, *debs) in table.items():
         own = {soname for soname, place in home.items() if place == conda}
         if not own:
-            raise ProviderError(f"{root.path} has no library of {', '.join(debs)}", "Delete that folder and run again.")
+            raise ProviderError(
+                f"{root.path} has no library of {', '.join(debs)}", "Delete that folder and run again."
+            )
         wanted = set[str]().union(*(found.closure(soname) for soname in own))
         files = {
             soname: found.available[soname]
@@ -73,17 +68,13 @@ def packages(
         }
         others = sorted({home[soname] for soname in wanted if home.get(soname, conda) != conda})
         version = _version(found.installed[debs[0]].version)
+        common = [libraries.NAME] if wanted & everywhere else []
         made.append(
             Package(
                 name=conda,
                 version=version,
-                build="h{hash}_0",
                 platform=platform,
-                depends=(
-                    f"cuda-version {cuda}.*",
-                    *([libraries.NAME] if wanted & everywhere else []),
-                    *others,
-                ),
+                depends=(f"cuda-version {cuda}.*", *common, *others),
                 inputs={"root": root.fingerprint, "files": "\n".join(files)},
                 fill=partial(libraries.fill, root, files, conda),
                 summary=f"Libraries of Debian's {', '.join(debs)}",
@@ -97,7 +88,6 @@ def packages(
 def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Package:
     if not (root.path / NVCC).is_file():
         raise ProviderError(f"{root.path} has no {NVCC}", "Delete that folder and run again.")
-    name = f"cuda-nvcc_{platform}"
     variables = {
         "CUDACXX": f"/{NVCC}",
         "CUDAHOSTCXX": HOST_COMPILER,
@@ -105,18 +95,16 @@ def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Packa
         # the last word counts: PyTorch's cpp_extension names the C compiler, which is too new
         "NVCC_APPEND_FLAGS": f"-ccbin={HOST_COMPILER}",
     }
-    activate, deactivate = scripts(variables)
-    return Package(
-        name=name,
+    package = Package(
+        name=f"cuda-nvcc_{platform}",
         version=version,
-        build="h{hash}_0",
         platform=platform,
         depends=(f"cuda-version {cuda}.*", f"gxx_{platform}"),
         run_exports={"strong": (f"cuda-version >={cuda},<{int(cuda.split('.')[0]) + 1}",)},
-        inputs={"activate": activate, "deactivate": deactivate, "root": root.fingerprint},
-        fill=partial(write_scripts, f"~{name}", activate, deactivate),
+        inputs={"root": root.fingerprint},
         summary=f"Activates Debian's nvcc {version}",
     )
+    return activation(package, variables, order="~")
 
 
 def _headers(name: str, version: str, platform: str, depends: str, *exported: str) -> Package:
@@ -124,11 +112,9 @@ def _headers(name: str, version: str, platform: str, depends: str, *exported: st
     return Package(
         name=name,
         version=version,
-        build="h{hash}_0",
         platform=platform,
         depends=(depends,),
         run_exports={"weak": exported} if exported else {},
-        fill=_nothing,
         summary="The root's own headers",
     )
 
@@ -137,7 +123,3 @@ def _version(debian: str) -> str:
     """The upstream part of a Debian version: "12.4.5.8" of "12.4.5.8~12.4.1-3"."""
     match = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", debian)
     return match[1] if match else "0"
-
-
-def _nothing(_: Path) -> None:
-    """A package of metadata only."""

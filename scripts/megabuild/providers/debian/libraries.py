@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -9,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from elf_file import NotElf, opened
 from megabuild.errors import ProviderError
 from megabuild.providers.command import run
-from megabuild.providers.debian import enter
-from megabuild.providers.debian.root import DebianRoot
-from megabuild.providers.package import Package
+from megabuild.providers.debian.root import DebianRoot, enter
+from megabuild.providers.local.package import Package
 
 NAME = "debian-torch-libs"
 #: To be raised where this module chooses other files of the same root.
@@ -44,23 +45,11 @@ class Installed:
 
 
 def package(root: DebianRoot, glibc: str, platform: str) -> Package:
-    """Describe the package `debian-torch-libs`.
-
-    Parameters
-    ----------
-    root:
-        Where the libraries are taken from.
-    glibc:
-        Version of the root's C library, the oldest the libraries run with.
-    platform:
-        Subdir of this machine.
-    """
+    """Describe the package `debian-torch-libs`, whose libraries run with the root's ``glibc`` or a newer one."""
     return Package(
         name=NAME,
-        version=root.release
-        if re.fullmatch(r"\d+(\.\d+)*", root.release)
-        else "0",  # "trixie/sid" before a release
-        build="h{hash}_0",
+        # "trixie/sid" before a release
+        version=root.release if re.fullmatch(r"\d+(\.\d+)*", root.release) else "0",
         platform=platform,
         depends=(f"__glibc >={glibc}", "libgcc", "libgomp", "libstdcxx"),
         inputs={"root": root.fingerprint, "format": _FORMAT},
@@ -74,18 +63,14 @@ def _fill(root: DebianRoot, prefix: Path) -> None:
 
 
 def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str, prefix: Path) -> None:
-    """Copy libraries under their sonames into ``lib/`` of an empty folder, with their notices.
+    """Copy libraries out of a root into ``lib/`` of an empty folder, under their sonames, with their notices.
 
     Parameters
     ----------
-    root:
-        Where they are taken from, and where patchelf is.
-    libraries:
-        Soname to library file and Debian package.
-    name:
-        conda package: names the folder of the notices.
-    prefix:
-        The folder.
+    root, libraries:
+        Where they are taken from, and where patchelf is; soname to library file and Debian package.
+    name, prefix:
+        conda package, which names the folder of the notices; and the folder.
     """
     folder = prefix / "lib"
     folder.mkdir()
@@ -117,20 +102,13 @@ def _find_each_other(root: Path, folder: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Libraries:
-    """The libraries of a root that may be packaged.
+    """The libraries of a root that may be packaged."""
 
-    Parameters
-    ----------
-    available:
-        Soname to library file and owning Debian package.
-    needed:
-        Soname to the sonames it needs.
-    installed:
-        All installed packages by name.
-    """
-
+    #: Soname to library file and owning Debian package.
     available: Mapping[str, tuple[Path, str]]
+    #: Soname to the sonames it needs.
     needed: Mapping[str, set[str]]
+    #: All installed packages by name.
     installed: Mapping[str, Installed]
 
     def closure(self, soname: str) -> set[str]:
@@ -150,11 +128,12 @@ def read(root: DebianRoot) -> Libraries:
     installed = _installed(root.path)
     available: dict[str, tuple[Path, str]] = {}
     needed: dict[str, set[str]] = {}
-    owners = _owners(root.path, installed)
-    for path, (soname, wants) in _dynamic(root.path, owners).items():
-        # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.
-        available[soname] = (path, owners[path])
-        needed[soname] = wants
+    # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.
+    for path, owner in sorted(_owners(root.path, installed).items()):
+        with contextlib.suppress(NotElf), opened(path) as library:  # a linker script is none
+            if soname := library.soname():  # plugins have none
+                available[soname] = (path, owner)
+                needed[soname] = set(library.needed())
     return Libraries(available=available, needed=needed, installed=installed)
 
 
@@ -174,16 +153,13 @@ def select(root: DebianRoot, found: Libraries) -> dict[str, tuple[Path, str]]:
 
 
 def _installed(root: Path) -> dict[str, Installed]:
-    printed = _dpkg_query(root, "--show", "--showformat=${Package}\t${Version}\t${Priority}\t${Depends}\n")
+    words = ["dpkg-query", "--show", "--showformat=${Package}\t${Version}\t${Priority}\t${Depends}\n"]
+    printed = run([*enter(root), *words], what="reading the root's package list")
     rows = (line.split("\t") for line in printed.splitlines())
     return {
         name: Installed(name=name, version=version, priority=priority, depends=depends)
         for name, version, priority, depends in rows
     }
-
-
-def _dpkg_query(root: Path, *arguments: str) -> str:
-    return run([*enter.words(root), "dpkg-query", *arguments], what="reading the root's package list")
 
 
 def _build_dependencies(source: Path) -> list[str]:
@@ -216,36 +192,17 @@ def _runtime_packages(development: Iterable[str], installed: Mapping[str, Instal
 def _owners(root: Path, installed: Mapping[str, Installed]) -> dict[Path, str]:
     """Library files to the package that owns them, for packages that may be taken along."""
     # libstdc++-13-dev has a whole library for its linker, older than the one that everything else runs with
-    wanted = [
+    wanted = {
         one.name
         for one in installed.values()
         if one.name.startswith("lib") and not one.name.endswith("-dev")
         if one.priority != "required" and not _ELSEWHERE.match(one.name)
-    ]
+    }
     owners: dict[Path, str] = {}
-    for name in wanted:
-        for listing in (root / "var/lib/dpkg/info").glob(f"{name}*.list"):
-            if listing.name.removesuffix(".list").partition(":")[0] != name:
-                continue
-            for line in listing.read_text().splitlines():
-                path = root / line.lstrip("/")
-                if ".so" in path.name and path.is_file() and not path.is_symlink():
-                    owners.setdefault(path, name)
+    for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
+        name = listing.name.removesuffix(".list").partition(":")[0]
+        for line in listing.read_text().splitlines() if name in wanted else ():
+            path = root / line.lstrip("/")
+            if ".so" in path.name and path.is_file() and not path.is_symlink():
+                owners.setdefault(path, name)
     return owners
-
-
-def _dynamic(root: Path, files: Iterable[Path]) -> dict[Path, tuple[str, set[str]]]:
-    """Files to their soname and the sonames they need; files without a soname (plugins) are left out."""
-    inside = {f"/{path.relative_to(root)}": path for path in sorted(files)}
-    # readelf goes on after a linker script that is no library, but remembers it in its exit status
-    script = 'readelf --dynamic --wide "$@" 2>/dev/null || :'
-    printed = run(
-        [*enter.words(root), "sh", "-c", script, "sh", *inside], what="reading the root's libraries"
-    )
-    found: dict[Path, tuple[str, set[str]]] = {}
-    for section in re.split(r"^File: ", printed, flags=re.MULTILINE)[1:]:
-        soname = re.search(r"\(SONAME\).*\[(.+)\]", section)
-        if soname:
-            needs = set(re.findall(r"\(NEEDED\).*\[(.+)\]", section))
-            found[inside[section.split("\n", 1)[0]]] = (soname[1], needs)
-    return found

@@ -7,20 +7,21 @@ import json
 import os
 import platform
 import shutil
-import signal
 import subprocess
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from filelock import FileLock
 
 from megabuild.errors import ProviderError
-from megabuild.providers.debian import apt_config
+from megabuild.providers.command import run
+from megabuild.providers.debian import apt
 
 _FORMAT = 1
-#: Minutes on a machine of its own; beside a compile on every core, and with CUDA, more than half an hour.
+#: Seconds. Minutes on a machine of its own; beside a compile on every core, and with CUDA, more than half an hour.
 _PATIENCE = 2 * 3600
 SUITE = "trixie"
 SOURCE = "pytorch"
@@ -55,23 +56,15 @@ _FETCH = (
 
 @dataclass(frozen=True, kw_only=True)
 class DebianRoot:
-    """A finished root.
+    """A finished root."""
 
-    Parameters
-    ----------
-    path:
-        The root folder.
-    source:
-        PyTorch's unpacked source, Debian's patches applied.
-    fingerprint:
-        sha256 over the list of installed packages and the source's files.
-    release:
-        Debian's point release, such as "13.1".
-    """
-
+    #: The root folder.
     path: Path
+    #: PyTorch's unpacked source, Debian's patches applied.
     source: Path
+    #: sha256 over the list of installed packages and the source's files.
     fingerprint: str
+    #: Debian's point release, such as "13.1".
     release: str
 
 
@@ -96,23 +89,15 @@ def make(
     ProviderError
         A tool is missing and may not be installed, no mirror is configured or answers, or a package is gone.
     """
-    options = apt_config.options()
-    lines = apt_config.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ())
+    lines = apt.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ())
     packages = (*_PACKAGES, *(_CUDA_PACKAGES if cuda else ()))
-    hooks = [
-        f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}",
-        f"sh -c '{_FETCH}'",
-        *([f"sh -c '{_UNPACK.format(_CUDA_UNPACKED)}'"] if cuda else ()),
-    ]
     question = [_FORMAT, SUITE, SOURCE, platform.machine(), packages, lines]
     entry = cache / hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
-    found = _read(entry)
-    if found is not None:
+    if found := _read(entry):
         return found
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / "lock"):
-        found = _read(entry)
-        if found is not None:
+        if found := _read(entry):
             return found
         require({"mmdebstrap": "mmdebstrap", "bwrap": "bubblewrap"}, report, ask)
         for left in cache.glob("tmp-*"):
@@ -121,21 +106,19 @@ def make(
         temporary.mkdir()
         temporary.chmod(0o755)
         try:
-            report(
-                f"making a Debian {SUITE} root with {SOURCE}'s build dependencies"
-                + (" and CUDA (2 GB to download, about five minutes)" if cuda else " (about two minutes)")
-            )
-            _debootstrap(temporary / "root", packages, lines, options, hooks)
+            how_long = " and CUDA (2 GB to download, about five minutes)" if cuda else " (about two minutes)"
+            report(f"making a Debian {SUITE} root with {SOURCE}'s build dependencies{how_long}")
+            (temporary / "sources.list").write_text("\n".join(lines) + "\n")
+            _debootstrap(temporary, packages, cuda=cuda)
             record = _describe(temporary / "root")
             (temporary / "record.json").write_text(json.dumps(record, indent=1, sort_keys=True))
             _delete(entry)
             os.replace(temporary, entry)
         finally:
             _delete(temporary)
-    made = _read(entry)
-    if made is None:
-        raise ProviderError(f"{entry} is incomplete", f"Delete {entry} and run again.")
-    return made
+    if made := _read(entry):
+        return made
+    raise ProviderError(f"{entry} is incomplete", f"Delete {entry} and run again.")
 
 
 def require(programs: dict[str, str], report: Callable[[str], None], ask: Callable[[str], bool]) -> None:
@@ -154,85 +137,67 @@ def require(programs: dict[str, str], report: Callable[[str], None], ask: Callab
     missing = sorted({package for program, package in programs.items() if shutil.which(program) is None})
     if not missing:
         return
-    command = [
-        *(() if os.geteuid() == 0 else ("sudo",)),
-        "apt-get",
-        "install",
-        "--no-install-recommends",
-        *missing,
-    ]
-    shown = " ".join(command)
-    if ask(
-        f"{' and '.join(missing)} must be installed on this machine for the debian provider. Run: {shown} ?"
-    ):
+    command = ["apt-get", "install", "--no-install-recommends", *missing]
+    command = command if os.geteuid() == 0 else ["sudo", *command]
+    needed, shown = " and ".join(missing), " ".join(command)
+    if ask(f"{needed} must be installed on this machine for the debian provider. Run: {shown} ?"):
         report(shown)
         subprocess.run([*command, "--yes"], check=False, stdout=subprocess.DEVNULL)
     if any(shutil.which(program) is None for program in programs):
-        raise ProviderError(f"the debian provider needs {' and '.join(missing)}", f"Run: {shown}")
+        raise ProviderError(f"the debian provider needs {needed}", f"Run: {shown}")
 
 
-def _debootstrap(
-    root: Path, packages: Sequence[str], lines: Sequence[str], options: Sequence[str], hooks: Sequence[str]
-) -> None:
-    argv = [
-        "mmdebstrap",
-        "--mode=root" if os.geteuid() == 0 else "--mode=unshare",
-        "--variant=buildd",
-        f"--include={','.join(packages)}",
-        *(f"--aptopt={option}" for option in (*options, 'Acquire::Languages "none";')),
-        *(f'--customize-hook=chroot "$1" {hook}' for hook in hooks),
-        SUITE,
-        str(root),
-        "-",
-    ]
-    process = subprocess.Popen(
-        [*_dies_with_us(), *argv],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+def enter(root: Path) -> list[str]:
+    """Return words before a command that run it in `root`, read-only and without root's capabilities.
+
+    Raises
+    ------
+    ProviderError
+        Bubblewrap is not installed.
+    """
+    if not shutil.which("bwrap"):
+        raise ProviderError(f"cannot enter {root}", "Install bubblewrap: sudo apt-get install bubblewrap")
+    return ["bwrap", "--ro-bind", str(root), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
+            "--die-with-parent", "--cap-drop", "ALL",
+            "--setenv", "PATH", "/usr/bin:/bin:/usr/sbin:/sbin", "--chdir", "/"]  # fmt: skip
+
+
+def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
+    """Make ``root`` in a folder that holds the ``sources.list``."""
+    hooks = [f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}", f"sh -c '{_FETCH}'"]
+    hooks += [f"sh -c '{_UNPACK.format(_CUDA_UNPACKED)}'"] if cuda else []
+    is_root = os.geteuid() == 0
+    # what is mounted in there goes with the process, however that ends
+    alone = (
+        ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+        if is_root and shutil.which("unshare")
+        else []
     )
-    try:
-        printed, _ = process.communicate("\n".join(lines) + "\n", timeout=_PATIENCE)
-    except BaseException as error:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=60)
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise ProviderError(
-                f"making the Debian root took more than {_PATIENCE // 3600} hours", "Check the mirror."
-            ) from error
-        raise
-    if process.returncode != 0:
-        said = [line for line in printed.splitlines() if _tells_error(line)] or printed.splitlines()
-        raise ProviderError(
-            "making the Debian root failed:\n  " + "\n  ".join(said[-12:]),
-            "Check the network and this machine's apt sources (apt-get update).",
-        )
-
-
-def _tells_error(line: str) -> bool:
-    """Whether a line of mmdebstrap or apt tells what went wrong."""
-    return line.startswith(("E:", "Err:", "W: Failed", "dpkg-source: error"))
-
-
-def _dies_with_us() -> list[str]:
-    """Words before a command that end it and all it starts when this process is killed."""
-    words = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-    if words and os.geteuid() == 0 and shutil.which("unshare"):
-        words += ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-    return words
+    run(
+        [
+            *alone,
+            "mmdebstrap",
+            "--mode=root" if is_root else "--mode=unshare",
+            "--variant=buildd",
+            f"--include={','.join(packages)}",
+            *(f"--aptopt={option}" for option in (*apt.options(), 'Acquire::Languages "none";')),
+            *(f'--customize-hook=chroot "$1" {hook}' for hook in hooks),
+            SUITE,
+            str(folder / "root"),
+            str(folder / "sources.list"),
+        ],
+        what="making the Debian root",
+        remedy="Check the network and this machine's apt sources (apt-get update).",
+        timeout=_PATIENCE,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+        guarded=True,
+        tells=lambda line: line.startswith(("E:", "Err:", "W: Failed", "dpkg-source: error")),
+    )
 
 
 def _describe(root: Path) -> dict[str, str]:
-    listed = subprocess.run(
-        ["dpkg-query", f"--root={root}", "--show", "--showformat=${binary:Package} ${Version}\n"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    words = ["dpkg-query", f"--root={root}", "--show", "--showformat=${binary:Package} ${Version}\n"]
+    listed = run(words, what="listing the packages of the Debian root")
     sums = (root / _SOURCE_FOLDER / "SHA256SUMS").read_text()
     if not (root / _SOURCE_FOLDER / "tree" / "setup.py").is_file():
         raise ProviderError(f"Debian's source package {SOURCE} has no setup.py", "Report this as a bug.")
@@ -262,8 +227,9 @@ def _delete(folder: Path) -> None:
     """Delete a folder, but never through something mounted below it."""
     if not folder.exists():
         return
-    mounts = Path("/proc/self/mounts").read_text().splitlines() if Path("/proc/self/mounts").exists() else []
-    below = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{folder}/")]
+    below = [
+        one.mountpoint for one in psutil.disk_partitions(all=True) if folder in Path(one.mountpoint).parents
+    ]
     if below:
         raise ProviderError(f"something is mounted below {folder}", f"Run: umount {' '.join(below)}")
     shutil.rmtree(folder)

@@ -9,9 +9,9 @@ from pathlib import Path
 from rattler import MatchSpec
 
 from megabuild.providers.command import run
-from megabuild.providers.package import Package
+from megabuild.providers.local.compilers import Toolchain
+from megabuild.providers.local.package import Package
 from megabuild.providers.specs import combine
-from megabuild.providers.toolchain import Toolchain
 
 _TAG = "rehearsal"
 
@@ -32,18 +32,16 @@ def packages(
     toolchain: Toolchain,
     platform: str,
 ) -> list[Package]:
-    """Describe stand-ins that satisfy every spec in `missing`.
+    """Describe stand-ins for packages that are missing on this machine: for each, what is asked of it.
 
     Parameters
     ----------
-    missing:
-        Package name to what is asked of it.
+    missing, platform:
+        Package name to specs, all of which are satisfied, and subdir of this machine.
     companions:
         Package name to further names that its run_exports ask for.
     toolchain:
-        Makes the empty library of libmagma-devel.
-    platform:
-        Subdir of this machine.
+        Makes the empty libmagma.
 
     Raises
     ------
@@ -69,7 +67,7 @@ def _stand_in(
     fill = {
         "libmagma": partial(_fill_magma, toolchain),
         "libmagma-devel": partial(_fill_magma_devel, version),
-    }.get(name)
+    }.get(name, partial(_fill_note, name))
     return Package(
         name=name,
         version=version,
@@ -78,7 +76,7 @@ def _stand_in(
         depends=tuple(brings),
         run_exports={"weak": tuple(brings)} if brings else {},
         inputs={"compiler": toolchain.digest} if name == "libmagma" else {},
-        fill=fill or partial(_fill_note, name),
+        fill=fill,
         summary=f"rehearsal stand-in for {name}: nothing in it works",
     )
 
@@ -102,9 +100,5 @@ def _fill_magma(toolchain: Toolchain, prefix: Path) -> None:
     _fill_note("libmagma", prefix)
     (prefix / "lib").mkdir()
     library = prefix / "lib" / "libmagma.so"
-    run(
-        [
-            toolchain.cc, "-shared", "-fPIC", "-Wl,-soname,libmagma.so", "-o", str(library), "-x", "c", "/dev/null"
-        ],
-        what="making the stand-in of libmagma",
-    )  # fmt: skip
+    words = ["-shared", "-fPIC", "-Wl,-soname,libmagma.so", "-o", str(library), "-x", "c", "/dev/null"]
+    run([toolchain.cc, *words], what="making the stand-in of libmagma")

@@ -12,8 +12,8 @@ from typing import Literal
 from rattler_build import Stage0Recipe, ToolConfiguration, VariantConfig
 from rattler_build.render import RenderConfig
 
+from elf_file import NotElf, opened
 from megabuild.errors import ProviderError
-from megabuild.providers import elf
 
 #: Part of every package's key: raise it when this module puts packages together differently.
 _FORMAT = 1
@@ -31,50 +31,38 @@ find '{staged}' -mindepth 1 -maxdepth 1 -exec mv -t "$PREFIX" {{}} +
 """
 
 
+def metadata_only(_: Path) -> None:
+    """Fill a package that has no files."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A package that can be built when the store does not have it yet.
-
-    Parameters
-    ----------
-    name, version, build_number:
-        As in its metadata.
-    build:
-        Build string; "{hash}" in it becomes seven digits of the key, so that a changed input changes the string.
-    platform:
-        Subdir of the channel, such as "linux-64"; ignored for noarch packages.
-    noarch:
-        "python" for pure Python files under site-packages, "generic" for files without a platform.
-    depends, constrains, run_exports:
-        Requirements; `run_exports` maps "strong", "weak" or "noarch" to specs.
-    inputs:
-        Everything the content is made from, as text (hashes, versions). Part of the key.
-    fill:
-        Writes the files into a folder as though that folder were the environment's prefix.
-    relocate:
-        Replace the folder's path in text files by the prefix, so that installing rewrites it.
-    relink:
-        Let the engine rewrite RPATHs that are there to point into the environment. (Adding one would take patchelf.)
-    site_packages:
-        For interpreters: where noarch packages go, relative to the prefix.
-    summary:
-        One line for the metadata.
-    """
+    """A package that can be built when the store does not have it yet."""
 
     name: str
     version: str
-    build: str
+    #: Subdir of the channel, such as "linux-64"; ignored for noarch packages.
     platform: str
-    fill: Callable[[Path], None] = field(compare=False)
+    #: Build string; "{hash}" in it becomes seven digits of the key, so that a changed input changes the string.
+    build: str = "h{hash}_0"
     build_number: int = 0
+    #: "python" for pure Python files under site-packages, "generic" for files without a platform.
     noarch: Literal["python", "generic"] | None = None
     depends: tuple[str, ...] = ()
     constrains: tuple[str, ...] = ()
+    #: "strong", "weak" or "noarch" to specs.
     run_exports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Everything the content is made from, as text (hashes, versions). Part of the key.
     inputs: Mapping[str, str] = field(default_factory=dict)
+    #: Writes the files into a folder as though that folder were the environment's prefix.
+    fill: Callable[[Path], None] = field(default=metadata_only, compare=False)
+    #: Replace the folder's path in text files by the prefix, so that installing rewrites it.
     relocate: bool = False
+    #: Let the engine rewrite RPATHs that are there to point into the environment. (Adding one would take patchelf.)
     relink: bool = False
+    #: For interpreters: where noarch packages go, relative to the prefix.
     site_packages: str | None = None
+    #: One line for the metadata.
     summary: str = ""
 
     @property
@@ -137,7 +125,16 @@ def build(package: Package, work: Path) -> Path:
 
 def _with_rpath(staged: Path) -> list[str]:
     files = (path for path in sorted(staged.rglob("*")) if path.is_file() and not path.is_symlink())
-    return [str(path.relative_to(staged)) for path in files if elf.has_rpath(path)]
+    return [str(path.relative_to(staged)) for path in files if has_rpath(path)]
+
+
+def has_rpath(path: Path) -> bool:
+    """Say whether a file is a library or program with an RPATH or RUNPATH of its own."""
+    try:
+        with opened(path) as library:
+            return bool(library.rpath())
+    except NotElf:
+        return False
 
 
 def _recipe(package: Package, script: str, relinked: list[str]) -> dict[str, object]:

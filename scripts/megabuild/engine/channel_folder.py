@@ -47,20 +47,14 @@ def package_files(folder: Path) -> Iterator[Path]:
 
 
 def heal(output_dir: Path) -> list[str]:
-    """Bring an engine's output folder into a state from which the engine can go on.
-
-    Parameters
-    ----------
-    output_dir:
-        The engine's output folder; nothing may be running in it.
+    """Bring the engine's output folder, in which nothing may be running, into a state from which it can go on.
 
     Returns
     -------
-    list[str]
-        What was removed, in words; work folders and the like, which every run leaves, are not mentioned.
+    What was removed, in words; work folders and the like, which every run leaves, are not mentioned.
     """
     told = []
-    for aside in output_dir.glob("**/.removed-*") if output_dir.is_dir() else ():
+    for aside in list(output_dir.glob("**/.removed-*")):
         shutil.rmtree(aside, ignore_errors=True)
     for name in _TRANSIENT:
         if (output_dir / name).exists():
@@ -69,9 +63,8 @@ def heal(output_dir: Path) -> list[str]:
         if not _whole(staging):
             remove(staging)
             told.append(f"half-written staging cache {staging.name[:20]}")
-    for subdir in output_dir.iterdir() if output_dir.is_dir() else ():
-        for temporary in subdir.glob(".tmp*") if subdir.is_dir() else ():
-            remove(temporary)
+    for temporary in list(output_dir.glob("*/.tmp*")):
+        remove(temporary)
     for package in list(package_files(output_dir)):
         try:
             archive.read(package)
@@ -93,20 +86,17 @@ def staging_caches(output_dir: Path) -> list[Path]:
     return [path for path in sorted((output_dir / "build_cache").glob("staging_*")) if _whole(path)]
 
 
-def drop_stagings(output_dir: Path) -> int:
-    """Remove all finished stagings; return how many."""
-    found = staging_caches(output_dir)
-    for staging in found:
+def drop_stagings(output_dir: Path) -> None:
+    """Remove all finished stagings."""
+    for staging in staging_caches(output_dir):
         remove(staging)
-    return len(found)
 
 
-def drop_packages(output_dir: Path, keep: frozenset[str] = frozenset()) -> list[str]:
-    """Remove package files but those named in ``keep``; return the names of the removed ones."""
-    gone = [package for package in package_files(output_dir) if package.name not in keep]
-    for package in gone:
-        remove(package)
-    return [package.name for package in gone]
+def drop_packages(output_dir: Path, keep: frozenset[str]) -> None:
+    """Remove package files but those named in ``keep``."""
+    for package in list(package_files(output_dir)):
+        if package.name not in keep:
+            remove(package)
 
 
 def link(source: Path, target: Path) -> None:
@@ -124,15 +114,7 @@ def link(source: Path, target: Path) -> None:
 
 
 def index(folder: Path, platform: str) -> None:
-    """Write a channel's ``repodata.json`` anew from the packages that are there.
-
-    Parameters
-    ----------
-    folder:
-        The channel.
-    platform:
-        conda's name of the platform, whose subdir exists even when empty.
-    """
+    """Write a channel's ``repodata.json`` anew from what is there; the platform's subdir exists even when empty."""
     for subdir in (platform, "noarch"):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
     asyncio.run(index_fs(folder, force=True, write_zst=False, write_shards=False))

@@ -6,28 +6,20 @@ import re
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
 from megabuild.providers.catalogue import Catalogue
-from megabuild.providers.package import Package
+from megabuild.providers.local.package import Package
+from megabuild.providers.pypi import unpack
+from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.specs import conda_version
-from megabuild.providers.wheels import unpack
-from megabuild.providers.wheels.lock import Lock, Wheel
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Use:
-    """A wheel for one Python, with the dependencies it has there."""
-
-    wheel: Wheel
-    python: str
-    depends: tuple[str, ...]
+#: A Python, and what a wheel depends on there.
+_Use = tuple[str, tuple[str, ...]]
 
 
 def packages(
@@ -35,28 +27,23 @@ def packages(
 ) -> list[Package]:
     """Describe one package for every wheel, or one for each Python where that makes a difference.
 
-    Parameters
-    ----------
-    locks:
-        One for each Python.
-    files:
-        Downloaded wheels by sha256.
+    There is a lock for each Python; the files of their wheels are found by sha256.
     """
+    wheels: dict[str, Wheel] = {}
     uses: dict[str, list[_Use]] = {}
     for lock in locks:
         for wheel in lock.wheels:
-            use = _Use(wheel=wheel, python=lock.python, depends=_depends(wheel, lock, catalogue))
-            uses.setdefault(wheel.sha256, []).append(use)
+            wheels[wheel.sha256] = wheel
+            uses.setdefault(wheel.sha256, []).append((lock.python, _depends(wheel, lock, catalogue)))
     made: list[Package] = []
-    for sha256, same in sorted(uses.items()):
-        path, wheel = files[sha256], same[0].wheel
+    for sha256, wheel in sorted(wheels.items()):
+        path, same = files[sha256], uses[sha256]
+        pure = _is_pure(wheel) and len({depends for _, depends in same}) == 1
         if catalogue.conda_name(wheel.name) in catalogue.tools:
             made.append(_tool(wheel, path, platform))
-        elif _is_pure(wheel) and len({use.depends for use in same}) == 1:
-            made += _library(same[0], path, catalogue, platform, pure=True)
         else:
-            for use in same:
-                made += _library(use, path, catalogue, platform, pure=False)
+            for use in same[:1] if pure else same:
+                made += _library(wheel, use, path, catalogue, platform, pure=pure)
     return made
 
 
@@ -67,22 +54,16 @@ def _is_pure(wheel: Wheel) -> bool:
 
 
 def _depends(wheel: Wheel, lock: Lock, catalogue: Catalogue) -> tuple[str, ...]:
-    """The wheel's own requirements that hold for the lock's Python; extras are never asked for here."""
-    specs = []
-    for text in wheel.requires:
-        requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({**lock.environment, "extra": ""}):
-            specs.append(
-                f"{catalogue.conda_name(requirement.name)} {conda_version(requirement.specifier)}".strip()
-            )
-    return tuple(sorted(set(specs)))
+    """Return the wheel's own requirements that hold for the lock's Python."""
+    needs = wheel.needs(lock.environment)
+    specs = {f"{catalogue.conda_name(one.name)} {conda_version(one.specifier)}".strip() for one in needs}
+    return tuple(sorted(specs))
 
 
 def _tool(wheel: Wheel, path: Path, platform: str) -> Package:
     return Package(
         name=wheel.name.lower(),
         version=wheel.version,
-        build="h{hash}_0",
         platform=platform,
         inputs={"wheel": wheel.sha256},
         fill=partial(unpack.tool, path),
@@ -90,25 +71,24 @@ def _tool(wheel: Wheel, path: Path, platform: str) -> Package:
     )
 
 
-def _library(use: _Use, path: Path, catalogue: Catalogue, platform: str, *, pure: bool) -> list[Package]:
-    wheel, python = use.wheel, use.python
+def _library(
+    wheel: Wheel, use: _Use, path: Path, catalogue: Catalogue, platform: str, *, pure: bool
+) -> list[Package]:
+    python, needs = use
     name = catalogue.conda_name(wheel.name)
-    depends, companions = list(use.depends), []
+    depends, companions = list(needs), []
     if name == "pybind11":
         companions = _pybind11_companions(wheel, path, platform)
         depends += [f"{companion.name} =={companion.version}" for companion in companions]
-    exports = catalogue.run_exports.get(name)
+    exports = catalogue.run_export(name)
     if pure:
         version_of_python = conda_version(SpecifierSet(wheel.requires_python))
         build, site_packages = "pyh{hash}_0", "site-packages"
         depends.append(f"python {version_of_python}".strip())
     else:
-        tag = "cp" + python.replace(".", "")
-        build, site_packages = f"py{tag.removeprefix('cp')}h{{hash}}_0", f"lib/python{python}/site-packages"
-        depends += [
-            f"python {python.removesuffix('t')}.*",
-            f"python_abi {python.removesuffix('t')}.* *_{tag}",
-        ]
+        digits, plain = python.replace(".", ""), python.removesuffix("t")
+        build, site_packages = f"py{digits}h{{hash}}_0", f"lib/python{python}/site-packages"
+        depends += [f"python {plain}.*", f"python_abi {plain}.* *_cp{digits}"]
     package = Package(
         name=name,
         version=wheel.version,
@@ -135,7 +115,6 @@ def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[Packag
         Package(
             name="pybind11-global",
             version=wheel.version,
-            build="h{hash}_0",
             platform=platform,
             noarch="generic",
             inputs={"wheel": wheel.sha256},
@@ -145,10 +124,8 @@ def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[Packag
         Package(
             name="pybind11-abi",
             version=str(abi),
-            build="h{hash}_0",
             platform=platform,
             noarch="generic",
-            fill=_nothing,
             summary="Version of pybind11's internals",
         ),
     ]
@@ -160,7 +137,3 @@ def _fill_pybind11_global(wheel: Path, prefix: Path) -> None:
     for folder in ("include", "share"):
         shutil.copytree(source / folder, prefix / folder)
     shutil.rmtree(prefix / ".wheel")
-
-
-def _nothing(_: Path) -> None:
-    """A package of metadata only."""

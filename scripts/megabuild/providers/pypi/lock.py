@@ -7,16 +7,19 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+from packaging.requirements import Requirement
+
 from megabuild import files
 from megabuild.errors import ProviderError
 from megabuild.providers.command import run
-from megabuild.providers.interpreters import Interpreter
+from megabuild.providers.local.interpreters import Interpreter
 
 _FORMAT = 1
 _REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
@@ -32,7 +35,12 @@ class Wheel:
     sha256: str
     requires: tuple[str, ...]
     requires_python: str
-    license: str
+
+    def needs(self, environment: Mapping[str, str]) -> Iterator[Requirement]:
+        """Yield its requirements that hold for these values of markers; extras are never asked for here."""
+        for requirement in map(Requirement, self.requires):
+            if requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""}):
+                yield requirement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +59,8 @@ def resolve(
 
     Parameters
     ----------
-    requirements:
-        As pip understands them: "numpy==2.*".
-    interpreter:
-        Evaluates markers and tags.
+    requirements, interpreter:
+        As pip understands them ("numpy==2.*"), and the Python that evaluates markers and tags.
     folder:
         Where locks are kept.
     dependencies:
@@ -75,63 +81,69 @@ def resolve(
     ]
     path = folder / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
     try:
-        return _from_json(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError):
+        return msgspec.json.decode(path.read_bytes(), type=Lock)
+    except (OSError, msgspec.MsgspecError):
         pass
     with files.scratch(folder) as temporary:
         lock = _ask_pip(requirements, interpreter, () if dependencies else ("--no-deps",), temporary)
-    files.write(path, json.dumps(asdict(lock), indent=1))
+    files.write(path, msgspec.json.format(msgspec.json.encode(lock), indent=1).decode())
     return lock
 
 
-def pip_command(interpreter: Interpreter) -> list[str]:
-    """pip as it must be called to work for `interpreter`: this environment's pip, else the interpreter's own."""
-    if importlib.util.find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip", "--python", str(interpreter.executable)]
-    return [str(interpreter.executable), "-m", "pip"]
-
-
-#: Options that keep pip brief and to wheels.
-PIP_OPTIONS = ("--quiet", "--disable-pip-version-check", "--no-input", "--only-binary=:all:")
-
-
-def pip_environment(temporary: Path | None = None) -> dict[str, str]:
-    """This process's environment, without what would make pip of another Python import this one's modules.
+def pip(
+    interpreter: Interpreter,
+    command: str,
+    options: Sequence[str],
+    *,
+    temporary: Path,
+    what: str,
+    remedy: str,
+    timeout: float,
+) -> None:
+    """Run this environment's pip for an interpreter (or else the interpreter's own), brief and for wheels only.
 
     Parameters
     ----------
+    interpreter, command, options:
+        Whose tags and markers count, and what pip is told.
     temporary:
-        Where pip puts its temporary folders; None for the usual place.
+        Where pip puts its temporary folders.
+    what, remedy, timeout:
+        As for :func:`megabuild.providers.command.run`.
+
+    Raises
+    ------
+    ProviderError
+        pip failed.
     """
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")
-    }
-    own = {"TMPDIR": str(temporary)} if temporary is not None else {}
-    return {**environment, **own, "PIP_DEFAULT_TIMEOUT": "10", "PYTHONDONTWRITEBYTECODE": "1"}
+    own = [sys.executable, "-m", "pip", "--python", str(interpreter.executable)]
+    words = own if importlib.util.find_spec("pip") else [str(interpreter.executable), "-m", "pip"]
+    words += [
+        command,
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--only-binary=:all:",
+        *options,
+    ]
+    # with these, pip of another Python would import this one's modules
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    environment |= {"TMPDIR": str(temporary), "PIP_DEFAULT_TIMEOUT": "10", "PYTHONDONTWRITEBYTECODE": "1"}
+    run(words, what=what, remedy=remedy, timeout=timeout, env=environment, guarded=True)
 
 
 def _ask_pip(
     requirements: Sequence[str], interpreter: Interpreter, options: Sequence[str], temporary: Path
 ) -> Lock:
     report = temporary / "report.json"
-    run(
-        [
-            *pip_command(interpreter),
-            "install",
-            *PIP_OPTIONS,
-            "--retries=0",
-            "--dry-run",
-            "--ignore-installed",
-            *options,
-            "--report",
-            str(report),
-            *requirements,
-        ],
+    pip(
+        interpreter,
+        "install",
+        ["--retries=0", "--dry-run", "--ignore-installed", *options, "--report", str(report), *requirements],
+        temporary=temporary,
         what=f"resolving wheels for Python {interpreter.python}",
         remedy=_REMEDY,
         timeout=300,
-        env=pip_environment(temporary),
-        guarded=True,
     )
     answer: dict[str, Any] = json.loads(report.read_text())
     return Lock(
@@ -143,24 +155,18 @@ def _ask_pip(
 
 def _wheel(entry: Mapping[str, Any]) -> Wheel:
     metadata, download = entry["metadata"], entry["download_info"]
-    file_name = unquote(urlsplit(download["url"]).path.rsplit("/", 1)[-1])
+    address = urlsplit(download["url"])
+    local = Path(unquote(address.path))
     sha256 = download.get("archive_info", {}).get("hashes", {}).get("sha256", "")
     if not sha256:
-        local = Path(unquote(urlsplit(download["url"]).path))
-        if urlsplit(download["url"]).scheme != "file" or not local.is_file():
-            raise ProviderError(f"pip knows no hash for {file_name}", "Use an index that gives hashes.")
+        if address.scheme != "file" or not local.is_file():
+            raise ProviderError(f"pip knows no hash for {local.name}", "Use an index that gives hashes.")
         sha256 = files.sha256(local)
     return Wheel(
         name=metadata["name"],
         version=metadata["version"],
-        file_name=file_name,
+        file_name=local.name,
         sha256=sha256,
         requires=tuple(metadata.get("requires_dist", ())),
         requires_python=metadata.get("requires_python", ""),
-        license=metadata.get("license_expression", ""),
     )
-
-
-def _from_json(data: Mapping[str, Any]) -> Lock:
-    wheels = tuple(Wheel(**{**entry, "requires": tuple(entry["requires"])}) for entry in data["wheels"])
-    return Lock(python=data["python"], environment=data["environment"], wheels=wheels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import os
 import shutil
@@ -12,12 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from megabuild.errors import ProviderError
-from megabuild.providers import elf
-from megabuild.providers.interpreters import Interpreter
-from megabuild.providers.package import Package
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.local.package import Package
 
 #: Left out of the standard library, relative to it: tests, Tk programs, caches, static libraries.
-_LEFT_OUT = (
+_ignored = shutil.ignore_patterns(
     "__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "site-packages", "dist-packages",
     "sitecustomize.py", "EXTERNALLY-MANAGED", "_tkinter.*.so", "_test*.so", "xxlimited*.so", "*.a", "*.o", "*.pyc",
 )  # fmt: skip
@@ -35,15 +33,7 @@ if sys.prefix == sys.base_prefix:
 
 
 def packages(interpreter: Interpreter, platform: str) -> tuple[Package, Package]:
-    """Describe `python` and `python_abi` for one interpreter.
-
-    Parameters
-    ----------
-    interpreter:
-        Where to copy from.
-    platform:
-        Subdir of this machine, such as "linux-64".
-    """
+    """Describe `python` and `python_abi` for one interpreter of this machine, whose subdir is `platform`."""
     python, tag = interpreter.python, interpreter.tag
     number_only = python.removesuffix("t")
     minor = interpreter.sort_key[1]
@@ -74,14 +64,9 @@ def packages(interpreter: Interpreter, platform: str) -> tuple[Package, Package]
         platform=platform,
         noarch="generic",
         constrains=(f"python {number_only}.* *_{suffix}",),
-        fill=_nothing,
         summary="The ABI tag of a Python",
     )
     return main, abi_package
-
-
-def _nothing(_: Path) -> None:
-    """A package of metadata only."""
 
 
 def _parts(interpreter: Interpreter) -> Iterator[tuple[Path, str]]:
@@ -119,10 +104,6 @@ def _files(source: Path) -> Iterator[Path]:
         left_out = _ignored(folder, subfolders + names)
         subfolders[:] = sorted(set(subfolders) - left_out)
         yield from (Path(folder, name) for name in sorted(set(names) - left_out))
-
-
-def _ignored(_folder: str, names: list[str]) -> set[str]:
-    return {name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in _LEFT_OUT)}
 
 
 def _fill(interpreter: Interpreter, prefix: Path) -> None:
@@ -172,9 +153,7 @@ def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
 def _strip(prefix: Path) -> None:
     """Drop debug symbols, which are most of the size, where binutils is there."""
     strip = shutil.which("strip")
-    binaries = [
-        path for path in prefix.rglob("*") if path.is_file() and not path.is_symlink() and elf.is_elf(path)
-    ]
+    binaries = [path for path in _plain_files(prefix) if _is_elf(path)]
     if strip is None or not binaries:
         return
     for path in binaries:
@@ -182,14 +161,21 @@ def _strip(prefix: Path) -> None:
     subprocess.run([strip, "--strip-debug", *map(str, binaries)], capture_output=True, check=False)
 
 
+def _is_elf(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(4) == b"\x7fELF"
+
+
 def _move_prefix(interpreter: Interpreter, prefix: Path) -> None:
     """Write the new prefix where text files name the old one; packaging rewrites it again for each environment."""
     old, new = str(interpreter.prefix).encode(), str(prefix).encode()
     if interpreter.debian_layout:
         return  # "/usr" also means the system's own folders there
-    for path in prefix.rglob("*"):
-        if path.is_symlink() or not path.is_file():
-            continue
+    for path in _plain_files(prefix):
         content = path.read_bytes()
         if old in content and b"\0" not in content:
             path.write_bytes(content.replace(old, new))
+
+
+def _plain_files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())

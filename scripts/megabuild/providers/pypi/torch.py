@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import zipfile
@@ -11,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
-from packaging.requirements import Requirement
 
-from megabuild.configs.config import Config
-from megabuild.configs.names import config_name
+from megabuild.configs.config import Config, config_name
+from megabuild.engine.channel_folder import link
 from megabuild.errors import IntegrityError, ProviderError
-from megabuild.providers.interpreters import Interpreter
-from megabuild.providers.parallel import each
-from megabuild.providers.wheels import download, lock
-from megabuild.providers.wheels.lock import Lock, Wheel
+from megabuild.providers.command import each
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.pypi import download
+from megabuild.providers.pypi import lock as locking
+from megabuild.providers.pypi.lock import Lock
 
 _AT_ONCE = 2  # pip keeps a core busy
 _REMEDY = (
@@ -29,43 +28,17 @@ _REMEDY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What there is for a config.
+    """What there is for a config."""
 
-    Parameters
-    ----------
-    locks:
-        X.Y(t) to the lock that holds that Python's wheel alone.
-    left_out:
-        X.Y(t) to the reason why there is none.
-    """
-
+    #: X.Y(t) to the lock that holds that Python's wheel alone.
     locks: Mapping[str, Lock]
+    #: X.Y(t) to the reason why there is none.
     left_out: Mapping[str, str]
 
-    def wheel(self, python: str) -> Wheel:
-        """The wheel for one of the Pythons in `locks`."""
-        return self.locks[python].wheels[0]
-
     def base(self, wanted: str) -> str:
-        """The Python whose wheel libtorch is made from: the wanted one, or the newest with a GIL that has a wheel."""
+        """Return the Python whose wheel libtorch is made from: the wanted one, or the newest with a GIL and a wheel."""
         usable = [python for python in self.locks if not python.endswith("t")] or list(self.locks)
         return wanted if wanted in usable else usable[-1]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Folder:
-    """Downloaded wheels.
-
-    Parameters
-    ----------
-    path:
-        Folder that holds one folder per Python.
-    base:
-        The one of the base Python.
-    """
-
-    path: Path
-    base: Path
 
 
 def find(config: Config, interpreters: Mapping[str, Interpreter], folder: Path) -> Found:
@@ -110,38 +83,30 @@ def _look(config: Config, interpreter: Interpreter, locks: Path) -> Lock | str:
     # "===" compares the text, so that a wheel with a local version cannot stand for the one without
     for exact in (version, f"{version}+{tag}"):
         try:
-            answer = lock.resolve([f"torch==={exact}"], interpreter, locks, dependencies=False)
+            answer = locking.resolve([f"torch==={exact}"], interpreter, locks, dependencies=False)
         except ProviderError as error:
             reasons.append(f"no wheel of torch {exact} ({error.message.splitlines()[-1].strip()})")
             continue
-        wheel = answer.wheels[0]
-        offered = accelerator(wheel, answer.environment)
+        offered = accelerator(answer)
         if offered == cuda:
             return answer
         other = config_name(config.platform, offered, "wheel")
-        reasons.append(f"the wheel of torch {exact} is for {f'CUDA {offered}' if offered else 'CPU'}, as in {other}")
+        reasons.append(
+            f"the wheel of torch {exact} is for {f'CUDA {offered}' if offered else 'CPU'}, as in {other}"
+        )
     return "; ".join(reasons)
 
 
-def accelerator(wheel: Wheel, environment: Mapping[str, str]) -> str | None:
-    """Return the CUDA version a wheel of PyTorch is for ("13.0"), or None for CPU.
-
-    Parameters
-    ----------
-    wheel:
-        With its metadata.
-    environment:
-        Values of markers where it would be installed.
-    """
+def accelerator(lock: Lock) -> str | None:
+    """Return the CUDA version that the wheel of PyTorch in a lock is for ("13.0"), or None for CPU."""
+    (wheel,) = lock.wheels
     local = wheel.version.partition("+")[2]
     if match := re.fullmatch(r"cu(\d+)(\d)", local):
         return f"{match[1]}.{match[2]}"
-    for text in wheel.requires:
-        requirement = Requirement(text)
+    for requirement in wheel.needs(lock.environment):
         named = re.fullmatch(r"cuda-toolkit|nvidia-cuda-runtime(-cu\d+)?", requirement.name)
-        holds = requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""})
         version = re.search(r"==\s*(\d+\.\d+)", str(requirement.specifier))
-        if named and holds and version:
+        if named and version:
             return version[1]
     return None
 
@@ -155,8 +120,8 @@ def fetch(
     base: str,
     cache: Path,
     report: Callable[[str], None],
-) -> Folder:
-    """Download the wheels of some Pythons and of the base, and lay them out for the recipe.
+) -> Path:
+    """Download the wheels of some Pythons and of the base; return the folder with one folder for each of them.
 
     Raises
     ------
@@ -172,10 +137,10 @@ def fetch(
     with FileLock(path.with_name(f"{path.name}.lock")):
         files = download.download(locks, interpreters, cache / "wheels", report)
         for python in wanted:
-            wheel = found.wheel(python)
+            (wheel,) = found.locks[python].wheels
             _check(files[wheel.sha256], config.cuda_version)
             _link(files[wheel.sha256], path / python / wheel.file_name)
-    return Folder(path=path, base=path / base)
+    return path
 
 
 def _check(path: Path, cuda: str | None) -> None:
@@ -191,26 +156,19 @@ def _check(path: Path, cuda: str | None) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Have exactly this file in its folder, without a second copy where the file system can do that."""
-    if target.is_file() and target.samefile(source):
-        return
-    shutil.rmtree(target.parent, ignore_errors=True)
-    target.parent.mkdir()
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+    """Have exactly this file in its folder."""
+    if not (target.is_file() and target.samefile(source)):
+        shutil.rmtree(target.parent, ignore_errors=True)
+        link(source, target)
 
 
-def requirements(wheel: Wheel, environment: Mapping[str, str], parts: Sequence[str]) -> list[str]:
-    """What a CUDA wheel needs of NVIDIA's, for pip, with further parts of the same CUDA toolkit.
+def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
+    """Return what the CUDA wheel in a lock needs of NVIDIA's, for pip, with further parts of the same CUDA toolkit.
 
     Parameters
     ----------
-    wheel:
-        The wheel of PyTorch.
-    environment:
-        Values of markers where it would be installed.
+    lock:
+        Holds the wheel of PyTorch alone.
     parts:
         Extras of ``cuda-toolkit``, such as "nvcc".
 
@@ -219,11 +177,9 @@ def requirements(wheel: Wheel, environment: Mapping[str, str], parts: Sequence[s
     ProviderError
         The wheel does not name its CUDA toolkit.
     """
+    (wheel,) = lock.wheels
     needed, toolkit = [], ""
-    for text in wheel.requires:
-        requirement = Requirement(text)
-        if requirement.marker is not None and not requirement.marker.evaluate({**environment, "extra": ""}):
-            continue
+    for requirement in wheel.needs(lock.environment):
         if requirement.name.startswith(("nvidia-", "cuda-toolkit")):
             extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
             needed.append(f"{requirement.name}{extras}{requirement.specifier}")
@@ -237,18 +193,12 @@ def requirements(wheel: Wheel, environment: Mapping[str, str], parts: Sequence[s
     return [*needed, toolkit]
 
 
-def triton(wheel: Wheel, environment: Mapping[str, str]) -> str | None:
-    """Return the version of Triton that a wheel names (of ``~=3.9.0`` the least that it allows), or None.
-
-    Parameters
-    ----------
-    wheel:
-        The wheel of PyTorch.
-    environment:
-        Values of markers where it would be installed.
-    """
-    for requirement in map(Requirement, wheel.requires):
-        holds = requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""})
-        if holds and requirement.name in ("triton", "pytorch-triton"):
-            return next((one.version for one in requirement.specifier if one.operator in ("==", "~=", ">=")), None)
+def triton(lock: Lock) -> str | None:
+    """Return the Triton that the wheel in a lock names (of ``~=3.9.0`` the least version that it allows), or None."""
+    (wheel,) = lock.wheels
+    for requirement in wheel.needs(lock.environment):
+        if requirement.name in ("triton", "pytorch-triton"):
+            return next(
+                (one.version for one in requirement.specifier if one.operator in ("==", "~=", ">=")), None
+            )
     return None

@@ -10,10 +10,9 @@ from packaging.utils import parse_wheel_filename
 
 from megabuild import files as disk
 from megabuild.errors import IntegrityError
-from megabuild.providers.command import run
-from megabuild.providers.interpreters import Interpreter
-from megabuild.providers.parallel import each
-from megabuild.providers.wheels.lock import PIP_OPTIONS, Lock, Wheel, pip_command, pip_environment
+from megabuild.providers.command import each
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.pypi.lock import Lock, Wheel, pip
 
 _AT_ONCE = 3
 
@@ -49,47 +48,43 @@ def download(
         report(f"downloading {sum(map(len, missing.values()))} wheels")
 
     def fetch(python: str) -> None:
-        _fetch(missing[python], interpreters[python], files)
+        # beside their final place: gigabytes need not be copied
+        with disk.scratch(folder) as temporary:
+            _fetch(missing[python], interpreters[python], files, temporary)
 
-    for _ in each(fetch, missing, _AT_ONCE):
-        pass
+    list(each(fetch, missing, _AT_ONCE))
     return files
 
 
-def _fetch(wheels: Sequence[Wheel], interpreter: Interpreter, files: Mapping[str, Path]) -> None:
-    folder = next(iter(files.values())).parent.parent
-    # beside their final place: gigabytes need not be copied
-    with disk.scratch(folder) as temporary:
-        requirements = temporary / "requirements.txt"
-        lines = [f"{wheel.name}==={_version(wheel)} --hash=sha256:{wheel.sha256}" for wheel in wheels]
-        requirements.write_text("\n".join(lines) + "\n")
-        target = temporary / "wheels"
-        run(
-            [
-                *pip_command(interpreter),
-                "download",
-                *PIP_OPTIONS,
-                "--retries=2",
-                "--no-deps",
-                "--require-hashes",
-                "--dest",
-                str(target),
-                "--requirement",
-                str(requirements),
-            ],
-            what=f"downloading wheels for Python {interpreter.python}",
-            remedy="Check the network and pip's configuration (pip config list).",
-            timeout=3600,
-            env=pip_environment(temporary),
-            guarded=True,
-        )
-        for wheel in wheels:
-            _keep(target / wheel.file_name, files[wheel.sha256], wheel.sha256)
-
-
-def _version(wheel: Wheel) -> str:
-    """The version as pip compares it with "===", by which 2.0 cannot turn out to be 2.0+cpu."""
-    return str(parse_wheel_filename(wheel.file_name)[1])
+def _fetch(
+    wheels: Sequence[Wheel], interpreter: Interpreter, files: Mapping[str, Path], temporary: Path
+) -> None:
+    requirements, target = temporary / "requirements.txt", temporary / "wheels"
+    # the version as "===" compares it, by which 2.0 cannot turn out to be 2.0+cpu
+    lines = [
+        f"{wheel.name}==={parse_wheel_filename(wheel.file_name)[1]} --hash=sha256:{wheel.sha256}"
+        for wheel in wheels
+    ]
+    requirements.write_text("\n".join(lines) + "\n")
+    pip(
+        interpreter,
+        "download",
+        [
+            "--retries=2",
+            "--no-deps",
+            "--require-hashes",
+            "--dest",
+            str(target),
+            "--requirement",
+            str(requirements),
+        ],
+        temporary=temporary,
+        what=f"downloading wheels for Python {interpreter.python}",
+        remedy="Check the network and pip's configuration (pip config list).",
+        timeout=3600,
+    )
+    for wheel in wheels:
+        _keep(target / wheel.file_name, files[wheel.sha256], wheel.sha256)
 
 
 def _keep(source: Path, final: Path, sha256: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_OLDEST = (3, 10)
+_OLDEST = 10  # of the 3
 
 _QUESTION = """\
 import json, sys, sysconfig
@@ -32,32 +32,22 @@ print(json.dumps({
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """What a Python says about itself.
+    """What a Python says about itself."""
 
-    Parameters
-    ----------
-    executable:
-        The program that was asked.
-    version:
-        Such as "3.12.1".
-    soabi:
-        Part of the file name of extension modules, such as "cpython-312-x86_64-linux-gnu".
-    prefix, stdlib, include, library_folder:
-        Where its files lie.
-    multiarch:
-        Such as "x86_64-linux-gnu".
-    free_threaded:
-        Built without the global interpreter lock.
-    """
-
+    #: The program that was asked.
     executable: Path
+    #: Such as "3.12.1".
     version: str
+    #: Part of the file name of extension modules, such as "cpython-312-x86_64-linux-gnu".
     soabi: str
+    #: Where its files lie.
     prefix: Path
     stdlib: Path
     include: Path
     library_folder: Path
+    #: Such as "x86_64-linux-gnu".
     multiarch: str
+    #: Built without the global interpreter lock.
     free_threaded: bool
 
     @property
@@ -82,14 +72,9 @@ class Interpreter:
 
 
 def candidates(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
-    """Places where interpreters usually lie, existing or not asked yet.
+    """Yield places where interpreters usually lie, existing or not asked yet, of a user with this home folder.
 
-    Parameters
-    ----------
-    environ:
-        Environment variables; PYENV_ROOT, UV_PYTHON_INSTALL_DIR and XDG_DATA_HOME are looked at.
-    home:
-        The user's home folder.
+    Of the environment, PYENV_ROOT, UV_PYTHON_INSTALL_DIR and XDG_DATA_HOME are looked at.
     """
     pyenv = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
     data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
@@ -111,17 +96,7 @@ def _listed(folder: Path, pattern: str) -> list[Path]:
         return []
 
 
-def _is_program(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
-def find(
-    report: Callable[[str], None],
-    paths: Iterable[Path] | None = None,
-) -> dict[str, Interpreter]:
+def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> dict[str, Interpreter]:
     """Return the best interpreter (highest micro version) for every X.Y(t) that can be packaged.
 
     Parameters
@@ -135,7 +110,7 @@ def find(
     asked: set[Path] = set()
     for path in candidates(os.environ, Path.home()) if paths is None else paths:
         suffix = path.name.removeprefix("python3.").removesuffix("t")
-        if not suffix.isdigit() or int(suffix) < _OLDEST[1] or not _is_program(path) or path.resolve() in asked:
+        if not suffix.isdigit() or int(suffix) < _OLDEST or path.resolve() in asked:
             continue
         asked.add(path.resolve())
         found = ask(path)

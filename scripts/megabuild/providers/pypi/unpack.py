@@ -17,15 +17,12 @@ _LAUNCHER = """\
 '''exec' "$(dirname "$0")/python" "$0" "$@"
 ' '''
 """
-_ENTRY_POINT = (
-    _LAUNCHER
-    + """\
+_ENTRY_POINT = """\
 import sys
 from {module} import {top}
 if __name__ == "__main__":
     sys.exit({attribute}())
 """
-)
 
 
 def library(wheel: Path, prefix: Path, site_packages: str) -> None:
@@ -71,13 +68,25 @@ def tool(wheel: Path, prefix: Path) -> None:
         program.chmod(0o755)
 
 
+def members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """Return what is in a wheel.
+
+    Raises
+    ------
+    IntegrityError
+        A member's name leads outside.
+    """
+    for member in archive.infolist():
+        place = PurePosixPath(member.filename)
+        if place.is_absolute() or ".." in place.parts:
+            raise IntegrityError(f"{Path(str(archive.filename)).name} names a file outside itself: {place}")
+    return archive.infolist()
+
+
 def _extract(wheel: Path, target: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        for member in archive.infolist():
-            place = PurePosixPath(member.filename)
-            if place.is_absolute() or ".." in place.parts:
-                raise IntegrityError(f"{wheel.name} names a file outside itself: {member.filename}")
-            if "__pycache__" in place.parts:
+        for member in members(archive):
+            if "__pycache__" in member.filename.split("/"):
                 continue  # some wheels ship stray ones
             extracted = Path(archive.extract(member, target))
             if member.external_attr >> 16 & stat.S_IXUSR and extracted.is_file():
@@ -109,8 +118,7 @@ def _write_entry_points(entry_points: Path, folder: Path) -> None:
     for name, target in parser.items("console_scripts"):
         if name in ("", ".", "..") or PurePosixPath(name).name != name:
             raise IntegrityError(f"{entry_points.parent.name} names a script outside itself: {name}")
-        module, _, attribute = target.split("[")[0].strip().partition(":")
-        script = folder / name
-        top = attribute.split(".")[0]
-        script.write_text(_ENTRY_POINT.format(module=module.strip(), top=top, attribute=attribute.strip()))
-        script.chmod(0o755)
+        module, _, attribute = (part.strip() for part in target.split("[")[0].partition(":"))
+        script = _ENTRY_POINT.format(module=module, top=attribute.split(".")[0], attribute=attribute)
+        (folder / name).write_text(_LAUNCHER + script)
+        (folder / name).chmod(0o755)

@@ -1,0 +1,223 @@
+"""A conda channel made on the spot from this machine's interpreters and compilers and from PyPI's wheels."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from rattler import MatchSpec
+
+from megabuild.errors import ProviderError
+from megabuild.files import sha256
+from megabuild.providers import catalogue as table
+from megabuild.providers import specs
+from megabuild.providers.catalogue import Catalogue
+from megabuild.providers.command import each
+from megabuild.providers.environment import machine_platform
+from megabuild.providers.local import compilers, interpreters, python
+from megabuild.providers.local import stand_ins as stand_in
+from megabuild.providers.local.compilers import Toolchain, probe
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.local.package import Package
+from megabuild.providers.local.store import Record, Store
+from megabuild.providers.pypi import convert, download, lock
+
+#: Where programs of the system are looked for.
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+_PATIENCE = 1800.0  # seconds to wait for another run that is making packages
+_RESOLVERS = 2  # pip's resolver keeps a core busy
+
+Asked = Mapping[str, tuple[MatchSpec, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalChannel:
+    """A finished channel and what the caller should know about it."""
+
+    #: Folder with repodata, usable as a channel.
+    path: Path
+    #: The packages in it.
+    records: tuple[Record, ...]
+    #: X.Y(t) to the interpreter that was packaged.
+    interpreters: Mapping[str, Interpreter]
+    #: The compiler that was packaged.
+    toolchain: Toolchain
+    #: Names of the packages that are empty.
+    stand_ins: tuple[str, ...]
+
+
+def require(platform: str) -> None:
+    """Raise a ProviderError where no channel can be made for `platform` here."""
+    if platform != machine_platform() or platform not in compilers.MACHINES:
+        raise ProviderError(
+            f"the local channel serves {machine_platform()}, not {platform}",
+            "Build this config on such a machine, or in its container image.",
+        )
+
+
+def make(
+    needs: Sequence[str],
+    *,
+    platform: str,
+    pythons: Sequence[str],
+    cache: Path,
+    stand_ins: bool,
+    report: Callable[[str], None],
+    toolchain: Toolchain | None = None,
+    extra: Sequence[Package] = (),
+) -> LocalChannel:
+    """Make, or find in the cache, the channel that serves `needs`.
+
+    Parameters
+    ----------
+    needs:
+        Match specs of everything that will be installed, in any order, with repetitions. Versions asked of Pythons
+        and compilers are not looked at: the channel has what the machine has.
+    platform:
+        Subdir to build for; must be this machine's.
+    pythons:
+        Pythons wanted ("3.12", "3.13t"); those the machine does not have are left out.
+    cache:
+        Folder for packages and wheels, shared by all configs.
+    stand_ins:
+        Whether what cannot be provided becomes an empty package (rehearsals) or an error.
+    report:
+        Told what is being done, a line at a time.
+    toolchain, extra:
+        The compiler to package (None: the one of this machine), and further packages.
+
+    Raises
+    ------
+    ProviderError
+        Another platform, no Python, no compiler, no network, or a requirement that cannot be met.
+    """
+    require(platform)
+    found = interpreters.find(report)
+    chosen = {python: found[python] for python in pythons if python in found}
+    if not chosen:
+        raise ProviderError(
+            f"none of the Pythons {', '.join(pythons)} is on this machine (found: {', '.join(found) or 'none'})",
+            "Install one with its headers: pyenv install 3.12, or uv python install 3.12.",
+        )
+    compiler = toolchain or probe()
+    catalogue = table.load()
+    asked = specs.parse(needs)
+    wheels = _from_wheels(asked, catalogue)
+    own = [package for one in chosen.values() for package in python.packages(one, platform)]
+    own += [*compilers.packages(compiler, platform), *extra]
+    own += [_program(name, program, platform) for name in asked if (program := _found(name, catalogue))]
+    known = {*wheels, *catalogue.companions, *(package.name for package in own)}
+    missing = {name: wanted for name, wanted in asked.items() if name not in known}
+    if missing and not stand_ins:
+        raise ProviderError(
+            f"this machine cannot provide: {', '.join(sorted(missing))}",
+            "Use a config whose provider has these packages, or --rehearse, where empty ones stand in.",
+        )
+    own += stand_in.packages(missing, catalogue.stand_ins, compiler, platform)
+    with _locked(cache / "channel", report):
+        store = Store(cache / "channel")
+        # first: fails at once without a network
+        locks = _resolve(wheels, chosen, catalogue, cache / "wheels" / "locks")
+        with ThreadPoolExecutor(1) as pool:  # packs what is here while wheels are on their way
+            packing = pool.submit(store.ensure, own, report)
+            files = download.download(locks, chosen, cache / "wheels", report)
+        records = packing.result() + store.ensure(convert.packages(locks, files, catalogue, platform), report)
+        path = store.channel(records, platform)
+        store.clean()
+    _check_wheels(wheels, records, chosen)
+    return LocalChannel(
+        path=path, records=records, interpreters=chosen, toolchain=compiler, stand_ins=tuple(sorted(missing))
+    )
+
+
+def _found(name: str, catalogue: Catalogue) -> str | None:
+    """Return where this system has a program that packages may be made of."""
+    return shutil.which(name, path=_PATH) if name in catalogue.programs else None
+
+
+def _program(name: str, program: str, platform: str) -> Package:
+    """Describe a package that starts a program of the system."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, check=False, timeout=120
+        )
+        version = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    except subprocess.TimeoutExpired:
+        version = None
+    return Package(
+        name=name,
+        version=version.group() if version else "0",
+        platform=platform,
+        inputs={"program": program, "sha256": sha256(Path(program).resolve())},
+        fill=partial(_write_launcher, name, program),
+        summary=f"Starts the system's {program}",
+    )
+
+
+def _write_launcher(name: str, program: str, prefix: Path) -> None:
+    launcher = prefix / "bin" / name
+    launcher.parent.mkdir()
+    launcher.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+    launcher.chmod(0o755)
+
+
+def _from_wheels(asked: Asked, catalogue: Catalogue) -> Asked:
+    """Return what is taken from PyPI; a companion stands for the package that it is split off from."""
+    whole = {catalogue.companions[name]: () for name in asked if name in catalogue.companions}
+    return whole | {
+        name: wanted for name, wanted in asked.items() if name in (*catalogue.wheels, *catalogue.tools)
+    }
+
+
+def _resolve(
+    wanted: Asked, chosen: Mapping[str, Interpreter], catalogue: Catalogue, folder: Path
+) -> list[lock.Lock]:
+    needs = [catalogue.pypi_name(name) + specs.pip_specifier(asked) for name, asked in wanted.items()]
+
+    def resolve(interpreter: Interpreter) -> lock.Lock:
+        return lock.resolve(needs, interpreter, folder)
+
+    return list(each(resolve, chosen.values(), _RESOLVERS)) if needs else []
+
+
+def _check_wheels(wanted: Asked, records: Sequence[Record], chosen: Mapping[str, Interpreter]) -> None:
+    """Translating a requirement for pip loses build strings and alternatives, so check with conda's own rules."""
+    for name, asked in wanted.items():
+        built = [record for record in records if record.name == name]
+        for spec in asked:
+            if any(specs.satisfied([spec], name=name, version=one.version, build=one.build) for one in built):
+                continue
+            have = ", ".join(sorted({f"{one.version} {one.build}" for one in built})) or "nothing"
+            raise ProviderError(
+                f"PyPI has nothing for {spec} (found: {have}) with Python {', '.join(chosen)}",
+                "Loosen the requirement in the recipe or in conda_build_config.yaml.",
+            )
+
+
+@contextmanager
+def _locked(folder: Path, report: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of the cache; waits for another run that is making packages."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = FileLock(folder / "lock")
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        report("waiting for another run that is filling the cache")
+        try:
+            held.acquire(timeout=_PATIENCE)
+        except Timeout as error:
+            raise ProviderError(
+                f"{folder} has been locked for {_PATIENCE:.0f} s", "End the other run."
+            ) from error
+    try:
+        yield
+    finally:
+        held.release()

@@ -1,0 +1,274 @@
+"""The GCC of this machine, or of a root folder, as conda-forge's compiler packages: activation scripts around it."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from megabuild.errors import ProviderError
+from megabuild.files import sha256
+from megabuild.providers.command import run
+from megabuild.providers.local.package import Package
+
+#: Machine part of conda-forge's GNU triplets, by platform.
+MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
+
+_REMEDY = "Install the compilers: sudo apt-get install g++ make"
+
+#: Programs that activation exports, by variable.
+_PROGRAMS = {
+    "AR": "ar", "AS": "as", "LD": "ld", "NM": "nm", "OBJCOPY": "objcopy", "OBJDUMP": "objdump", "RANLIB": "ranlib",
+    "READELF": "readelf", "SIZE": "size", "STRINGS": "strings", "STRIP": "strip", "ADDR2LINE": "addr2line",
+    "GCC_AR": "gcc-ar", "GCC_NM": "gcc-nm", "GCC_RANLIB": "gcc-ranlib",
+}  # fmt: skip
+
+#: Asked in one go, because entering a root folder has a price. Prints name=value lines.
+_QUESTION = """\
+cc=$(readlink -f "$(command -v gcc)")
+cxx=$(readlink -f "$(command -v g++)")
+echo "cc=$cc"
+echo "cxx=$cxx"
+echo "version=$("$cc" -dumpfullversion)"
+echo "cxx_version=$("$cxx" -dumpfullversion)"
+echo "glibc=$(getconf GNU_LIBC_VERSION)"
+echo "part:cc=$cc"
+echo "part:cxx=$cxx"
+for part in cc1 cc1plus as ld; do
+  echo "part:$part=$(readlink -f "$(command -v "$("$cxx" -print-prog-name=$part)")")"
+done
+for library in libgcc_s.so.1 libstdc++.so.6 libgomp.so.1; do
+  echo "lib:$library=$(readlink -f "$("$cxx" -print-file-name=$library)")"
+done
+for program in "$@"; do echo "program:$program=$(command -v "$program" || :)"; done
+"""
+
+_COMMON = "-ftree-vectorize -fPIC -fstack-protector-strong -fno-plt -O2 -ffunction-sections -pipe"
+_LDFLAGS = (
+    "-Wl,-O2 -Wl,--sort-common -Wl,--as-needed -Wl,-z,relro -Wl,-z,now -Wl,--disable-new-dtags -Wl,--gc-sections "
+    "-Wl,--allow-shlib-undefined -Wl,-rpath,$_MB_PREFIX/lib -Wl,-rpath-link,$_MB_PREFIX/lib -L$_MB_PREFIX/lib"
+)
+#: In a build, paths are mapped away as conda-forge's own scripts do; elsewhere there are no such variables.
+_PROLOGUE = """\
+if [ "${CONDA_BUILD:-0}" = 1 ]; then
+  _MB_PREFIX=$PREFIX
+  _MB_MAP=" -fdebug-prefix-map=$SRC_DIR=/usr/local/src/conda/$PKG_NAME-$PKG_VERSION"
+  _MB_MAP="$_MB_MAP -fdebug-prefix-map=$PREFIX=/usr/local/src/conda-prefix"
+else
+  _MB_PREFIX=$CONDA_PREFIX
+  _MB_MAP=
+fi
+"""
+_SET = """\
+if [ -n "${{{name}+x}}" ]; then export CONDA_BACKUP_{name}="${name}"; fi
+export {name}="{value}"
+"""
+_RESTORE = """\
+unset {name}
+if [ -n "${{CONDA_BACKUP_{name}+x}}" ]; then
+  export {name}="$CONDA_BACKUP_{name}"
+  unset CONDA_BACKUP_{name}
+fi
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    """A working GCC."""
+
+    #: The compilers as seen inside their root, links resolved, so that switching alternatives cannot go unnoticed.
+    cc: str
+    cxx: str
+    #: Such as "14.2.0".
+    version: str
+    #: Such as "2.41".
+    glibc: str
+    #: Variable name to program, such as AR to /usr/bin/ar.
+    programs: Mapping[str, str]
+    #: Conda package name to library file, as seen from outside the root.
+    libraries: Mapping[str, Path]
+    #: sha256 over compilers, assembler, linker and libraries.
+    digest: str
+
+    @property
+    def major(self) -> str:
+        """The first number of the version, as variants ask for it."""
+        return self.version.split(".")[0]
+
+
+def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
+    """Ask gcc and g++ what they are.
+
+    Parameters
+    ----------
+    root, enter:
+        Folder in which the paths that they name are found, and words before a command that run it in there.
+
+    Raises
+    ------
+    ProviderError
+        gcc or g++ is missing, does not run, or the two are of different versions.
+    """
+    printed = run(
+        [*enter, "sh", "-eu", "-c", _QUESTION, "sh", *_PROGRAMS.values()],
+        what="looking for the system's compilers",
+        remedy=_REMEDY,
+    )
+    answer = dict(line.partition("=")[::2] for line in printed.splitlines())
+    if answer["version"] != answer["cxx_version"]:
+        raise ProviderError(
+            f"{answer['cc']} is {answer['version']}, but {answer['cxx']} is {answer['cxx_version']}",
+            "Install one version of both.",
+        )
+    files = {
+        name: root / path.lstrip("/") for name, path in answer.items() if name.startswith(("part:", "lib:"))
+    }
+    for path in files.values():
+        if not path.is_file():
+            raise ProviderError(f"the compiler names a file that is missing: {path}", _REMEDY)
+    sums = "\n".join(sha256(files[name]) for name in sorted(files))
+    programs = {name: answer[f"program:{program}"] for name, program in _PROGRAMS.items()}
+    return Toolchain(
+        cc=answer["cc"],
+        cxx=answer["cxx"],
+        version=answer["version"],
+        glibc=answer["glibc"].split()[-1],
+        programs={name: place for name, place in programs.items() if place},
+        libraries={
+            "libgcc": files["lib:libgcc_s.so.1"],
+            "libstdcxx": files["lib:libstdc++.so.6"],
+            "libgomp": files["lib:libgomp.so.1"],
+        },
+        digest=hashlib.sha256(sums.encode()).hexdigest(),
+    )
+
+
+def packages(toolchain: Toolchain, platform: str) -> list[Package]:
+    """Describe compilers, binutils, sysroot and the compilers' run-time libraries.
+
+    Raises
+    ------
+    ProviderError
+        A platform for which conda-forge's names are not known here.
+    """
+    if platform not in MACHINES:
+        raise ProviderError(f"the local channel has no compilers for {platform}", "Use a config for Linux.")
+    version, glibc = toolchain.version, toolchain.glibc
+    inputs = {"compiler": toolchain.digest}
+    libgcc, libstdcxx = f"libgcc >={toolchain.major}", f"libstdcxx >={toolchain.major}"
+    exact = f"gcc_{platform} {version}.*"
+    here = partial(Package, version=version, platform=platform)
+
+    made = [
+        activation(
+            here(
+                name=f"{kind}_{platform}",
+                depends=depends,
+                run_exports={"strong": exports} if exports else {},
+                inputs=inputs,
+                summary=f"Activates the system's GCC {version}",
+            ),
+            variables,
+        )
+        for kind, variables, depends, exports in (
+            ("binutils", toolchain.programs, (), ()),
+            (
+                "gcc",
+                _c_variables(toolchain, platform),
+                (f"binutils_{platform}", f"sysroot_{platform}", libgcc),
+                (libgcc,),
+            ),
+            ("gxx", _cxx_variables(toolchain), (exact, libstdcxx), (libstdcxx, libgcc)),
+        )
+    ]
+    return [
+        *made,
+        Package(
+            name=f"sysroot_{platform}",
+            version=glibc,
+            platform=platform,
+            noarch="generic",
+            run_exports={"strong": (f"__glibc >={glibc},<3.0.a0",)},
+            summary=f"The system's own glibc {glibc}",
+        ),
+        *(
+            here(name=name, depends=(depends,), summary=f"The system's GCC {version}")
+            for name, depends in (("c-compiler", exact), ("cxx-compiler", f"gxx_{platform} {version}.*"))
+        ),
+        *(
+            here(
+                name=name,
+                depends=(f"__glibc >={glibc}", *((libgcc,) if name == "libstdcxx" else ())),
+                inputs=inputs,
+                fill=partial(_copy_library, path),
+                summary=f"Run-time library of the system's GCC {version}",
+            )
+            for name, path in toolchain.libraries.items()
+        ),
+    ]
+
+
+def _c_variables(toolchain: Toolchain, platform: str) -> dict[str, str]:
+    tools = {name: toolchain.programs[name] for name in ("AR", "RANLIB") if name in toolchain.programs}
+    return {
+        **dict.fromkeys(
+            ("HOST", "BUILD", "CONDA_TOOLCHAIN_HOST", "CONDA_TOOLCHAIN_BUILD"),
+            f"{MACHINES[platform]}-conda-linux-gnu",
+        ),
+        **dict.fromkeys(("CC", "GCC", "CC_FOR_BUILD"), toolchain.cc),
+        "CPPFLAGS": "-DNDEBUG -D_FORTIFY_SOURCE=2 -O2 -isystem $_MB_PREFIX/include",
+        "CFLAGS": f"{_COMMON} -isystem $_MB_PREFIX/include$_MB_MAP",
+        "LDFLAGS": _LDFLAGS,
+        "CMAKE_PREFIX_PATH": "$_MB_PREFIX",
+        "CMAKE_ARGS": "-DCMAKE_INSTALL_PREFIX=$_MB_PREFIX -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_BUILD_TYPE=Release "
+        + " ".join(f"-DCMAKE_{name}={path}" for name, path in tools.items()),
+    }
+
+
+def _cxx_variables(toolchain: Toolchain) -> dict[str, str]:
+    return {
+        **dict.fromkeys(("CXX", "GXX", "CXX_FOR_BUILD"), toolchain.cxx),
+        "CXXFLAGS": f"-fvisibility-inlines-hidden -fmessage-length=0 {_COMMON} -isystem $_MB_PREFIX/include$_MB_MAP",
+    }
+
+
+def activation(package: Package, variables: Mapping[str, str], order: str = "") -> Package:
+    """Return a package with shell scripts that set variables on activation and restore them on deactivation.
+
+    Parameters
+    ----------
+    package:
+        What is known of it so far.
+    variables:
+        Names and values; those may use each other, and ``$_MB_PREFIX`` for the environment.
+    order:
+        Comes before the package's name in the scripts' names, by which activation orders them.
+    """
+    body = "".join(_SET.format(name=name, value=value) for name, value in variables.items())
+    activate = _PROLOGUE + body + "unset _MB_PREFIX _MB_MAP\n"
+    deactivate = "".join(_RESTORE.format(name=name) for name in variables)
+    return replace(
+        package,
+        inputs={**package.inputs, "activate": activate, "deactivate": deactivate},
+        fill=partial(_write_scripts, order + package.name, activate, deactivate),
+    )
+
+
+def _write_scripts(name: str, activate: str, deactivate: str, prefix: Path) -> None:
+    for kind, text in (("activate", activate), ("deactivate", deactivate)):
+        folder = prefix / "etc" / "conda" / f"{kind}.d"
+        folder.mkdir(parents=True)
+        (folder / f"{kind}-{name}.sh").write_text(text)
+
+
+def _copy_library(path: Path, prefix: Path) -> None:
+    (prefix / "lib").mkdir()
+    shutil.copy2(path, prefix / "lib" / path.name)
+    # libstdc++.so.6.0.30 is asked for as libstdc++.so.6
+    name, _, version = path.name.partition(".so.")
+    short = f"{name}.so.{version.split('.')[0]}"
+    if short != path.name:
+        (prefix / "lib" / short).symlink_to(path.name)

@@ -1,0 +1,164 @@
+"""Content-addressed store of built packages, each built once for its inputs, and channels linked together from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+
+from megabuild.engine.channel_folder import index
+from megabuild.files import sha256, verified
+from megabuild.providers.command import each
+from megabuild.providers.local.package import Package, build
+
+#: In a channel of ours: by file name, the sha256 over what the package was made of.
+MADE_OF = "made-of.json"
+_BUILDERS = 2  # the engine compresses with several threads of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A package in the store: its identity, its file, and the hashes of inputs (`key`) and file (`sha256`)."""
+
+    name: str
+    version: str
+    build: str
+    subdir: str
+    file_name: str
+    sha256: str
+    key: str
+
+
+class Store:
+    """Packages under `<folder>/store/<key>/`, channels under `<folder>/channels`; the caller holds `folder`'s lock.
+
+    Parameters
+    ----------
+    folder:
+        The local channel's cache.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._temporary = folder / "tmp"
+        self.clean()  # what a killed run left: the lock says that nobody is writing
+
+    def clean(self) -> None:
+        """Delete everything unfinished."""
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def path(self, record: Record) -> Path:
+        """Return where the package file of `record` lies."""
+        return self._entry(record.key) / record.file_name
+
+    def ensure(self, packages: Sequence[Package], report: Callable[[str], None]) -> tuple[Record, ...]:
+        """Build what is missing and return the records of all `packages`, each once, in their order."""
+        known = {package.key: self._known(package.key, report) for package in packages}
+        missing = {package.key: package for package in packages if known[package.key] is None}
+        for record in each(self._build, missing.values(), _BUILDERS):
+            report(f"packaged {record.name} {record.version} {record.build}")
+            known[record.key] = record
+        return tuple(record for record in known.values() if record is not None)
+
+    def channel(self, records: Sequence[Record], platform: str) -> Path:
+        """Return the channel of exactly these records, put in place in one step if it is not there yet."""
+        # what else a channel holds is part of its name: one of another make may be in use by a run of another version
+        keys = hashlib.sha256("\n".join(sorted(record.key for record in records)).encode()).hexdigest()
+        name = hashlib.sha256(f"{keys} {MADE_OF}".encode()).hexdigest()[:16]
+        channel = self._folder / "channels" / name
+        made_of = json.dumps({record.file_name: record.key for record in records}, indent=1, sort_keys=True)
+        if self._is_whole(channel, records, made_of):
+            return channel
+        temporary = self._temporary / uuid.uuid4().hex
+        for record in records:
+            (temporary / record.subdir).mkdir(parents=True, exist_ok=True)
+            os.link(self.path(record), temporary / record.subdir / record.file_name)
+        index(temporary, platform)
+        (temporary / MADE_OF).write_text(made_of)
+        _put(temporary, channel)
+        return channel
+
+    def _is_whole(self, channel: Path, records: Sequence[Record], made_of: str) -> bool:
+        """Say whether a channel is there, its files those of the store, and its index the one of those files."""
+        try:
+            if (channel / MADE_OF).read_text() != made_of:
+                return False
+            same = all((channel / one.subdir / one.file_name).samefile(self.path(one)) for one in records)
+        except (OSError, ValueError):
+            return False
+        return same and indexed(channel) == {record.file_name: record.sha256 for record in records}
+
+    def _entry(self, key: str) -> Path:
+        return self._folder / "store" / key
+
+    def _known(self, key: str, report: Callable[[str], None]) -> Record | None:
+        try:
+            record = msgspec.json.decode((self._entry(key) / "record.json").read_bytes(), type=Record)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        if record.key == key and verified(self.path(record), record.sha256):
+            return record
+        report(f"! {record.name} {record.version} was damaged in the cache and is packaged again")
+        return None
+
+    def _build(self, package: Package) -> Record:
+        work = self._temporary / uuid.uuid4().hex
+        work.mkdir(parents=True)
+        built = build(package, work)
+        record = Record(
+            name=package.name,
+            version=package.version,
+            build=package.build_string,
+            subdir=package.subdir,
+            file_name=built.name,
+            sha256=sha256(built),
+            key=package.key,
+        )
+        entry = work / "entry"
+        entry.mkdir()
+        built.chmod(0o644)
+        os.replace(built, entry / built.name)
+        # the inputs are for people who wonder why a package was made again
+        told = {**asdict(record), "inputs": dict(package.inputs)}
+        (entry / "record.json").write_text(json.dumps(told, indent=1, sort_keys=True))
+        _put(entry, self._entry(package.key))
+        return record
+
+
+def _put(folder: Path, final: Path) -> None:
+    """Move a finished folder to its place; what lies there is damaged, or it would not have been made again."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(final, ignore_errors=True)
+    os.replace(folder, final)
+
+
+def indexed(channel: Path) -> dict[str, str] | None:
+    """Return what a channel's index says: file names with sha256, or None where a part of it cannot be read."""
+    found: dict[str, str] = {}
+    for subdir in channel.iterdir():
+        if subdir.is_dir() and not subdir.name.startswith("."):
+            try:
+                packages = json.loads((subdir / "repodata.json").read_text())["packages.conda"]
+                found |= {name: str(entry["sha256"]) for name, entry in packages.items()}
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                return None
+    return found
+
+
+def made_of(channel: Path) -> dict[str, str]:
+    """Return from what a local channel's packages were made, by file name; nothing for channels of other origin.
+
+    The packages of two machines, or of two days, differ by time stamps although they were made of the same.
+    """
+    try:
+        found = json.loads((channel / MADE_OF).read_text())
+        return {str(name): str(key) for name, key in found.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}

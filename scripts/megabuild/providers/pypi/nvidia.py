@@ -1,0 +1,172 @@
+"""NVIDIA's wheels (libraries, headers, nvcc) as conda packages under conda-forge's names.
+
+conda-forge's layout, flattened: files lie in lib/, include/ and bin/ of the environment, where ``$ORIGIN`` in their
+RPATHs and nvcc's own search from its place both find them, and ``targets/`` links there.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zipfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from packaging.utils import canonicalize_name
+
+from megabuild.providers.catalogue import NvidiaWheel
+from megabuild.providers.local.compilers import MACHINES, activation
+from megabuild.providers.local.package import Package
+from megabuild.providers.pypi.lock import Lock, Wheel
+from megabuild.providers.pypi.unpack import members
+
+_TARGETS = {"linux-64": "x86_64-linux", "linux-aarch64": "sbsa-linux"}
+_FOLDERS = ("bin", "include", "lib", "nvvm")
+_LIBRARY = re.compile(r"(lib.+?\.so)\.\d[\d.]*$")
+#: Before a library whose link for linkers is meant, which a wheel cannot hold.
+_LINK = "link:"
+
+
+def packages(
+    lock: Lock, files: Mapping[str, Path], table: Mapping[str, NvidiaWheel], cuda: str, platform: str
+) -> list[Package]:
+    """Describe the packages of all of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
+
+    Parameters
+    ----------
+    lock, files:
+        Resolved from what a CUDA wheel of PyTorch needs, and downloaded, by sha256.
+    table:
+        Project name on PyPI to the packages made from its wheel; other projects are left out.
+    cuda, platform:
+        CUDA version of the toolkit, "13.0", and subdir of this machine.
+    """
+    chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
+    made = [
+        Package(
+            name="cuda-version",
+            version=cuda,
+            platform=platform,
+            noarch="generic",
+            constrains=(f"__cuda >={cuda.split('.')[0]}",),
+            summary=f"Holds an environment to CUDA {cuda}",
+        )
+    ]
+    for project, wheel in sorted(chosen.items()):
+        needed = (canonicalize_name(one.name) for one in wheel.needs(lock.environment))
+        needs = (f"cuda-version {cuda}.*", *(table[name].run for name in needed if name in table))
+        made += _of_wheel(wheel, files[wheel.sha256], table[project], needs, platform)
+    versions = {package.name: package.version for package in made}
+    if "cuda-nvcc-tools" in versions:
+        made += _compiler(versions, cuda, platform)
+    return made
+
+
+def _of_wheel(
+    wheel: Wheel, path: Path, entry: NvidiaWheel, needs: tuple[str, ...], platform: str
+) -> list[Package]:
+    version = wheel.version
+
+    def package(name: str, chosen: Sequence[str], depends: tuple[str, ...], kind: str) -> Package:
+        # the folder below targets/ is in the package that every CUDA build has
+        target = _TARGETS[platform] if name == "cuda-cudart-dev" else None
+        exported = f"{entry.run} >={version},<{int(version.split('.')[0]) + 1}.0a0"
+        return Package(
+            name=name,
+            version=version,
+            platform=platform,
+            depends=depends,
+            run_exports={"weak": (exported,)} if name == entry.dev else {},
+            inputs={"wheel": wheel.sha256, "members": "\n".join(chosen)},
+            fill=partial(_fill, path, chosen, target),
+            summary=f"{kind} from PyPI's {wheel.file_name}",
+        )
+
+    everything = _members(path)
+    if not entry.dev:
+        return [package(entry.run, everything, needs, "Files")]
+    libraries = [name for name in everything if _place(name).startswith("lib/") and ".so" in name]
+    rest = [name for name in everything if name not in libraries]
+    depends = (f"{entry.run} =={version}", needs[0], *entry.depends)
+    return [
+        package(entry.run, libraries, needs, "Libraries"),
+        package(entry.dev, [*rest, *(f"{_LINK}{name}" for name in libraries)], depends, "Headers"),
+        *(_alias(alias, entry.dev, version, platform) for alias in entry.also),
+    ]
+
+
+def _alias(name: str, of: str, version: str, platform: str) -> Package:
+    return Package(
+        name=name,
+        version=version,
+        platform=platform,
+        depends=(f"{of} =={version}",),
+        summary=f"Another name for {of}",
+    )
+
+
+def _place(member: str) -> str:
+    """Where a file of a wheel belongs: ``nvidia/cu13/lib/libcudart.so.13`` is ``lib/libcudart.so.13``."""
+    return "/".join(PurePosixPath(member).parts[2:])
+
+
+def _members(path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as archive:
+        names = [member.filename for member in members(archive) if not member.is_dir()]
+    return sorted(
+        name
+        for name in names
+        if name.startswith("nvidia/") and _place(name).split("/")[0] in _FOLDERS
+        if not name.endswith(("__init__.py", ".pyc"))
+    )
+
+
+def _fill(wheel: Path, chosen: Sequence[str], target: str | None, prefix: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for member in chosen:
+            place = prefix / _place(member.removeprefix(_LINK))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if member.startswith(_LINK):
+                match = _LIBRARY.fullmatch(place.name)
+                if match and not (place.parent / match[1]).is_symlink():
+                    (place.parent / match[1]).symlink_to(place.name)
+                continue
+            with archive.open(member) as source, place.open("wb") as written:
+                shutil.copyfileobj(source, written, 1 << 20)
+            place.chmod(0o755 if place.parent.name == "bin" or ".so" in place.name else 0o644)
+        linked = any(member.startswith(_LINK) for member in chosen)
+        licences = [] if linked else [name for name in archive.namelist() if ".dist-info/licenses/" in name]
+        for number, name in enumerate(licences):
+            folder = prefix / "share" / "licenses" / wheel.name.split("-")[0]
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{number or ''}{PurePosixPath(name).name}").write_bytes(archive.read(name))
+    if target:
+        (prefix / "targets" / target).mkdir(parents=True)
+        for name in ("include", "lib"):
+            (prefix / "targets" / target / name).symlink_to(f"../../{name}")
+
+
+def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[Package]:
+    """conda-forge's cuda-nvcc: nvcc with all it needs, told which C++ compiler to use."""
+    version = versions["cuda-nvcc-tools"]
+    needs = ("cuda-nvcc-tools", "cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl")
+    compiler = Package(
+        name=f"cuda-nvcc_{platform}",
+        version=version,
+        platform=platform,
+        depends=(
+            *(f"{need} =={versions[need]}" for need in needs),
+            f"cuda-version {cuda}.*",
+            f"gxx_{platform}",
+        ),
+        run_exports={"strong": (f"cuda-version >={cuda},<{int(cuda.split('.')[0]) + 1}",)},
+        inputs={"machine": MACHINES[platform]},
+        summary=f"Activates nvcc {version} with the system's GCC",
+    )
+    flags = "${NVCC_PREPEND_FLAGS:+$NVCC_PREPEND_FLAGS }-ccbin=${CXX}"
+    # "~": after the C++ compiler's own script, which sets CXX
+    return [
+        activation(compiler, {"NVCC_PREPEND_FLAGS": flags}, order="~"),
+        _alias("cuda-nvcc", compiler.name, version, platform),
+    ]

@@ -102,7 +102,7 @@ def audited(target: Target, cache: Path) -> Outcome:
     """Describe the submodules as the audit does."""
     services = Services(cache, seconds=1800.0)
     request = Request(
-        target=target, services=services, tree=lambda: open_tree(target, services), configs=(), root=ROOT
+        target=target, services=services, repository=lambda: open_tree(target, services), configs=(), root=ROOT
     )
     return submodules.read(request)
 

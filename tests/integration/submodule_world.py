@@ -10,6 +10,7 @@ from pathlib import Path
 from git_world import Repo, git, modules, status
 
 from megabuild.audit.facts import Outcome, Submodule, Target
+from megabuild.audit.gather import outcome_of
 from megabuild.audit.request import Request, Services
 from megabuild.audit.sources import submodules
 from megabuild.audit.trees import open_tree
@@ -34,11 +35,14 @@ def audit(
     """Read the submodules of a repository."""
     services = Services(cache, seconds=120.0, offline=offline, max_age=max_age)
     wanted = target(repository, tag)
-    return submodules.read(
-        Request(
-            target=wanted, services=services, tree=lambda: open_tree(wanted, services), configs=(), root=cache
-        )
+    request = Request(
+        target=wanted,
+        services=services,
+        repository=lambda: open_tree(wanted, services),
+        configs=(),
+        root=cache,
     )
+    return outcome_of(request, "submodules", submodules.read)
 
 
 def described(outcome: Outcome) -> dict[str, str]:

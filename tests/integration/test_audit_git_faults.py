@@ -16,6 +16,7 @@ from bad_servers import cutting, server
 from git_world import Repo, daemon, modules, without_settings
 
 from megabuild.audit.facts import Outcome, Submodule, Target
+from megabuild.audit.gather import outcome_of
 from megabuild.audit.request import Request, Services
 from megabuild.audit.sources import submodules
 from megabuild.audit.trees import open_tree
@@ -53,10 +54,14 @@ def audit(
     )
     target = Target(package="p", version="1", repository=repository, tag="v1", wheel="", builds=())
     request = Request(
-        target=target, services=services, tree=lambda: open_tree(target, services), configs=(), root=cache
+        target=target,
+        services=services,
+        repository=lambda: open_tree(target, services),
+        configs=(),
+        root=cache,
     )
     started = time.monotonic()
-    outcome = submodules.read(request)
+    outcome = outcome_of(request, "submodules", submodules.read)
     return Audit(outcome=outcome, reports=reports, seconds=time.monotonic() - started)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from megabuild.audit.claims import Row
 from megabuild.audit.facts import (
     AnyFact,
     Build,
@@ -27,7 +28,7 @@ from megabuild.audit.facts import (
 from megabuild.audit.gather import SOURCES
 from megabuild.audit.names import names
 from megabuild.audit.report.jsonfile import Report
-from megabuild.audit.rows import Audit, Row, tabulate
+from megabuild.audit.table import Audit, tabulate
 
 CONFIGS = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "linux_aarch64_cuda130", "osx_arm64_cpu")
 MADE = "2026-11-21T08:00:00Z"
@@ -108,7 +109,7 @@ def switch(name: str, value: str, configs: Sequence[str] = CONFIGS) -> Switch:
 
 def vendors(path: str, value: str, commit: str = "", url: str = "") -> Submodule:
     """A submodule of upstream's."""
-    return Submodule(name=path, value=value, commit=commit, url=url)
+    return Submodule(name=path, value=value, commit=commit, address=url)
 
 
 def ci_has(name: str, value: str, *cuda: str, python: str = "", torch: str = "") -> CiPin:

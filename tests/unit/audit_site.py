@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from megabuild.audit.facts import Target, Tree
+from megabuild.audit.facts import Outcome, Target
+from megabuild.audit.gather import outcome_of
 from megabuild.audit.request import Local, Request, Services
+from megabuild.audit.trees import GitTree
 from megabuild.configs.config import Config
 from megabuild.network.client import Patience
 
@@ -188,15 +190,20 @@ def request(
         package="thing", version=version, repository="", tag="", wheel=wheel, builds=(), index=index
     )
 
-    def no_tree() -> Tree:
+    def no_tree() -> GitTree:
         raise AssertionError("no source of these tests reads upstream's tree")
 
     return Request(
         target=target,
         services=given,
-        tree=no_tree,
+        repository=no_tree,
         configs=configs,
         root=Path("."),
         local=local or Local(),
         names=names,
     )
+
+
+def heard(read: Callable[[Request], Outcome], asked: Request) -> Outcome:
+    """Ask a source as the audit does: what it raises is the trouble of its outcome."""
+    return outcome_of(asked, "it", read)

@@ -63,7 +63,7 @@ def request(tree: MemoryTree, folder: Path, *, package: str = "pytorch", version
     return Request(
         target=target,
         services=Services(folder, offline=True),
-        tree=lambda: tree,
+        repository=lambda: tree,  # type: ignore[arg-type, return-value]
         configs=(config,),
         root=folder,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from megabuild.audit.ci_readers import NotFound, Reader, data, lines, literal, requirement, submodule
+from megabuild.audit.ci_readers import NotFound, Reader, data, lines, literal, requirement
 
 
 def read(reader: Reader, text: str) -> list[tuple[str, int | None, dict[str, str]]]:
@@ -52,9 +52,8 @@ def test_python_dictionaries_give_a_value_for_each_key() -> None:
     ]
 
 
-def test_python_lists_are_one_value_or_many() -> None:
+def test_python_lists_are_one_value() -> None:
     assert read(literal("V"), "V = ['a', 'b']") == [("a, b", 1, {})]
-    assert read(literal("V", join=""), "V = ['a',\n 'b']") == [("a", 1, {}), ("b", 2, {})]
 
 
 def test_python_sets_are_sorted_and_may_be_marked() -> None:
@@ -89,10 +88,3 @@ def test_yaml_and_json_keep_versions_as_they_are_written() -> None:
 def test_yaml_without_the_entry_is_told(text: str) -> None:
     with pytest.raises(NotFound):
         read(data("a", "b"), text)
-
-
-def test_a_submodule_is_looked_for_by_its_whole_path() -> None:
-    text = '[submodule "x"]\n\tpath = third_party/fmt\n'
-    assert read(submodule("third_party/fmt"), text) == []
-    with pytest.raises(NotFound, match="has no submodule third_party/f"):
-        read(submodule("third_party/f"), text)

@@ -8,20 +8,21 @@ from pathlib import Path
 
 import pytest
 from audit_samples import audit, has
+from audit_site import heard
 from git_world import Repo, without_settings
 from msgspec import structs
 
-from megabuild.audit.case import Status
+from megabuild.audit.claims import Row, Status
 from megabuild.audit.facts import AnyFact, Holds, Newest, Outcome, RecipeCommit, Submodule, TagCommit, Where
 from megabuild.audit.names import names
-from megabuild.audit.report.cells import recipe, upstream
+from megabuild.audit.report.cells import cells
 from megabuild.audit.report.jsonfile import Report
 from megabuild.audit.report.markdown import markdown
 from megabuild.audit.request import Local, Request, Services
-from megabuild.audit.rows import Row, tabulate
 from megabuild.audit.sources import recipe_commits, upstream_commit
+from megabuild.audit.table import tabulate
 from megabuild.audit.targets import find, target
-from megabuild.audit.trees import LocalTree, open_tree
+from megabuild.audit.trees import open_tree
 from megabuild.configs.config import Config, available, load
 
 ONE, OTHER = "1234567abc" + "0" * 30, "fedcba9876" + "0" * 30
@@ -45,7 +46,7 @@ def pins(
 
 
 def vendors(commit: str, url: str = METIS, value: str = "v5.1.1-7-gabc", trouble: str = "") -> Submodule:
-    return Submodule(name="third_party/METIS", value=value, commit=commit, url=url, trouble=trouble)
+    return Submodule(name="third_party/METIS", value=value, commit=commit, address=url, trouble=trouble)
 
 
 def rows(*facts: AnyFact, package: str = "pyg-lib", **troubles: str) -> dict[str, Row]:
@@ -56,7 +57,10 @@ def test_the_tags_commit_is_in_step() -> None:
     row = rows(TAG, pins(ONE))["pyg-lib"]
     assert row.status is Status.IN_STEP
     assert row.sentence == "the recipe pins 1234567abc, as upstream has it at v2.13.0"
-    assert [part.text for part in (*upstream(row), *recipe(row))] == ["1234567abc", "1234567abc"]
+    assert [part.text for part in (*cells(row)["upstream"], *cells(row)["recipe"])] == [
+        "1234567abc",
+        "1234567abc",
+    ]
 
 
 def test_a_short_hash_of_the_tags_commit_is_in_step() -> None:
@@ -114,8 +118,8 @@ def test_another_recipes_commit_is_held_against_the_submodule_of_that_repository
     assert same.sentence.endswith("; pytorch_sparse's recipe pins 1234567abc, as upstream does")
     assert apart.status is Status.CONFLICT
     assert "upstream vendors 1234567abc (v5.1.1-7-gabc), pytorch_sparse's recipe pins fedc" in apart.sentence
-    assert [part.remark for part in recipe(same)] == ["[pytorch_sparse]"]
-    assert [part.remark for part in upstream(same)] == ["(submodule, 1234567abc)"]
+    assert [part.remark for part in cells(same)["recipe"]] == ["[pytorch_sparse]"]
+    assert [part.remark for part in cells(same)["upstream"]] == ["(submodule, 1234567abc)"]
     assert not same.vendored_only
 
 
@@ -123,7 +127,7 @@ def test_a_submodule_that_nothing_describes_is_compared_by_its_commit() -> None:
     silent = vendors(ONE, value="", trouble="no answer")
     row = rows(silent, pins(OTHER, METIS, "pytorch_sparse"))["metis"]
     assert row.status is Status.CONFLICT
-    assert [part.text for part in upstream(row)] == ["1234567abc"]
+    assert [part.text for part in cells(row)["upstream"]] == ["1234567abc"]
     assert rows(silent, pins(ONE, METIS, "pytorch_sparse"))["metis"].sentence.endswith("as upstream does")
 
 
@@ -157,7 +161,7 @@ def request(
     services = Services(cache, seconds=60.0)
     return Request(
         target=structs.replace(found, recipe=own or found.recipe), services=services,
-        tree=lambda: open_tree(found, services), configs=tuple(configs), root=root,
+        repository=lambda: open_tree(found, services), configs=tuple(configs), root=root,
     )  # fmt: skip
 
 
@@ -177,8 +181,6 @@ def test_the_real_recipes_pin_commits_by_keys_of_the_matrix(
         assert one.where.line is not None
         line = (repository / one.where.file).read_text().splitlines()[one.where.line - 1]
         assert line.strip() == f"- {one.value}"
-        asked, _, number = one.asked_for_at.rpartition(":")
-        assert one.key in (repository / asked).read_text().splitlines()[int(number) - 1]
     version = configs[0].variant["pyg_lib_version"][0]
     assert {one.version for one in found.values()} == {version}
 
@@ -259,7 +261,7 @@ def test_the_real_pins_are_compared_with_a_tag_from_git(
     made.tag(asked.target.tag, mark, annotated=True)
     commit = made.make()[mark]
     mirrored = structs.replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
-    asked = with_fields(asked, target=mirrored, tree=lambda: open_tree(mirrored, asked.services))
+    asked = with_fields(asked, target=mirrored, repository=lambda: open_tree(mirrored, asked.services))
     theirs, ours = upstream_commit.read(asked), recipe_commits.read(asked)
     assert [one.value for one in theirs.facts] == [commit]
     made_of = tabulate(asked.target, (theirs, ours), names())
@@ -268,7 +270,7 @@ def test_the_real_pins_are_compared_with_a_tag_from_git(
     (pinned,) = (one for one in row.facts if isinstance(one, RecipeCommit))
     text = markdown(Report(made="2026-11-21T08:00:00Z", audits=(made_of,)))
     assert f"| pyg-lib | {commit[:10]} (tag) | {pinned.value[:10]} | | **conflict** |" in text
-    local = with_fields(asked, tree=lambda: LocalTree(tmp_path), local=Local(tree=tmp_path))
+    local = with_fields(asked, local=Local(tree=tmp_path))
     assert [one.value for one in upstream_commit.read(local).facts] == [commit]
 
 
@@ -281,9 +283,7 @@ def test_a_tag_that_is_not_there_is_a_trouble(
     made.make()
     asked = request(repository, configs, "pyg-lib", tmp_path / "cache")
     mirrored = structs.replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
-    outcome = upstream_commit.read(
-        with_fields(asked, target=mirrored, tree=lambda: open_tree(mirrored, asked.services))
-    )
-    assert isinstance(outcome, Outcome)
+    elsewhere = with_fields(asked, target=mirrored, repository=lambda: open_tree(mirrored, asked.services))
+    outcome = heard(upstream_commit.read, elsewhere)
     assert outcome.facts == ()
     assert asked.target.tag in outcome.trouble

@@ -121,7 +121,6 @@ def test_ssh_addresses_are_tried_over_https_first() -> None:
         ("https://github.com/o/n.git", "https://github.com/o/n/blob/abc/.gitmodules#L3"),
         ("git@github.com:o/n.git", "https://github.com/o/n/blob/abc/.gitmodules#L3"),
         ("https://u:p@gitlab.com/o/n", "https://gitlab.com/o/n/-/blob/abc/.gitmodules#L3"),
-        ("https://codeberg.org/o/n", "https://codeberg.org/o/n/src/commit/abc/.gitmodules#L3"),
         ("https://example.org/o/n", ""),
         ("file:///srv/n.git", ""),
     ],

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from git_world import Repo, git, without_settings
 
-from megabuild.audit.gitprocess import git as run
-from megabuild.audit.gitprocess import shown
+from megabuild.audit.git import git as run
+from megabuild.audit.git import shown
 from megabuild.errors import AuditError
 
 
@@ -32,7 +32,7 @@ def test_a_helper_that_hangs_is_killed_with_git(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("GIT_SSH", str(helper))
     started = time.monotonic()
     with pytest.raises(AuditError, match="longer than 1 s"):
-        run("ls-remote", "--", "ssh://example.org/x", seconds=1.0, protocols=["ssh"])
+        run("ls-remote", "--", "ssh://example.org/x", seconds=1.0, protocols="ssh")
     assert time.monotonic() - started < 10
     time.sleep(0.2)
     pid = int(note.read_text())
@@ -49,12 +49,12 @@ def test_protocols_that_were_not_named_are_not_spoken(tmp_path: Path) -> None:
     repo.commits(1)
     repo.make()
     url = f"file://{repo.path}"
-    assert "not allowed" in run("ls-remote", "--", url, seconds=20, protocols=["https"]).problem
+    assert "not allowed" in run("ls-remote", "--", url, seconds=20, protocols="https").problem
     fired = tmp_path / "fired"
-    answer = run("ls-remote", "--", f"ext::sh -c touch% {fired}", seconds=20, protocols=["file"])
+    answer = run("ls-remote", "--", f"ext::sh -c touch% {fired}", seconds=20, protocols="file")
     assert answer.code != 0
     assert not fired.exists()
-    assert run("ls-remote", "--", url, seconds=20, protocols=["file"]).code == 0
+    assert run("ls-remote", "--", url, seconds=20, protocols="file").code == 0
 
 
 def test_a_repository_s_hooks_and_settings_run_nothing(tmp_path: Path) -> None:

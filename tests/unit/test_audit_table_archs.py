@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from audit_samples import audit
 
-from megabuild.audit.archs import ArchRow, split
-from megabuild.audit.case import Status
+from megabuild.audit.archs import split
+from megabuild.audit.claims import Row, Status
 from megabuild.audit.facts import AnyFact, Holds, RecipeArchs, UpstreamArchs
 
 
@@ -21,14 +21,18 @@ def theirs(cuda: str, archs: str, platform: str = "") -> UpstreamArchs:
     return UpstreamArchs(name="gpu-architectures", archs=split(archs), holds=holds)
 
 
-def only(*facts: AnyFact, package: str = "pytorch") -> ArchRow:
+def only(*facts: AnyFact, package: str = "pytorch") -> Row:
     (found,) = audit(*facts, package=package).archs
     return found
 
 
 def test_the_same_lists_are_in_step_whatever_the_spelling() -> None:
     found = only(theirs("13.0", "7.5 9.0 12.0+PTX"), ours("13.0", "7.5;9.0;12.0+PTX"))
-    assert (found.cuda, found.status, found.sentence) == ("13.0", Status.IN_STEP, "the same architectures")
+    assert (found.name, found.status, found.sentence) == (
+        "CUDA 13.0",
+        Status.IN_STEP,
+        "the same architectures",
+    )
 
 
 def test_what_the_recipe_lacks_and_has_more_is_named() -> None:
@@ -67,17 +71,17 @@ def test_an_extension_that_leaves_some_out_is_named() -> None:
 
 def test_an_extensions_table_has_its_own_list_only() -> None:
     found = only(ours("12.9", "5.0"), ours("12.9", "6.0", recipe="pyg-lib"), package="pyg-lib")
-    assert [one.recipe for one in found.recipes] == ["pyg-lib"]
+    assert [one.recipe for one in found.facts if isinstance(one, RecipeArchs)] == ["pyg-lib"]
 
 
 def test_rows_are_in_the_order_of_cuda_versions() -> None:
     rows = audit(
         theirs("13.2", "9.0"), theirs("11.8", "6.0"), ours("13.0", "9.0"), theirs("13.0", "9.0")
     ).archs
-    assert [(row.cuda, row.status) for row in rows] == [
-        ("11.8", Status.IN_STEP),
-        ("13.0", Status.IN_STEP),
-        ("13.2", Status.OLDER),
+    assert [(row.name, row.status) for row in rows] == [
+        ("CUDA 11.8", Status.IN_STEP),
+        ("CUDA 13.0", Status.IN_STEP),
+        ("CUDA 13.2", Status.OLDER),
     ]
 
 

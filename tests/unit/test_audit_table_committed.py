@@ -10,10 +10,9 @@ import pytest
 
 from megabuild.audit.facts import Requirement
 from megabuild.audit.gather import OWN
-from megabuild.audit.insert import inserted
 from megabuild.audit.report.jsonfile import Report
-from megabuild.audit.report.markdown import markdown
-from megabuild.cli.audit_run import Wishes, make
+from megabuild.audit.report.markdown import inserted, markdown
+from megabuild.cli.audit_report import Options, make
 
 COMMITTED = Path("recipe") / "audit.json"
 REMEDY = "run: python scripts/megabuild audit --from recipe/audit.json --source 'recipe_*' --write recipe/README.md"
@@ -22,11 +21,7 @@ REMEDY = "run: python scripts/megabuild audit --from recipe/audit.json --source 
 @pytest.fixture(scope="module")
 def renewed(repository: Path) -> Report:
     """The committed report, with what is this repository's own read anew."""
-    wishes = Wishes(
-        packages=(), every=False, version=None, patterns=(), upstream=None, tree=None, wheel=None, pinning=None,
-        repodata=None, start=repository / COMMITTED, sources=OWN, anew=True, offline=True, max_age=0.0, seconds=120.0,
-    )  # fmt: skip
-    return make(wishes, repository)[0]
+    return make(Options(start=repository / COMMITTED, only=OWN, offline=True), repository)[0]
 
 
 def test_the_table_is_in_step_with_the_recipe(repository: Path, renewed: Report) -> None:

@@ -8,19 +8,20 @@ from pathlib import Path
 
 from audit_samples import target
 
-from megabuild.audit.facts import Outcome, Tree
+from megabuild.audit.facts import Outcome
 from megabuild.audit.gather import SOURCES, Step, gather, sources
 from megabuild.audit.request import Request, Services
+from megabuild.audit.trees import GitTree
 from megabuild.errors import AuditError
 
 
-def no_tree() -> Tree:
+def no_tree() -> GitTree:
     raise AuditError("no tree here")
 
 
 def ask(folder: Path, package: str = "pytorch", seconds: float = 30.0) -> Request:
     services = Services(folder, seconds=seconds)
-    return Request(target=target(package), services=services, tree=no_tree, configs=(), root=folder)
+    return Request(target=target(package), services=services, repository=no_tree, configs=(), root=folder)
 
 
 def fine(request: Request) -> Outcome:
@@ -70,7 +71,7 @@ def test_sources_are_asked_at_the_same_time(tmp_path: Path) -> None:
 def test_what_begins_and_ends_is_reported_once_each(tmp_path: Path) -> None:
     steps: list[Step] = []
     gather([ask(tmp_path)], {"fine": fine}, steps.append)
-    assert [(step.source, step.outcome is None) for step in steps] == [("fine", True), ("fine", False)]
+    assert [(source, outcome is None) for _, source, outcome in steps] == [("fine", True), ("fine", False)]
 
 
 def test_every_source_of_the_list_has_a_module() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from audit_samples import CONFIGS, asks, audit, ci_has, has, pinned, row, switch, target, vendors, wheel
 
-from megabuild.audit.case import Status
+from megabuild.audit.claims import Status
 from megabuild.audit.facts import AnyFact, CiPin, Outcome
 from megabuild.audit.names import names
-from megabuild.audit.rows import tabulate
+from megabuild.audit.table import tabulate
 
 CUDA129, CUDA130 = ("linux_64_cuda129",), ("linux_64_cuda130", "linux_aarch64_cuda130")
 

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.audit.facts import AnyFact, Build, Outcome, RecipeArchs, RecipePin, Switch, Tree
+from megabuild.audit.facts import AnyFact, Build, Outcome, RecipeArchs, RecipePin, Switch
 from megabuild.audit.recipe_lines import Line, names_in, place, requirement_lines
 from megabuild.audit.request import Request, Services
 from megabuild.audit.sources import recipe_archs, recipe_pins
 from megabuild.audit.switches import switches
 from megabuild.audit.targets import find, packages, target
+from megabuild.audit.trees import GitTree
 from megabuild.audit.words import of_configs
 from megabuild.configs.config import Config, available, load
+from megabuild.configs.matrix import MATRIX_FILE
 from megabuild.errors import AuditError, UsageError
 
 NARROW = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "osx_arm64_cpu")
@@ -24,7 +26,7 @@ def configs(repository: Path) -> tuple[Config, ...]:
     return tuple(load(repository, name) for name in available(repository))
 
 
-def no_tree() -> Tree:
+def no_tree() -> GitTree:
     raise AuditError("no tree here")
 
 
@@ -35,7 +37,7 @@ def ask(
     return Request(
         target=target(find(package), chosen, repository),
         services=Services(folder),
-        tree=no_tree,
+        repository=no_tree,
         configs=chosen,
         root=repository,
     )
@@ -79,19 +81,17 @@ def test_a_bare_name_comes_from_the_matrix(repository: Path, pytorch: Outcome) -
     (magma,) = those(pytorch, "libmagma-devel").values()
     assert magma.where.file == "conda_build_config.yaml"
     assert text_at(repository, magma).partition("#")[0].strip() == f"- {magma.value.removesuffix('.*')}"
-    assert magma.key == "libmagma_devel"
-    assert magma.asked_for_at.startswith("recipe/recipe.yaml:")
 
 
 def test_a_version_in_an_expression_comes_from_the_matrix(repository: Path, pytorch: Outcome) -> None:
     (triton,) = those(pytorch, "triton").values()
-    assert (triton.where.file, triton.key) == ("conda_build_config.yaml", "triton_version")
+    assert triton.where.file == "conda_build_config.yaml"
     assert text_at(repository, triton).startswith(f"- {triton.value.removeprefix('==')}")
 
 
 def test_a_compiler_has_its_package_and_the_keys_line(repository: Path, pytorch: Outcome) -> None:
     (gcc,) = those(pytorch, "gcc").values()
-    assert (gcc.holds.configs, gcc.key, gcc.sections) == (NARROW[:3], "c_compiler_version", ("build",))
+    assert (gcc.holds.configs, gcc.sections) == (NARROW[:3], ("build",))
     assert text_at(repository, gcc).startswith(f"- {gcc.value.removesuffix('.*')}")
 
 
@@ -155,10 +155,7 @@ def test_switches_are_read_with_their_last_value_and_line(
     script = tmp_path / "build_env.sh"
     script.write_text("export USE_A=0 USE_B=ON\nif true; then\n  export USE_A=1\nfi\n")
     found = switches(script, configs[0], {"USE_A", "USE_B", "USE_C"})
-    assert {name: (one.value, one.line) for name, one in found.items()} == {
-        "USE_A": ("1", 3),
-        "USE_B": ("ON", 1),
-    }
+    assert found == {"USE_A": ("1", 3), "USE_B": ("ON", 1)}
 
 
 def test_arch_lists_of_all_recipes_stand_side_by_side(
@@ -204,24 +201,20 @@ def test_lines_are_found_in_blocks_and_branches(tmp_path: Path) -> None:
 
 
 def test_a_rendered_requirement_is_found_by_what_stands_there_literally() -> None:
-    def line(text: str, number: int) -> Line:
-        return Line(output="a-${{ flavour }}", section="run", text=text, number=number)
+    texts = ("b ==${{ version }}", "b <0.0a0", "b", '${{ pin_subpackage("c") }}', '${{ compiler("d") }}')
+    lines = [Line(text, number) for number, text in enumerate(texts, start=1)]
+    keys = {"b": {"2": 71}, "version": {"9": 72}, "d_compiler": {"gdd": 73}, "d_compiler_version": {"14": 74}}
 
-    lines = (
-        line("b ==${{ version }}", 1),
-        line("b <0.0a0", 2),
-        line("b", 3),
-        line('${{ pin_subpackage("c") }}', 4),
-    )
-    variant = {"b": "2", "version": "9"}
-    assert place("b <0.0a0", "run", "a-x", lines, variant).line == 2
-    assert place("b ==9", "run", "a-x", lines, variant).key == "version"
-    assert (
-        place("b 2.*", "run", "a-x", lines, variant).line,
-        place("b 2.*", "run", "a-x", lines, variant).key,
-    ) == (3, "b")
-    assert place("c ==1 x_0", "run", "a-x", lines, variant).line == 4
-    assert place("b", "run", "other", lines, variant).line is None
+    def found(name: str, value: str) -> tuple[str, int | None]:
+        where = place(name, value, lines, keys, "r")
+        return where.file, where.line
+
+    assert found("b", "<0.0a0") == ("r", 2)
+    assert found("b", "==9") == (MATRIX_FILE, 72)
+    assert found("b", "2.*") == (MATRIX_FILE, 71)
+    assert found("gdd", "14.*") == (MATRIX_FILE, 74)
+    assert found("c", "==1 x_0") == ("r", 4)
+    assert found("none", "*") == ("r", None)
 
 
 def test_configs_are_named_in_few_words(configs: tuple[Config, ...]) -> None:

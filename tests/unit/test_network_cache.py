@@ -11,7 +11,7 @@ import pytest
 from audit_site import services
 
 from megabuild.errors import AuditError
-from megabuild.network.cache import Cache, Entry
+from megabuild.network.cache import Cache, Entry, age
 from megabuild.network.client import NetworkError
 
 
@@ -41,7 +41,7 @@ def test_an_entry_comes_back_with_its_age(tmp_path: Path) -> None:
     keep(cache, "key", b"data\nwith lines\0")
     entry = cache.cached("key", 60.0, lambda: b"new")
     assert entry.data == b"data\nwith lines\0"
-    assert 0 <= entry.age < 60
+    assert 0 <= age(entry.when) < 60
     assert datetime.fromisoformat(entry.when.replace("Z", "+00:00")).tzinfo == timezone.utc
     assert kept(cache, "another key") is None
 
@@ -76,25 +76,6 @@ def test_a_key_leads_nowhere(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     keep(cache, "../../../outside", b"data")
     assert {path.name for path in tmp_path.iterdir()} == {"cache"}
-
-
-@pytest.mark.parametrize("kind", ["folder", "dangling link", "pipe"])
-def test_what_is_no_file_is_no_entry(tmp_path: Path, kind: str) -> None:
-    told: list[str] = []
-    cache = Cache(tmp_path / "cache", tell=told.append)
-    keep(cache, "key", b"data")
-    (file,) = entries(tmp_path / "cache")
-    file.unlink()
-    if kind == "folder":
-        file.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(file)
-    else:
-        file.symlink_to(tmp_path / "victim")
-    assert kept(cache, "key") is None
-    assert len(told) == 1
-    keep(cache, "key", b"again")
-    assert not (tmp_path / "victim").exists()
 
 
 def test_a_cache_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:

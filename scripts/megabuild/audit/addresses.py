@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from megabuild.audit.facts import plain
 from megabuild.errors import AuditError
 
 _LONGEST = 2048
-_HOST = re.compile(r"(?:[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])")
-_SCP = re.compile(r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9._-]*)@)?(?P<host>[^/:@\s]+):(?P<path>.*)", re.DOTALL)
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\]")
+_SCP = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?(?P<host>[^/:@\s]+):(?P<path>.*)", re.DOTALL)
 _SCHEMES = {"https": "https", "http": "http", "git": "git", "ssh": "ssh", "git+ssh": "ssh", "ssh+git": "ssh"}
-_NO_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_WEB = re.compile(r"(github\.com|gitlab\.[a-z.]+|[a-z0-9.-]*gitlab[a-z0-9.-]*|codeberg\.org)", re.IGNORECASE)
+_WEB = re.compile(r"github\.com|[a-z0-9.-]*gitlab[a-z0-9.-]*", re.IGNORECASE)
+_HERE = "the address is a folder of this machine, {}: refused"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +33,8 @@ class Address:
         As git gets it.
     protocol:
         ``https``, ``http``, ``git``, ``ssh`` or ``file``.
-    host:
-        Without user and port; empty for ``file``.
-    path:
-        On that host, with a leading slash.
+    host, path:
+        Without user and port, empty for ``file``; and the path there, with a leading slash.
     """
 
     text: str
@@ -63,23 +62,21 @@ def parse(text: str) -> Address:
     AuditError
         It names a program, could be taken for an option, or is no address at all.
     """
-    if not text:
-        raise AuditError("the address is empty")
-    if len(text) > _LONGEST:
-        raise AuditError(f"the address has {len(text)} characters: refused")
-    if _NO_TEXT.search(text) or _NO_TEXT.search(unquote(text)):
-        raise AuditError("the address has control characters in it: refused")
-    if text.startswith("-"):
-        raise AuditError("the address could be taken for an option: refused")
-    if "::" in text.partition("/")[0].partition("[")[0]:
-        raise AuditError(f"the address names a transport program ('{text.partition('::')[0]}::'): refused")
+    _refuse(not text, "is empty")
+    _refuse(len(text) > _LONGEST, f"has {len(text)} characters: refused")
+    _refuse(any(plain(one) != one for one in (text, unquote(text))), "has control characters in it: refused")
+    _refuse(text.startswith("-"), "could be taken for an option: refused")
+    program = text.partition("::")[0]
+    _refuse(
+        "::" in text.partition("/")[0].partition("[")[0],
+        f"names a transport program ('{program}::'): refused",
+    )
     if "://" in text:
         return _url(text)
-    scp = _SCP.fullmatch(text)
-    if scp is not None:
+    if scp := _SCP.fullmatch(text):
         return _checked(Address(text=text, protocol="ssh", host=scp["host"], path=_rooted(scp["path"])))
-    path = Path(text).expanduser().absolute()
-    return Address(text=str(path), protocol="file", host="", path=str(path))
+    path = str(Path(text).expanduser().absolute())
+    return Address(text=path, protocol="file", host="", path=path)
 
 
 def resolve(text: str, parent: Address) -> Address:
@@ -100,30 +97,27 @@ def resolve(text: str, parent: Address) -> Address:
     if text.startswith(("./", "../")):
         text = _relative(text, parent)
     elif ":" not in text and not text.startswith(("-", "/")):
-        raise AuditError("the address is a folder of this machine, and no absolute one: refused")
-    elif not parent.local and text.startswith("/"):
-        raise AuditError("the address is a folder of this machine, named by a remote repository: refused")
+        raise AuditError(_HERE.format("and no absolute one"))
     found = parse(text)
     if found.local and not parent.local:
-        raise AuditError("the address is a folder of this machine, named by a remote repository: refused")
+        raise AuditError(_HERE.format("named by a remote repository"))
     return found
 
 
 def also(address: Address) -> tuple[Address, ...]:
     """Return the addresses to try, in order: without a key, an ssh address is better asked over https."""
-    if address.protocol != "ssh" or not re.search("[.]", address.host):
+    if address.protocol != "ssh" or "." not in address.host:
         return (address,)
     return (parse(f"https://{address.host}{address.path}"), address)
 
 
 def page(address: Address, commit: str, path: str, line: int | None = None) -> str:
     """Return where a person can look at a file, or an empty string for hosts whose form is not known."""
-    if address.local or not _WEB.fullmatch(address.host):
+    if not _WEB.fullmatch(address.host):
         return ""
-    plain = address.path.rstrip("/").removesuffix(".git")
-    middle = "src/commit" if address.host.lower() == "codeberg.org" else "blob"
-    middle = f"-/{middle}" if "gitlab" in address.host.lower() else middle
-    return f"https://{address.host}{plain}/{middle}/{commit}/{path}" + (f"#L{line}" if line else "")
+    middle = "-/blob" if "gitlab" in address.host.lower() else "blob"
+    repository = address.path.rstrip("/").removesuffix(".git")
+    return f"https://{address.host}{repository}/{middle}/{commit}/{path}" + (f"#L{line}" if line else "")
 
 
 def _url(text: str) -> Address:
@@ -132,30 +126,28 @@ def _url(text: str) -> Address:
         _ = parts.port
     except ValueError:
         raise AuditError("the address cannot be read: refused") from None
-    scheme = parts.scheme.lower()
-    if scheme == "file":
-        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-            raise AuditError("the address is no file: address of this machine: refused")
+    if parts.scheme == "file":
+        elsewhere = parts.netloc not in ("", "localhost") or not parts.path.startswith("/")
+        _refuse(elsewhere, "is no file: address of this machine: refused")
         return _checked(Address(text=text, protocol="file", host="", path=unquote(parts.path)))
-    if scheme not in _SCHEMES:
+    if parts.scheme not in _SCHEMES:
         raise AuditError(f"'{parts.scheme[:20]}:' is none of https, http, git, ssh, file: refused")
-    if parts.username is not None and parts.username.startswith("-"):
-        raise AuditError("the address's user could be taken for an option: refused")
-    host = parts.netloc.rpartition("@")[2]
-    host = re.sub(r":\d*$", "", host)
-    return _checked(Address(text=text, protocol=_SCHEMES[scheme], host=host, path=_rooted(parts.path)))
+    _refuse((parts.username or "").startswith("-"), "has a user that could be taken for an option: refused")
+    host = re.sub(r":\d*$", "", parts.netloc.rpartition("@")[2])
+    return _checked(Address(text=text, protocol=_SCHEMES[parts.scheme], host=host, path=_rooted(parts.path)))
 
 
 def _checked(address: Address) -> Address:
-    if not address.local and not _HOST.fullmatch(address.host):
-        raise AuditError("the address has no proper host name: refused")
-    if not address.path.strip("/"):
-        raise AuditError("the address names no repository: refused")
-    if address.path.lstrip("/").startswith("-"):
-        raise AuditError("the address's path could be taken for an option: refused")
-    if not address.local and ".." in unquote(address.path).split("/"):
-        raise AuditError("the address climbs with '..': refused")
+    _refuse(not address.local and not _HOST.fullmatch(address.host), "has no proper host name: refused")
+    _refuse(not address.path.strip("/"), "names no repository: refused")
+    _refuse(address.path.lstrip("/").startswith("-"), "has a path that could be taken for an option: refused")
+    _refuse(not address.local and ".." in unquote(address.path).split("/"), "climbs with '..': refused")
     return address
+
+
+def _refuse(bad: bool, why: str) -> None:
+    if bad:
+        raise AuditError(f"the address {why}")
 
 
 def _rooted(path: str) -> str:
@@ -165,27 +157,14 @@ def _rooted(path: str) -> str:
 def _relative(text: str, parent: Address) -> str:
     """Join like git's relative_url(): each ``../`` takes one part off, but here never the host."""
     base = parent.text.rstrip("/")
-    scheme, mark, rest = base.partition("://")
-    if mark:
-        host, slash, path = rest.partition("/")
-        fixed = f"{scheme}://{host}{slash}"
-    elif parent.local:
-        fixed, path = "/", base.lstrip("/")
-    else:  # user@host:path, where the last part goes with the colon as its joint
-        fixed, _, path = base.partition(":")
-        fixed += ":"
-    parts = [part for part in path.split("/") if part]
-    fixed += "/" if not mark and path.startswith("/") else ""
-    while True:
-        if text.startswith("../"):
-            if not parts:
-                raise AuditError("the relative address climbs out of the parent's host: refused")
+    # scheme://host/, user@host: or nothing, and then the path
+    fixed = re.match(r"[^/]*://[^/]*/?|[^/:]*:/?|/?", base)
+    head = fixed[0] if fixed else ""
+    parts = [part for part in base[len(head) :].split("/") if part]
+    while step := re.match(r"\.\.?/", text):
+        if step[0] == "../":
+            _refuse(not parts, "is relative and climbs out of the parent's host: refused")
             parts.pop()
-            text = text[3:]
-        elif text.startswith("./"):
-            text = text[2:]
-        else:
-            break
-    if ".." in text.split("/"):
-        raise AuditError("the address climbs with '..': refused")
-    return fixed + "/".join([*parts, text.rstrip("/")])
+        text = text[len(step[0]) :]
+    _refuse(".." in text.split("/"), "climbs with '..': refused")
+    return head + "/".join([*parts, text.rstrip("/")])

@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from megabuild.audit.case import Status
+from megabuild.audit.claims import Judged, Row, Status
 from megabuild.audit.facts import AnyFact, RecipeArchs, Target, UpstreamArchs
+from megabuild.audit.names import Entry
 
-_MANY = 3
 _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArchRow:
-    """One CUDA version.
-
-    Parameters
-    ----------
-    cuda:
-        ``13.0``.
-    upstream, recipes:
-        The lists as they were found.
-    status, sentence:
-        The judgement.
-    """
-
-    cuda: str
-    upstream: tuple[UpstreamArchs, ...]
-    recipes: tuple[RecipeArchs, ...]
-    status: Status
-    sentence: str
-
-
-def arch_rows(facts: Iterable[AnyFact], target: Target, upstream_trouble: str) -> tuple[ArchRow, ...]:
+def arch_rows(facts: Iterable[AnyFact], target: Target, upstream_trouble: str) -> tuple[Row, ...]:
     """Put the lists of one CUDA version into one row, the oldest CUDA first; upstream may say one thing of all.
 
     Parameters
@@ -53,23 +31,24 @@ def arch_rows(facts: Iterable[AnyFact], target: Target, upstream_trouble: str) -
             rows.setdefault(fact.holds.cuda[0], ([], []))[0].append(fact)
         elif isinstance(fact, UpstreamArchs):
             everywhere.append(fact)
-    for upstream, _ in rows.values():
-        upstream += everywhere
     here = [_order(cuda) for cuda, (_, recipes) in rows.items() if recipes]
-    ships = any(one.archs for upstream, _ in rows.values() for one in upstream)
+    ships = any(one.archs for upstream, _ in rows.values() for one in (*upstream, *everywhere))
     found = []
-    for cuda, (upstream, recipes) in sorted(rows.items(), key=lambda item: _order(item[0])):
+    for cuda, (listed, recipes) in sorted(rows.items(), key=lambda item: _order(item[0])):
+        upstream = [*listed, *everywhere]
         if not recipes:
             status, sentence = _not_here(_order(cuda), here)
         elif ships and not upstream:
             status, sentence = Status.NEWER, "upstream ships nothing for it"
         else:
             status, sentence = _judged(upstream, recipes, target, upstream_trouble)
+        name = f"CUDA {cuda}"
         found.append(
-            ArchRow(
-                cuda=cuda,
-                upstream=tuple(upstream),
-                recipes=tuple(recipes),
+            Row(
+                name=name,
+                facts=(*upstream, *recipes),
+                builds=target.builds,
+                entry=Entry(name=name),
                 status=status,
                 sentence=sentence,
             )
@@ -77,7 +56,7 @@ def arch_rows(facts: Iterable[AnyFact], target: Target, upstream_trouble: str) -
     return tuple(found)
 
 
-def _not_here(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> tuple[Status, str]:
+def _not_here(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> Judged:
     if here and cuda < min(here):
         return Status.IN_STEP, "upstream ships it; older than any CUDA here"
     if here and cuda > max(here):
@@ -87,28 +66,31 @@ def _not_here(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> tuple[S
 
 def _judged(
     upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], target: Target, trouble: str
-) -> tuple[Status, str]:
+) -> Judged:
     own = [one for one in recipes if one.recipe == target.package]
     others = _others(own, [one for one in recipes if one not in own])
     known = [one for one in upstream if not one.trouble]
     if not known:
-        broken = next((one.trouble for one in upstream if one.trouble), "")
-        not_read = f"upstream's lists were not read: {trouble}" if trouble else ""
-        return Status.UNKNOWN, "; ".join(
-            [broken or not_read or "upstream's CI builds nothing for it", *others]
-        )
+        reason = next((one.trouble for one in upstream if one.trouble), "")
+        reason = reason or (f"upstream's lists were not read: {trouble}" if trouble else "")
+        return Status.UNKNOWN, "; ".join([reason or "upstream's CI builds nothing for it", *others])
     if not any(one.archs for one in known):
         return Status.IN_STEP, f"upstream's are {known[0].value}"
     lacking: dict[str, list[str]] = {}
     more: dict[str, list[str]] = {}
-    for recipe in own:
-        ours = recipe.archs
-        for theirs, platform in _comparable(recipe, known, target).items():
-            place = platform or ", ".join(recipe.holds.platforms)
-            if missing := [arch for arch in theirs if arch not in ours]:
-                lacking.setdefault(", ".join(missing), []).append(place)
-            if extra := [arch for arch in ours if arch not in theirs]:
-                more.setdefault(", ".join(extra), []).append(place)
+    for ours in own:
+        here = {build.platform for build in target.builds if ours.holds.met(build)}
+        for theirs in known:
+            if theirs.holds.platforms and not set(theirs.holds.platforms) & here:
+                continue
+            # whose list it is, where the recipe has one for several platforms
+            place = (
+                theirs.holds.platforms if len(here) > 1 and theirs.holds.platforms else ours.holds.platforms
+            )
+            if missing := [arch for arch in theirs.archs if arch not in ours.archs]:
+                lacking.setdefault(", ".join(missing), []).append(", ".join(place))
+            if extra := [arch for arch in ours.archs if arch not in theirs.archs]:
+                more.setdefault(", ".join(extra), []).append(", ".join(place))
     parts = [f"{archs} is upstream's, not the recipe's{_places(where)}" for archs, where in lacking.items()]
     parts += [f"{archs} is the recipe's, not upstream's{_places(where)}" for archs, where in more.items()]
     status = Status.OLDER if lacking else Status.NEWER if more else Status.IN_STEP
@@ -129,32 +111,6 @@ def _others(own: Sequence[RecipeArchs], others: Sequence[RecipeArchs]) -> list[s
         if left_out:
             found.setdefault(", ".join(left_out), []).append(other.recipe)
     return [f"{', '.join(dict.fromkeys(names))} leaves out {archs}" for archs, names in found.items()]
-
-
-def _comparable(
-    recipe: RecipeArchs, upstream: Sequence[UpstreamArchs], target: Target
-) -> dict[tuple[str, ...], str]:
-    """Return upstream's lists for the platforms that a recipe's list is for, each once, with its platform in words.
-
-    That is said only where the recipe has one list for several platforms.
-    """
-    here = {build.platform for build in target.builds if recipe.holds.met(build)}
-    found: dict[tuple[str, ...], str] = {}
-    for one in upstream:
-        theirs = set(one.holds.platforms)
-        if not theirs or theirs & here:
-            found.setdefault(one.archs, ", ".join(one.holds.platforms) if len(here) > 1 else "")
-    return found
-
-
-def recipes_in_words(names: Iterable[str], row: ArchRow) -> str:
-    """Return whose list it is, in short: ``all recipes``, ``all but pyg-lib``, or names."""
-    found = sorted(set(names))
-    everybody = {one.recipe for one in row.recipes}
-    others = sorted(everybody - set(found))
-    if len(everybody) < _MANY or len(found) <= len(others):
-        return ", ".join(found)
-    return f"all but {', '.join(others)}" if others else "all recipes"
 
 
 def split(text: str) -> tuple[str, ...]:

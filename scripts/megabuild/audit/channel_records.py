@@ -14,69 +14,44 @@ from msgspec import Struct
 from packaging.version import InvalidVersion
 from packaging.version import Version as PythonVersion
 from rattler import Channel, Gateway, RepoDataRecord, SourceConfig
-from rattler.networking.fetch_repo_data import CacheAction
 from rattler.platform.subdir import SubdirLiteral
 
 from megabuild.audit.request import Services
 from megabuild.network import redact
 from megabuild.network.client import NetworkError, within
+from megabuild.providers.conda_forge import channel_url, why_unreachable
 
+CONDA_FORGE = "conda-forge"
 _SECONDS = 60.0
 _REMEDY = "check the network and the channel"
 
 
 class Package(Struct, frozen=True, kw_only=True):
-    """The newest package of a name.
-
-    Parameters
-    ----------
-    version:
-        Empty if there is no package of that name.
-    file:
-        Its name in the channel.
-    sha256:
-        Of the file, or empty.
-    date:
-        When it was built, ISO 8601, or empty.
-    """
+    """The newest package of a name: its file in the channel, and that one's sha256 or nothing."""
 
     name: str
-    version: str = ""
-    file: str = ""
-    sha256: str = ""
-    date: str = ""
+    version: str
+    file: str
+    sha256: str
 
 
-def from_channel(url: str, platform: str, names: Collection[str], services: Services) -> list[Package]:
-    """Return the newest package of each name; offline, from what rattler kept.
+def from_channel(platform: str, names: Collection[str], services: Services) -> tuple[str, list[Package]]:
+    """Return conda-forge's address, and of each name that it has the newest package.
 
     Parameters
     ----------
-    url:
-        The channel's.
     platform:
         conda's, or ``noarch``.
-    names:
-        Of packages. A name without a package is there, with an empty version.
 
     Raises
     ------
     NetworkError
         The channel does not answer, or answers nonsense.
     """
-    cache = services.folder / "rattler"
-    if services.offline:
-        return _newest(_records(url, platform, names, cache, "force-cache-only", _SECONDS), names)
-    seconds = min(_SECONDS, services.remaining())
-    try:
-        return _newest(_records(url, platform, names, cache, "cache-or-fetch", seconds), names)
-    except NetworkError:
-        seconds = min(_SECONDS, services.remaining())
-        if seconds <= 1.0:
-            raise
-    # rattler's own cache may be spoilt, or its folder may not be writable
-    with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as empty:
-        return _newest(_records(url, platform, names, Path(empty), "no-cache", seconds), names)
+    url = channel_url(CONDA_FORGE)
+    if unreachable := why_unreachable(url):
+        raise NetworkError(f"{CONDA_FORGE} cannot be used: {redact.text(unreachable)}")
+    return url, _newest(url, platform, names, min(_SECONDS, services.remaining()))
 
 
 def from_folder(folder: Path, platform: str, names: Collection[str], services: Services) -> list[Package]:
@@ -89,8 +64,8 @@ def from_folder(folder: Path, platform: str, names: Collection[str], services: S
     """
     file = repodata(folder, platform)
     with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as scratch:
-        copy = Path(scratch, "channel", platform, "repodata.json")
-        copy.parent.mkdir(parents=True)
+        copy = Path(scratch, platform, "repodata.json")
+        copy.parent.mkdir()
         try:
             if file is None:
                 raise FileNotFoundError("there is no repodata")
@@ -100,17 +75,12 @@ def from_folder(folder: Path, platform: str, names: Collection[str], services: S
                 with file.open("rb") as packed, zstandard.open(packed) as stream, copy.open("wb") as target:
                     shutil.copyfileobj(stream, target, 1 << 20)
         except (OSError, zstandard.ZstdError) as error:
-            raise NetworkError(
-                f"cannot read {file}: {error}", "check the folder named by --repodata"
-            ) from error
-        channel = copy.parent.parent.as_uri()
+            remedy = "check the folder named by --repodata"
+            raise NetworkError(f"cannot read {file}: {error}", remedy) from error
         try:
-            found = _records(
-                channel, platform, names, Path(scratch, "cache"), "no-cache", services.remaining()
-            )
+            return _newest(Path(scratch).as_uri(), platform, names, services.remaining())
         except NetworkError as error:
             raise NetworkError(f"{file}: {error.message}", error.remedy) from error
-    return _newest(found, names)
 
 
 def repodata(folder: Path, platform: str) -> Path | None:
@@ -119,11 +89,10 @@ def repodata(folder: Path, platform: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _records(
-    url: str, platform: str, names: Collection[str], cache: Path, action: CacheAction, seconds: float
-) -> list[RepoDataRecord]:
-    async def ask() -> list[RepoDataRecord]:
-        gateway = Gateway(cache_dir=cache, default_config=SourceConfig(cache_action=action))
+def _newest(url: str, platform: str, names: Collection[str], seconds: float) -> list[Package]:
+    async def ask(cache: str) -> list[RepoDataRecord]:
+        # what was found is kept by who asks: rattler's own cache would be another one, with rules of its own
+        gateway = Gateway(cache_dir=Path(cache), default_config=SourceConfig(cache_action="no-cache"))
         query = gateway.query(
             [Channel(url)],
             [cast(SubdirLiteral, platform)],
@@ -133,36 +102,29 @@ def _records(
         )
         return [record for records in await asyncio.wait_for(query, seconds) for record in records]
 
-    try:
-        return within(seconds + 1.0, lambda: asyncio.run(ask()))
-    except (TimeoutError, asyncio.TimeoutError):
-        raise NetworkError(f"no end after {seconds:.0f} s", _REMEDY) from None
-    except Exception as error:  # of rattler's own kinds
-        # what failed, and what was at the bottom of it
-        lines = [line.strip() for line in redact.text(str(error)).splitlines() if line.strip()]
-        ends = [lines[0], lines[-1].removeprefix("Caused by:").strip()] if lines else [type(error).__name__]
-        raise NetworkError(": ".join(dict.fromkeys(ends)), _REMEDY) from error
-
-
-def _newest(records: list[RepoDataRecord], names: Collection[str]) -> list[Package]:
-    by_name: dict[str, list[RepoDataRecord]] = {name: [] for name in names}
+    with tempfile.TemporaryDirectory(prefix="megabuild-audit-", ignore_cleanup_errors=True) as cache:
+        try:
+            records = within(seconds + 1.0, lambda: asyncio.run(ask(cache)))
+        except (TimeoutError, asyncio.TimeoutError):
+            raise NetworkError(f"no end after {seconds:.0f} s", _REMEDY) from None
+        except Exception as error:  # of rattler's own kinds
+            # what failed, and what was at the bottom of it
+            lines = [line.strip() for line in redact.text(str(error)).splitlines() if line.strip()]
+            ends = (
+                [lines[0], lines[-1].removeprefix("Caused by:").strip()] if lines else [type(error).__name__]
+            )
+            raise NetworkError(": ".join(dict.fromkeys(ends)), _REMEDY) from error
+    by_name: dict[str, list[RepoDataRecord]] = {}
     for record in records:
         by_name.setdefault(record.name.normalized, []).append(record)
-    return [_package(name, by_name[name]) for name in names]
+    return [_package(name, by_name[name]) for name in names if name in by_name]
 
 
 def _package(name: str, records: list[RepoDataRecord]) -> Package:
-    if not records:
-        return Package(name=name)
     released = [record for record in records if not _is_prerelease(str(record.version))] or records
     best = max(released, key=lambda record: (record.version, record.build_number))
-    return Package(
-        name=name,
-        version=str(best.version),
-        file=best.file_name,
-        sha256=best.sha256.hex() if best.sha256 else "",
-        date=best.timestamp.isoformat(timespec="seconds") if best.timestamp else "",
-    )
+    digest = best.sha256.hex() if best.sha256 else ""
+    return Package(name=name, version=str(best.version), file=best.file_name, sha256=digest)
 
 
 def _is_prerelease(version: str) -> bool:

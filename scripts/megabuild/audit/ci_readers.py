@@ -16,9 +16,10 @@ from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as Parsed
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
-from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+_UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
 
 class NotFound(Exception):
@@ -40,7 +41,7 @@ class Value:
     """
 
     text: str
-    line: int | None = None
+    line: int
     groups: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,17 +87,6 @@ def lines(
     return read
 
 
-def submodule(path: str) -> Reader:
-    """Check that a submodule is still in .gitmodules; its value comes from the audit's source of submodules."""
-
-    def read(text: str) -> Sequence[Value]:
-        if not re.search(rf"^\s*path\s*=\s*{re.escape(path)}\s*$", text, re.MULTILINE):
-            raise NotFound(f"has no submodule {path}")
-        return ()
-
-    return read
-
-
 def requirement(distribution: str, *, table: str = "") -> Reader:
     """Read the constraints on one distribution; a marker is the group ``marker``.
 
@@ -105,29 +95,33 @@ def requirement(distribution: str, *, table: str = "") -> Reader:
     distribution:
         A pattern for its whole name, as in ``nvidia-cudnn(-cu\\d+)?``.
     table:
-        The TOML table whose list ``requires`` it is in; empty for a requirements file.
+        The TOML table whose strings are requirements; empty for a requirements file.
     """
 
     def read(text: str) -> Sequence[Value]:
-        entries = _required(text, table) if table else _listed(text)
-        values = [value for line, entry in entries for value in _requirements(entry, distribution, line)]
+        values: list[Value] = []
+        here = not table
+        for number, line in enumerate(text.splitlines(), start=1):
+            if table and (header := re.match(r"\s*\[\s*([\w.-]+)\s*\]", line)):
+                here = header[1] == table
+            elif here and not line.lstrip().startswith("#"):
+                entries = re.findall(r"""["']([^"']+)["']""", line) if table else [line.partition(" #")[0]]
+                values += (value for entry in entries for value in _requirements(entry, distribution, number))
         if not values:
-            raise NotFound(
-                f"has no requirement {distribution!r}" + (f" in {table}.requires" if table else "")
-            )
+            place = f" in [{table}]" if table else ""
+            raise NotFound(f"has no requirement {distribution!r}{place}")
         return values
 
     return read
 
 
 def literal(
-    variable: str, *keys: str, requirement: str = "", pattern: str = "", join: str = ", ", otherwise: str = "",
-    marked: str = "", mark: str = "",
-) -> Reader:  # fmt: skip
+    variable: str, *keys: str, requirement: str = "", otherwise: str = "", marked: str = "", mark: str = ""
+) -> Reader:
     """Read what a Python module assigns to a name at its top level, through ast.
 
     A dictionary gives a value for each key, a list of pairs one for each pair; a list or a set of plain values is one
-    value, joined with ``join``.
+    value, with commas between.
 
     Parameters
     ----------
@@ -135,10 +129,6 @@ def literal(
         Names of the groups that keys become, outermost first; ``cuda`` takes versions only.
     requirement:
         The strings are requirements, with ``|`` between them; only those on this distribution count.
-    pattern:
-        The group ``value`` of it is the value, in place of the whole string.
-    join:
-        Between the items of a list or a set; empty: each item is a value of its own.
     otherwise:
         A name with the value for every other key; the innermost group of ``keys`` is then ``other``.
     marked, mark:
@@ -147,28 +137,24 @@ def literal(
 
     def read(text: str) -> Sequence[Value]:
         chosen = _plain(_assigned(text, marked), marked) if marked else ()
-        leaves = list(_leaves(_assigned(text, variable), {}, keys, variable, split=not join))
+        leaves = list(_leaves(_assigned(text, variable), {}, keys, variable))
         if otherwise:
             leaves.append((_assigned(text, otherwise), dict.fromkeys(keys[-1:], "other")))
         values: list[Value] = []
         for node, groups in leaves:
             found = _plain(node, variable)
-            if isinstance(found, (list, tuple, set)):
-                items = sorted(found) if isinstance(found, set) else found
-                joined = join.join(f"{item}{mark if item in chosen else ''}" for item in items)
-                values.append(Value(text=joined, line=node.lineno, groups=groups))
-            elif requirement:
+            if requirement:
                 for entry in map(str.strip, str(found).split("|")):
                     line = _line_of(text, node, entry)
-                    values += [
-                        Value(text=value.text, line=line, groups={**value.groups, **groups})
-                        for value in _requirements(entry, requirement, line)
-                    ]
-            elif match := re.search(pattern or r"(?P<value>.*)", str(found)):
-                values.append(Value(text=match["value"], line=node.lineno, groups=groups))
+                    for value in _requirements(entry, requirement, line):
+                        values.append(Value(text=value.text, line=line, groups={**value.groups, **groups}))
+                continue
+            items = sorted(found) if isinstance(found, set) else found
+            items = items if isinstance(items, (list, tuple)) else [items]
+            joined = ", ".join(f"{item}{mark if item in chosen else ''}" for item in items)
+            values.append(Value(text=joined, line=node.lineno, groups=groups))
         if not values:
-            wanted = f" that fits {requirement or pattern!r}" if requirement or pattern else ""
-            raise NotFound(f"has nothing{wanted} in {variable}")
+            raise NotFound(f"has nothing that fits {requirement!r} in {variable}")
         return values
 
     return read
@@ -187,12 +173,10 @@ def data(*path: str, beside: str = "") -> Reader:
 
     def read(text: str) -> Sequence[Value]:
         try:
-            yaml = YAML(typ="rt")
-            yaml.Constructor = _AllText
-            document: Any = yaml.load(text)
-        except YAMLError as error:
+            document = YAML(typ="safe", pure=True).compose(text)  # not loaded: 3.10 is no number
+        except (YAMLError, RecursionError) as error:
             raise NotFound(f"cannot be read as YAML or JSON ({str(error).splitlines()[0]})") from error
-        values = list(_walk(document, path, beside, {}, None))
+        values = list(_walk(document, path, beside, {}, 0))
         if not values:
             raise NotFound(f"has no {'.'.join(path)}")
         return values if beside else [Value(text=", ".join(one.text for one in values), line=values[0].line)]
@@ -200,32 +184,21 @@ def data(*path: str, beside: str = "") -> Reader:
     return read
 
 
-class _AllText(RoundTripConstructor):
-    """Leaves scalars as they are written: 3.10 is no number."""
-
-    def as_written(self, node: ScalarNode) -> str:
-        """Return a scalar's text."""
-        return str(node.value)
-
-
-for _tag in ("bool", "float", "int", "null", "timestamp"):
-    _AllText.add_constructor(f"tag:yaml.org,2002:{_tag}", _AllText.as_written)
-
-
 def _walk(
-    node: Any, path: Sequence[str], beside: str, groups: dict[str, str], line: int | None
+    node: Node | None, path: Sequence[str], beside: str, groups: Mapping[str, str], line: int
 ) -> Iterator[Value]:
     if not path:
-        scalars = [
-            str(item) for item in (node if isinstance(node, list) else [node]) if not isinstance(item, dict)
-        ]
+        items = node.value if isinstance(node, SequenceNode) else [node]
+        scalars = [str(item.value) for item in items if isinstance(item, ScalarNode)]
         yield Value(text=", ".join(scalars), line=line, groups=groups)
-    elif isinstance(node, dict) and path[0] in node:
-        here = {beside.replace("-", "_"): str(node[beside])} if beside in node else {}
-        at = int(node.lc.data[path[0]][0]) + 1 if hasattr(node, "lc") else line  # ruamel.yaml counts from 0
-        yield from _walk(node[path[0]], path[1:], beside, {**groups, **here}, at)
-    elif isinstance(node, list) and path[0] == "*":
-        for item in node:
+    elif isinstance(node, MappingNode):
+        here = {key.value: value for key, value in node.value if key.value == beside}
+        known = {name.replace("-", "_"): str(value.value) for name, value in here.items()}
+        for key, value in node.value:
+            if key.value == path[0]:
+                yield from _walk(value, path[1:], beside, {**groups, **known}, key.start_mark.line + 1)
+    elif isinstance(node, SequenceNode) and path[0] == "*":
+        for item in node.value:
             yield from _walk(item, path[1:], beside, groups, line)
 
 
@@ -233,7 +206,7 @@ def _groups(match: re.Match[str]) -> dict[str, str]:
     return {name: found for name, found in match.groupdict().items() if found is not None}
 
 
-def _requirements(text: str, distribution: str, line: int | None) -> Iterator[Value]:
+def _requirements(text: str, distribution: str, line: int) -> Iterator[Value]:
     """Yield the value of a requirement, if it is one on a distribution of that name."""
     try:
         parsed = Parsed(text)
@@ -246,53 +219,26 @@ def _requirements(text: str, distribution: str, line: int | None) -> Iterator[Va
         yield Value(text=re.sub(r"[\s()]", "", written) or "*", line=line, groups=groups)
 
 
-def _listed(text: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(text.splitlines(), start=1):
-        entry = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip()
-        if entry and not entry.startswith("-"):
-            yield number, entry
-
-
-def _required(text: str, table: str) -> Iterator[tuple[int, str]]:
-    """Yield the strings of a TOML table's list ``requires``, with their lines, which tomllib does not tell."""
-    here = inside = False
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.fullmatch(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?", line):
-            here = header[1] == table
-        inside = inside or (here and re.match(r"\s*requires\s*=\s*\[", line) is not None)
-        if inside:
-            yield from ((number, one or other) for one, other in re.findall(r'"([^"]*)"|\'([^\']*)\'', line))
-            bare = re.sub(r'"[^"]*"|\'[^\']*\'', "", line).partition("#")[0]
-            inside = "]" not in bare
-
-
 def _assigned(text: str, variable: str) -> ast.expr:
     """Return what a module assigns to a name at its top level, the last time it does."""
     try:
         module = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except _UNREADABLE as error:
         raise NotFound(f"cannot be read as Python ({error})") from error
-    found: ast.expr | None = None
-    for statement in module.body:
-        targets = (
-            statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        )
-        if any(isinstance(target, ast.Name) and target.id == variable for target in targets):
-            found = getattr(statement, "value", None) or found
-    if found is None:
-        raise NotFound(f"assigns nothing to {variable}")
-    return found
+    for statement in reversed(module.body):
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            if any(isinstance(target, ast.Name) and target.id == variable for target in targets):
+                return statement.value
+    raise NotFound(f"assigns nothing to {variable}")
 
 
 def _leaves(
-    node: ast.expr, groups: dict[str, str], names: tuple[str, ...], variable: str, *, split: bool
+    node: ast.expr, groups: dict[str, str], names: tuple[str, ...], variable: str
 ) -> Iterator[tuple[ast.expr, dict[str, str]]]:
     pairs: list[tuple[Any, ast.expr]] = []
     if isinstance(node, ast.Dict):
         pairs = [(key, item) for key, item in zip(node.keys, node.values, strict=True) if key is not None]
-    elif isinstance(node, (ast.List, ast.Tuple, ast.Set)) and split:
-        yield from ((item, groups) for item in node.elts)
-        return
     elif isinstance(node, (ast.List, ast.Tuple)) and names:
         twos = [item.elts for item in node.elts if isinstance(item, ast.Tuple) and len(item.elts) == 2]
         pairs = [(first, second) for first, second in twos] if len(twos) == len(node.elts) else []
@@ -300,17 +246,15 @@ def _leaves(
         yield node, groups
     for key, item in pairs:
         text = str(_plain(key, variable))
-        if names[:1] == ("cuda",) and not re.fullmatch(r"\d+\.\d+", text):
-            continue  # xpu, cpu
-        yield from _leaves(
-            item, {**groups, **({names[0]: text} if names else {})}, names[1:], variable, split=split
-        )
+        if names[:1] != ("cuda",) or re.fullmatch(r"\d+\.\d+", text):  # others are xpu, cpu
+            known = {**groups, **dict.fromkeys(names[:1], text)}
+            yield from _leaves(item, known, names[1:], variable)
 
 
 def _plain(node: ast.expr, variable: str) -> Any:
     try:
         return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+    except _UNREADABLE as error:
         raise NotFound(f"computes {variable} instead of writing it down (line {node.lineno})") from error
 
 

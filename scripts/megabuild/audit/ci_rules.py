@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from megabuild.audit.ci_readers import Reader, data, lines, literal, requirement, submodule
+from megabuild.audit.ci_readers import Reader, data, lines, literal, requirement
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,6 @@ class Form:
     ----------
     file:
         Path in upstream's tree; ``*`` takes all that fit, several with ``|`` between them the first that is there.
-    read:
-        How to read it.
     since, until:
         First version of the package that has it, and first that has not; empty: open.
     where:
@@ -42,9 +40,8 @@ class Form:
             base = Version(Version(version).base_version)
         except InvalidVersion:
             return True
-        return (not self.since or base >= Version(self.since)) and (
-            not self.until or base < Version(self.until)
-        )
+        late_enough = not self.since or base >= Version(self.since)
+        return late_enough and (not self.until or base < Version(self.until))
 
 
 @dataclass(frozen=True)
@@ -61,10 +58,8 @@ class Rule:
         The first of those that hold for a version and yield something counts.
     packages:
         Those in whose trees the rule holds.
-    platforms, elsewhere:
-        As in `megabuild.audit.facts.Holds`.
-    every_cuda:
-        Upstream has it for each CUDA version that it lists; where one has none, that is told.
+    platforms:
+        Those for which it holds; empty: all.
     """
 
     name: str
@@ -72,18 +67,20 @@ class Rule:
     forms: tuple[Form, ...]
     packages: tuple[str, ...] = ("pytorch",)
     platforms: tuple[str, ...] = ()
-    elsewhere: str = ""
-    every_cuda: bool = False
 
 
 _MATRIX = ".github/scripts/generate_binary_build_matrix.py"
-_CUDA = ".ci/docker/common/install_cuda.sh"
+_COMMON = ".ci/docker/common"
 _TESTS = ".ci/docker/requirements-ci.txt"
+_PYG_MATRIX = ".github/workflows/utils/full_matrix_linux.json"
+_PYG = ("pyg-lib",)
 _EXTENSIONS = ("pytorch_scatter", "pytorch_sparse", "pytorch_cluster", "pytorch_spline_conv")
-_CMAKE = r"^cmake_minimum_required\(VERSION\s+(?P<value>\d+(?:\.\d+)*)"
 _WHEELS = "required by the wheels"
 _IMAGE = "in the builder image"
-_BUILDING = "required for building"
+_IMAGES = "in the CI images"
+_PART = "as a part of cuda-toolkit, with its version"
+_NUMBERS = r"(?P<value>\d+(?:\.\d+)+)"
+_CMAKE = lines(r"^cmake_minimum_required\(VERSION\s+(?P<value>\d+(?:\.\d+)*)")
 
 
 def _wheels(distribution: str, since: str = "", until: str = "") -> tuple[Form, ...]:
@@ -94,21 +91,30 @@ def _wheels(distribution: str, since: str = "", until: str = "") -> tuple[Form, 
 
 def _in_image(pattern: str) -> Form:
     """A line in the function that installs one CUDA version, ``install_130``; above all of them it holds for all."""
-    return Form(_CUDA, lines(pattern, under=r"^\s*(?:function\s+)?install_(?P<cuda>\d{3})\b"))
+    read = lines(pattern, under=r"^\s*(?:function\s+)?install_(?P<cuda>\d{3})\b")
+    return Form(f"{_COMMON}/install_cuda.sh", read)
+
+
+def _installed(script: str, pattern: str, since: str = "", which: slice = slice(None)) -> Form:
+    """A line of a script that installs something into the images."""
+    return Form(f"{_COMMON}/{script}", lines(pattern, which=which), since)
 
 
 def _building(distribution: str, since: str = "") -> Rule:
     read = requirement(distribution, table="build-system")
-    return Rule(distribution.replace("-", "_"), _BUILDING, (Form("pyproject.toml", read, since),))
+    return Rule(
+        distribution.replace("-", "_"), "required for building", (Form("pyproject.toml", read, since),)
+    )
 
 
-def _matrix(name: str, what: str, key: str) -> Rule:
-    path = ("jobs", "wheel", "strategy", "matrix", key)
-    return Rule(name, what, (Form(".github/workflows/building.yml", data(*path)),), packages=_EXTENSIONS)
+def _tested(distribution: str, *older: Form) -> Rule:
+    return Rule(distribution, _IMAGES, (Form(_TESTS, requirement(distribution)), *older))
 
 
-#: Where a package's CUDA versions are listed.
-CUDA_VERSIONS = Rule("cuda", "", (Form(_MATRIX, literal("CUDA_ARCHES", join="")),))
+def _pyg_matrix(name: str, what: str, key: str) -> Rule:
+    read = data("jobs", "wheel", "strategy", "matrix", key)
+    return Rule(name, what, (Form(".github/workflows/building.yml", read),), _EXTENSIONS)
+
 
 PINS = (
     # ------------------------------------------------------------------------------------------------ CUDA's parts
@@ -119,36 +125,25 @@ PINS = (
         "cuda",
         _IMAGE,
         (
-            _in_image(r"^\s*install_cuda (?P<value>\d+(?:\.\d+)+)"),
-            _in_image(r"/compute/cuda/(?P<value>\d+(?:\.\d+)+)/local_installers/"),  # 2.6
+            _in_image(rf"^\s*install_cuda {_NUMBERS}"),
+            _in_image(rf"/compute/cuda/{_NUMBERS}/local_installers/"),  # 2.6
         ),
-        every_cuda=True,
     ),
     Rule("cudnn", _WHEELS, _wheels(r"nvidia-cudnn(-cu\d+)?")),
-    Rule("cudnn", _IMAGE, (_in_image(r"^\s*CUDNN_VERSION=(?P<value>\d+(?:\.\d+)+)"),), every_cuda=True),
+    Rule("cudnn", _IMAGE, (_in_image(rf"^\s*CUDNN_VERSION={_NUMBERS}"),)),
     Rule("cupti", _WHEELS, _wheels(r"nvidia-cuda-cupti(-cu\d+)?", until="2.11")),
-    Rule("cupti", "as a part of cuda-toolkit, with its version", _wheels("cuda-toolkit", since="2.11")),
+    Rule("cupti", _PART, _wheels("cuda-toolkit", since="2.11")),
     Rule(
         "cupti",
         f"headers {_IMAGE}",
-        (Form(_CUDA, lines(r"^CUDA_CUPTI_VERSION=(?P<value>\d+(?:\.\d+)+)"), since="2.14"),),
+        (_installed("install_cuda.sh", rf"^CUDA_CUPTI_VERSION={_NUMBERS}", "2.14"),),
     ),
     Rule("cusparselt", _WHEELS, _wheels(r"nvidia-cusparselt(-cu\d+)?")),
-    Rule(
-        "cusparselt",
-        _IMAGE,
-        (_in_image(r"^\s*CUSPARSELT_VERSION=(?P<value>\d+(?:\.\d+)+)"),),
-        every_cuda=True,
-    ),
+    Rule("cusparselt", _IMAGE, (_in_image(rf"^\s*CUSPARSELT_VERSION={_NUMBERS}"),)),
     Rule(
         "cudss",  # the wheels are built without
-        "in the CI images",
-        (
-            Form(
-                ".ci/docker/common/install_cudss.sh",
-                lines(r"^\s*CUDSS_NAME=\S*-(?P<value>\d+(?:\.\d+)+)_cuda(?P<cuda>\d+)-archive"),
-            ),
-        ),
+        _IMAGES,
+        (_installed("install_cudss.sh", rf"^\s*CUDSS_NAME=\S*-{_NUMBERS}_cuda(?P<cuda>\d+)-archive"),),
     ),
     Rule("nccl", _WHEELS, _wheels(r"nvidia-nccl(-cu\d+)?")),
     Rule(
@@ -164,50 +159,34 @@ PINS = (
         ),
     ),
     Rule("nvshmem", _WHEELS, _wheels(r"nvidia-nvshmem(-cu\d+)?", since="2.9")),
-    Rule(
-        "nvshmem",
-        _IMAGE,
-        (Form(_CUDA, lines(r"^NVSHMEM_VERSION=(?P<value>\d+(?:\.\d+)+)"), since="2.9"),),
-    ),
+    Rule("nvshmem", _IMAGE, (_installed("install_cuda.sh", rf"^NVSHMEM_VERSION={_NUMBERS}", "2.9"),)),
     Rule("cufile", _WHEELS, _wheels(r"nvidia-cufile(-cu\d+)?", since="2.7", until="2.11")),
-    Rule("cufile", "as a part of cuda-toolkit, with its version", _wheels("cuda-toolkit", since="2.11")),
+    Rule("cufile", _PART, _wheels("cuda-toolkit", since="2.11")),
     Rule(
         "magma",
         _IMAGE,
-        (
-            Form(
-                ".ci/docker/common/install_magma.sh",
-                lines(r'^\s*MAGMA_VERSION="?(?P<value>\d+(?:\.\d+)+)', which=slice(-1, None)),
-            ),
-        ),
+        (_installed("install_magma.sh", rf'^\s*MAGMA_VERSION="?{_NUMBERS}', which=slice(-1, None)),),
     ),
     # ----------------------------------------------------------------------------------------- libraries and tools
     Rule(
         "mkl",
         f"{_IMAGE}, static",
-        (Form(".ci/docker/common/install_mkl.sh", lines(r"^MKL_VERSION=(?P<value>\d+(?:\.\d+)+)")),),
+        (_installed("install_mkl.sh", rf"^MKL_VERSION={_NUMBERS}"),),
         platforms=("linux-64",),
     ),
     Rule(
         "openblas",
         _IMAGE,
         (
-            Form(
-                ".ci/docker/common/install_openblas.sh",
-                lines(r'^\s*OPENBLAS_VERSION=(?:\$\{OPENBLAS_VERSION:-)?"?(?P<value>v[\d.]+)'),
+            _installed(
+                "install_openblas.sh", r'^\s*OPENBLAS_VERSION=(?:\$\{OPENBLAS_VERSION:-)?"?(?P<value>v[\d.]+)'
             ),
-            Form(  # to 2.7: the branch that is cloned
-                ".ci/docker/common/install_openblas.sh",
-                lines(r"^\s*git clone .*/OpenBLAS\.git -b (?P<value>v[\d.]+)"),
-            ),
+            # to 2.7: the branch that is cloned
+            _installed("install_openblas.sh", r"^\s*git clone .*/OpenBLAS\.git -b (?P<value>v[\d.]+)"),
         ),
         platforms=("linux-aarch64",),
     ),
-    Rule(
-        "triton",
-        _WHEELS,
-        (Form(".ci/docker/triton_version.txt", lines(r"^(?P<value>\d+(?:\.\d+)+)\s*$")),),
-    ),
+    Rule("triton", _WHEELS, (Form(".ci/docker/triton_version.txt", lines(rf"^{_NUMBERS}\s*$")),)),
     Rule(
         "numpy",
         "the wheels are built with",
@@ -218,48 +197,25 @@ PINS = (
             ),
             Form(
                 ".ci/manywheel/build_install_deps.sh|.ci/manywheel/build_common.sh",
-                lines(
-                    r"pip install .*\bnumpy==(?P<value>\d+(?:\.\d+)+)",
-                    under=r"^\s*(?P<python>cp[\w*|]+|\*)\)\s*$",
-                ),
+                lines(rf"pip install .*\bnumpy=={_NUMBERS}", under=r"^\s*(?P<python>cp[\w*|]+|\*)\)\s*$"),
             ),
         ),
     ),
     _building("numpy"),
     Rule("numpy", "CI tests with", (Form(_TESTS, requirement("numpy")),)),
     _building("cmake"),
-    Rule("cmake", "minimum", (Form("CMakeLists.txt", lines(_CMAKE)),)),
-    Rule(
-        "cmake",
-        "in the CI images",
-        (
-            Form(_TESTS, requirement("cmake")),
-            Form(".ci/docker/build.sh", lines(r"^CMAKE_VERSION=(?P<value>\d+(?:\.\d+)+)")),  # 2.6
-        ),
-    ),
+    Rule("cmake", "minimum", (Form("CMakeLists.txt", _CMAKE),)),
+    _tested("cmake", Form(".ci/docker/build.sh", lines(rf"^CMAKE_VERSION={_NUMBERS}"))),  # 2.6
     _building("ninja"),
-    Rule("ninja", "in the CI images", (Form(_TESTS, requirement("ninja")),)),
+    _tested("ninja"),
     _building("setuptools"),
     _building("packaging", since="2.8"),
     _building("pyyaml"),
     _building("requests"),
     _building("typing-extensions"),
-    Rule("protobuf", "in the CI images", (Form(_TESTS, requirement("protobuf")),)),
+    _tested("protobuf"),
     # before 2.8, NNPACK's CMake files downloaded it, inside the submodule
     _building("six", since="2.8"),
-    Rule("pybind11", "submodule", (Form(".gitmodules", submodule("third_party/pybind11")),)),
-    Rule(
-        "onednn",
-        "submodule of a submodule, third_party/ideep/mkl-dnn",
-        (Form(".gitmodules", submodule("third_party/ideep")),),
-    ),
-    Rule(
-        "onednn",
-        "of XPU builds",
-        (Form("cmake/Modules/FindMKLDNN.cmake", lines(r"^\s*GIT_TAG\s+(?P<value>\w[\w.-]*)")),),
-        elsewhere="XPU",
-    ),
-    Rule("xnnpack", "submodule", (Form(".gitmodules", submodule("third_party/XNNPACK")),)),
     Rule("python", "wheels are built for", (Form(_MATRIX, literal("FULL_PYTHON_VERSIONS")),)),
     Rule(
         "gcc",
@@ -282,48 +238,31 @@ PINS = (
     ),
     # ------------------------------------------------------------------------------------------------ PyTorch Geometric
     Rule(
-        "cuda",
-        "of the wheels",
-        (
-            Form(
-                ".github/workflows/utils/full_matrix_linux.json",
-                data("*", "cuda-version", beside="torch-version"),
-            ),
-        ),
-        packages=("pyg-lib",),
+        "cuda", "of the wheels", (Form(_PYG_MATRIX, data("*", "cuda-version", beside="torch-version")),), _PYG
     ),
-    Rule(
-        "pytorch",
-        "wheels are built for",
-        (Form(".github/workflows/utils/full_matrix_linux.json", data("*", "torch-version")),),
-        packages=("pyg-lib",),
-    ),
+    Rule("pytorch", "wheels are built for", (Form(_PYG_MATRIX, data("*", "torch-version")),), _PYG),
     Rule(
         "python",
         "wheels are built for",
         (Form("pyproject.toml", lines(r'^build = "(?P<value>cp[^"]+)"')),),
-        packages=("pyg-lib",),
+        _PYG,
     ),
-    Rule("cmake", "minimum", (Form("CMakeLists.txt", lines(_CMAKE)),), packages=("pyg-lib",)),
-    _matrix("cuda", "of the wheels", "cuda-version"),
-    _matrix("pytorch", "wheels are built for", "torch-version"),
-    _matrix("python", "wheels are built for", "python-version"),
+    Rule("cmake", "minimum", (Form("CMakeLists.txt", _CMAKE),), _PYG),
+    _pyg_matrix("cuda", "of the wheels", "cuda-version"),
+    _pyg_matrix("pytorch", "wheels are built for", "torch-version"),
+    _pyg_matrix("python", "wheels are built for", "python-version"),
 )
 
 _ARCHS = ".ci/manywheel/build_env_setup.py"
+_TABLE = "TORCH_CUDA_ARCH_LIST_TABLE"
 #: The GPU architectures that upstream ships. Up to 2.12 a script computed them: those are not read.
 ARCH_LISTS = (
     Rule(
         "gpu-architectures",
         "of the wheels",
         (
-            Form(
-                _ARCHS,
-                literal("TORCH_CUDA_ARCH_LIST_TABLE", "cuda", "machine", marked="_PTX_ARCHES", mark="+PTX"),
-                until="2.14",
-            ),
-            # PTX in nightly builds only
-            Form(_ARCHS, literal("TORCH_CUDA_ARCH_LIST_TABLE", "cuda", "machine"), since="2.14"),
+            Form(_ARCHS, literal(_TABLE, "cuda", "machine", marked="_PTX_ARCHES", mark="+PTX"), until="2.14"),
+            Form(_ARCHS, literal(_TABLE, "cuda", "machine"), since="2.14"),  # PTX in nightly builds only
             Form(_MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
         ),
     ),
@@ -339,7 +278,7 @@ ARCH_LISTS = (
                 ),
             ),
         ),
-        packages=("pyg-lib",),
+        _PYG,
     ),
     Rule(
         "gpu-architectures",
@@ -351,7 +290,7 @@ ARCH_LISTS = (
                 where=r"/cu(?P<cuda>11[78]|1[2-9]\d)-",
             ),
         ),
-        packages=_EXTENSIONS,
+        _EXTENSIONS,
         platforms=("linux-64",),
     ),
 )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from megabuild.audit.addresses import parse
-from megabuild.audit.case import GRAVITY, Case, Judged, Status
+from megabuild.audit.claims import GRAVITY, Judged, Row, Status
 from megabuild.audit.facts import AnyFact, RecipeCommit, Submodule, TagCommit, Target
 from megabuild.audit.names import Names
 from megabuild.audit.specs import Spec, is_version
@@ -28,27 +28,16 @@ def brief(revision: str) -> str:
 
 
 def placed(facts: Sequence[AnyFact], target: Target, names: Names) -> list[tuple[str, AnyFact]]:
-    """Return what goes into which row.
+    """Return what goes into which row: a row's name and a fact, in the order of the facts.
 
-    Parameters
-    ----------
-    facts:
-        All there are. Commits that other packages' recipes pin count where upstream's repository is theirs, or where
-        upstream vendors the same library.
-    target:
-        What is audited.
-    names:
-        The mapping.
-
-    Returns
-    -------
-    A row's name and a fact, in the order of the facts.
+    Commits that other packages' recipes pin count where upstream's repository is theirs, or where upstream vendors the
+    same library.
     """
     own = _own(target)
     vendored: dict[str, dict[str, None]] = {}
     for one in facts:
         if isinstance(one, Submodule):
-            vendored.setdefault(_plain(one.address or one.url), {})[names.by_submodule(one.name)] = None
+            vendored.setdefault(_plain(one.address), {})[names.by_submodule(one.name)] = None
     found: list[tuple[str, AnyFact]] = []
     for one in facts:
         if not isinstance(one, RecipeCommit):
@@ -65,38 +54,26 @@ def placed(facts: Sequence[AnyFact], target: Target, names: Names) -> list[tuple
     return found
 
 
-def verdict(case: Case, target: Target) -> Judged | None:
+def verdict(row: Row, target: Target) -> Judged | None:
     """Return what there is to say of the commits of a row, or None where no recipe pins one."""
-    judged = [_judged(one, case, target) for one in case.facts if isinstance(one, RecipeCommit)]
+    judged = [_judged(one, row, target) for one in row.facts if isinstance(one, RecipeCommit)]
     if not judged:
         return None
     worst = min((status for status, _ in judged), key=GRAVITY.index)
     return worst, "; ".join(dict.fromkeys(text for status, text in judged if status is worst))
 
 
-def joined(first: Judged | None, second: Judged | None) -> Judged:
-    """Return one status for a row: the graver one, with what led to it, and with what there is to say of commits."""
-    if first is None or second is None:
-        judged = first or second
-        assert judged is not None
-        return judged
-    worst = min(first[0], second[0], key=GRAVITY.index)
-    return worst, f"{first[1]}; {second[1]}" if first[0] is worst else second[1]
-
-
-def _judged(pinned: RecipeCommit, case: Case, target: Target) -> Judged:
+def _judged(pinned: RecipeCommit, row: Row, target: Target) -> Judged:
     own = _plain(pinned.address) in _own(target)
-    whose = pinned.recipe
-    who = "the recipe" if whose == target.package else f"{whose}'s recipe"
-    scope = of_configs(pinned.holds.configs, case.builds)
+    who = "the recipe" if pinned.recipe == target.package else f"{pinned.recipe}'s recipe"
+    scope = of_configs(pinned.holds.configs, row.builds)
     where = f" [{scope}]" if scope else ""
     if own:
-        commits = {one.value: "" for one in case.facts if isinstance(one, TagCommit) and one.value}
+        commits = {one.value: "" for one in row.facts if isinstance(one, TagCommit) and one.value}
         has = f"upstream's {target.tag} is"
     else:
-        theirs = [one for one in case.facts if isinstance(one, Submodule)]
-        same = [one for one in theirs if _plain(one.address or one.url) == _plain(pinned.address)]
-        commits = {one.commit: one.value for one in same if one.commit}
+        theirs = [one for one in row.facts if isinstance(one, Submodule) and one.commit]
+        commits = {one.commit: one.value for one in theirs if _plain(one.address) == _plain(pinned.address)}
         has = "upstream vendors"
     if own and pinned.value in (target.tag, f"refs/tags/{target.tag}"):
         return Status.IN_STEP, f"{who} takes upstream's {target.tag}{where}"
@@ -106,29 +83,17 @@ def _judged(pinned: RecipeCommit, case: Case, target: Target) -> Judged:
         return Status.MISSING, f"{takes}: {has} {shown}" if shown else takes
     pins = f"{who} pins {brief(pinned.value)}{where}"
     if not commits:
-        return _silent(pins, own, case)
+        if own or (row.entry.submodules and "submodules" in row.troubles):
+            return Status.UNKNOWN, f"upstream's {'tag was' if own else 'submodules were'} not read, {pins}"
+        return Status.UNPINNED, f"upstream names no commit, {pins}"
     if any(one.startswith(pinned.value.lower()) for one in commits):
         return Status.IN_STEP, f"{pins}, as {'upstream has it at ' + target.tag if own else 'upstream does'}"
-    status = _apart(pinned, target)
-    if status is Status.CONFLICT:
-        return status, f"no commit satisfies both: {has} {shown}, {pins}"
-    return status, f"{has} {shown}, {pins} for {pinned.version}"
-
-
-def _silent(pins: str, own: bool, case: Case) -> Judged:
-    """Judge a commit beside which upstream has none."""
-    what = "tag was" if own else "submodules were"
-    if own or (case.entry.submodules and "submodules" in case.troubles):
-        return Status.UNKNOWN, f"upstream's {what} not read, {pins}"
-    return Status.UNPINNED, f"upstream names no commit, {pins}"
-
-
-def _apart(pinned: RecipeCommit, target: Target) -> Status:
-    """Judge two different commits: those of two versions of upstream are as old as these."""
     built = pinned.version
     if built == target.version or not (is_version(built) and is_version(target.version)):
-        return Status.CONFLICT
-    return Status.OLDER if Spec(f"<{target.version}").admits(built) else Status.NEWER
+        return Status.CONFLICT, f"no commit satisfies both: {has} {shown}, {pins}"
+    # of two versions of upstream: as old as these
+    status = Status.OLDER if Spec(f"<{target.version}").admits(built) else Status.NEWER
+    return status, f"{has} {shown}, {pins} for {built}"
 
 
 def _own(target: Target) -> set[str]:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 
+import msgspec
 from msgspec import Struct
 
 from megabuild.configs.config import Config
 
+# Control characters (C0, DEL, C1), line and paragraph separators, those that change the direction of writing, and bytes
+# that were no text.
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
+
 
 class Build(Struct, frozen=True, kw_only=True):
-    """One config whose packages are looked at, as far as facts depend on it.
-
-    Parameters
-    ----------
-    platform:
-        conda's, ``linux-64``.
-    accelerator:
-        ``cpu`` or ``cuda130``.
-    cuda:
-        ``13.0``; empty for a CPU build.
-    blas, provider:
-        As in the config.
-    """
+    """What facts depend on of a config; ``cuda`` is ``13.0``, or empty for a CPU build."""
 
     name: str
     platform: str
@@ -35,7 +28,7 @@ class Build(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: Config) -> Build:
-        """Return what facts depend on of a config."""
+        """Take it from a config."""
         return cls(
             name=config.name,
             platform=config.platform,
@@ -51,10 +44,8 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Parameters
     ----------
-    configs:
-        Names of configs of this repository.
-    platforms:
-        conda's names.
+    configs, platforms:
+        Names of configs of this repository, and conda's of platforms.
     cuda:
         ``13.0``, or ``13`` for all that begin so.
     pythons:
@@ -63,8 +54,6 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
         The version of PyTorch.
     marker:
         A PEP 508 marker.
-    elsewhere:
-        Of builds that this repository does not make: ``XPU``.
     """
 
     configs: tuple[str, ...] = ()
@@ -73,13 +62,11 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pythons: tuple[str, ...] = ()
     torch: str = ""
     marker: str = ""
-    elsewhere: str = ""
 
     def met(self, build: Build) -> bool:
         """Whether a fact holds for a config; markers, Pythons and PyTorch's version are looked at by who judges."""
         return (
-            not self.elsewhere
-            and (not self.configs or build.name in self.configs)
+            (not self.configs or build.name in self.configs)
             and (not self.platforms or build.platform in self.platforms)
             and (not self.cuda or bool({build.cuda, build.cuda.partition(".")[0]} & set(self.cuda)))
         )
@@ -90,19 +77,13 @@ class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Parameters
     ----------
-    file:
-        Path inside the tree, archive or index, or in this repository.
-    line:
-        Counted from 1, or None where there are no lines.
+    file, line:
+        Path inside the tree, archive or index, or in this repository; the line counted from 1.
     url:
         For a person to open; without credentials. What an index has is named by ``index``, ``package`` and ``version``
         instead: which server that is, is each user's own affair.
-    commit:
-        Of the tree, in full; empty where there is none.
-    date:
-        Of the thing itself (commit, upload), ISO 8601, or empty.
-    fetched:
-        When it came over the network, ISO 8601 in UTC; empty for local files.
+    commit, fetched:
+        Of the tree, in full; and when it came over the network, ISO 8601 in UTC. Empty where there is none.
     """
 
     file: str = ""
@@ -112,7 +93,6 @@ class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
     package: str = ""
     version: str = ""
     commit: str = ""
-    date: str = ""
     fetched: str = ""
 
 
@@ -125,10 +105,6 @@ class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
         As the source calls it: ``third_party/fmt``, ``typing-extensions``, ``libprotobuf``.
     value:
         As it is shown: ``v2.1.0-705-ga6bfc23``, ``>=4.10.0``, ``*`` for any version; empty if there is ``trouble``.
-    holds:
-        The condition under which that is so.
-    where:
-        Where it was read.
     trouble:
         Why there is no value: a sentence for the cell.
     """
@@ -148,27 +124,12 @@ class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
 
 
 class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
-    """A commit that upstream vendors, described by the nearest tag.
-
-    Parameters
-    ----------
-    commit:
-        In full.
-    url, address:
-        As .gitmodules has it, and what that means seen from its parent.
-    note:
-        What is not certain about it.
-    moved:
-        Where the server redirects to, if it does.
-    """
+    """A commit that upstream vendors, described by the nearest tag, and the address it comes from."""
 
     who = "submodule"
 
     commit: str = ""
-    url: str = ""
     address: str = ""
-    note: str = ""
-    moved: str = ""
 
 
 class TagCommit(Fact, frozen=True, kw_only=True, tag="commit"):
@@ -178,11 +139,9 @@ class TagCommit(Fact, frozen=True, kw_only=True, tag="commit"):
 
 
 class Requirement(Fact, frozen=True, kw_only=True, tag="requirement"):
-    """A Requires-Dist of upstream's wheel; ``requirement`` is the whole line."""
+    """A Requires-Dist of upstream's wheel."""
 
     who = "wheel"
-
-    requirement: str = ""
 
 
 class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
@@ -194,24 +153,11 @@ class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
 
 
 class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):
-    """What rendered variants of a recipe ask for.
-
-    Parameters
-    ----------
-    sections:
-        ``build``, ``host``, ``run``, ``constraint``.
-    outputs:
-        Packages that ask for it.
-    key, asked_for_at:
-        Of conda_build_config.yaml, when that decides the version; and then file and line of the recipe.
-    """
+    """What rendered variants of a recipe ask for, in the sections ``build``, ``host``, ``run``, ``constraint``."""
 
     who = "recipe"
 
     sections: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    key: str = ""
-    asked_for_at: str = ""
 
 
 class Switch(Fact, frozen=True, kw_only=True, tag="switch"):
@@ -231,8 +177,6 @@ class RecipeCommit(Fact, frozen=True, kw_only=True, tag="recipe-commit"):
         The package whose recipe that is.
     version:
         Of the audited package, as this repository builds it.
-    key, asked_for_at:
-        As in `RecipePin`.
     """
 
     who = "recipe"
@@ -240,47 +184,21 @@ class RecipeCommit(Fact, frozen=True, kw_only=True, tag="recipe-commit"):
     address: str = ""
     recipe: str = ""
     version: str = ""
-    key: str = ""
-    asked_for_at: str = ""
 
 
 class GlobalPin(Fact, frozen=True, kw_only=True, tag="global-pin"):
-    """A pin of conda-forge-pinning.
-
-    Parameters
-    ----------
-    values:
-        All that the key has where it holds, and ``lines`` where each stands.
-    zipped_with:
-        Keys whose values belong to these, row by row.
-    """
+    """A pin of conda-forge-pinning; ``values`` are all that the key has where it holds."""
 
     who = "conda-forge"
 
     values: tuple[str, ...] = ()
-    lines: tuple[int, ...] = ()
-    zipped_with: tuple[str, ...] = ()
 
 
 class Migration(GlobalPin, frozen=True, kw_only=True, tag="migration"):
-    """A pin that conda-forge is moving to.
-
-    Parameters
-    ----------
-    migration:
-        Its name.
-    paused:
-        It is not going on.
-    operation:
-        ``replace``, or ``key_add`` where the value is added to those there are.
-    excludes:
-        Packages that it leaves out.
-    """
+    """A pin that conda-forge is moving to, by the migration of that name."""
 
     migration: str = ""
     paused: bool = False
-    operation: str = "replace"
-    excludes: tuple[str, ...] = ()
 
 
 class Newest(Fact, frozen=True, kw_only=True, tag="newest"):
@@ -307,21 +225,10 @@ class RecipeArchs(Fact, frozen=True, kw_only=True, tag="recipe-archs"):
     recipe: str = ""
 
 
-AnyFact = (
-    Submodule
-    | TagCommit
-    | Requirement
-    | CiPin
-    | RecipePin
-    | Switch
-    | RecipeCommit
-    | GlobalPin
-    | Migration
-    | Newest
-    | UpstreamArchs
-    | RecipeArchs
-)
-UPSTREAM = (Submodule, Requirement, CiPin)
+_Upstream = Submodule | TagCommit | Requirement | CiPin | UpstreamArchs
+_Recipe = RecipePin | Switch | RecipeCommit | RecipeArchs
+AnyFact = _Upstream | _Recipe | GlobalPin | Migration | Newest
+UPSTREAM = (Submodule, Requirement, CiPin)  #: what names versions
 
 
 class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -345,18 +252,14 @@ class Target(Struct, frozen=True, kw_only=True):
 
     Parameters
     ----------
-    package:
-        ``pytorch``, ``pytorch_scatter``, …: as conda-forge calls it.
-    version:
-        ``2.13.0``.
+    package, version:
+        ``pytorch_scatter``, as conda-forge calls it, and ``2.13.0``.
     repository:
         Any address that git takes; a mirror may stand in.
     tag:
         Of the version in that repository: ``v2.13.0``, or a commit.
-    wheel:
-        The distribution's name.
-    index:
-        Where its wheels are, as in packages.yaml.
+    wheel, index:
+        The distribution's name, and where its wheels are, as in packages.yaml.
     builds:
         The configs whose variants are looked at.
     recipe:
@@ -373,18 +276,19 @@ class Target(Struct, frozen=True, kw_only=True):
     recipe: Path | None = None
 
 
-class Tree(Protocol):
-    """Upstream's files at the target's tag, whether from git or from a folder."""
+def plain(text: str) -> str:
+    """Return other people's text on one line, without what would steer a terminal or turn the line around."""
+    return _STEERING.sub(lambda found: " " if not found[0].strip("\t\n\r ") else "?", text)
 
-    @property
-    def commit(self) -> str:
-        """Return the full commit, or an empty string where it is not known."""
 
-    def names(self) -> Sequence[str]:
-        """Return the paths of all files, sorted."""
+def harmless(outcome: Outcome) -> Outcome:
+    """Return what a source found with all of its text `plain`."""
+    return msgspec.convert(_plain(msgspec.to_builtins(outcome)), Outcome)
 
-    def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the contents of those files that exist; one request for all of them."""
 
-    def url(self, path: str, line: int | None = None) -> str:
-        """Return an address of a file for a person to open, or an empty string."""
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -7,12 +7,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from megabuild.audit.facts import Outcome
 from megabuild.audit.request import Request
 from megabuild.errors import MegabuildError
 
+#: Those that need nothing but this repository.
+OWN = ("recipe_pins", "recipe_commits", "recipe_archs")
 #: Modules of `megabuild.audit.sources`, each with ``read(request)``; those that wait for the network begin first.
 SOURCES = (
     "submodules",
@@ -22,26 +23,15 @@ SOURCES = (
     "pinning",
     "ci_pins",
     "upstream_archs",
-    "recipe_pins",
-    "recipe_commits",
-    "recipe_archs",
+    *OWN,
 )
-#: Those that need nothing but this repository.
-OWN = ("recipe_pins", "recipe_commits", "recipe_archs")
 _AT_ONCE = 8
 _LATE = "no end within the time limit (--timeout)"
 _GRACE = 3.0  # seconds after the time limit, in which sources notice it themselves
 
 Read = Callable[[Request], Outcome]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """Something that began, or ended with an outcome."""
-
-    package: str
-    source: str
-    outcome: Outcome | None = None
+#: Package, source, and its outcome once it has one.
+Step = tuple[str, str, Outcome | None]
 
 
 def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
@@ -50,9 +40,7 @@ def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
 
 
 def gather(
-    requests: Sequence[Request],
-    reads: Mapping[str, Read],
-    report: Callable[[Step], None] = lambda _: None,
+    requests: Sequence[Request], reads: Mapping[str, Read], report: Callable[[Step], None] = lambda _: None
 ) -> dict[str, tuple[Outcome, ...]]:
     """Ask every source for every package.
 
@@ -71,44 +59,43 @@ def gather(
     """
     tasks: queue.SimpleQueue[tuple[Request, str] | None] = queue.SimpleQueue()
     steps: queue.SimpleQueue[Step] = queue.SimpleQueue()
-    for name in reads:
-        for request in requests:
-            tasks.put((request, name))
+    wanted = [(request, name) for name in reads for request in requests]
+    for pair in wanted:
+        tasks.put(pair)
 
     def work() -> None:
         while (task := tasks.get()) is not None:
             request, name = task
-            steps.put(Step(package=request.target.package, source=name))
-            outcome = _outcome(request, name, reads[name])
-            steps.put(Step(package=request.target.package, source=name, outcome=outcome))
+            steps.put((request.target.package, name, None))
+            steps.put((request.target.package, name, outcome_of(request, name, reads[name])))
 
     # Daemons, not a pool: a name server that never answers must not keep the program from ending.
-    workers = min(_AT_ONCE, len(requests) * len(reads))
-    for _ in range(workers):
+    for _ in range(min(_AT_ONCE, len(wanted))):
         tasks.put(None)
         threading.Thread(target=work, daemon=True).start()
     found: dict[tuple[str, str], Outcome] = {}
-    waiting = len(requests) * len(reads)
     end: float | None = None
-    while len(found) < waiting and (end is None or time.monotonic() < end):
+    while len(found) < len(wanted) and (end is None or time.monotonic() < end):
         if end is None and requests[0].services.remaining() <= 0:
             end = time.monotonic() + _GRACE
         try:
             step = steps.get(timeout=0.2)  # short, so that Ctrl-C is heard
         except queue.Empty:
             continue
-        if step.outcome is not None:
-            found[step.package, step.source] = step.outcome
+        package, source, outcome = step
+        if outcome is not None:
+            found[package, source] = outcome
         report(step)
     return {
-        request.target.package: tuple(
-            found.get((request.target.package, name), Outcome(source=name, trouble=_LATE)) for name in reads
+        one.target.package: tuple(
+            found.get((one.target.package, name), Outcome(source=name, trouble=_LATE)) for name in reads
         )
-        for request in requests
+        for one in requests
     }
 
 
-def _outcome(request: Request, name: str, read: Read) -> Outcome:
+def outcome_of(request: Request, name: str, read: Read) -> Outcome:
+    """Ask one source."""
     try:
         return read(request)
     except MegabuildError as error:

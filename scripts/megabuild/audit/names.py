@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from ruamel.yaml import YAML
@@ -20,7 +18,7 @@ _FOLDERS = re.compile(r"(?:^|/)(?:third_party|third-party|external|libs|android/
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row's names; the fields are those of names.yaml, whose head describes them."""
 
-    name: str = ""
+    name: str
     conda: tuple[str, ...] = ()
     submodules: tuple[str, ...] = ()
     distributions: tuple[str, ...] = ()
@@ -35,21 +33,24 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     follows: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Names:
-    """All entries, found by any of their names."""
+    """All entries, found by any of their names; a name that no entry has is its own row."""
 
-    entries: Mapping[str, Entry]
-    _conda: Mapping[str, str] = field(repr=False)
-    _distributions: Mapping[str, str] = field(repr=False)
-    _ci: Mapping[str, str] = field(repr=False)
+    def __init__(self, text: str) -> None:
+        document = YAML(typ="safe", pure=True).load(text)
+        entries = ({"conda": [name], **fields, "name": name} for name, fields in document.items())
+        self.entries = {one["name"]: msgspec.convert(one, Entry) for one in entries}
+        every = self.entries.values()
+        self._conda = {plain(name): one.name for one in every for name in (one.name, *one.conda)}
+        self._distributions = {plain(name): one.name for one in every for name in one.distributions}
+        self._ci = {plain(name): one.name for one in every for name in one.ci}
 
     def by_conda(self, name: str) -> str:
-        """Return the row of a conda package or of a key of conda_build_config.yaml; its own name if there is none."""
+        """Return the row of a conda package or of a key of conda_build_config.yaml."""
         return self._conda.get(plain(name), name)
 
     def by_distribution(self, name: str) -> str:
-        """Return the row of a distribution on PyPI; NVIDIA's ``-cu12`` at the end does not count."""
+        """Return the row of a distribution; NVIDIA's ``-cu12`` at the end does not count."""
         word = plain(name)
         short = re.sub(r"_cu\d+$", "", word)
         return self._distributions.get(word) or self._distributions.get(short) or self.by_conda(name)
@@ -60,12 +61,12 @@ class Names:
 
     def by_key(self, key: str, platforms: Iterable[str]) -> tuple[str, ...]:
         """Return the rows whose version a key of conda_build_config.yaml is, on any of some platforms (none: all)."""
-        where = tuple(platforms)
+        where = tuple(platforms) or ("",)
         return tuple(
             entry.name
             for entry in self.entries.values()
             if key in entry.keys
-            and (not where or any(platform.startswith(entry.platform) for platform in where))
+            and any(platform.startswith(entry.platform) or not platform for platform in where)
         )
 
     def by_submodule(self, path: str) -> str:
@@ -80,18 +81,13 @@ class Names:
 
         Parameters
         ----------
-        package:
-            What is audited.
         recipe:
             Names that its recipe asks for.
         """
         rows = {self.by_conda(name) for name in recipe}
         rows |= {entry.name for entry in self.entries.values() if package in entry.of}
-        found = set()
-        for row in rows:
-            entry = self.entries.get(row)
-            found.add(row) if entry is None else found.update(entry.conda[:1])
-        return tuple(sorted(found))
+        first = (self.entries[row].conda[:1] if row in self.entries else (row,) for row in rows)
+        return tuple(sorted({name for names in first for name in names}))
 
     def switches(self) -> frozenset[str]:
         """Return the names of all switches that decide between vendored and system."""
@@ -107,38 +103,4 @@ def plain(name: str) -> str:
 @cache
 def names() -> Names:
     """Return what names.yaml says."""
-    return parse(_FILE.read_text(encoding="utf-8"))
-
-
-def parse(text: str) -> Names:
-    """Read a mapping.
-
-    Raises
-    ------
-    ValueError
-        A name stands twice, or a field is unknown or of another kind: a mistake in the file, found by the tests.
-    """
-    document = YAML(typ="safe", pure=True).load(text) or {}
-    entries = {
-        name: msgspec.convert({"conda": [name], **fields, "name": name}, Entry)
-        for name, fields in msgspec.convert(document, dict[str, dict[str, Any]]).items()
-    }
-    for entry in entries.values():
-        if entry.follows and entry.follows not in entries:
-            raise ValueError(f"{entry.name}: it follows {entry.follows}, which is no row")
-    return Names(
-        entries=entries,
-        _conda=_index(entries, lambda entry: (entry.name, *entry.conda)),
-        _distributions=_index(entries, lambda entry: entry.distributions),
-        _ci=_index(entries, lambda entry: entry.ci),
-    )
-
-
-def _index(entries: Mapping[str, Entry], called: Callable[[Entry], Iterable[str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for entry in entries.values():
-        for name in called(entry):
-            other = found.setdefault(plain(name), entry.name)
-            if other != entry.name:
-                raise ValueError(f"{name} is named by {other} and by {entry.name}")
-    return found
+    return Names(_FILE.read_text(encoding="utf-8"))

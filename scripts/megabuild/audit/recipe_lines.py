@@ -1,4 +1,4 @@
-"""Which line of recipe.yaml or conda_build_config.yaml a rendered requirement comes from."""
+"""Where a rendered value of a recipe stands: in recipe.yaml, or in conda_build_config.yaml when a key there decides."""
 
 from __future__ import annotations
 
@@ -12,87 +12,53 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 
+from megabuild.audit.facts import Where
+from megabuild.configs.matrix import MATRIX_FILE
 from megabuild.errors import AuditError
 
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}")
-_COMPILER = re.compile(r"""\s*(compiler|stdlib)\(\s*["'](\w+)["']\s*\)\s*""")
-_PIN = re.compile(r"""\s*pin_(?:subpackage|compatible)\(\s*["']([\w.-]+)["'].*""")
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_COMPILER = re.compile(r"""(compiler|stdlib)\(\s*["'](\w+)["']\s*\)""")
+_PIN = re.compile(r"""pin_(?:subpackage|compatible)\(\s*["']([\w.-]+)["']""")
 _SECTIONS = ("build", "host", "run", "run_constraints")
 
+#: For every key of conda_build_config.yaml its values, as text, and the line where each stands first.
+Keys = Mapping[str, Mapping[str, int]]
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Line:
-    """One requirement as the recipe has it.
+    """A requirement as the recipe has it, unrendered, or an address and a revision of git; counted from 1."""
 
-    Parameters
-    ----------
-    output:
-        Of the output, which may hold an expression; empty at the top level.
-    section:
-        ``build``, ``host``, ``run`` or ``run_constraints``.
-    text:
-        Unrendered.
-    number:
-        Counted from 1.
-    """
-
-    output: str
-    section: str
     text: str
     number: int
 
 
 def requirement_lines(recipe: Path) -> tuple[Line, ...]:
-    """Return every requirement of a recipe, in the file's order.
-
-    Raises
-    ------
-    AuditError
-        The recipe cannot be read.
-    """
+    """Return every requirement of a recipe, in the file's order; raises AuditError where that cannot be read."""
     document = _load(recipe)
-    found: list[Line] = []
-    outputs: list[Any] = document.get("outputs") or [document]
-    for output in outputs:
-        head = output.get("staging") or output.get("package") or {}
-        needs: Any = output.get("requirements") or {}
-        for section in _SECTIONS:
-            if section in needs:
-                found += [
-                    Line(output=str(head.get("name", "")), section=section, text=text, number=number)
-                    for text, number in _items(needs[section], needs.lc.value(section)[0] + 1)
-                ]
-    return tuple(found)
-
-
-def git_lines(recipe: Path) -> tuple[Line, ...]:
-    """Return what a recipe takes from git: as text the address and the revision, in the section ``source``.
-
-    Raises
-    ------
-    AuditError
-        The recipe cannot be read.
-    """
-    document = _load(recipe)
-    parts: list[Any] = [document, *(document.get("outputs") or ())]
+    needs: Iterator[Any] = (
+        output.get("requirements") or {} for output in document.get("outputs") or [document]
+    )
     return tuple(
-        Line(output="", section="source", text=text, number=number)
-        for part in parts
-        for text, number in _git_items(part.get("source"))
+        line
+        for sections in needs
+        for section in _SECTIONS
+        if section in sections
+        for line in _items(sections[section], sections.lc.value(section)[0] + 1)
     )
 
 
-def key_lines(matrix: Path) -> Mapping[str, Mapping[str, int]]:
-    """Return for every key of conda_build_config.yaml its values, as text, and the line where each stands first.
+def git_lines(recipe: Path) -> tuple[Line, ...]:
+    """Return what a recipe takes from git; raises AuditError where that cannot be read."""
+    document = _load(recipe)
+    parts = [document, *(document.get("outputs") or ())]
+    return tuple(line for part in parts if "source" in part for line in _items(part["source"], 0))
 
-    Raises
-    ------
-    AuditError
-        The file cannot be read.
-    """
+
+def key_lines(root: Path) -> Keys:
+    """Return the keys of this repository's conda_build_config.yaml; raises AuditError where that cannot be read."""
     found: dict[str, dict[str, int]] = {}
-    for key, values in _load(matrix).items():
+    for key, values in _load(root / MATRIX_FILE).items():
         lines = found.setdefault(str(key), {})
         if isinstance(values, CommentedSeq):
             for index, value in enumerate(values):
@@ -106,125 +72,66 @@ def names_in(lines: Sequence[Line]) -> tuple[str, ...]:
     return tuple(sorted({word for word in words if re.fullmatch(r"[a-z0-9][\w.-]*", word)}))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a rendered requirement comes from.
+def place(name: str, value: str, lines: Sequence[Line], keys: Keys, recipe: str) -> Where:
+    """Find a rendered requirement, or a revision of an address.
 
     Parameters
     ----------
-    line:
-        In the recipe; None where it is not found.
-    key:
-        Of conda_build_config.yaml, when that decides the version; else empty.
-    value:
-        That key's value.
-    """
-
-    line: int | None
-    key: str = ""
-    value: str = ""
-
-
-def place(spec: str, section: str, output: str, lines: Sequence[Line], variant: Mapping[str, str]) -> Place:
-    """Find a rendered requirement.
-
-    Parameters
-    ----------
-    spec:
-        ``nccl 2.*``: bare names carry their pin already.
-    section:
-        As in `Line`.
-    output:
-        The rendered name of the output, or of the staging output it inherits from.
+    name, value:
+        ``nccl`` and ``2.*``, which a bare name has from its key; a compiler without its platform.
     lines:
-        Of the recipe.
-    variant:
-        Values by key.
+        Of the recipe, whose path is for people.
+
+    Returns
+    -------
+    The line that says so literally; else that of the key that does, by name or in an expression; else the first line
+    about that name.
     """
-    best: tuple[int, Line] | None = None
-    for line in lines:
-        if line.section != section or not _fits_output(line.output, output):
-            continue
-        score = _score(line.text, spec, variant)
-        if score is not None and (best is None or score > best[0]):
-            best = (score, line)
-    if best is None:
-        return Place(line=None)
-    line = best[1]
-    for key in _keys(line.text, spec, variant):
-        return Place(line=line.number, key=key, value=variant[key])
-    return Place(line=line.number)
+    ours = [line for line in lines if _is_about(line.text, name, keys)]
+    for line in ours:
+        if line.text == f"{name} {value}":
+            return Where(file=recipe, line=line.number)
+    plain = value.removeprefix("==").partition(" ")[0].removesuffix(".*")
+    for key in (word for line in ours for word in (*_keys_in(line.text), name.replace("-", "_"))):
+        for spelling in (value, plain):
+            if number := keys.get(key, {}).get(spelling):
+                return Where(file=MATRIX_FILE, line=number)
+    return Where(file=recipe, line=ours[0].number if ours else None)
 
 
-def _score(text: str, spec: str, variant: Mapping[str, str]) -> int | None:
-    """Return how much of the requirement stands there in plain text, or None where it cannot come from there."""
-    literal, pattern, position = 0, "", 0
-    for found in _EXPRESSION.finditer(text):
-        before = text[position : found.start()]
-        literal += len(before)
-        pattern += re.escape(before) + _pattern(found[1], variant)
-        position = found.end()
-    rest = text[position:]
-    literal += len(rest)
-    pattern += re.escape(rest)
-    if " " not in text and not _EXPRESSION.search(text):
-        pattern += "(?: .*)?"
-    return literal if re.fullmatch(pattern, spec) else None
+def _is_about(text: str, name: str, keys: Keys) -> bool:
+    if compiler := _COMPILER.search(text):
+        return name in keys.get(f"{compiler[2]}_{compiler[1]}", {})
+    pinned = _PIN.search(text)
+    return name == (pinned[1] if pinned else text.partition(" ")[0])
 
 
-def _pattern(expression: str, variant: Mapping[str, str]) -> str:
-    compiler = _COMPILER.fullmatch(expression)
-    if compiler:
-        key = f"{compiler[2]}_{compiler[1]}"
-        return re.escape(variant.get(key, compiler[2])) + "_[^ ]+(?: .*)?"
-    pinned = _PIN.fullmatch(expression)
-    return re.escape(pinned[1]) + "(?: .*)?" if pinned else ".*"
+def _keys_in(text: str) -> list[str]:
+    """Return what may be keys in a requirement's expressions."""
+    if compiler := _COMPILER.search(text):
+        return [f"{compiler[2]}_{compiler[1]}_version"]
+    return [word for found in _EXPRESSION.findall(text) for word in re.findall(r"[A-Za-z_]\w*", found)]
 
 
-def _keys(text: str, spec: str, variant: Mapping[str, str]) -> Iterator[str]:
-    """Return the keys that decide the version: the name's own, or those in an expression."""
-    for found in _EXPRESSION.finditer(text):
-        compiler = _COMPILER.fullmatch(found[1])
-        words = [f"{compiler[2]}_{compiler[1]}_version"] if compiler else _WORD.findall(found[1])
-        yield from (word for word in words if word in variant)
-    name, _, version = spec.partition(" ")
-    key = name.replace("-", "_")
-    if version and text == name and key in variant:
-        yield key
+def _items(node: Any, number: int) -> Iterator[Line]:
+    """Walk a list of requirements or sources with its if/then/else blocks.
 
-
-def _fits_output(pattern: str, name: str) -> bool:
-    parts = [re.escape(part) for part in _EXPRESSION.split(pattern)[::2]]
-    return re.fullmatch(".*".join(parts), name) is not None
-
-
-def _items(node: Any, number: int) -> Iterator[tuple[str, int]]:
-    """Walk a list of requirements with its if/then/else blocks."""
+    The engine writes tags and branches of git out as references.
+    """
     if isinstance(node, str):
-        yield node, number
+        yield Line(node, number)
     elif isinstance(node, CommentedSeq):
         for index, item in enumerate(node):
             yield from _items(item, node.lc.item(index)[0] + 1)
+    elif isinstance(node, CommentedMap) and "git" in node:
+        prefixes = {"rev": "", "tag": "refs/tags/", "branch": "refs/heads/"}
+        key = next((key for key in prefixes if key in node), "git")
+        revision = f"{prefixes[key]}{node[key]}" if key in prefixes else ""
+        yield Line(f"{node['git']} {revision}", node.lc.value(key)[0] + 1)
     elif isinstance(node, CommentedMap):
         for branch in ("then", "else"):
             if branch in node:
                 yield from _items(node[branch], node.lc.value(branch)[0] + 1)
-
-
-def _git_items(node: Any) -> Iterator[tuple[str, int]]:
-    """Walk a list of sources with its if/then/else blocks; the engine writes tags and branches out as references."""
-    if isinstance(node, CommentedSeq):
-        for item in node:
-            yield from _git_items(item)
-    elif isinstance(node, CommentedMap) and "git" in node:
-        for key, prefix in (("rev", ""), ("tag", "refs/tags/"), ("branch", "refs/heads/")):
-            if key in node:
-                yield f"{node['git']} {prefix}{node[key]}", node.lc.value(key)[0] + 1
-                return
-        yield f"{node['git']} ", node.lc.value("git")[0] + 1
-    elif isinstance(node, CommentedMap):
-        for branch in ("then", "else"):
-            yield from _git_items(node.get(branch))
 
 
 def _load(path: Path) -> Any:

@@ -6,14 +6,20 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from megabuild.audit.facts import Target, Tree
+from megabuild.audit.facts import Target
 from megabuild.configs.config import Config
+from megabuild.errors import AuditError
 from megabuild.network import redact
-from megabuild.network.cache import Cache, Entry
+from megabuild.network.cache import Cache
 from megabuild.network.client import Client, Patience
 
+if TYPE_CHECKING:
+    from megabuild.audit.trees import GitTree, Tree
+
 DAY = 86400.0
+Made = TypeVar("Made")
 
 
 class Services:
@@ -46,24 +52,35 @@ class Services:
         patience: Patience | None = None,
     ) -> None:
         self.folder = folder.absolute()
-        self.offline = offline
-        self.max_age = max_age
-        self.patience = patience
+        self.offline, self.max_age, self.patience = offline, max_age, patience
         self.client = Client(seconds=seconds, offline=offline, patience=patience)
-        self.cached: Callable[[str, float, Callable[[], bytes]], Entry] = Cache(
-            folder, offline=offline, tell=lambda text: self.report("cache", text)
-        ).cached
-        self._report = report
-        self._reporting = threading.Lock()
-
-    def remaining(self) -> float:
-        """Return the seconds that are left, never below 0."""
-        return self.client.remaining()
+        self.cached = Cache(folder, offline=offline, tell=lambda text: self.report("cache", text)).cached
+        self.remaining = self.client.remaining  #: the seconds that are left, never below 0
+        self._report, self._reporting = report, threading.Lock()
 
     def report(self, source: str, text: str) -> None:
         """Tell what happens; secrets in addresses are taken out."""
         with self._reporting:
             self._report(source, redact.text(text))
+
+
+class Once(Generic[Made]):
+    """Makes something when it is first wanted; whoever comes later gets the same, or the same refusal."""
+
+    def __init__(self, make: Callable[[], Made]) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self._made: Made | AuditError | None = None
+
+    def __call__(self) -> Made:
+        with self._lock:
+            if self._made is None:
+                try:
+                    self._made = self._make()
+                except AuditError as error:
+                    self._made = error
+            if isinstance(self._made, AuditError):
+                raise self._made
+            return self._made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,29 +111,29 @@ class Request:
 
     Parameters
     ----------
-    target:
-        What is audited.
-    services:
-        Cache, network and time limit.
-    tree:
-        Opens upstream's tree when it is first called, once for all threads. Raises MegabuildError.
+    repository:
+        Opens upstream's repository at the target's tag. Raises AuditError.
     configs:
         Those whose variants are looked at.
     root:
         This repository.
-    local:
-        Local stand-ins.
     names:
         conda names whose newest version and global pin are wanted.
     """
 
     target: Target
     services: Services
-    tree: Callable[[], Tree]
+    repository: Callable[[], GitTree]
     configs: tuple[Config, ...]
     root: Path
     local: Local = field(default_factory=Local)
     names: tuple[str, ...] = ()
+
+    def tree(self) -> Tree:
+        """Return upstream's files: those of the repository, or of a folder that stands in; raises AuditError."""
+        from megabuild.audit.trees import LocalTree
+
+        return LocalTree(self.local.tree) if self.local.tree is not None else self.repository()
 
     def shown(self, path: Path) -> str:
         """Return a file's path in this repository, or its name alone where it lies elsewhere."""

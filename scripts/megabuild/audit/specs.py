@@ -22,7 +22,7 @@ _JUST_ABOVE = ".0.0.1"
 _UNREADABLE = (InvalidSpecifier, InvalidVersionSpecError, TypeError, ValueError)
 _DESCRIBED = re.compile(
     r"(?:.*?[^0-9.]|)(?P<version>\d+(?:[._]\d+)+|(?:(?<=v)|(?<![0-9a-z]))\d+)(?P<pre>[-._]?(?:rc|a|b|alpha|beta|pre)[-.]?\d*)?"
-    r"(?P<post>-\d+)?(?:-(?P<after>\d+)-g[0-9a-f]{4,40})?",
+    r"(-\d+)?(-\d+-g[0-9a-f]{4,40})?",
     re.IGNORECASE,
 )
 
@@ -149,22 +149,17 @@ def admits_older(spec: Spec, than: Spec) -> bool:
     )
 
 
-def described(text: str) -> tuple[str, bool]:
-    """Take the version out of what ``git describe`` or a tag says.
+def described(text: str) -> str:
+    """Take the version out of what ``git describe`` or a tag says: ``2.1.0`` of ``v2.1.0-705-ga6bfc23``.
 
-    Returns
-    -------
-    The version (``2.1.0`` of ``v2.1.0-705-ga6bfc23``, empty where there is none, as in a plain hash), and whether the
-    commit comes after it.
+    It is empty where there is none, as in a plain hash.
     """
     text = text.strip()
-    if re.fullmatch(r"[0-9a-f]{7,40}", text) and not text.isdigit():
-        return "", False
     match = _DESCRIBED.fullmatch(text)
-    if match is None:
-        return "", False
+    if match is None or (re.fullmatch(r"[0-9a-f]{7,40}", text) and not text.isdigit()):
+        return ""
     version = match["version"].replace("_", ".") + (match["pre"] or "").lstrip("-._").lower().replace("-", "")
-    return (version, bool(match["after"])) if is_version(version) else ("", False)
+    return version if is_version(version) else ""
 
 
 def is_version(text: str) -> bool:
@@ -181,8 +176,4 @@ def _ordered(versions: Iterable[str]) -> list[str]:
 
 def newest(versions: Iterable[str]) -> str:
     """Return the newest of some versions as conda orders them; empty where there is none."""
-    best = ""
-    for version in versions:
-        if is_version(version) and (not best or Version(version) > Version(best)):
-            best = version
-    return best
+    return max(filter(is_version, versions), key=Version, default="")

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from megabuild.configs.config import Config
@@ -19,20 +18,10 @@ _SECONDS = 20.0
 # set here, since root's bash takes no PS4 from its environment
 _TRACE = "PS4='+$LINENO '; set -x; source \"$0\""
 _TRACED = re.compile(r"\++(?P<line>\d+) export (?P<words>.*)")
-_ASSIGNED = re.compile(r"(?P<name>[A-Z_][A-Z0-9_]*)=(?P<value>\S*)")
-#: What setup.py takes for off.
-OFF = frozenset({"0", "OFF", "NO", "FALSE", "N"})
+_ASSIGNED = re.compile(r"([A-Z_][A-Z0-9_]*)=(\S*)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetTo:
-    """A switch's value, and the line of the script that sets it."""
-
-    value: str
-    line: int
-
-
-def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[str, SetTo]:
+def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[str, tuple[str, int]]:
     """Run the script of flags as a build of this config would, with its steps traced.
 
     It sets variables and nothing else; it runs with an environment of its own, in an empty folder.
@@ -44,6 +33,10 @@ def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[s
     wanted:
         Names of switches.
 
+    Returns
+    -------
+    Each one's value, and the line of the script that sets it.
+
     Raises
     ------
     AuditError
@@ -52,6 +45,7 @@ def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[s
     bash = shutil.which("bash")
     if bash is None:
         raise AuditError("there is no bash to read the build's switches with", "install bash")
+    single = {key: values[0] for key, values in config.variant.items() if len(values) == 1 and key.islower()}
     with tempfile.TemporaryDirectory(prefix="megabuild-switches-") as folder:
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),
@@ -61,11 +55,9 @@ def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[s
             "CPU_COUNT": "1",
             "target_platform": config.platform,
             "build_platform": config.platform,
-            **{
-                key: values[0] for key, values in config.variant.items() if len(values) == 1 and key.islower()
-            },
+            **single,
+            "torch_optimization": "2",
         }
-        environment["torch_optimization"] = "2"
         try:
             done = subprocess.run(
                 [bash, "--noprofile", "--norc", "-euc", _TRACE, str(script)],
@@ -81,13 +73,14 @@ def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[s
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise AuditError(f"cannot run {script}: {error}", "correct the script") from error
+    lines = done.stderr.splitlines()
     if done.returncode != 0:
-        reason = next((line for line in reversed(done.stderr.splitlines()) if line[:1] != "+"), "")
+        reason = next((line for line in reversed(lines) if line[:1] != "+"), "")
         raise AuditError(f"{script} fails for {config.name}: {reason}", "correct the script")
-    found: dict[str, SetTo] = {}
-    for text in done.stderr.splitlines():
-        traced = _TRACED.fullmatch(text)
-        for word in _ASSIGNED.finditer(traced["words"]) if traced else ():
-            if word["name"] in wanted:
-                found[word["name"]] = SetTo(value=word["value"].strip("'\""), line=int(traced["line"]))  # type: ignore[index]
-    return found
+    return {
+        name: (value.strip("'\""), int(traced["line"]))
+        for traced in map(_TRACED.fullmatch, lines)
+        if traced
+        for name, value in _ASSIGNED.findall(traced["words"])
+        if name in wanted
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from msgspec import Struct, convert
 from ruamel.yaml import YAML
 
 from megabuild.audit.facts import Build, Target
+from megabuild.audit.names import plain
 from megabuild.configs.config import Config
 from megabuild.errors import UsageError
 
@@ -20,25 +21,7 @@ _FILE = Path(__file__).with_name("packages.yaml")
 
 
 class Package(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One entry of packages.yaml.
-
-    Parameters
-    ----------
-    name:
-        As conda-forge calls it.
-    repository:
-        Upstream's.
-    tag:
-        With ``{version}`` in it.
-    wheel:
-        The distribution's name.
-    index:
-        Where its wheels are: ``pip``, the indexes that pip is configured to use, or ``pyg``, that of PyG.
-    recipe:
-        Path of its recipe.yaml in this repository.
-    key:
-        Of conda_build_config.yaml, with the version.
-    """
+    """One entry of packages.yaml, whose head describes the fields."""
 
     name: str
     repository: str
@@ -64,20 +47,15 @@ def find(name: str) -> Package:
     UsageError
         There is none.
     """
-    word = _plain(name)
-    known = {
-        word: package for package in packages() for word in (_plain(package.name), _plain(package.wheel))
-    }
-    short = {_plain(package.name).removeprefix("pytorch_"): package for package in packages()}
-    found = known.get(word) or short.get(word)
-    if found is None:
-        names = [package.name for package in packages()]
-        close = difflib.get_close_matches(word, names, n=1)
-        raise UsageError(
-            f"'{name}' is no package of this repository",
-            f"did you mean {close[0]}?" if close else f"they are: {', '.join(names)}",
-        )
-    return found
+    word, names = plain(name), [one.name for one in packages()]
+    for one in packages():
+        if word in (plain(one.name), plain(one.wheel), plain(one.name).removeprefix("pytorch_")):
+            return one
+    close = difflib.get_close_matches(word, names, n=1)
+    raise UsageError(
+        f"'{name}' is no package of this repository",
+        f"did you mean {close[0]}?" if close else f"they are: {', '.join(names)}",
+    )
 
 
 def target(
@@ -111,10 +89,10 @@ def target(
         raise UsageError("no config is left to look at", "name others: --config GLOB")
     if version is not None and not re.fullmatch(r"\d[0-9A-Za-z.+_-]*", version):
         raise UsageError(f"'{version}' is no version", "write it like 2.13.0, without the tag's v")
-    usual, _ = Counter(_version(package, config) for config in configs).most_common(1)[0]
+    built = {config.name: config.variant.get(package.key, ("",))[0] for config in configs}
+    usual, _ = Counter(built.values()).most_common(1)[0]
     wanted = version or usual
-    same = [config for config in configs if _version(package, config) == wanted]
-    looked_at = same or [config for config in configs if _version(package, config) == usual]
+    looked_at = [one for one in configs if built[one.name] == (wanted if wanted in built.values() else usual)]
     if package.key != "torch_version":  # an extension: beside the PyTorch that most configs have
         torch, _ = Counter(config.torch_version for config in looked_at).most_common(1)[0]
         looked_at = [config for config in looked_at if config.torch_version == torch]
@@ -127,14 +105,5 @@ def target(
         wheel=package.wheel,
         index=package.index,
         recipe=recipe if recipe.is_file() else None,
-        builds=tuple(Build.of(config) for config in looked_at),
+        builds=tuple(map(Build.of, looked_at)),
     )
-
-
-def _version(package: Package, config: Config) -> str:
-    variant: Mapping[str, tuple[str, ...]] = config.variant
-    return variant.get(package.key, ("",))[0]
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "_", name.strip().lower())

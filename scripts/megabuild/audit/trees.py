@@ -8,16 +8,16 @@ from functools import cached_property
 from pathlib import Path
 
 from megabuild.audit.addresses import page, parse
+from megabuild.audit.clones import Clone, Clones
 from megabuild.audit.facts import Target
-from megabuild.audit.gitclones import Clone, Clones, is_file
 from megabuild.audit.request import Services
 from megabuild.errors import AuditError
 
-_LARGEST = 16 << 20  # bytes of one file
+_FILES = ("100644", "100755", "100664")  # git's modes of regular files; 100664: by old versions of git
 
 
 class GitTree:
-    """A commit's files; implements `megabuild.audit.facts.Tree`. Folders come at once, files when they are asked for.
+    """A commit's files; a `Tree`. Folders come at once, files when they are asked for.
 
     Parameters
     ----------
@@ -36,38 +36,29 @@ class GitTree:
         """Mode and hash of everything, by path."""
         return self.clone.listing(self.commit)
 
+    @cached_property
+    def _files(self) -> Mapping[str, str]:
+        return {path: item for path, (mode, item) in self.entries.items() if mode in _FILES}
+
     def names(self) -> Sequence[str]:
         """Return the paths of all regular files, sorted."""
-        return sorted(path for path, (mode, _) in self.entries.items() if is_file(mode))
+        return sorted(self._files)
 
     def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the contents of those files that exist and have at most 16 MB; one request for all of them.
-
-        Raises
-        ------
-        AuditError
-            The server does not answer, or refuses.
-        """
-        hashes = {
-            path: self.entries[path][1] for path in paths if is_file(self.entries.get(path, ("", ""))[0])
-        }
+        """Return the contents of those files that exist; one request for all of them."""
+        hashes = {path: self._files[path] for path in paths if path in self._files}
         found = self.clone.read(list(hashes.values()))
-        return {path: found[item] for path, item in hashes.items() if item in found}
+        return {path: found[item] for path, item in hashes.items()}
 
     def url(self, path: str, line: int | None = None) -> str:
-        """Return a file's page on hosts that have one, or an empty string."""
+        """Return an address of a file for a person to open, or an empty string."""
         return page(self.clone.address, self.commit, path, line)
 
 
 class LocalTree:
-    """A folder's files, such as an unpacked source archive; implements `megabuild.audit.facts.Tree`.
+    """A folder's files, such as an unpacked source archive; a `Tree`.
 
     Links are not followed: a folder from elsewhere must not make other files of this machine appear.
-
-    Parameters
-    ----------
-    folder:
-        Its top.
 
     Raises
     ------
@@ -83,7 +74,6 @@ class LocalTree:
         self._folder = folder.absolute()
 
     def names(self) -> Sequence[str]:
-        """Return the paths of all regular files, sorted, without git's own."""
         found = []
         for top, folders, files in os.walk(self._folder):
             folders[:] = [name for name in folders if name != ".git"]
@@ -96,37 +86,24 @@ class LocalTree:
         return sorted(found)
 
     def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the contents of those files that exist and have at most 16 MB.
-
-        Raises
-        ------
-        AuditError
-            One of them cannot be read.
-        """
-        here = set(self.names())  # which leaves out links and what climbs out of the folder
         found = {}
-        for path in here.intersection(paths):
+        for path in set(self.names()).intersection(paths):  # no links, nothing that climbs out of the folder
             place = self._folder / path
             try:
-                if place.stat().st_size <= _LARGEST:
-                    found[path] = place.read_bytes()
+                found[path] = place.read_bytes()
             except OSError as error:
                 raise AuditError(f"cannot read {place}: {error.strerror}", "check its permissions") from error
         return found
 
     def url(self, path: str, line: int | None = None) -> str:
-        """Return an empty string: nobody else can open a folder of this machine."""
         return ""
+
+
+Tree = GitTree | LocalTree
 
 
 def open_tree(target: Target, services: Services) -> GitTree:
     """Open the target's repository at its tag.
-
-    Parameters
-    ----------
-    target:
-        Its ``repository`` is any address that git takes, a folder of this machine or a mirror included; its ``tag``
-        may be a commit.
 
     Raises
     ------

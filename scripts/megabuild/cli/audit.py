@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from megabuild.cli.audit_options import (
-    STATUSES,
-    chosen_sources,
-    package_names,
-    source_names,
-    status_names,
-    statuses,
-)
+from megabuild.audit.claims import Status
+from megabuild.audit.gather import SOURCES
+from megabuild.audit.targets import packages
 from megabuild.cli.completion import config_names
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.options import GroupedCommand, option
@@ -25,6 +21,8 @@ from megabuild.errors import AuditError, ChangesError, FindingsError, Interrupte
 if TYPE_CHECKING:
     from megabuild.audit.report.jsonfile import Report
 
+#: A status as it is typed: ``recipe-older``.
+STATUSES = {status.value.replace(" ", "-"): status for status in Status}
 EXAMPLES = f"""
 {{prog}}                                    PyTorch's table
 {{prog}} --package pyg-lib --version 0.8.0
@@ -48,11 +46,26 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _EITHER = click.Path(exists=True, path_type=Path)
 
 
+def package_names(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the packages that begin with what was typed."""
+    return [CompletionItem(one.name) for one in packages() if one.name.startswith(incomplete)]
+
+
+def source_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the sources that begin with what was typed."""
+    return [CompletionItem(name) for name in SOURCES if name.startswith(incomplete)]
+
+
+def status_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the statuses that complete the last one of a list."""
+    head, comma, last = incomplete.rpartition(",")
+    return [CompletionItem(f"{head}{comma}{name}") for name in STATUSES if name.startswith(last)]
+
+
 @click.command(
-    "audit",
-    cls=GroupedCommand,
-    examples=EXAMPLES,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    "audit", cls=GroupedCommand, examples=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @option(WHAT, "--package", "-p", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
         help="pytorch (the default), pyg-lib, pytorch_scatter, ...; more than once.")  # fmt: skip
@@ -92,27 +105,14 @@ _EITHER = click.Path(exists=True, path_type=Path)
 @click.pass_context
 def audit(
     context: click.Context,
+    /,
     *,
-    package_words: tuple[str, ...],
-    every: bool,
-    version: str | None,
-    patterns: tuple[str, ...],
-    repository: str | None,
-    tree: Path | None,
-    wheel: Path | None,
-    pinning: Path | None,
-    repodata: Path | None,
-    start: Path | None,
     form: str | None,
     output: Path | None,
     write: Path | None,
     compare: Path | None,
     fail_on: str | None,
-    only: tuple[str, ...],
-    skipped: tuple[str, ...],
-    offline: bool,
-    max_age: float,
-    timeout: float,
+    **asked: Any,
 ) -> int:
     """Compare what upstream, the recipe and conda-forge say of every dependency.
 
@@ -120,39 +120,25 @@ def audit(
     really has; conda-forge's pins, migrations and newest versions; the GPU architectures. Nothing is cloned or
     downloaded whole. A source that cannot be read is a value in its cells.
     """
-    from megabuild.audit.rows import with_status
-    from megabuild.cli.audit_run import Wishes, children, end_children, make
+    from megabuild.cli.audit_report import Options, make
 
     invocation: Invocation = context.obj
     invocation.json = form == "json" and output is None
-    if every and package_words:
-        raise UsageError("--all and --package exclude each other", "leave one out")
-    several = every or len(package_words) > 1
-    if several and (version or repository or tree or wheel):
-        named = next(name for name, given in (("--version", version), ("--repository", repository),
-                                              ("--tree", tree), ("--wheel", wheel)) if given)  # fmt: skip
-        raise UsageError(f"{named} is about one package", "name it with --package, without --all")
     wanted = statuses(fail_on) if fail_on else ()
-    wishes = Wishes(
-        packages=package_words, every=every, version=version, patterns=patterns, upstream=repository, tree=tree,
-        wheel=wheel, pinning=pinning, repodata=repodata, start=start,
-        sources=chosen_sources(only, skipped), anew=bool(only), offline=offline, max_age=max_age * 3600.0,
-        seconds=timeout,
-    )  # fmt: skip
-    before = children()
     try:
-        report, warnings = make(wishes, root_of_repository())
+        report, warnings = make(Options(**asked), root_of_repository())
     except KeyboardInterrupt:
         raise Interrupted("interrupted", "what was fetched is cached; run it again to go on") from None
-    finally:
-        end_children(before)
     for warning in warnings:
         click.echo(f"! {warning}", err=True)
     if write is not None:
-        _insert(write, report)
+        from megabuild.audit.report.markdown import insert, markdown
+
+        written = insert(write, markdown(report, level=3))
+        click.echo(f"{'written' if written else 'in step already'}: {display(write)}", err=True)
     changed = _show(report, form=form, output=output, compare=compare, quiet=write is not None)
     found = [
-        f"{audit.target.package}: {name}" for audit in report.audits for name in with_status(audit, wanted)
+        f"{audit.target.package}: {name}" for audit in report.audits for name in audit.with_status(wanted)
     ]
     if found:
         click.echo(f"--fail-on {fail_on}: {', '.join(found)}", err=True)
@@ -165,12 +151,13 @@ def main() -> None:
     run(audit, name="audit-pins", invocation=Invocation(log_folder=root_of_repository() / "output" / "logs"))
 
 
-def _insert(path: Path, report: Report) -> None:
-    from megabuild.audit.insert import insert
-    from megabuild.audit.report.markdown import markdown
-
-    changed = insert(path, markdown(report, level=3))
-    click.echo(f"{'written' if changed else 'in step already'}: {display(path)}", err=True)
+def statuses(text: str) -> tuple[Status, ...]:
+    """Return the statuses of a list with commas between them: ``conflict,recipe-older``; raises UsageError."""
+    words = [part.strip().lower().replace(" ", "-").replace("_", "-") for part in text.split(",")]
+    for word in words:
+        if word not in STATUSES:
+            raise UsageError(f"'{word}' is no status", f"they are: {', '.join(STATUSES)}")
+    return tuple(STATUSES[word] for word in words)
 
 
 def _show(
@@ -184,10 +171,8 @@ def _show(
 
     changed = False
     if compare is not None:
-        from megabuild.audit.changes import changes, only_in_one
-
         old = jsonfile.read(compare, names())
-        found, lonely = changes(old, report), only_in_one(old, report)
+        found, lonely = jsonfile.changes(old, report)
         changed = bool(found or lonely)
         if form is None and output is None:
             console().print(changes_view(found, lonely, old.made))

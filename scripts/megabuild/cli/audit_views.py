@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -14,21 +13,12 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from megabuild.audit.archs import ArchRow, recipes_in_words
-from megabuild.audit.case import Status
-from megabuild.audit.changes import Change
-from megabuild.audit.report.cells import (
-    Part,
-    conda_forge,
-    recipe,
-    recipe_archs,
-    says_nothing,
-    upstream,
-    upstream_archs,
-)
-from megabuild.audit.report.jsonfile import Report
-from megabuild.audit.rows import Audit, Row, counts, told, unread
+from megabuild.audit.claims import Row, Status
+from megabuild.audit.report.cells import Part, cells, says_nothing
+from megabuild.audit.report.jsonfile import Change, Report
+from megabuild.audit.table import Audit
 from megabuild.cli.text import Signs
+from megabuild.network.cache import age
 
 WIDTH = 100  # where nobody says how wide it may be
 _STYLES = {
@@ -59,8 +49,7 @@ def console(environment: Mapping[str, str] = os.environ) -> Console:
 
 def links_shown(out: Console, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether links may be sent to a console."""
-    term = environment.get("TERM", "")
-    return out.is_terminal and not term.startswith(_LINKLESS)
+    return out.is_terminal and not environment.get("TERM", "").startswith(_LINKLESS)
 
 
 def report_view(report: Report, out: Console, *, links: bool) -> Group:
@@ -68,8 +57,6 @@ def report_view(report: Report, out: Console, *, links: bool) -> Group:
 
     Parameters
     ----------
-    report:
-        What was found.
     out:
         Where it is shown: its encoding decides about signs.
     links:
@@ -83,18 +70,12 @@ def report_view(report: Report, out: Console, *, links: bool) -> Group:
 
 
 def changes_view(found: Sequence[Change], lonely: Sequence[str], since: str) -> Group:
-    """Return what changed, one line per cell."""
-    parts: list[RenderableType] = []
-    if found:
-        table = _table(("package", 24), ("column", 12), (f"{since[:10]}", 0), ("now", 0))
-        for change in found:
-            name = change.row if change.row == change.package else f"{change.row}"
-            table.add_row(name, change.column, change.before or "-", change.after or "-")
-        parts.append(table)
-    else:
-        parts.append(Text(f"nothing changed since {since[:10]}"))
-    parts += [Text(f"{name} is in one of the two reports only") for name in lonely]
-    return Group(*parts)
+    """Return what changed since a report, one line per cell, and the packages that only one of the two has."""
+    table = _table(("package", 24), ("column", 12), (since[:10], 0), ("now", 0))
+    for change in found:
+        table.add_row(change.row, change.column, change.before or "-", change.after or "-")
+    shown = table if found else Text(f"nothing changed since {since[:10]}")
+    return Group(shown, *(Text(f"{name} is in one of the two reports only") for name in lonely))
 
 
 def _audit(audit: Audit, report: Report, signs: Signs, links: bool) -> Iterable[RenderableType]:
@@ -103,19 +84,32 @@ def _audit(audit: Audit, report: Report, signs: Signs, links: bool) -> Iterable[
     head = Text(f"{target.package} {target.version}", "bold")
     yield head.append(f"  upstream's {target.tag}{commit}, as of {report.day.isoformat()}", Style(bold=False))
     rows = [row for row in audit.rows if not row.vendored_only]
-    compared = [row for row in rows if not says_nothing(row)]
-    if compared:
-        yield _spaced(_dependencies(compared, signs, links))
-    if len(rows) > len(compared):
-        silent = ", ".join(row.name for row in rows if says_nothing(row))
-        yield _spaced(Text(f"without a version, here as elsewhere: {silent}", "dim"))
-    vendored = [row for row in audit.rows if row.vendored_only]
-    if vendored:
-        yield _spaced(_vendored(vendored, links))
+    silent = [row for row in rows if says_nothing(row)]
+    if compared := [row for row in rows if row not in silent]:
+        table = _table(
+            ("package", _NAME_WIDTH), ("upstream", 0), ("recipe", 0), ("conda-forge", 0), ("status", -17)
+        )
+        for row in compared:
+            table.add_row(row.name, *_cells(row, links), _status(row.status, signs))
+        yield _spaced(table)
+    if silent:
+        names = ", ".join(row.name for row in silent)
+        yield _spaced(Text(f"without a version, here as elsewhere: {names}", "dim"))
+    if vendored := [row for row in audit.rows if row.vendored_only]:
+        table = _table(("vendored upstream", 24), ("upstream", 0), ("in this build", 0), ("conda-forge", 0))
+        for row in vendored:
+            upstream, _, conda_forge = _cells(row, links)
+            table.add_row(
+                row.name, upstream, _USES[row.use] + (f" ({row.why})" if row.why else ""), conda_forge
+            )
+        yield _spaced(table)
     if audit.archs:
-        yield _spaced(_archs(audit.archs, links))
+        table = _table(("CUDA", 5), ("upstream", 0), ("recipes", 0))
+        for row in audit.archs:
+            table.add_row(row.name.removeprefix("CUDA "), *_cells(row, links)[:2])
+        yield _spaced(table)
     yield from _sentences(audit, signs)
-    yield Text(counts(audit))
+    yield Text(audit.counts())
     yield from _sources(audit, signs)
 
 
@@ -123,43 +117,9 @@ def _spaced(shown: RenderableType) -> Padding:
     return Padding(shown, (0, 0, 1, 0), expand=False)
 
 
-def _dependencies(rows: Sequence[Row], signs: Signs, links: bool) -> Table:
-    table = _table(
-        ("package", _NAME_WIDTH), ("upstream", 0), ("recipe", 0), ("conda-forge", 0), ("status", -17)
-    )
-    for row in rows:
-        table.add_row(
-            row.name,
-            _cell(upstream(row), links),
-            _cell(recipe(row), links),
-            _cell(conda_forge(row), links),
-            _status(row.status, signs),
-        )
-    return table
-
-
-def _vendored(rows: Sequence[Row], links: bool) -> Table:
-    table = _table(("vendored upstream", 24), ("upstream", 0), ("in this build", 0), ("conda-forge", 0))
-    for row in rows:
-        use = _USES[row.use] + (f" ({row.why})" if row.why else "")
-        table.add_row(row.name, _cell(upstream(row), links), use, _cell(conda_forge(row), links))
-    return table
-
-
-def _archs(rows: Sequence[ArchRow], links: bool) -> Table:
-    table = _table(("CUDA", 5), ("upstream", 0), ("recipes", 0))
-    for row in rows:
-        ours = Text("\n").join(
-            Text(archs).append(f" ({recipes_in_words(names, row)})", "dim")
-            for archs, names in recipe_archs(row).items()
-        )
-        table.add_row(row.cuda, _cell(upstream_archs(row), links), ours)
-    return table
-
-
 def _sentences(audit: Audit, signs: Signs) -> Iterable[RenderableType]:
     grid = _grid()
-    for (status, sentence), names in told(audit).items():
+    for (status, sentence), names in audit.told().items():
         mark = signs.failed if status is Status.CONFLICT else signs.warning
         head = ", ".join(names)
         if len(head) > _NAMES_WIDTH:
@@ -167,6 +127,23 @@ def _sentences(audit: Audit, signs: Signs) -> Iterable[RenderableType]:
         grid.add_row(Text(f"{mark} {head}", _STYLES[status]), Text(sentence))
     if grid.row_count:
         yield _spaced(grid)
+
+
+def _sources(audit: Audit, signs: Signs) -> Iterable[RenderableType]:
+    """Say how old what came from the cache is, and what could not be read."""
+    read = []
+    for outcome in audit.outcomes:
+        oldest = max((_age(one.where.fetched) for one in outcome.facts), default=0.0)
+        if oldest > _FRESH:
+            read.append(f"{outcome.source} cached {_for_people(oldest)} ago")
+    if read:
+        yield Text(f"read: {'; '.join(read)}", "dim")
+    grid = _grid()
+    for source, reason in audit.unread().items():
+        grid.add_row(Text(f"{signs.warning} {source}", "magenta"), Text(reason))
+    if grid.row_count:
+        yield Text("not read, or not wholly:")
+        yield grid
 
 
 def _grid() -> Table:
@@ -177,30 +154,11 @@ def _grid() -> Table:
     return grid
 
 
-def _sources(audit: Audit, signs: Signs) -> Iterable[RenderableType]:
-    """Say how old what came from the cache is, and what could not be read."""
-    now = datetime.now(timezone.utc)
-    read = []
-    for outcome in audit.outcomes:
-        ages = [age for one in outcome.facts if (age := _age(one.where.fetched, now)) is not None]
-        if (oldest := max(ages, default=0.0)) > _FRESH:
-            read.append(f"{outcome.source} cached {_for_people(oldest)} ago")
-    if read:
-        yield Text(f"read: {'; '.join(read)}", "dim")
-    grid = _grid()
-    for source, reason in unread(audit).items():
-        grid.add_row(Text(f"{signs.warning} {source}", "magenta"), Text(reason))
-    if grid.row_count:
-        yield Text("not read, or not wholly:")
-        yield grid
-
-
-def _age(fetched: str, now: datetime) -> float | None:
+def _age(fetched: str) -> float:
     try:
-        then = datetime.fromisoformat(fetched.replace("Z", "+00:00"))
-        return (now - then).total_seconds() if then.tzinfo else None
-    except ValueError:
-        return None
+        return age(fetched)
+    except ValueError:  # a local file's
+        return 0.0
 
 
 def _for_people(seconds: float) -> str:
@@ -219,17 +177,19 @@ def _table(*columns: tuple[str, int]) -> Table:
         elif width:
             table.add_column(name, overflow="fold", min_width=min(width, _NAME_WIDTH), max_width=width)
         else:
-            table.add_column(name, overflow="fold", min_width=8, ratio=None)
+            table.add_column(name, overflow="fold", min_width=8)
     return table
 
 
-def _cell(parts: Sequence[Part], links: bool) -> Text:
-    lines = []
-    for part in parts:
-        linked = links and part.url.startswith(("https://", "http://"))
-        line = Text().append(part.text, Style(link=part.url) if linked else None)
-        lines.append(line.append(f" {part.remark}", "dim") if part.note else line)
-    return Text("\n").join(lines)
+def _cells(row: Row, links: bool) -> list[Text]:
+    """Return what upstream, the recipe and conda-forge say."""
+    return [Text("\n").join(_part(part, links) for part in parts) for parts in cells(row).values()]
+
+
+def _part(part: Part, links: bool) -> Text:
+    linked = links and part.url.startswith(("https://", "http://"))
+    line = Text().append(part.text, Style(link=part.url) if linked else None)
+    return line.append(f" {part.remark}", "dim") if part.remark else line
 
 
 def _status(status: Status, signs: Signs) -> Text:

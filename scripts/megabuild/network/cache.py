@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import tempfile
 import threading
@@ -21,8 +20,6 @@ from pathlib import Path
 from megabuild.errors import MegabuildError
 from megabuild.network.client import NetworkError
 
-_LARGEST = 1 << 30  # bytes; nothing that is kept here comes near
-
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
@@ -30,13 +27,6 @@ class Entry:
 
     data: bytes
     when: str
-
-    @property
-    def age(self) -> float:
-        """Seconds since it was fetched; negative if the clock has been set back."""
-        return (
-            datetime.now(timezone.utc) - datetime.fromisoformat(self.when.replace("Z", "+00:00"))
-        ).total_seconds()
 
 
 class Cache:
@@ -56,8 +46,7 @@ class Cache:
         self, folder: Path, *, offline: bool = False, tell: Callable[[str], None] = lambda _: None
     ) -> None:
         self.folder = folder
-        self._offline = offline
-        self._tell = tell
+        self._offline, self._tell = offline, tell
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
         self._unwritable = False
@@ -85,7 +74,7 @@ class Cache:
             lock = self._making.setdefault(key, threading.Lock())
         with lock:
             old = self._read(key)
-            if old is not None and (self._offline or 0 <= old.age <= max_age):
+            if old is not None and (self._offline or 0 <= age(old.when) <= max_age):
                 return old
             if self._offline:
                 raise NetworkError(
@@ -103,33 +92,27 @@ class Cache:
     def _read(self, key: str) -> Entry | None:
         path = self._path(key)
         try:
-            if not os.path.lexists(path):
-                return None
-            if not path.is_file() or path.stat().st_size > _LARGEST:
-                raise ValueError("no file")
             line, _, data = path.read_bytes().partition(b"\n")
             head = json.loads(line)
-            entry = Entry(data=data, when=head["fetched"])
-            if (
-                head["key"] != key
-                or head["sha256"] != hashlib.sha256(data).hexdigest()
-                or math.isnan(entry.age)
-            ):
-                raise ValueError("another entry")
+            age(head["fetched"])  # a date that is none is noticed here
+            if head["key"] == key and head["sha256"] == hashlib.sha256(data).hexdigest():
+                return Entry(data=data, when=head["fetched"])
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except OSError as error:
             self._tell(f"cannot read the cache's {path.name[:12]}…: {error.strerror or error}")
+            return None
         except (ValueError, KeyError, TypeError, AttributeError):
-            self._tell(f"the cache's {path.name[:12]}… is spoilt ({key}): it is fetched again")
-            with contextlib.suppress(OSError):
-                path.unlink()
-        else:
-            return entry
+            pass
+        self._tell(f"the cache's {path.name[:12]}… is spoilt ({key}): it is fetched again")
+        with contextlib.suppress(OSError):
+            path.unlink()
         return None
 
     def _write(self, key: str, data: bytes) -> Entry:
         """Keep something; where the disk refuses, the entry is returned all the same."""
-        when = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-        head = {"key": key, "fetched": when, "sha256": hashlib.sha256(data).hexdigest()}
+        entry = Entry(data=data, when=now())
+        head = {"key": key, "fetched": entry.when, "sha256": hashlib.sha256(data).hexdigest()}
         path = self._path(key)
         partial: Path | None = None
         try:
@@ -145,11 +128,23 @@ class Cache:
             if not told:
                 self._tell(f"nothing is kept, {self.folder} cannot be written: {error.strerror or error}")
             if partial is not None:
-                with contextlib.suppress(OSError):
-                    partial.unlink()
-        return Entry(data=data, when=when)
+                partial.unlink(missing_ok=True)
+        return entry
 
     def _path(self, key: str) -> Path:
         # the hash, since a key holds addresses that come from outside and must not lead anywhere
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.folder / "entries" / name[:2] / name
+
+
+def now() -> str:
+    """Return the time, ISO 8601 in UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def age(when: str) -> float:
+    """Return how many seconds ago `now` was that; below 0 if the clock has been set back. Raises ValueError."""
+    then = datetime.fromisoformat(when.replace("Z", "+00:00"))
+    if then.tzinfo is None:
+        raise ValueError(f"{when} has no time zone")
+    return (datetime.now(timezone.utc) - then).total_seconds()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import ssl
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from netrc import NetrcParseError
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -32,19 +33,15 @@ _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REMEDY = "check the network and its proxy settings"
 
 Result = TypeVar("Result")
-Sink = Callable[[bytes], object]
 
 
 class NetworkError(ProviderError):
     """A server does not answer, refuses, or answers nonsense; where the audit asks, a value in its cells.
 
-    Parameters
-    ----------
-    status:
-        Of HTTP; 0 where there was no answer.
+    ``status`` is that of HTTP, or 0 where there was no answer.
     """
 
-    def __init__(self, message: str, remedy: str = "", status: int = 0) -> None:
+    def __init__(self, message: str, remedy: str = _REMEDY, status: int = 0) -> None:
         super().__init__(message, remedy)
         self.status = status
 
@@ -67,10 +64,8 @@ class Patience:
 
     Parameters
     ----------
-    connect:
-        For a connection.
-    read:
-        Of silence.
+    connect, read:
+        For a connection, and of silence.
     total:
         All attempts together.
     pause:
@@ -146,14 +141,9 @@ class Client:
         NetworkError
             No answer, a refusal, too long an answer, or ``offline``.
         """
-        body = bytearray()
-
-        def begin() -> Sink:
-            body.clear()
-            return body.extend
-
-        response = self._bounded(url, headers or {}, begin, limit)
-        return Answer(url=str(response.url), body=bytes(body), headers=response.headers)
+        body = io.BytesIO()
+        response = self._bounded(url, headers or {}, body, limit)
+        return Answer(url=str(response.url), body=body.getvalue(), headers=response.headers)
 
     def save(self, url: str, target: Path, *, limit: int = 16 << 30) -> None:
         """Write the answer to a GET into a file, which is left half-written when that fails.
@@ -166,17 +156,9 @@ class Client:
             The file cannot be written.
         """
         with target.open("wb") as stream:
+            self._bounded(url, {}, stream, limit)
 
-            def begin() -> Sink:
-                stream.seek(0)
-                stream.truncate()
-                return stream.write
-
-            self._bounded(url, {}, begin, limit)
-
-    def _bounded(
-        self, url: str, headers: Mapping[str, str], begin: Callable[[], Sink], limit: int
-    ) -> httpx.Response:
+    def _bounded(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
         shown = redact.address(url)
         if self.offline:
             raise NetworkError(f"{shown} is not asked: --offline", "run it once with the network")
@@ -196,35 +178,25 @@ class Client:
             reraise=True,
         )
         try:
-            return within(seconds, lambda: retrying(self._once, url, headers, begin, limit))
-        except (
-            TimeoutError,
-            _Passing,
-            httpx.HTTPError,
-            httpx.InvalidURL,
-            httpx.StreamError,
-            ValueError,
-        ) as error:
-            # a status is about the page, silence about the server
-            who = shown if isinstance(error, _Passing) else urlsplit(shown).netloc
-            raise NetworkError(f"{who} cannot be used: {reason(error)}", _REMEDY) from error
+            return within(seconds, lambda: retrying(self._once, url, headers, into, limit))
+        except _Passing as error:
+            raise NetworkError(f"{shown} cannot be used: {_reason(error)}") from error
+        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError) as error:
+            # silence is about the server, not the page
+            raise NetworkError(f"{urlsplit(shown).netloc} cannot be used: {_reason(error)}") from error
 
-    def _once(
-        self, url: str, headers: Mapping[str, str], begin: Callable[[], Sink], limit: int
-    ) -> httpx.Response:
+    def _once(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
         shown = redact.address(url)
         # as pip does: the user's netrc file, unless the address has a user itself
         auth = httpx.USE_CLIENT_DEFAULT if urlsplit(url).username else _netrc()
         with self._opened() as client, client.stream("GET", url, headers=headers, auth=auth) as response:
             _check(response, shown, 206 if "Range" in headers else 200)
-            sink, length = begin(), 0
+            into.seek(0)
+            into.truncate()
             for block in response.iter_bytes():
-                length += len(block)
-                if length > limit:
-                    raise NetworkError(
-                        f"{shown}: longer than the {limit} bytes it should have at most", _REMEDY
-                    )
-                sink(block)
+                if into.tell() + len(block) > limit:
+                    raise NetworkError(f"{shown}: longer than the {limit} bytes it should have at most")
+                into.write(block)
             return response
 
     def _opened(self) -> httpx.Client:
@@ -233,9 +205,8 @@ class Client:
                 ssl.create_default_context(cafile=str(self._certificates)) if self._certificates else True
             )
         except OSError as error:
-            raise NetworkError(
-                f"no certificates can be read from {self._certificates}: {error}", "check PIP_CERT"
-            ) from error
+            reason = f"no certificates can be read from {self._certificates}: {error}"
+            raise NetworkError(reason, "check PIP_CERT") from error
         return httpx.Client(
             timeout=httpx.Timeout(self._patience.read, connect=self._patience.connect),
             follow_redirects=True,
@@ -250,12 +221,7 @@ class Client:
 def why_silent(urls: Sequence[str], seconds: float) -> str:
     """Return an empty string if one of some addresses answers well within some seconds, else the reason.
 
-    Parameters
-    ----------
-    urls:
-        Asked for their heads, one after the other.
-    seconds:
-        For all of them.
+    They are asked for their heads, one after the other; the seconds are for all of them.
     """
 
     def ask() -> str:
@@ -277,15 +243,10 @@ def why_silent(urls: Sequence[str], seconds: float) -> str:
 
 
 def within(seconds: float, action: Callable[[], Result]) -> Result:
-    """Return what an action returns, or raise what it raises, within some seconds.
+    """Return what an action returns, or raise what it raises, within some seconds; after them a TimeoutError.
 
     For what no timeout of a library reaches, such as a name server that never answers. The action goes on in a daemon
     thread when it is given up, so it must do no harm by ending late.
-
-    Raises
-    ------
-    TimeoutError
-        The time is over.
     """
     answers: list[Result] = []
     problems: list[BaseException] = []
@@ -306,8 +267,7 @@ def within(seconds: float, action: Callable[[], Result]) -> Result:
     return answers[0]
 
 
-def reason(error: BaseException) -> str:
-    """Return what went wrong, without secrets."""
+def _reason(error: BaseException) -> str:
     if isinstance(error, httpx.TimeoutException):
         return f"no answer in time ({type(error).__name__})"
     return redact.text(str(error) or type(error).__name__)
@@ -327,12 +287,12 @@ def _check(response: httpx.Response, shown: str, wanted: int) -> None:
         return
     said = f"HTTP status {status}"
     if wanted == 206 and status in (200, 416, 501):
-        raise NetworkError(f"{shown}: the server does not give parts of files ({said})", _REMEDY, status)
+        raise NetworkError(f"{shown}: the server does not give parts of files ({said})", status=status)
     if status in _PASSING:
         asked = response.headers.get("retry-after", "")
         raise _Passing(said, float(asked) if asked.isdigit() else 0.0)
     if status in (404, 410):
-        raise NotFound(f"{shown}: there is no such page ({said})", _REMEDY, status)
+        raise NotFound(f"{shown}: there is no such page ({said})", status=status)
     remedy = "check the credentials of that server" if status in (401, 403, 407) else _REMEDY
     raise NetworkError(f"{shown} cannot be used: {said}", remedy, status)
 
@@ -342,4 +302,4 @@ def _no_downgrade(response: httpx.Response) -> None:
     following = response.next_request
     if following is not None and response.url.scheme == "https" and following.url.scheme != "https":
         shown = redact.address(str(response.url))
-        raise NetworkError(f"{shown}: it redirects from https to {following.url.scheme}", _REMEDY)
+        raise NetworkError(f"{shown}: it redirects from https to {following.url.scheme}")

@@ -104,14 +104,15 @@ def configured(environ: Mapping[str, str] | None = None) -> Configured:
     """
     environment = dict(os.environ if environ is None else environ)
     settings = _settings(environment)
-    without = settings.get("no-index", "").lower() in ("1", "true", "yes", "on")
-    main = "" if without else settings.get("index-url") or settings.get("pypi-url") or _default(environment)
-    extra = () if without else settings.get("extra-index-url", "").split()
+    indexes: list[str] = []
+    if settings.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
+        main = settings.get("index-url") or settings.get("pypi-url") or _default(environment)
+        indexes = [main, *settings.get("extra-index-url", "").split()]
     named = (environment.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
     certificates = settings.get("cert") or next(filter(None, named), "")
     proxy = settings.get("proxy", "")
     return Configured(
-        indexes=tuple(dict.fromkeys(index.rstrip("/") for index in (main, *extra) if index)),
+        indexes=tuple(dict.fromkeys(index.rstrip("/") for index in indexes if index)),
         links=tuple(settings.get("find-links", "").split()),
         # a folder of certificates is what SSL_CERT_DIR is for
         certificates=Path(certificates) if certificates and Path(certificates).is_file() else None,
@@ -126,8 +127,6 @@ def offered(
 
     Parameters
     ----------
-    project:
-        ``torch``.
     where:
         Which indexes to ask; where two have the same file, the first counts.
     fetch:
@@ -151,22 +150,13 @@ def offered(
         except NetworkError as error:
             troubles.append(error.message)
     if not found:
-        raise NetworkError(
-            "; ".join(troubles) or f"no index that pip is configured to use has {name}", _REMEDY
-        )
+        nothing = f"no index that pip is configured to use has {name}"
+        raise NetworkError("; ".join(troubles) or nothing, _REMEDY)
     return tuple(found.values()), tuple(troubles)
 
 
 def links(page: str, address: str) -> tuple[File, ...]:
-    """Return the wheels and source archives that a page links to, in its order.
-
-    Parameters
-    ----------
-    page:
-        HTML.
-    address:
-        Where it came from: links are relative to it.
-    """
+    """Return the wheels and source archives that a page of HTML links to, in its order; links may be relative."""
     parser = _Page(address)
     parser.feed(page)
     parser.close()
@@ -179,10 +169,9 @@ def parsed(name: str) -> tuple[str, Version, frozenset[Tag]] | None:
         if name.endswith(".whl"):
             project, version, _, tags = parse_wheel_filename(name)
             return project, version, tags
-        project, version = parse_sdist_filename(name)
+        return *parse_sdist_filename(name), frozenset()
     except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
         return None
-    return project, version, frozenset()
 
 
 def local_path(url: str) -> Path:
@@ -219,40 +208,37 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        target = given.get("href")
-        if not target:
-            return
         try:
+            target = urljoin(self.base, (given.get("href") or "").strip())
             if tag == "base":
-                self.base = urljoin(self.base, target)
-            elif tag == "a":
-                self._add(urljoin(self.base, target.strip()), given)
+                self.base = target
+            elif tag == "a" and (file := _file(target, given)):
+                self.found.append(file)
         except ValueError:  # not an address at all
             return
 
-    def _add(self, link: str, given: Mapping[str, str | None]) -> None:
-        url, fragment = urldefrag(link)
-        name = unquote(urlsplit(url).path).rpartition("/")[2]
-        known = parsed(name)
-        if known is None:
-            return
-        # PEP 714's name, then PEP 658's, which some indexes still use
-        keys = (key for key in ("data-core-metadata", "data-dist-info-metadata") if key in given)
-        metadata = next((given[key] or "true" for key in keys), "false")
-        own, beside = _HASH.search(fragment), _HASH.search(metadata)
-        self.found.append(
-            File(
-                name=name,
-                project=known[0],
-                version=known[1],
-                tags=known[2],
-                url=url,
-                sha256=own[1].lower() if own else "",
-                metadata=metadata != "false",
-                metadata_sha256=beside[1].lower() if beside else "",
-                yanked="data-yanked" in given,
-            )
-        )
+
+def _file(link: str, given: Mapping[str, str | None]) -> File | None:
+    url, fragment = urldefrag(link)
+    name = unquote(urlsplit(url).path).rpartition("/")[2]
+    known = parsed(name)
+    if known is None:
+        return None
+    # PEP 714's name, then PEP 658's, which some indexes still use
+    keys = (key for key in ("data-core-metadata", "data-dist-info-metadata") if key in given)
+    metadata = next((given[key] or "true" for key in keys), "false")
+    own, beside = _HASH.search(fragment), _HASH.search(metadata)
+    return File(
+        name=name,
+        project=known[0],
+        version=known[1],
+        tags=known[2],
+        url=url,
+        sha256=own[1].lower() if own else "",
+        metadata=metadata != "false",
+        metadata_sha256=beside[1].lower() if beside else "",
+        yanked="data-yanked" in given,
+    )
 
 
 def _with_user(url: str, place: str) -> str:
@@ -264,7 +250,7 @@ def _with_user(url: str, place: str) -> str:
 
 
 def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for line in _said(environment, "config", "list").splitlines():
         name, _, value = line.partition("=")
         section, _, option = name.strip().rpartition(".")
@@ -274,11 +260,8 @@ def _settings(environment: Mapping[str, str]) -> dict[str, str]:
             continue
     for name, value in environment.items():
         if name.startswith("PIP_") and value:
-            found.setdefault(":env:", {})[name[4:].lower().replace("_", "-")] = value
-    merged: dict[str, str] = {}
-    for section in _SECTIONS:
-        merged |= found.get(section, {})
-    return merged
+            found[":env:"][name[4:].lower().replace("_", "-")] = value
+    return {option: value for section in _SECTIONS for option, value in found[section].items()}
 
 
 def _default(environment: Mapping[str, str]) -> str:
@@ -288,10 +271,9 @@ def _default(environment: Mapping[str, str]) -> str:
 
 def _said(environment: Mapping[str, str], *arguments: str) -> str:
     """Return what pip says, or nothing where there is none; it may hold credentials: neither shown nor logged."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
     try:
         done = subprocess.run(
-            command,
+            [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -82,8 +82,7 @@ class MaskedStream:
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write pieces of text without secrets."""
-        for line in lines:
-            self.write(line)
+        self.write("".join(lines))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

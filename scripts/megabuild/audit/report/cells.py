@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from rattler import Version
 
-from megabuild.audit.archs import ArchRow
-from megabuild.audit.case import Status, excludes, is_optional
+from megabuild.audit.claims import Row, Status, excludes, is_optional
 from megabuild.audit.commits import brief
 from megabuild.audit.facts import (
     UPSTREAM,
@@ -19,18 +18,20 @@ from megabuild.audit.facts import (
     GlobalPin,
     Migration,
     Newest,
+    RecipeArchs,
     RecipeCommit,
     RecipePin,
     Submodule,
     TagCommit,
+    UpstreamArchs,
 )
-from megabuild.audit.rows import Row
 from megabuild.audit.specs import Spec, common, is_version, newest, pin
 from megabuild.audit.words import of, of_configs
 
 NOT_READ = "not read"
 _ANY = "any"
 _MOST_TESTED = 2
+_MANY = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,30 +40,47 @@ class Part:
 
     Parameters
     ----------
-    text:
-        The value.
+    scope:
+        Where it holds, in a few words; shown in brackets, as scopes are everywhere.
     note:
-        Where it holds or who says it, in a few words.
+        Who says it, and the like; shown in parentheses.
     url:
         Where it was read, for a person to open; may be empty.
-    where:
-        The note says where the value holds; shown in brackets, as scopes are everywhere.
     """
 
     text: str
+    scope: str = ""
     note: str = ""
     url: str = ""
-    where: bool = False
 
     @property
     def remark(self) -> str:
-        """The note with what stands around it: ``[cuda129]``, ``(wheel)``."""
-        if not self.note:
-            return ""
-        return f"[{self.note}]" if self.where else f"({self.note})"
+        """What stands behind the value: ``[cuda129]``, ``(wheel)``."""
+        return f"{f'[{self.scope}]' if self.scope else ''} {f'({self.note})' if self.note else ''}".strip()
 
 
-def upstream(row: Row) -> tuple[Part, ...]:
+Cells = Mapping[str, Sequence[Part]]
+
+
+def cells(row: Row) -> Cells:
+    """Return a row's cells: ``upstream``, ``recipe`` and ``conda-forge``."""
+    if any(isinstance(one, (UpstreamArchs, RecipeArchs)) for one in row.facts):
+        return {"upstream": _upstream_archs(row), "recipe": _recipe_archs(row), "conda-forge": ()}
+    return {"upstream": _upstream(row), "recipe": _recipe(row), "conda-forge": _conda_forge(row)}
+
+
+def says_nothing(row: Row) -> bool:
+    """Whether there is nothing to compare: the recipe asks for a name, and nobody names a version."""
+    found = cells(row)
+    return (
+        all(part.text == _ANY or part.text.startswith("* ") for part in found["recipe"])
+        and not found["upstream"]
+        and not found["conda-forge"]
+        and row.status is Status.UNPINNED
+    )
+
+
+def _upstream(row: Row) -> Sequence[Part]:
     """Return what upstream says: its copy, its wheel's requirement, its CI for the CUDA versions of the recipe."""
     here = {build.cuda for build in _asking(row)} - {""}
     pinned = any(isinstance(one, RecipeCommit) for one in row.facts)
@@ -76,7 +94,8 @@ def upstream(row: Row) -> tuple[Part, ...]:
             parts.append(Part(text=commit or NOT_READ, note=note))
             continue
         cuda = fact.holds.cuda
-        if fact.holds.elsewhere or (cuda and here and not any(_same_cuda(one, cuda) for one in here)):
+        known = {short for one in here for short in (one, one.partition(".")[0])}
+        if cuda and here and not known & set(cuda):
             continue
         if commit and pinned:
             note = f"{note}, {commit}"
@@ -89,17 +108,13 @@ def upstream(row: Row) -> tuple[Part, ...]:
         parts.append(Part(text=text, note=note, url=fact.where.url))
     if any(part.text != NOT_READ for part in parts):
         parts = [part for part in parts if part.text != NOT_READ]
-    return tuple(_without_cuda(part, here) for part in _ranged(_merged(parts)))
+    return [_without_cuda(part, here) for part in _ranged(_merged(parts))]
 
 
 def _asking(row: Row) -> list[Build]:
     """Return the configs for which the recipe asks for it."""
     asked = [one for one in row.facts if isinstance(one, RecipePin)]
     return [build for build in row.builds if any(one.holds.met(build) for one in asked)]
-
-
-def _same_cuda(version: str, named: Sequence[str]) -> bool:
-    return version in named or version.partition(".")[0] in named
 
 
 def _without_cuda(part: Part, here: set[str]) -> Part:
@@ -111,17 +126,17 @@ def _without_cuda(part: Part, here: set[str]) -> Part:
     return replace(part, note=", ".join(word for word in words if not word.startswith("CUDA ")))
 
 
-def _ranged(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _ranged(parts: Sequence[Part]) -> Sequence[Part]:
     """Put many versions of upstream's CI, by Python and the like, into one value."""
     tested = [part for part in parts if part.note.startswith("CI") and is_version(part.text)]
     if len(tested) <= _MOST_TESTED:
         return parts
     ordered = sorted((part.text for part in tested), key=Version)
     one = Part(text=f"{ordered[0]} to {ordered[-1]}", note="CI", url=tested[0].url)
-    return (one, *(part for part in parts if part not in tested))
+    return [one, *(part for part in parts if part not in tested)]
 
 
-def recipe(row: Row) -> tuple[Part, ...]:
+def _recipe(row: Row) -> Sequence[Part]:
     """Return what the recipe asks for; a bare name beside pinned ones, and build strings that differ, are left out."""
     found = [one for one in row.facts if isinstance(one, RecipePin) and not one.trouble and not excludes(one)]
     pinned = [one for one in found if one.value != "*"]
@@ -133,29 +148,24 @@ def recipe(row: Row) -> tuple[Part, ...]:
         if text == "*":  # any version, of one build
             text = one.value
         values.setdefault(text, []).append(one)
-    commits = tuple(_commit(one, row) for one in row.facts if isinstance(one, RecipeCommit))
+    commits = [_commit(one, row) for one in row.facts if isinstance(one, RecipeCommit)]
     if row.name == "python":
-        return (Part(text=_python(", ".join(values))), *commits) if values else commits
-    notes = {text: _scopes(those, row.builds) for text, those in values.items()}
-    if len(values) > 1 and len(set(notes.values())) < len(values):  # the same configs: then it is the section
-        notes = {text: _sections(those, row.builds) for text, those in values.items()}
-    asked = (Part(text=text, note=notes[text] if len(values) > 1 else "", where=True) for text in values)
-    return (*asked, *commits)
+        return [*([Part(text=_python(", ".join(values)))] if values else []), *commits]
+    scopes = {text: _scopes(those, row.builds) for text, those in values.items()}
+    if len(set(scopes.values())) < len(values):  # the same configs: then it is the section
+        for text, those in values.items():
+            sections = sorted({word for one in those for word in one.sections})
+            scopes[text] = ", ".join(filter(None, [scopes[text], *sections]))
+    return [*(Part(text=text, scope=scopes[text] if len(values) > 1 else "") for text in values), *commits]
 
 
 def _commit(fact: RecipeCommit, row: Row) -> Part:
     """Return a commit that a recipe pins, with whose recipe that is."""
-    scope = of_configs(fact.holds.configs, row.builds)
-    words = [word for word in (fact.recipe if fact.recipe != row.name else "", scope) if word]
-    return Part(text=brief(fact.value) or _ANY, note=", ".join(words), where=True)
+    words = (fact.recipe if fact.recipe != row.name else "", of_configs(fact.holds.configs, row.builds))
+    return Part(text=brief(fact.value) or _ANY, scope=", ".join(filter(None, words)))
 
 
-def _sections(facts: Sequence[RecipePin], builds: Sequence[Build]) -> str:
-    words = {word for one in facts for word in one.sections}
-    return ", ".join([*filter(None, [_scopes(facts, builds)]), *sorted(words)])
-
-
-def conda_forge(row: Row) -> tuple[Part, ...]:
+def _conda_forge(row: Row) -> Sequence[Part]:
     """Return the global pin, where it is being migrated to, and the newest version in the channel.
 
     Left out: pins for platforms for which the recipe does not ask for it, and paused migrations, unless the recipe is
@@ -166,11 +176,8 @@ def conda_forge(row: Row) -> tuple[Part, ...]:
     asked = [Spec(one.value) for one in row.facts if isinstance(one, RecipePin) and one.value != "*"]
     pinned = [one for one in row.facts if isinstance(one, GlobalPin)]
     pins = [pin(value) for one in pinned if not isinstance(one, Migration) for value in one.values]
-    ahead = [
-        one
-        for one in asked
-        if one.readable and not any(common([one, other]) for other in pins if other.readable)
-    ]
+    readable = [one for one in pins if one.readable]
+    ahead = [one for one in asked if one.readable and not any(common([one, other]) for other in readable)]
     for fact in pinned:
         where = set(fact.holds.platforms)
         values = dict.fromkeys(value for value in fact.values if value != "None")
@@ -184,7 +191,46 @@ def conda_forge(row: Row) -> tuple[Part, ...]:
             notes.append(_systems(where))
         text = _python(", ".join(values)) if row.name == "python" else ", ".join(values)
         parts.append(Part(text=text, note=", ".join(notes), url=fact.where.url))
-    return (*_merged(parts), *_newest(row))
+    return [*_merged(parts), *_newest(row)]
+
+
+def _newest(row: Row) -> list[Part]:
+    by_version: dict[str, list[Newest]] = {}
+    for one in row.facts:
+        if isinstance(one, Newest) and not one.trouble:
+            by_version.setdefault(one.value, []).append(one)
+    best = newest(by_version)
+    parts = []
+    for version, facts in sorted(by_version.items(), key=lambda item: item[0] != best):
+        where = {name for one in facts for name in one.holds.platforms}
+        note = "newest" if version == best or not where else f"newest, {_systems(where)}"
+        parts.append(Part(text=version, note=note, url=facts[0].where.url))
+    return parts
+
+
+def _upstream_archs(row: Row) -> Sequence[Part]:
+    return [
+        Part(text=" ".join(one.archs) or one.value, note=", ".join(one.holds.platforms), url=one.where.url)
+        for one in row.facts
+        if isinstance(one, UpstreamArchs) and (one.archs or one.value) and not one.trouble
+    ]
+
+
+def _recipe_archs(row: Row) -> Sequence[Part]:
+    """Return the recipes' lists, with where they hold, and whose each is: ``all recipes``, ``all but pyg-lib``."""
+    ours = [one for one in row.facts if isinstance(one, RecipeArchs)]
+    everybody = {one.recipe for one in ours}
+    found: dict[tuple[str, str], set[str]] = {}
+    for one in ours:
+        found.setdefault((" ".join(one.archs), ", ".join(one.holds.platforms)), set()).add(one.recipe)
+    parts = []
+    for (archs, scope), names in found.items():
+        others = everybody - names
+        whose = ", ".join(sorted(names))
+        if len(everybody) >= _MANY and len(names) > len(others):
+            whose = f"all but {', '.join(sorted(others))}" if others else "all recipes"
+        parts.append(Part(text=archs, scope=scope, note=whose))
+    return parts
 
 
 def _systems(platforms: Iterable[str]) -> str:
@@ -197,60 +243,14 @@ def _systems(platforms: Iterable[str]) -> str:
     return ", ".join(sorted(found))
 
 
-def _newest(row: Row) -> tuple[Part, ...]:
-    by_version: dict[str, list[Newest]] = {}
-    for one in row.facts:
-        if isinstance(one, Newest) and not one.trouble:
-            by_version.setdefault(one.value, []).append(one)
-    best = newest(by_version)
-    parts = []
-    for version, facts in sorted(by_version.items(), key=lambda item: item[0] != best):
-        where = {name for one in facts for name in one.holds.platforms}
-        note = "newest" if version == best or not where else f"newest, {_systems(where)}"
-        parts.append(Part(text=version, note=note, url=facts[0].where.url))
-    return tuple(parts)
-
-
-def says_nothing(row: Row) -> bool:
-    """Whether there is nothing to compare: the recipe asks for a name, and nobody names a version."""
-    parts = recipe(row)
-    return (
-        all(part.text == _ANY or part.text.startswith("* ") for part in parts)
-        and not upstream(row)
-        and not conda_forge(row)
-        and row.status is Status.UNPINNED
-    )
-
-
-def upstream_archs(row: ArchRow) -> tuple[Part, ...]:
-    """Return upstream's lists of architectures."""
-    return tuple(
-        Part(text=" ".join(one.archs) or one.value, note=", ".join(one.holds.platforms), url=one.where.url)
-        for one in row.upstream
-        if (one.archs or one.value) and not one.trouble
-    )
-
-
-def recipe_archs(row: ArchRow) -> Mapping[str, list[str]]:
-    """Return the recipes' lists of architectures, with where they hold, and whose each is."""
-    found: dict[str, list[str]] = {}
-    for one in row.recipes:
-        scope = f" [{', '.join(one.holds.platforms)}]" if one.holds.platforms else ""
-        found.setdefault(" ".join(one.archs) + scope, []).append(one.recipe)
-    return found
-
-
-def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
+def _merged(parts: Iterable[Part]) -> list[Part]:
     """Put together who says the same."""
     found: dict[str, Part] = {}
     for part in parts:
-        other = found.get(part.text)
-        if other is None:
-            found[part.text] = part
-        else:
-            notes = dict.fromkeys(word for one in (other, part) for word in one.note.split(", ") if word)
-            found[part.text] = Part(text=part.text, note=", ".join(notes), url=other.url or part.url)
-    return tuple(found.values())
+        other = found.get(part.text, part)
+        notes = dict.fromkeys(word for one in (other, part) for word in one.note.split(", ") if word)
+        found[part.text] = replace(part, note=", ".join(notes), url=other.url or part.url)
+    return list(found.values())
 
 
 def _scopes(facts: Sequence[Fact], builds: Sequence[Build]) -> str:

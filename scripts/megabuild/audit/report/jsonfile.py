@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -12,41 +10,37 @@ from typing import Any
 
 import msgspec
 
+from megabuild import files
+from megabuild.audit.claims import Row
 from megabuild.audit.facts import (
     UPSTREAM,
-    Build,
-    Fact,
     GlobalPin,
     Newest,
     Outcome,
+    RecipeArchs,
     RecipeCommit,
     RecipePin,
     TagCommit,
     Target,
+    UpstreamArchs,
 )
 from megabuild.audit.names import Names
-from megabuild.audit.rows import Audit, tabulate
+from megabuild.audit.report.cells import cells
+from megabuild.audit.table import Audit, tabulate
 from megabuild.errors import UsageError
 
 FORMAT = 2
-_COLUMNS: dict[str, tuple[type[Fact], ...]] = {
-    "upstream": (*UPSTREAM, TagCommit),
-    "recipe": (RecipePin, RecipeCommit),
+_REMEDY = "name a report of --json"
+_COLUMNS = {
+    "upstream": (*UPSTREAM, TagCommit, UpstreamArchs),
+    "recipe": (RecipePin, RecipeCommit, RecipeArchs),
     "conda-forge": (GlobalPin, Newest),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The tables of one or more packages.
-
-    Parameters
-    ----------
-    made:
-        When, ISO 8601 in UTC.
-    audits:
-        One per package.
-    """
+    """The tables of one or more packages, and when they were made: ISO 8601 in UTC."""
 
     made: str
     audits: tuple[Audit, ...]
@@ -55,6 +49,16 @@ class Report:
     def day(self) -> date:
         """The day on which it was made."""
         return date.fromisoformat(self.made[:10])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One cell that is not what it was: of a row ``upstream``, ``recipe``, ``conda-forge`` or ``status``."""
+
+    row: str
+    column: str
+    before: str
+    after: str
 
 
 class _Line(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -69,14 +73,8 @@ class _Line(msgspec.Struct, kw_only=True, omit_defaults=True):
     why: str = ""
 
 
-class _Package(msgspec.Struct, kw_only=True):
-    package: str
-    version: str
-    repository: str
-    tag: str
-    wheel: str
+class _Package(Target, frozen=True, kw_only=True, omit_defaults=True):
     commit: str
-    builds: tuple[Build, ...]
     sources: tuple[Outcome, ...]
     rows: list[_Line] | None = None
     archs: list[_Line] | None = None
@@ -90,49 +88,21 @@ class _Document(msgspec.Struct, kw_only=True):
 
 def text(report: Report) -> str:
     """Return a report as the text of a JSON file."""
-    document = _Document(
-        format=FORMAT, made=report.made, packages=tuple(_package(audit) for audit in report.audits)
-    )
+    document = _Document(format=FORMAT, made=report.made, packages=tuple(map(_package, report.audits)))
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1).decode() + "\n"
 
 
 def write(content: str, path: Path) -> None:
-    """Write a file so that it appears whole or not at all.
-
-    Raises
-    ------
-    UsageError
-        It cannot be written.
-    """
-    partial: Path | None = None
+    """Write a file, or the one that a link means, so that it appears whole or not at all; raises UsageError."""
     try:
-        # through a link to the file that it means
-        target = path.resolve()
-        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-        partial = Path(name)
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
-            stream.write(content)
-        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-        partial.chmod(mode)
-        partial.replace(target)
+        files.write(path.resolve(), content)
     except OSError as error:
-        if partial is not None:
-            with suppress(OSError):
-                partial.unlink()
-        raise UsageError(
-            f"cannot write {path}: {error.strerror or error}", "name a file that can be written"
-        ) from error
+        reason = error.strerror or error
+        raise UsageError(f"cannot write {path}: {reason}", "name a file that can be written") from error
 
 
 def read(path: Path, names: Names) -> Report:
-    """Read a report, and judge its facts as this version does.
-
-    Parameters
-    ----------
-    path:
-        As `text` makes it.
-    names:
-        The mapping for its rows.
+    """Read a report as `text` makes it, and judge its facts as this version does.
 
     Raises
     ------
@@ -143,82 +113,85 @@ def read(path: Path, names: Names) -> Report:
         content = path.read_bytes()
         found = msgspec.json.decode(content, type=dict[str, Any]).get("format")
         if found is not None and found != FORMAT:
-            raise UsageError(
-                f"{path} has format {found}, this program reads {FORMAT}",
-                "make it anew, or use the program that made it",
-            )
+            remedy = "make it anew, or use the program that made it"
+            raise UsageError(f"{path} has format {found}, this program reads {FORMAT}", remedy)
         document = msgspec.json.decode(content, type=_Document)
-        report = Report(
-            made=document.made, audits=tuple(_audit(package, names) for package in document.packages)
-        )
-        report.day  # noqa: B018 - a date that is none is noticed here
-        return report
+        date.fromisoformat(document.made[:10])
+        audits = (_audit(package, names) for package in document.packages)
+        return Report(made=document.made, audits=tuple(audits))
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror or error}", "name a report of --json"
-        ) from error
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", _REMEDY) from error
     except (ValueError, msgspec.MsgspecError) as error:
-        raise UsageError(f"{path} is no report of the audit: {error}", "name a report of --json") from error
+        raise UsageError(f"{path} is no report of the audit: {error}", _REMEDY) from error
+
+
+def changes(old: Report, new: Report) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+    """Return the cells that changed, sorted by package and row, and the packages that one of the reports lacks."""
+    was = {audit.target.package: audit for audit in old.audits}
+    now = {audit.target.package: audit for audit in new.audits}
+    both = [name for name in now if name in was]
+    found = tuple(change for name in both for change in _between(was[name], now[name]))
+    return found, tuple(sorted(was.keys() ^ now.keys()))
+
+
+def _between(old: Audit, new: Audit) -> Iterator[Change]:
+    before, after = old.target.version, new.target.version
+    if before != after:
+        yield Change(row=new.target.package, column="version", before=before, after=after)
+    was, now = _texts(old), _texts(new)
+    for row in sorted(was.keys() | now.keys(), key=str.lower):
+        gone, here = was.get(row, {}), now.get(row, {})
+        for column in here or gone:
+            if gone.get(column, "") != here.get(column, ""):
+                yield Change(row=row, column=column, before=gone.get(column, ""), after=here.get(column, ""))
+
+
+def _texts(audit: Audit) -> dict[str, dict[str, str]]:
+    """Return what stands in the cells, by row and column."""
+    return {
+        row.name: {
+            **{
+                column: ", ".join(f"{part.text} {part.remark}".strip() for part in parts)
+                for column, parts in cells(row).items()
+            },
+            "status": row.status.value,
+        }
+        for row in (*audit.rows, *audit.archs)
+    }
 
 
 def _package(audit: Audit) -> _Package:
-    target = audit.target
     places = {
         id(fact): f"{outcome.source}/{number}"
         for outcome in audit.outcomes
         for number, fact in enumerate(outcome.facts)
     }
+
+    def line(row: Row, *, cuda: str = "") -> _Line:
+        return _Line(
+            name="" if cuda else row.name,
+            cuda=cuda,
+            use=row.use,
+            why=row.why,
+            status=row.status.value,
+            sentence=row.sentence,
+            cells={
+                column: [places[id(one)] for one in row.facts if isinstance(one, kinds)]
+                for column, kinds in _COLUMNS.items()
+                if not (cuda and column == "conda-forge")
+            },
+        )
+
+    known = msgspec.structs.asdict(audit.target)
     return _Package(
-        package=target.package,
-        version=target.version,
-        repository=target.repository,
-        tag=target.tag,
-        wheel=target.wheel,
+        **{**known, "index": "pip", "recipe": None},  # these are this repository's own affair
         commit=audit.commit,
-        builds=target.builds,
         sources=audit.outcomes,
-        rows=[
-            _Line(
-                name=row.name,
-                use=row.use,
-                why=row.why,
-                status=row.status.value,
-                sentence=row.sentence,
-                cells={
-                    column: [places[id(one)] for one in row.facts if isinstance(one, kinds)]
-                    for column, kinds in _COLUMNS.items()
-                },
-            )
-            for row in audit.rows
-        ],
-        archs=[
-            _Line(
-                cuda=row.cuda,
-                status=row.status.value,
-                sentence=row.sentence,
-                cells={
-                    "upstream": [places[id(one)] for one in row.upstream],
-                    "recipe": [places[id(one)] for one in row.recipes],
-                },
-            )
-            for row in audit.archs
-        ],
+        rows=[line(row) for row in audit.rows],
+        archs=[line(row, cuda=row.name.removeprefix("CUDA ")) for row in audit.archs],
     )
 
 
 def _audit(package: _Package, names: Names) -> Audit:
-    target = Target(
-        package=package.package,
-        version=package.version,
-        repository=package.repository,
-        tag=package.tag,
-        wheel=package.wheel,
-        builds=package.builds,
-    )
-    return tabulate(target, package.sources, names)
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+    fields = {name: getattr(package, name) for name in Target.__struct_fields__}
+    return tabulate(Target(**fields), package.sources, names)

@@ -9,20 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from rattler import Version
 
-from megabuild.audit.channel_records import Package, from_channel, from_folder, repodata
+from megabuild.audit.channel_records import CONDA_FORGE, Package, from_channel, from_folder, repodata
 from megabuild.audit.facts import Holds, Newest, Outcome, Where
 from megabuild.audit.request import Request
 from megabuild.errors import MegabuildError
 from megabuild.network import redact
-from megabuild.network.client import NetworkError
-from megabuild.providers.conda_forge import channel_url, why_unreachable
+from megabuild.providers.conda_forge import channel_url
 
 SOURCE = "channel"
-CHANNEL = "conda-forge"
 _NOARCH = "noarch"
 
-#: By platform and name, each with the time when the channel was asked.
-_Found = Mapping[str, Mapping[str, tuple[Package, str]]]
+#: By name, each with the time when the channel was asked.
+_Found = Mapping[str, tuple[Package, str]]
 
 
 def read(request: Request) -> Outcome:
@@ -36,15 +34,14 @@ def read(request: Request) -> Outcome:
         return Outcome(source=SOURCE)
     request.services.report(SOURCE, f"looking up {len(names)} packages for {', '.join(platforms)}")
     every: tuple[str, ...] = (*platforms, _NOARCH)
-    found: dict[str, Mapping[str, tuple[Package, str]]] = {}
+    found: dict[str, _Found] = {}
     reasons: dict[str, list[str]] = {}
     folder = request.local.repodata
     if folder is not None:
         there = tuple(platform for platform in every if repodata(folder, platform))
         if not there:
-            reasons[f"{folder} has no repodata.json or repodata.json.zst in {' or '.join(sorted(every))}"] = [
-                *every
-            ]
+            nothing = f"{folder} has no repodata.json or repodata.json.zst in {' or '.join(sorted(every))}"
+            reasons[nothing] = [*every]
         every = there
     ask = functools.partial(_asked, names=names, request=request)
     with ThreadPoolExecutor(max_workers=len(platforms) + 1) as pool:
@@ -58,59 +55,39 @@ def read(request: Request) -> Outcome:
     return Outcome(source=SOURCE, facts=facts, trouble=trouble)
 
 
-def _asked(
-    platform: str, *, names: tuple[str, ...], request: Request
-) -> Mapping[str, tuple[Package, str]] | str:
+def _asked(platform: str, *, names: tuple[str, ...], request: Request) -> _Found | str:
     """Return the newest packages of a platform, from the cache where that is young enough, or why there are none."""
-    services, folder, url = request.services, request.local.repodata, channel_url(CHANNEL)
-
-    def make() -> bytes:
-        if unreachable := why_unreachable(url):
-            raise NetworkError(f"{CHANNEL} cannot be used: {redact.text(unreachable)}")
-        return msgspec.json.encode(from_channel(url, platform, names, services))
-
+    services, folder = request.services, request.local.repodata
+    key = f"newest {redact.address(channel_url(CONDA_FORGE))} {platform} {names}"
     try:
         if folder is not None:
             return {one.name: (one, "") for one in from_folder(folder, platform, names, services)}
-        try:
-            entry = services.cached(
-                f"newest {redact.address(url)} {platform} {names}", services.max_age, make
-            )
-        except MegabuildError:
-            if not services.offline:
-                raise
-            # rattler keeps all names, whatever was asked
-            return {one.name: (one, "") for one in from_channel(url, platform, names, services)}
+        entry = services.cached(
+            key, services.max_age, lambda: msgspec.json.encode(from_channel(platform, names, services)[1])
+        )
         return {one.name: (one, entry.when) for one in msgspec.json.decode(entry.data, type=list[Package])}
     except MegabuildError as error:
-        return (
-            "not in the cache, and --offline forbids to ask"
-            if services.offline and not folder
-            else error.message
-        )
+        return error.message
 
 
-def _facts(name: str, platforms: tuple[str, ...], found: _Found, trouble: str) -> list[Newest]:
+def _facts(name: str, platforms: tuple[str, ...], found: Mapping[str, _Found], trouble: str) -> list[Newest]:
     """Return one fact for each version that is the newest on some platform; the newest of all comes first."""
     by_version: dict[str, dict[str, tuple[Package, str]]] = {}
     known = [platform for platform in platforms if platform in found]
     for platform in known:
-        here = [found[folder][name] for folder in (platform, _NOARCH) if folder in found]
-        best = max(
-            (one for one in here if one[0].version), key=lambda one: Version(one[0].version), default=None
-        )
-        if best is not None:
+        here = [found[folder][name] for folder in (platform, _NOARCH) if name in found.get(folder, {})]
+        if here:
+            best = max(here, key=lambda one: Version(one[0].version))
             by_version.setdefault(best[0].version, {})[platform] = best
     if not by_version:
-        nowhere = f"{CHANNEL} has no {name} for {', '.join(platforms)}"
+        nowhere = f"{CONDA_FORGE} has no {name} for {', '.join(platforms)}"
         why = nowhere if len(known) == len(platforms) else trouble or f"nothing is known of {name}"
         return [Newest(name=name, trouble=why)]
     facts = []
     for version in sorted(by_version, key=Version, reverse=True):
-        package, when = next(iter(by_version[version].values()))
-        only = () if len(by_version[version]) == len(platforms) else tuple(by_version[version])
-        where = Where(
-            file=package.file, index=CHANNEL, package=name, version=version, date=package.date, fetched=when
-        )
+        having = by_version[version]
+        package, when = next(iter(having.values()))
+        only = () if len(having) == len(platforms) else tuple(having)
+        where = Where(file=package.file, index=CONDA_FORGE, package=name, version=version, fetched=when)
         facts.append(Newest(name=name, value=version, holds=Holds(platforms=only), where=where))
     return facts

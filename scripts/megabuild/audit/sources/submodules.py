@@ -1,24 +1,21 @@
 """The submodules that upstream vendors, recursively, described as ``git submodule status --recursive`` does.
 
 Nothing is checked out and no working tree is made: a submodule is a gitlink in its parent's folders, an address in its
-parent's .gitmodules, and a description that its history without files gives (`megabuild.audit.gitclones`).
+parent's .gitmodules, and a description that its history without files gives (`megabuild.audit.clones`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from megabuild.audit.addresses import page, resolve
+from megabuild.audit.clones import Absent, Clone, Clones
 from megabuild.audit.facts import Outcome, Submodule, Where
-from megabuild.audit.gitclones import Absent, Clone, Clones
-from megabuild.audit.gitprocess import git, shown
+from megabuild.audit.git import git, shown
 from megabuild.audit.request import Request
-from megabuild.audit.trees import GitTree, open_tree
 from megabuild.errors import AuditError
 from megabuild.network import redact
 
@@ -43,22 +40,27 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class _Parent:
-    """A repository with submodules: the chain of paths that leads to it, and what its commit holds."""
+    """A repository with submodules: the chain of paths that leads to it, and what its commit holds.
+
+    ``trouble`` says why its .gitmodules was not read.
+    """
 
     chain: tuple[str, ...]
     clone: Clone
     commit: str
     gitlinks: Mapping[str, str]
-    entries: Mapping[str, Entry] = field(default_factory=dict)
-    trouble: str = ""
+    entries: Mapping[str, Entry]
+    trouble: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
+    """A submodule, what may have submodules below it, and why those are not known."""
+
     chain: tuple[str, ...]
     fact: Submodule
-    child: _Parent | None = None
-    trouble: str = ""
+    child: _Parent | None
+    trouble: str
 
 
 def read(request: Request) -> Outcome:
@@ -66,13 +68,8 @@ def read(request: Request) -> Outcome:
 
     With a local folder for upstream's files, submodules still come from the repository: only git knows their commits.
     """
-    try:
-        tree = request.tree() if request.local.tree is None else None
-        if not isinstance(tree, GitTree):
-            tree = open_tree(request.target, request.services)
-        top = _parent((), tree.clone, tree.commit, tree.entries)
-    except AuditError as error:
-        return Outcome(source=SOURCE, trouble=shown(error.message))
+    tree = request.repository()
+    top = _parent((), tree.clone, tree.commit, tree.entries)
     found, trouble = _walk(top, tree.clones)
     found.sort(key=lambda one: [part.encode(errors="surrogateescape") for part in one.chain])
     troubles = dict.fromkeys(text for text in (top.trouble, trouble, *(one.trouble for one in found)) if text)
@@ -134,16 +131,12 @@ def _walk(top: _Parent, clones: Clones) -> tuple[list[_Found], str]:
 
 def _each(look: Callable[[_Parent, str], _Found], places: Sequence[tuple[_Parent, str]]) -> list[_Found]:
     """Do several at once, in daemons: a server that stays silent must not keep the program from ending."""
-    waiting: queue.SimpleQueue[tuple[int, tuple[_Parent, str]]] = queue.SimpleQueue()
-    for task in enumerate(places):
-        waiting.put(task)
     found: dict[int, _Found] = {}
+    waiting = iter(list(enumerate(places)))  # next() on it is one step for threads
 
     def work() -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                number, place = waiting.get_nowait()
-                found[number] = look(*place)
+        for number, place in waiting:
+            found[number] = look(*place)
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_AT_ONCE, len(places)))]
     for thread in threads:
@@ -158,7 +151,7 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
     entry = parent.entries.get(path)
     name = "/".join(map(shown, chain))
     clones.services.report(SOURCE, name)
-    value = trouble = below = address_shown = note = moved = ""
+    value = trouble = below = asked = ""
     child = None
     try:
         if entry is None:
@@ -166,35 +159,29 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
         if not entry.url:
             raise AuditError(".gitmodules gives it no URL")
         address = resolve(entry.url, parent.clone.address)
-        address_shown = shown(redact.address(address.text) if "://" in address.text else address.text)
+        asked = shown(redact.address(address.text) if "://" in address.text else address.text)
         if entry.update.startswith("!"):
             raise AuditError(".gitmodules wants a command to be run for it: refused")
         clone = clones.reach(address)
         try:
             value = shown(clone.describe(commit))
         except Absent:
-            raise AuditError(f"{address_shown} does not have commit {commit[:12]} any more") from None
-        note = "the server has only a part of the history" if clone.shallow else ""
-        moved = clone.moved
-        if entry.update == "none":
-            note = "; ".join(filter(None, (note, "git leaves it out (update = none)")))
-        else:
+            raise AuditError(f"{asked} does not have commit {commit[:12]} any more") from None
+        if entry.update != "none":  # git leaves out what is below
             child, below = _child(chain, clone, commit, name)
     except AuditError as error:
         trouble = shown(error.message)
     except Exception as error:  # a fault of ours in one submodule must not cost the others
         trouble = shown(f"unexpected {type(error).__name__}: {error}")
-    fact = Submodule(
-        name=name,
-        value=value,
-        where=_where(parent, entry),
-        trouble=trouble,
-        commit=commit,
-        url=shown(entry.url)[:200] if entry else "",
-        address=address_shown,
-        note=note,
-        moved=moved,
+    line = entry.line if entry is not None else None
+    where = Where(
+        file=_MODULES,
+        line=line,
+        url=page(parent.clone.address, parent.commit, _MODULES, line),
+        commit=parent.commit,
+        fetched=parent.clone.fetched,
     )
+    fact = Submodule(name=name, value=value, where=where, trouble=trouble, commit=commit, address=asked)
     return _Found(chain=chain, fact=fact, child=child, trouble=below)
 
 
@@ -205,9 +192,8 @@ def _child(chain: tuple[str, ...], clone: Clone, commit: str, name: str) -> tupl
         if _MODULES not in top:
             return None, ""
         declared = parse(clone.read([top[_MODULES][1]]).get(top[_MODULES][1], b""))
-        child = _parent(
-            chain, clone, commit, {**top, **(clone.listing(commit, *declared) if declared else {})}
-        )
+        below = clone.listing(commit, *declared) if declared else {}
+        child = _parent(chain, clone, commit, {**top, **below})
     except AuditError as error:
         return None, f"submodules of {name}: {shown(error.message)}"
     return child, child.trouble
@@ -217,24 +203,14 @@ def _parent(
     chain: tuple[str, ...], clone: Clone, commit: str, listed: Mapping[str, tuple[str, str]]
 ) -> _Parent:
     gitlinks = {path: item for path, (mode, item) in listed.items() if mode == _GITLINK}
-    parent = _Parent(chain=chain, clone=clone, commit=commit, gitlinks=gitlinks)
-    if not gitlinks or _MODULES not in listed:
-        return parent
-    item = listed[_MODULES][1]
-    try:
-        entries = parse(clone.read([item]).get(item, b""))
-    except AuditError as error:
-        trouble = f"{'/'.join(map(shown, chain)) or 'the repository'}: {shown(error.message)}"
-        return _Parent(chain=chain, clone=clone, commit=commit, gitlinks=gitlinks, trouble=trouble)
-    return _Parent(chain=chain, clone=clone, commit=commit, gitlinks=gitlinks, entries=entries)
-
-
-def _where(parent: _Parent, entry: Entry | None) -> Where:
-    line = entry.line if entry is not None else None
-    return Where(
-        file=_MODULES,
-        line=line,
-        url=page(parent.clone.address, parent.commit, _MODULES, line),
-        commit=parent.commit,
-        fetched=parent.clone.fetched,
+    entries: Mapping[str, Entry] = {}
+    trouble = ""
+    if gitlinks and _MODULES in listed:
+        item = listed[_MODULES][1]
+        try:
+            entries = parse(clone.read([item]).get(item, b""))
+        except AuditError as error:
+            trouble = f"{'/'.join(map(shown, chain)) or 'the repository'}: {shown(error.message)}"
+    return _Parent(
+        chain=chain, clone=clone, commit=commit, gitlinks=gitlinks, entries=entries, trouble=trouble
     )

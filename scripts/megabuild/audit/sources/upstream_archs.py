@@ -10,18 +10,13 @@ from megabuild.audit.facts import Outcome, UpstreamArchs
 from megabuild.audit.request import Request
 from megabuild.audit.sources.ci_pins import no_rule, said
 
-SOURCE = "upstream_archs"
-
 
 def read(request: Request) -> Outcome:
     """Return the list of every CUDA version; a sentence where upstream has none of its own."""
     facts = []
-    for one in said(request, ARCH_LISTS):
-        archs = split(", ".join(map(_dotted, one.value.split(", "))))
-        facts.append(UpstreamArchs(archs=archs, value="" if archs else one.value, **one.fields))
-    return Outcome(source=SOURCE, facts=tuple(facts), trouble=no_rule(request, ARCH_LISTS))
-
-
-def _dotted(number: str) -> str:
-    """Return an architecture as in TORCH_CUDA_ARCH_LIST: ``120+PTX`` is ``12.0+PTX``."""
-    return re.sub(r"^(\d+)(\d)(?=\+|$)", r"\1.\2", number)
+    for value, known in said(request, ARCH_LISTS):
+        # as in TORCH_CUDA_ARCH_LIST: 120+PTX is 12.0+PTX
+        dotted = (re.sub(r"^(\d+)(\d)(?=\+|$)", r"\1.\2", number) for number in value.split(", "))
+        archs = split(", ".join(dotted))
+        facts.append(UpstreamArchs(archs=archs, value="" if archs else value, **known))
+    return Outcome(source="upstream_archs", facts=tuple(facts), trouble=no_rule(request, ARCH_LISTS))

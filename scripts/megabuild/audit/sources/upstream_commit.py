@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from megabuild.audit.facts import Outcome, TagCommit, Where
 from megabuild.audit.request import Request
-from megabuild.audit.trees import GitTree, open_tree
-from megabuild.errors import AuditError
-
-SOURCE = "upstream_commit"
 
 
 def read(request: Request) -> Outcome:
     """Return one fact. A local folder for upstream's files is not asked: it need not be a commit's."""
-    target = request.target
-    try:
-        tree = request.tree() if request.local.tree is None else None
-        if not isinstance(tree, GitTree):
-            tree = open_tree(target, request.services)
-    except AuditError as error:
-        return Outcome(source=SOURCE, trouble=error.message)
-    commit = tree.commit
+    target, tree = request.target, request.repository()
     where = Where(
-        file=target.tag if target.tag == commit else f"refs/tags/{target.tag}",
-        url=tree.url("").replace(f"/blob/{commit}", f"/tree/{commit}").rstrip("/"),
-        commit=commit,
+        file=target.tag if target.tag == tree.commit else f"refs/tags/{target.tag}",
+        url=tree.url("").replace(f"/blob/{tree.commit}", f"/tree/{tree.commit}").rstrip("/"),
+        commit=tree.commit,
         fetched=tree.clone.fetched,
     )
-    return Outcome(source=SOURCE, facts=(TagCommit(name=target.package, value=commit, where=where),))
+    facts = (TagCommit(name=target.package, value=tree.commit, where=where),)
+    return Outcome(source="upstream_commit", facts=facts)

@@ -8,23 +8,20 @@ own index.
 from __future__ import annotations
 
 import hashlib
-import io
 import math
 import re
 import zipfile
 import zlib
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 from urllib.parse import urlsplit
 
 import msgspec
 from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as Parsed
-from packaging.tags import Tag
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -35,12 +32,12 @@ from megabuild.extensions.index import INDEX
 from megabuild.network import redact
 from megabuild.network.client import Answer, Client
 from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered, parsed
-from megabuild.network.parts import PartialFile
+from megabuild.network.parts import member
 
 SOURCE = "wheel_metadata"
-ANY = "*"  #: the value where upstream names no version
 _LARGEST = 4 << 20  # bytes of metadata
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 _PYTHON = 12  # CPython 3.x whose wheel is read
 #: conda's platforms by the end of a wheel's platform tag, in the order in which they are read; musllinux has none.
 _PLATFORMS = {
@@ -55,35 +52,22 @@ _PLATFORMS = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Metadata:
-    """What a METADATA says: requirements with their lines, and where that is."""
+    """The requirements of a METADATA, and where that is."""
 
     platform: str
-    requirements: tuple[tuple[int, str], ...]
+    requirements: Sequence[str]
     where: Where
 
 
 def read(request: Request) -> Outcome:
     """Return every Requires-Dist of the target's wheels, one fact each."""
-    troubles: Sequence[str] = ()
-    try:
-        if request.local.wheel is not None:
-            found: Sequence[_Metadata] = [_local(request.local.wheel, request)]
-        else:
-            found, troubles = _from_index(request)
-    except MegabuildError as error:
-        return Outcome(source=SOURCE, trouble=error.message)
+    local = request.local.wheel
+    found, troubles = ([_local(local, request)], ()) if local is not None else _from_index(request)
     return Outcome(source=SOURCE, facts=_facts(found), trouble="; ".join(troubles))
 
 
 def newest_version(wheel: str, index: str, torch: str, services: Services) -> str:
-    """Return the newest version that an index has of a distribution.
-
-    Parameters
-    ----------
-    wheel, index:
-        As in packages.yaml.
-    torch:
-        The PyTorch that extensions are looked for beside.
+    """Return the newest version that an index has of a distribution; for extensions, beside some PyTorch.
 
     Raises
     ------
@@ -113,9 +97,8 @@ def _offered(
             kept = {"url": redact.address(answer.url), "page": answer.body.decode("utf-8", errors="replace")}
             return msgspec.json.encode(kept)
 
-        kept = msgspec.json.decode(
-            services.cached(f"index page {redact.address(url)}", services.max_age, make).data
-        )
+        entry = services.cached(f"index page {redact.address(url)}", services.max_age, make)
+        kept = msgspec.json.decode(entry.data)
         return Answer(url=kept["url"], body=kept["page"].encode())
 
     services.report(SOURCE, f"looking for wheels of {wheel}")
@@ -139,147 +122,133 @@ def _newest(files: Sequence[File]) -> Version:
     return Version(max(one.version for one in good or files).public)
 
 
-def _from_index(request: Request) -> tuple[tuple[_Metadata, ...], tuple[str, ...]]:
+def _from_index(request: Request) -> tuple[Sequence[_Metadata], Sequence[str]]:
     target, services = request.target, request.services
     files, troubles, client = _offered(target.wheel, target.index, _torch(request), services)
     try:
         version = Version(target.version)
     except InvalidVersion as error:
-        raise AuditError(
-            f"'{target.version}' is no version that a wheel can have", "check --version"
-        ) from error
+        reason = f"'{target.version}' is no version that a wheel can have"
+        raise AuditError(reason, "check --version") from error
     fitting = [file for file in files if Version(file.version.public) == version]
     if not fitting:
-        raise AuditError(
-            f"there is no wheel of version {version}; the newest is {_newest(files)}", "check the version"
-        )
+        reason = f"there is no wheel of version {version}; the newest is {_newest(files)}"
+        raise AuditError(reason, "check the version")
     chosen = _one_per_platform(fitting, {config.platform for config in request.configs})
 
-    def one(item: tuple[str, File]) -> _Metadata | MegabuildError:
+    def one(item: tuple[str, File]) -> _Metadata | str:
         try:
             return _remote(*item, request, client)
         except MegabuildError as error:
-            return error
+            return error.message
 
     with ThreadPoolExecutor(max_workers=4) as pool:
         results = list(pool.map(one, chosen.items()))
     reasons: dict[str, list[str]] = {}
     for platform, result in zip(chosen, results, strict=True):
-        if isinstance(result, MegabuildError):
-            reasons.setdefault(result.message, []).append(platform)
+        if isinstance(result, str):
+            reasons.setdefault(result, []).append(platform)
     failed = (f"{', '.join(platforms)}: {reason}" for reason, platforms in reasons.items())
-    return tuple(result for result in results if isinstance(result, _Metadata)), (*troubles, *failed)
+    return [result for result in results if isinstance(result, _Metadata)], (*troubles, *failed)
 
 
 def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict[str, File]:
     """Return for each platform the wheel to read: without a local version where there is one, for CPython 3.12 or next.
 
-    Parameters
-    ----------
-    platforms:
-        conda's names; wheels for others count only if none is for these. Empty for all.
+    Wheels for other platforms than those of the configs count only if none is for these.
     """
 
     def distance(file: File) -> int:
-        minors = [
-            (int(tag.interpreter[3:]), tag) for tag in file.tags if re.fullmatch(r"cp3\d+", tag.interpreter)
-        ]
-        near = (2 * abs(n - _PYTHON) + (n > _PYTHON) + 1000 * tag.abi.endswith("t") for n, tag in minors)
-        return min(near, default=0)
+        found = ((re.fullmatch(r"cp3(\d+)", tag.interpreter), tag.abi.endswith("t")) for tag in file.tags)
+        minors = ((int(match[1]), free) for match, free in found if match)
+        return min((2 * abs(n - _PYTHON) + (n > _PYTHON) + 1000 * free for n, free in minors), default=0)
 
-    ordered = sorted(files, key=lambda file: (file.version.local or "", distance(file), file.name))
     found: dict[str, File] = {}
-    for platform, pattern in _PLATFORMS.items():
-        for file in ordered:
-            if any(_is_for(tag, pattern) for tag in file.tags):
+    for file in sorted(files, key=lambda file: (file.version.local or "", distance(file), file.name)):
+        for platform, pattern in _PLATFORMS.items():
+            if any(re.fullmatch(pattern, tag.platform) for tag in file.tags):
                 found.setdefault(platform, file)
-    wanted = {platform: found[platform] for platform in found if platform in {*platforms, "noarch"}}
-    return wanted if platforms and wanted else found
-
-
-def _is_for(tag: Tag, pattern: str) -> bool:
-    return re.fullmatch(pattern, tag.platform) is not None
+    ordered = {platform: found[platform] for platform in _PLATFORMS if platform in found}
+    wanted = {platform: file for platform, file in ordered.items() if platform in {*platforms, "noarch"}}
+    return wanted if platforms and wanted else ordered
 
 
 def _remote(platform: str, file: File, request: Request, client: Client) -> _Metadata:
-    pyg = request.target.index == "pyg"
-
     def make() -> bytes:
         if file.metadata:
             parts = urlsplit(file.url)
             content = client.get(parts._replace(path=f"{parts.path}.metadata").geturl(), limit=_LARGEST).body
-            _same(content, file.metadata_sha256, f"{file.name}.metadata")
+            found = hashlib.sha256(content).hexdigest()
+            if file.metadata_sha256 not in ("", found):
+                said = f"sha256 is {found[:12]}…, the index says {file.metadata_sha256[:12]}…"
+                remedy = "the index or a proxy in between is at fault"
+                raise AuditError(f"{file.name}.metadata: {said}", remedy)
         else:
-            content = _metadata(io.BufferedReader(PartialFile(client, file.url), 1 << 14), file.name)
-        _checked(content, file.project, file.version)
+            try:
+                content = member(client, file.url, _metadata)
+            except _BROKEN as error:
+                raise _broken(file.name, error) from error
+        _required(content, file.project, file.version)  # before it is kept
         return content
 
     if urlsplit(file.url).scheme == "file":
-        path = local_path(file.url)
-        return replace(_local(path, request), platform=platform)
+        return _local(local_path(file.url), request, platform)
     key = f"wheel metadata {file.name} {file.sha256 or redact.address(file.url)}"
     entry = request.services.cached(key, math.inf, make)
+    pyg = request.target.index == "pyg"
     where = Where(
-        file=f"{file.name}/{_inside(file.name)}",
+        file=_inside(file.name),
         url=_page(_torch(request)) if pyg else "",
         index="PyG's" if pyg else "pip's",
         package=file.project,
         version=str(file.version),
         fetched=entry.when,
     )
-    return _Metadata(platform=platform, requirements=_required(entry.data), where=where)
+    return _Metadata(
+        platform=platform, requirements=_required(entry.data, file.project, file.version), where=where
+    )
 
 
-def _local(path: Path, request: Request) -> _Metadata:
+def _local(path: Path, request: Request, platform: str = "") -> _Metadata:
     """Return the metadata of a wheel on this machine, if it is one of the target."""
     known = parsed(path.name)
     if known is None or not known[2]:
         raise AuditError(f"{path.name} is not named like a wheel", "name a file *.whl: --wheel FILE")
     project, version, _ = known
-    wanted = canonicalize_name(request.target.wheel or project)
-    if project != wanted or version.public != request.target.version:
-        raise AuditError(
-            f"{path.name} is not a wheel of {wanted} {request.target.version}",
-            "name the right one: --wheel FILE",
-        )
+    target = request.target
+    wanted = canonicalize_name(target.wheel or project)
+    if project != wanted or version.public != target.version:
+        reason = f"{path.name} is not a wheel of {wanted} {target.version}"
+        raise AuditError(reason, "name the right one: --wheel FILE")
     try:
-        with path.open("rb") as stream:
-            content = _metadata(stream, str(path))
+        with zipfile.ZipFile(path) as archive:
+            content = archive.read(_metadata(archive))
     except OSError as error:
-        raise AuditError(
-            f"cannot read {path}: {error.strerror or error}", "check the file named by --wheel"
-        ) from error
-    _checked(content, project, version)
-    where = Where(file=f"{path.name}/{_inside(path.name)}", package=project, version=str(version))
-    return _Metadata(platform="", requirements=_required(content), where=where)
+        reason = f"cannot read {path}: {error.strerror or error}"
+        raise AuditError(reason, "check the file named by --wheel") from error
+    except _BROKEN as error:
+        raise _broken(str(path), error) from error
+    where = Where(file=_inside(path.name), package=project, version=str(version))
+    return _Metadata(platform=platform, requirements=_required(content, project, version), where=where)
 
 
 def _inside(wheel: str) -> str:
-    return f"{'-'.join(wheel.split('-')[:2])}.dist-info/METADATA"
+    return f"{wheel}/{'-'.join(wheel.split('-')[:2])}.dist-info/METADATA"
 
 
-def _metadata(file: IO[bytes], name: str) -> bytes:
-    """Return the METADATA of a wheel."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            members = [member for member in archive.infolist() if _METADATA.fullmatch(member.filename)]
-            if len(members) != 1 or members[0].file_size > _LARGEST:
-                raise ValueError("it has no METADATA, several, or an unreasonably long one")
-            return archive.read(members[0])
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise AuditError(f"{name} is no wheel, or a broken one: {error}", "check the wheel") from error
+def _metadata(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    members = [one for one in archive.infolist() if _METADATA.fullmatch(one.filename)]
+    if len(members) != 1 or members[0].file_size > _LARGEST:
+        raise ValueError("it has no METADATA, several, or an unreasonably long one")
+    return members[0]
 
 
-def _same(content: bytes, sha256: str, name: str) -> None:
-    found = hashlib.sha256(content).hexdigest()
-    if sha256 and found != sha256:
-        raise AuditError(
-            f"{name}: sha256 is {found[:12]}…, the index says {sha256[:12]}…",
-            "the index or a proxy in between is at fault",
-        )
+def _broken(name: str, error: Exception) -> AuditError:
+    return AuditError(f"{name} is no wheel, or a broken one: {error}", "check the wheel")
 
 
-def _checked(content: bytes, project: str, version: Version) -> None:
+def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
+    """Return the requirements in a METADATA, which must be that of a project's version."""
     raw, _ = parse_email(content)
     try:
         fits = (
@@ -288,53 +257,35 @@ def _checked(content: bytes, project: str, version: Version) -> None:
     except InvalidVersion:
         fits = False
     if not fits:
-        raise AuditError(
-            f"what came is not the metadata of {project} {version}", "the index or a proxy is at fault"
-        )
-
-
-def _required(content: bytes) -> tuple[tuple[int, str], ...]:
-    """Return the requirements in the head of a METADATA, with their lines."""
-    found = []
-    for number, line in enumerate(content.decode("utf-8", errors="replace").splitlines(), start=1):
-        if not line.strip():
-            break  # the description follows
-        key, _, value = line.partition(":")
-        if key.lower() == "requires-dist":
-            found.append((number, value.strip()))
-    return tuple(found)
+        reason = f"what came is not the metadata of {project} {version}"
+        raise AuditError(reason, "the index or a proxy is at fault")
+    return raw.get("requires_dist", [])
 
 
 def _facts(found: Sequence[_Metadata]) -> tuple[Requirement, ...]:
     """Return one fact for each requirement, wherever it stands, in the order of the first wheel."""
-    places: dict[str, list[tuple[_Metadata, int]]] = {}
+    places: dict[str, list[_Metadata]] = {}
     for metadata in found:
-        for line, requirement in metadata.requirements:
-            places.setdefault(requirement, []).append((metadata, line))
+        for requirement in metadata.requirements:
+            places.setdefault(requirement, []).append(metadata)
     facts = []
     for requirement, having in places.items():
-        platforms = tuple(dict.fromkeys(metadata.platform for metadata, _ in having))
-        where = msgspec.structs.replace(having[0][0].where, line=having[0][1])
-        only = platforms if len(platforms) < len(found) else ()
-        facts.append(_fact(requirement, Holds(platforms=only), where))
+        platforms = tuple(dict.fromkeys(metadata.platform for metadata in having))
+        holds = Holds(platforms=platforms if len(platforms) < len(found) else ())
+        facts.append(_fact(requirement, holds, having[0].where))
     return tuple(facts)
 
 
 def _fact(requirement: str, holds: Holds, where: Where) -> Requirement:
     try:
-        parsed = Parsed(requirement)
+        known = Parsed(requirement)
     except InvalidRequirement:
-        return Requirement(
-            name=requirement.split()[0].rstrip(";"),
-            holds=holds,
-            where=where,
-            trouble=f"'{requirement}' is no requirement that can be understood",
-            requirement=requirement,
-        )
+        name = requirement.split()[0].rstrip(";")
+        trouble = f"'{requirement}' is no requirement that can be understood"
+        return Requirement(name=name, holds=holds, where=where, trouble=trouble)
     return Requirement(
-        name=canonicalize_name(parsed.name),
-        value=f"@ {parsed.url}" if parsed.url else str(parsed.specifier) or ANY,
-        holds=msgspec.structs.replace(holds, marker=str(parsed.marker or "")),
+        name=canonicalize_name(known.name),
+        value=f"@ {known.url}" if known.url else str(known.specifier) or "*",
+        holds=msgspec.structs.replace(holds, marker=str(known.marker or "")),
         where=where,
-        requirement=requirement,
     )

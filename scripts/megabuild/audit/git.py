@@ -8,11 +8,11 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild.audit import clean
+from megabuild.audit.facts import plain
 from megabuild.errors import AuditError
 from megabuild.network import redact
 
@@ -48,6 +48,7 @@ _SETTINGS = (
     "http.lowSpeedLimit=1",
     "http.lowSpeedTime=30",
 )
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,11 @@ class Said:
     err: str
 
     @property
+    def text(self) -> str:
+        """What it wrote, without blanks around it."""
+        return self.out.decode(errors="replace").strip()
+
+    @property
     def problem(self) -> str:
         """One line for a person: what git or the server complained of."""
         lines = [shown(line) for line in re.split(r"[\r\n]+", self.err) if line.strip()]
@@ -68,13 +74,17 @@ class Said:
 
 def shown(text: str) -> str:
     """Return text from outside as it may go to a terminal: no control characters, no secrets in addresses."""
-    return redact.text(clean.text(text)).strip()
+    return redact.text(plain(text)).strip()
 
 
 def git(
-    *arguments: str, seconds: float = _SECONDS, folder: Path | None = None, protocols: Collection[str] = (),
-    settings: Sequence[str] = (), stdin: bytes = b"",
-) -> Said:  # fmt: skip
+    *arguments: str,
+    seconds: float = _SECONDS,
+    folder: Path | None = None,
+    protocols: str = "none",
+    settings: Sequence[str] = (),
+    stdin: bytes = b"",
+) -> Said:
     """Run git, without prompts and without what a repository names; its exit status is for the caller to judge.
 
     Parameters
@@ -86,7 +96,7 @@ def git(
     folder:
         A bare repository; None where none is needed.
     protocols:
-        Those that may be spoken; by default none, so that git cannot fetch behind our back.
+        Those that may be spoken, with colons between them; by default none, so that git cannot fetch behind our back.
     settings:
         Further configuration, as for ``git -c``.
 
@@ -102,19 +112,13 @@ def git(
     words = ["git", *(word for text in (*_SETTINGS, *settings) for word in ("-c", text)), *arguments]
     environment = {key: value for key, value in os.environ.items() if not _FOREIGN.fullmatch(key)}
     # without a repository of its own, git must not find one around the current folder
-    environment |= _QUIET | {
-        "GIT_ALLOW_PROTOCOL": ":".join(sorted(protocols)) or "none",
-        "GIT_DIR": str(folder or os.devnull),
-    }
+    environment |= _QUIET | {"GIT_ALLOW_PROTOCOL": protocols, "GIT_DIR": str(folder or os.devnull)}
+    pipe = subprocess.PIPE
+    # a session of its own: no terminal to ask at, and a group to kill
     with subprocess.Popen(
-        words,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        cwd="/",
-        start_new_session=True,  # no terminal to ask at, and a group of its own to kill
+        words, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, cwd="/", start_new_session=True
     ) as process:
+        _running.add(process)
         try:
             out, err = process.communicate(stdin, timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -124,6 +128,17 @@ def git(
             ) from None
         finally:
             # git's helpers for a protocol outlive git itself when only that is killed
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
+            _running.discard(process)
     return Said(code=process.returncode, out=out, err=err.decode(errors="replace"))
+
+
+def stop() -> None:
+    """Kill what threads still have running when the audit is over or interrupted: a git that waits for its server."""
+    for process in tuple(_running):
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from megabuild.audit.archs import ArchRow, arch_rows
-from megabuild.audit.case import GRAVITY, Case, Status, cuda_of_wheel, excludes
-from megabuild.audit.clean import clean
-from megabuild.audit.commits import joined, placed, verdict
+from megabuild.audit.archs import arch_rows
+from megabuild.audit.claims import GRAVITY, Row, Status, cuda_of_wheel, excludes
+from megabuild.audit.commits import placed, verdict
 from megabuild.audit.facts import (
     UPSTREAM,
     AnyFact,
-    Build,
     CiPin,
     GlobalPin,
     Newest,
@@ -24,110 +22,66 @@ from megabuild.audit.facts import (
     Switch,
     TagCommit,
     Target,
+    harmless,
 )
 from megabuild.audit.gather import SOURCES
 from megabuild.audit.judge import judge
 from megabuild.audit.names import Entry, Names
 from megabuild.audit.specs import Spec
-from megabuild.audit.switches import OFF
 from megabuild.audit.words import of
 
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One dependency.
-
-    Parameters
-    ----------
-    name:
-        As conda-forge calls it, or a submodule's path where it has no name there.
-    use:
-        What becomes of upstream's copy: ``vendored`` (compiled in), ``system`` (the environment's is used), ``unused``,
-        or empty where upstream has none.
-    why:
-        The switch or the reason behind ``use``.
-    facts:
-        All there are, in a stable order.
-    builds:
-        All configs that are looked at.
-    status, sentence:
-        The judgement.
-    """
-
-    name: str
-    use: str
-    why: str
-    facts: tuple[AnyFact, ...]
-    builds: tuple[Build, ...]
-    status: Status
-    sentence: str
-
-    @property
-    def vendored_only(self) -> bool:
-        """Whether it is about upstream's copy alone: the recipe asks for nothing of this name."""
-        return bool(self.use) and not any(isinstance(one, (RecipePin, RecipeCommit)) for one in self.facts)
+_OFF = frozenset({"0", "OFF", "NO", "FALSE", "N"})  # what PyTorch's setup.py takes for off
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """One package's table, and what it was made of."""
+    """One package's table, and what it was made of; ``archs`` are the rows of CUDA versions."""
 
     target: Target
     commit: str
     rows: tuple[Row, ...]
-    archs: tuple[ArchRow, ...]
+    archs: tuple[Row, ...]
     outcomes: tuple[Outcome, ...]
 
+    def with_status(self, wanted: Iterable[Status]) -> list[str]:
+        """Return the names of the rows that have one of some statuses."""
+        among = set(wanted)
+        return [row.name for row in (*self.rows, *self.archs) if row.status in among]
 
-def unread(audit: Audit) -> dict[str, str]:
-    """Return what each source could not read: as a whole, or by the names of single values."""
-    found = {}
-    for outcome in audit.outcomes:
-        single = sorted({one.name for one in outcome.facts if one.trouble})
-        texts = [outcome.trouble] if outcome.trouble else []
-        if single and len(single) < len({one.name for one in outcome.facts}):
-            texts.append(f"not found: {', '.join(single)}")
-        if texts or single:
-            found[outcome.source] = "; ".join(texts or ["nothing of it was found"])
-        if single and outcome.source in ("ci_pins", "upstream_archs"):
-            found[outcome.source] += " (what upstream writes elsewhere now needs a form in ci_rules.py)"
-    return found
+    def counts(self) -> str:
+        """Return how many rows have each status, in words: ``1 conflict, 20 in step``."""
+        found = {status: len(self.with_status([status])) for status in GRAVITY}
+        return (
+            ", ".join(f"{count} {status.value}" for status, count in found.items() if count)
+            or "nothing found"
+        )
 
+    def told(self) -> dict[tuple[Status, str], list[str]]:
+        """Return what there is to say of rows that are not in step, the gravest first: who each sentence is about."""
+        found: dict[tuple[Status, str], list[str]] = {}
+        for row in sorted((*self.rows, *self.archs), key=lambda row: GRAVITY.index(row.status)):
+            if row.status not in (Status.IN_STEP, Status.UNPINNED):
+                found.setdefault((row.status, row.sentence), []).append(row.name)
+        return found
 
-def told(audit: Audit) -> dict[tuple[Status, str], list[str]]:
-    """Return what there is to say of rows that are not in step, the gravest first: who each sentence is about."""
-    found: dict[tuple[Status, str], list[str]] = {}
-    for name, row in sorted(_named(audit), key=lambda item: GRAVITY.index(item[1].status)):
-        if row.status not in (Status.IN_STEP, Status.UNPINNED):
-            found.setdefault((row.status, row.sentence), []).append(name)
-    return found
-
-
-def with_status(audit: Audit, wanted: Iterable[Status]) -> list[str]:
-    """Return the names of the rows that have one of some statuses."""
-    among = set(wanted)
-    return [name for name, row in _named(audit) if row.status in among]
-
-
-def counts(audit: Audit) -> str:
-    """Return how many rows have each status, in words: ``1 conflict, 20 in step``."""
-    found = {status: sum(row.status is status for _, row in _named(audit)) for status in GRAVITY}
-    return ", ".join(f"{count} {status.value}" for status, count in found.items() if count) or "nothing found"
+    def unread(self) -> dict[str, str]:
+        """Return what each source could not read: as a whole, or by the names of single values."""
+        found = {}
+        for outcome in self.outcomes:
+            single = sorted({one.name for one in outcome.facts if one.trouble})
+            texts = [outcome.trouble] if outcome.trouble else []
+            if single and len(single) < len({one.name for one in outcome.facts}):
+                texts.append(f"not found: {', '.join(single)}")
+            if texts or single:
+                found[outcome.source] = "; ".join(texts or ["nothing of it was found"])
+            if single and outcome.source in ("ci_pins", "upstream_archs"):
+                found[outcome.source] += " (what upstream writes elsewhere now needs a form in ci_rules.py)"
+        return found
 
 
 def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit:
-    """Make a package's table.
-
-    Parameters
-    ----------
-    target:
-        What was audited.
-    outcomes:
-        What every source found, in any order.
-    names:
-        The mapping.
-    """
-    ordered = tuple(sorted(map(clean, outcomes), key=lambda outcome: outcome.source))
+    """Make a package's table of what every source found, in any order."""
+    ordered = tuple(sorted(map(harmless, outcomes), key=lambda outcome: outcome.source))
     facts = [fact for outcome in ordered for fact in outcome.facts]
     switches = [fact for fact in facts if isinstance(fact, Switch)]
     drafts = _drafts(facts, names, placed(facts, target, names))
@@ -137,27 +91,21 @@ def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit
     rows = []
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
         entry = names.entries.get(name, Entry(name=name, conda=(name,)))
-        found = tuple(
-            sorted(draft, key=lambda one: (one.kind, one.name, of(one.holds, target.builds), one.value))
-        )
+        found = sorted(draft, key=lambda one: (one.kind, one.name, of(one.holds, target.builds), one.value))
         use, why = _use(entry, found, switches)
-        case = Case(
-            entry=entry, use=use, why=why, facts=found, builds=target.builds, wheel_cuda=wheel_cuda,
-            troubles=troubles, decided_by=entry.follows if entry.follows in drafts else "", torch=torch,
-        )  # fmt: skip
-        judged = judge(case) if any(isinstance(one, (*UPSTREAM, RecipePin)) for one in found) else None
-        status, sentence = joined(judged, verdict(case, target))
-        rows.append(
-            Row(
-                name=name,
-                use=use,
-                why=why,
-                facts=found,
-                builds=target.builds,
-                status=status,
-                sentence=sentence,
-            )
+        row = Row(
+            name=name,
+            facts=tuple(found),
+            builds=target.builds,
+            entry=entry,
+            use=use,
+            why=why,
+            decided_by=entry.follows if entry.follows in drafts else "",
+            wheel_cuda=wheel_cuda,
+            torch=torch,
+            troubles=troubles,
         )
+        rows.append(_judged(row, target))
     commits = [one.where.commit for kind in (TagCommit, Submodule) for one in facts if isinstance(one, kind)]
     return Audit(
         target=target,
@@ -168,8 +116,15 @@ def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit
     )
 
 
-def _named(audit: Audit) -> list[tuple[str, Row | ArchRow]]:
-    return [*((row.name, row) for row in audit.rows), *((f"CUDA {row.cuda}", row) for row in audit.archs)]
+def _judged(row: Row, target: Target) -> Row:
+    """Add status and sentence: the graver one, with what led to it, and with what there is to say of commits."""
+    versions = judge(row) if any(isinstance(one, (*UPSTREAM, RecipePin)) for one in row.facts) else None
+    commits = verdict(row, target)
+    found = [judged for judged in (versions, commits) if judged is not None]
+    status, sentence = min(found, key=lambda judged: GRAVITY.index(judged[0]))
+    if versions and commits and status is versions[0]:
+        sentence = f"{versions[1]}; {commits[1]}"
+    return replace(row, status=status, sentence=sentence)
 
 
 def _drafts(
@@ -227,11 +182,11 @@ def _use(entry: Entry, facts: Sequence[AnyFact], switches: Sequence[Switch]) -> 
 
 def _use_in(entry: Entry, switches: Mapping[str, Switch]) -> tuple[str, str]:
     needed = switches.get(entry.needs)
-    if needed is not None and needed.value.upper() in OFF:
+    if needed is not None and needed.value.upper() in _OFF:
         return "unused", _said(needed)
     name, _, wanted = entry.system.partition("=")
     switch = switches.get(name)
-    if switch is not None and (switch.value.upper() in OFF) == (wanted == "0"):
+    if switch is not None and (switch.value.upper() in _OFF) == (wanted == "0"):
         return "system", _said(switch)
     return "vendored", ""
 

@@ -7,32 +7,29 @@ made by init and fetch, since `git clone` would write an address with its passwo
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TypeVar
 
 from filelock import FileLock, Timeout
 from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random
 
-from megabuild.audit.addresses import Address, also, parse
-from megabuild.audit.gitprocess import Said, git, shown
+from megabuild.audit.addresses import Address, also
+from megabuild.audit.git import Said, git
 from megabuild.audit.request import Services
 from megabuild.errors import AuditError
+from megabuild.network.cache import age, now
 
 _FETCH_SECONDS = 240.0
 _PATIENCE = 2  # times that a host may stay silent before it is left alone
 _OFFLINE = "run it once with the network, without --offline"
 _NO_NETWORK = "check the network, its proxy settings and git's own configuration"
-_STAMP = "fetched"
+# `parse` and `resolve` decide which address is asked; the user's own insteadOf may lead to another one
+_PROTOCOLS = "file:git:http:https:ssh"
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_FILES = ("100644", "100755", "100664")  # 100664: by old versions of git
-_LARGEST = 16 << 20  # bytes of one file
 _MAY_PASS = re.compile(
     r"early EOF|RPC failed|hung up|unexpected disconnect|reset by peer|requested URL returned error: (5\d\d|429)"
     r"|unexpected EOF|timed out",
@@ -47,7 +44,6 @@ _SILENT = re.compile(
 _UNKNOWN = re.compile(
     r"Authentication failed|could not read (Username|Password)|returned error: 40[134]", re.IGNORECASE
 )
-_MOVED = re.compile(r"^warning: redirecting to (\S+)", re.MULTILINE)
 Result = TypeVar("Result")
 
 
@@ -64,22 +60,13 @@ class Clones:
         self._known: dict[tuple[str, str], Clone] = {}
         self._silent: dict[str, int] = {}
 
-    def at(self, address: Address, only: str = "") -> Clone:
-        """Return the repository at an address, without asking anything yet.
+    def reach(self, address: Address, only: str = "") -> Clone:
+        """Return the repository at the first address that answers: ssh addresses are tried over https before.
 
         Parameters
         ----------
         only:
             A tag or a commit: that one alone with its folders, in place of all history without them.
-        """
-        with self._lock:
-            key = (address.text, only)
-            if key not in self._known:
-                self._known[key] = Clone(address, self, only)
-            return self._known[key]
-
-    def reach(self, address: Address, only: str = "") -> Clone:
-        """Return the repository at the first address that answers: ssh addresses are tried over https before.
 
         Raises
         ------
@@ -88,7 +75,8 @@ class Clones:
         """
         problems: list[AuditError] = []
         for candidate in also(address):
-            clone = self.at(candidate, only)
+            with self._lock:
+                clone = self._known.setdefault((candidate.text, only), Clone(candidate, self, only))
             try:
                 clone.use(lambda: None)
             except Absent:
@@ -99,15 +87,20 @@ class Clones:
                 return clone
         raise problems[0]
 
-    def check(self, host: str) -> None:
-        """Raise AuditError if a host is known to stay silent: asking again would only cost time."""
+    def ask(self, host: str, question: Callable[[], Said]) -> Said:
+        """Ask a host, unless it is known to stay silent: asking again would only cost time."""
         if self._silent.get(host, 0) >= _PATIENCE:
             raise AuditError(f"{host} did not answer before: not asked again", _NO_NETWORK)
-
-    def spoke(self, host: str, *, answered: bool) -> None:
-        """Remember whether a host answered."""
-        with self._lock:
-            self._silent[host] = 0 if answered else self._silent.get(host, 0) + 1
+        try:
+            said = question()
+            if said.code != 0 and _SILENT.search(said.err):
+                raise AuditError(said.problem, _NO_NETWORK)
+        except AuditError as error:
+            with self._lock:
+                self._silent[host] = self._silent.get(host, 0) + 1
+            raise AuditError(f"{host}: {error.message}", error.remedy) from error
+        self._silent[host] = 0
+        return said
 
 
 class Clone:
@@ -115,12 +108,12 @@ class Clone:
 
     def __init__(self, address: Address, clones: Clones, only: str) -> None:
         self.address = address
-        self.moved = ""  #: where the server redirects to, if it does
         self.fetched = ""
         self._clones, self._services, self._only = clones, clones.services, only
         name = hashlib.sha256(f"{address.text}\n{only}".encode()).hexdigest()[:16]
         self._folder = self._services.folder / "git" / f"{address.name}-{name}.git"
         self._filter = "blob:none" if only else "tree:0"
+        self._forbidden = self._services.offline and not address.local
         self._lock = threading.RLock()
         self._ready = self._new = False
 
@@ -139,14 +132,12 @@ class Clone:
             try:
                 return work()
             except AuditError as error:
-                # of this very run: the server, not the disk, is at fault, and may be asked for everything
                 if self._services.offline or isinstance(error, Absent) or (self._new and not self._filter):
                     raise
-                if self._new:
+                if self._new:  # the server, not the disk, is at fault, and may be asked for everything
                     self._filter = ""
                 else:
                     self._services.report("cache", f"{self._folder.name} is spoilt: it is fetched again")
-                self._new = False
                 self._make()
                 return work()
 
@@ -165,26 +156,21 @@ class Clone:
             self._ensure(commit)
             for mode in ([], ["--tags"], ["--contains"]):
                 said = self._local("describe", *mode, commit)
-                if said.code == 0 and said.out.strip():
-                    return said.out.decode(errors="replace").strip()
+                if said.code == 0 and said.text:
+                    return said.text
             self._branch()
             said = self._local("describe", "--all", "--always", commit)
             if said.code != 0:
                 raise AuditError(f"git cannot describe the commit: {said.problem}")
-            return said.out.decode(errors="replace").strip()
+            return said.text
 
         return self.use(work)
-
-    @property
-    def shallow(self) -> bool:
-        """Whether the server has only a part of the history."""
-        return not self._only and (self._folder / "shallow").exists()
 
     def top(self) -> str:
         """Return the commit of the tag that the clone is of."""
 
         def work() -> str:
-            commit = self._local("rev-parse", "refs/audit/top^{commit}").out.decode().strip()
+            commit = self._local("rev-parse", "refs/audit/top^{commit}").text
             if not _HASH.fullmatch(commit):
                 raise AuditError(f"{self._only} names no commit")
             return commit
@@ -213,25 +199,12 @@ class Clone:
         def work() -> dict[str, bytes]:
             wanted = "".join(f"{item}\n" for item in hashes).encode()
             sizes = self._local("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=wanted)
-            missing = [
-                line.split()[0] for line in sizes.out.decode().splitlines() if line.endswith("missing")
-            ]
-            if missing:
+            lines = sizes.text.splitlines()
+            if missing := sorted({line.split()[0] for line in lines if line.endswith("missing")}):
                 # as git itself fetches what is missing: by saying nothing of what there is
                 anew = ["fetch.negotiationAlgorithm=noop"]
-                self._fetch("--no-write-fetch-head", *sorted(set(missing)), settings=anew)
-            out = memoryview(self._asked("cat-file", "--batch", stdin=wanted))
-            found: dict[str, bytes] = {}
-            for item in hashes:
-                end = bytes(out[:120]).find(b"\n")
-                head = bytes(out[: max(end, 0)]).decode(errors="replace").split(" ")
-                if head[0] != item or not head[-1].isdigit():
-                    raise AuditError("a file's content is spoilt")
-                start, length = end + 1, int(head[-1])
-                if length <= _LARGEST:
-                    found[item] = bytes(out[start : start + length])
-                out = out[start + length + 1 :]
-            return found
+                self._fetch("--no-write-fetch-head", *missing, settings=anew)
+            return {item: self._asked("cat-file", "blob", item) for item in hashes}
 
         return self.use(work) if hashes else {}
 
@@ -243,34 +216,38 @@ class Clone:
             with FileLock(f"{self._folder}.lock", timeout=self._services.remaining()):
                 yield
         except Timeout:
-            raise AuditError(
-                "another run holds the cache", "wait for it, or allow more: --timeout SECONDS"
-            ) from None
+            remedy = "wait for it, or allow more: --timeout SECONDS"
+            raise AuditError("another run holds the cache", remedy) from None
         except OSError as error:
             raise AuditError(f"the cache cannot be written: {error.strerror or error}") from error
 
     def _update(self) -> None:
-        stamp = self._folder / _STAMP
-        with contextlib.suppress(OSError, ValueError):
-            self.fetched = stamp.read_text(encoding="ascii")
-            age = (
-                datetime.now(timezone.utc) - datetime.fromisoformat(self.fetched.replace("Z", "+00:00"))
-            ).total_seconds()
-            if self._services.offline and not self._real.local:
-                return
-            if not self._real.local and 0 <= age <= self._services.max_age:
-                return
-            try:
-                self._bring()
-            except AuditError as error:
-                self._services.report("cache", f"{error.message}: what was fetched at {self.fetched} is used")
+        try:
+            self.fetched = (self._folder / "fetched").read_text(encoding="ascii")
+            old = age(self.fetched)
+        except (OSError, ValueError):
+            self._make()
             return
-        self._make()
+        if self._forbidden or (not self.address.local and 0 <= old <= self._services.max_age):
+            return
+        try:
+            self._bring()
+        except AuditError as error:
+            self._services.report("cache", f"{error.message}: what was fetched at {self.fetched} is used")
 
     def _make(self) -> None:
-        if self._services.offline and not self._real.local:
+        if self._forbidden:
             raise AuditError("not in the cache, and --offline forbids to fetch it", _OFFLINE)
-        # beside what there is: a spoilt clone may still be more than none
+        try:
+            self._make_beside()
+        except AuditError as error:
+            if not (self._filter and "filter" in error.message):
+                raise
+            self._filter = ""  # the server knows filters and refuses this one
+            self._make_beside()
+
+    def _make_beside(self) -> None:
+        """Make it beside what there is: a spoilt clone may still be more than none."""
         folder, self._folder = self._folder, self._folder.with_suffix(".new")
         try:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -281,15 +258,9 @@ class Clone:
             shutil.rmtree(folder, ignore_errors=True)
             self._folder.rename(folder)
             self._new = True
-        except AuditError as error:
-            if not (self._filter and "filter" in error.message):
-                raise
-            self._filter = ""  # the server knows filters and refuses this one
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = folder
-        if not self._new:
-            self._make()
 
     def _bring(self) -> None:
         """Fetch what is new: branches and tags as a fresh clone has them, or the one tag."""
@@ -302,17 +273,15 @@ class Clone:
             wanted = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
             # as much of the history as the server has: without a depth, git refuses a shallow server's, or hangs
             self._fetch("--prune", "--force", "--depth=2147483647", *wanted)
-        self.fetched = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-        (self._folder / _STAMP).write_text(self.fetched, encoding="ascii")
+        self.fetched = now()
+        (self._folder / "fetched").write_text(self.fetched, encoding="ascii")
 
     def _fetch(self, *words: str, settings: Sequence[str] = ()) -> None:
         filtered = [f"--filter={self._filter}"] if self._filter else []
         # what is wanted goes over standard input: there may be thousands of files
-        options = [word for word in words if word.startswith("--")]
+        options = [*filtered, *(word for word in words if word.startswith("--"))]
         wanted = "".join(f"{word}\n" for word in words if not word.startswith("--")).encode()
-        said = self._ask(
-            "fetch", "--no-tags", *filtered, *options, "--stdin", "origin", stdin=wanted, settings=settings
-        )
+        said = self._ask("fetch", "--no-tags", *options, "--stdin", "origin", stdin=wanted, settings=settings)
         if said.code != 0 and "couldn't find remote ref" in said.err:
             raise Absent(f"{self.address.name} has no tag {self._only}", "name another: --version")
         if said.code != 0:
@@ -323,7 +292,7 @@ class Clone:
         """Fetch a commit that no branch or tag leads to any more, as git does for a submodule."""
         if self._local("cat-file", "-e", f"{commit}^{{commit}}").code == 0:
             return
-        if not self._services.offline or self._real.local:
+        if not self._forbidden:
             with contextlib.suppress(AuditError):
                 self._fetch(commit)
         if self._local("cat-file", "-e", f"{commit}^{{commit}}").code != 0:
@@ -332,8 +301,8 @@ class Clone:
 
     def _branch(self) -> None:
         """Set the branch that the server's HEAD names: a fresh clone has it as its own."""
-        said = self._ask("ls-remote", "--symref", "origin", "HEAD") if not self._services.offline else None
-        found = re.match(r"ref: refs/heads/(\S+)\tHEAD", said.out.decode(errors="replace")) if said else None
+        text = "" if self._services.offline else self._ask("ls-remote", "--symref", "origin", "HEAD").text
+        found = re.match(r"ref: refs/heads/(\S+)\tHEAD", text)
         if found and not _misnamed(f"refs/heads/{found[1]}"):
             self._local("update-ref", f"refs/heads/{found[1]}", f"refs/remotes/origin/{found[1]}")
 
@@ -342,64 +311,39 @@ class Clone:
 
     def _asked(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """Run git where it may fetch what is missing; offline it may not."""
-        offline = self._services.offline and not self._real.local
-        said = self._local(*arguments, stdin=stdin) if offline else self._ask(*arguments, stdin=stdin)
+        run = self._local if self._forbidden else self._ask
+        said = run(*arguments, stdin=stdin)
         if said.code != 0:
             raise AuditError(f"{self.address.host or 'git'}: {said.problem}")
         return said.out
 
     def _ask(self, *arguments: str, stdin: bytes = b"", settings: Sequence[str] = ()) -> Said:
         """Run a git command that talks to the repository; what may pass is tried three times."""
-        real = self._real
-        name = real.host or "local files"
         settings = [*settings, f"remote.origin.url={self.address.text}"]
         if (
             self._filter
-        ):  # said here and not written to the clone, so that git fetches nothing where it is not allowed to
+        ):  # said here and not written to the clone: git fetches nothing where it is not allowed to
             settings += ["remote.origin.promisor=true", f"remote.origin.partialclonefilter={self._filter}"]
 
         def once() -> Said:
-            self._clones.check(name)
-            try:
-                said = git(
-                    *arguments, seconds=min(_FETCH_SECONDS, self._services.remaining()), folder=self._folder,
-                    protocols={real.protocol} | ({"https"} if real.protocol == "http" else set()),
-                    settings=settings, stdin=stdin,
-                )  # fmt: skip
-            except AuditError as error:
-                self._clones.spoke(name, answered=False)
-                raise AuditError(f"{name}: {error.message}", error.remedy) from error
-            silent = said.code != 0 and _SILENT.search(said.err) is not None
-            self._clones.spoke(name, answered=not silent)
-            if silent:
-                raise AuditError(f"{name}: {said.problem}", _NO_NETWORK)
-            return said
+            seconds = min(_FETCH_SECONDS, self._services.remaining())
+            return git(
+                *arguments,
+                seconds=seconds,
+                folder=self._folder,
+                protocols=_PROTOCOLS,
+                settings=settings,
+                stdin=stdin,
+            )
 
-        said = Retrying(
+        return Retrying(
             stop=stop_after_attempt(3),
             wait=wait_random(0.2, 1.0),
             retry=retry_if_result(lambda said: said.code != 0 and _MAY_PASS.search(said.err) is not None),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
-        )(once)
-        moved = _MOVED.search(said.err)
-        self.moved = shown(moved[1]).rstrip("/") if moved else self.moved
-        return said
-
-    @functools.cached_property
-    def _real(self) -> Address:
-        """The address after the user's own rewriting, which may lead to a mirror on this machine."""
-        said = git("ls-remote", "--get-url", "--", self.address.text)
-        text = said.out.decode(errors="replace").removesuffix("\n")
-        if said.code != 0 or text == self.address.text:
-            return self.address
-        return replace(parse(text), text=text)
+        )(self._clones.ask, self.address.host or "local files", once)
 
 
 def _misnamed(ref: str) -> bool:
     """Whether a name cannot be that of a branch or tag (git-check-ref-format)."""
     return git("check-ref-format", ref).code != 0
-
-
-def is_file(mode: str) -> bool:
-    """Whether a mode of git's is that of a regular file."""
-    return mode in _FILES

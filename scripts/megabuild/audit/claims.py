@@ -1,10 +1,10 @@
-"""A row before it is judged: what upstream claims in it, what the recipe asks for, and what conda-forge has."""
+"""A row of the table, and what is said in it: upstream's claims, what the recipe asks for, what conda-forge has."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from packaging.markers import InvalidMarker, Marker
@@ -16,12 +16,13 @@ from megabuild.audit.facts import (
     Fact,
     GlobalPin,
     Newest,
+    RecipeCommit,
     RecipePin,
     Requirement,
     Submodule,
 )
 from megabuild.audit.names import Entry
-from megabuild.audit.specs import Spec, described, is_version, newest, pin
+from megabuild.audit.specs import Spec, described, newest, pin
 
 _CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
 _MACHINES = {"64": "x86_64", "aarch64": "aarch64", "arm64": "arm64"}
@@ -41,40 +42,52 @@ class Status(str, Enum):
 
 
 GRAVITY = tuple(Status)
+#: A status with the sentence that explains it.
 Judged = tuple[Status, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """A row before it is judged; the fields are those of `megabuild.audit.rows.Row`.
+class Row:
+    """One dependency, or the GPU architectures of one CUDA version.
 
     Parameters
     ----------
+    name:
+        As conda-forge calls it, a submodule's path where it has no name there, or ``CUDA 13.0``.
+    facts:
+        All there are, in a stable order.
     builds:
         All configs that are looked at.
-    wheel_cuda:
-        The CUDA version that upstream's wheels are for, or empty.
-    troubles:
-        By source: why it says nothing in the whole table.
+    use:
+        What becomes of upstream's copy: ``vendored`` (compiled in), ``system`` (the environment's is used), ``unused``,
+        or empty where upstream has none.
+    why:
+        The switch or the reason behind ``use``.
     decided_by:
         The row that decides this one's version, or empty.
-    torch:
-        The PyTorch that an extension's recipe asks for, or empty.
+    wheel_cuda, torch:
+        The CUDA version that upstream's wheels are for, and the PyTorch that an extension's recipe asks for, or empty.
+    troubles:
+        By source: why it says nothing in the whole table.
     """
 
-    entry: Entry
-    use: str
-    why: str
+    name: str
     facts: tuple[AnyFact, ...]
     builds: tuple[Build, ...]
-    wheel_cuda: str
-    troubles: Mapping[str, str]
-    decided_by: str
+    entry: Entry
+    use: str = ""
+    why: str = ""
+    decided_by: str = ""
+    wheel_cuda: str = ""
     torch: str = ""
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    status: Status = Status.UNKNOWN
+    sentence: str = ""
 
-    def where(self, fact: Fact) -> frozenset[str]:
-        """Return the names of the configs for which a fact holds."""
-        return frozenset(build.name for build in self.builds if fact.holds.met(build))
+    @property
+    def vendored_only(self) -> bool:
+        """Whether it is about upstream's copy alone: the recipe asks for nothing of this name."""
+        return bool(self.use) and not any(isinstance(one, (RecipePin, RecipeCommit)) for one in self.facts)
 
     def platforms(self, configs: Collection[str]) -> frozenset[str]:
         """Return conda's platforms of some configs."""
@@ -99,20 +112,14 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A version, or a range of versions, that upstream names.
+    """A version, or a range of versions, that upstream names for some configs.
 
     Parameters
     ----------
-    fact:
-        Where it says so.
-    spec:
-        What it admits.
     version:
         Where it names one: ``2.1.0``, of a tag or of a commit after it.
     hard:
         The wheel's metadata: pip holds everybody to it. What upstream vendors or tests with is known to work, no more.
-    configs:
-        For which it holds.
     """
 
     fact: Fact
@@ -127,34 +134,37 @@ def excludes(fact: Fact) -> bool:
     return isinstance(fact, RecipePin) and fact.value.startswith("<0.0a")
 
 
-def asks_of(case: Case) -> list[Ask]:
+def asks_of(row: Row) -> list[Ask]:
     """Return what the recipe asks for; a bare name beside a pinned one of the same row means what that one lets it."""
     found = [
-        Ask(fact=one, spec=Spec(one.value), configs=case.where(one))
-        for one in case.facts
+        Ask(fact=one, spec=Spec(one.value), configs=frozenset(b.name for b in row.builds if one.holds.met(b)))
+        for one in row.facts
         if isinstance(one, RecipePin) and not excludes(one) and Spec(one.value).readable
     ]
     pinned = frozenset[str]().union(*(ask.configs for ask in found if not ask.spec.any))
-    return [
-        replace(ask, configs=ask.configs - pinned) if ask.spec.any else ask
-        for ask in found
-        if not ask.spec.any or ask.configs - pinned
-    ]
+    left = (replace(ask, configs=ask.configs - pinned) if ask.spec.any else ask for ask in found)
+    return [ask for ask in left if ask.configs or not ask.spec.any]
 
 
-def claims_of(case: Case) -> list[Claim]:
+def claims_of(row: Row) -> list[Claim]:
     """Return what upstream claims for configs that are looked at; what names no version claims nothing."""
     found = []
-    for fact in case.facts:
-        if fact.trouble or (case.torch and fact.holds.torch not in ("", case.torch)):
+    for fact in row.facts:
+        if fact.trouble or (row.torch and fact.holds.torch not in ("", row.torch)):
             continue
-        where = frozenset(build.name for build in case.builds if _holds(fact, build, case.wheel_cuda))
-        if isinstance(fact, Requirement):
+        where = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
+        hard = isinstance(fact, Requirement)
+        if not where or not isinstance(fact, (Requirement, Submodule, CiPin)):
+            continue
+        if hard or re.match(r"\s*[<>=!~]", fact.value):
             spec = Spec(fact.value, pep440=True)
-            if spec.readable and not spec.any and where:
-                found.append(Claim(fact=fact, spec=spec, version=spec.exact, hard=True, configs=where))
-        elif isinstance(fact, (Submodule, CiPin)) and where:
-            found += _soft(fact, where)
+            if spec.readable and not spec.any:
+                found.append(Claim(fact=fact, spec=spec, version=spec.exact, hard=hard, configs=where))
+        elif not (isinstance(fact, Submodule) and fact.commit and fact.commit.startswith(fact.value)):
+            for word in fact.value.split(", "):
+                if version := described(_CUDA_TAG.sub(r"\1.\2", word)):
+                    spec = Spec(f"=={version}")
+                    found.append(Claim(fact=fact, spec=spec, version=version, hard=False, configs=where))
     return found
 
 
@@ -173,55 +183,30 @@ def cuda_of_wheel(facts: Iterable[Fact]) -> str:
     return ""
 
 
-def pins(case: Case, configs: frozenset[str], of: str = "") -> list[str]:
+def pins(row: Row, configs: frozenset[str], of: str = "") -> list[str]:
     """Return the values of conda-forge's pins that hold for any of the configs; all, or those ``of`` one package."""
-    platforms = case.platforms(configs)
+    platforms = row.platforms(configs)
     word = of.replace("-", "_")
     return [
         value
-        for one in case.facts
+        for one in row.facts
         if isinstance(one, GlobalPin) and (not one.holds.platforms or platforms & set(one.holds.platforms))
-        if not word or one.name.replace("-", "_") == word or one.name in case.entry.keys
+        if not word or one.name.replace("-", "_") == word or one.name in row.entry.keys
         for value in one.values
         if pin(value).readable
     ]
 
 
-def newest_versions(case: Case) -> list[Newest]:
-    """Return the newest versions of the row's first package."""
-    first = case.entry.conda[:1] or (case.entry.name,)
-    return [
-        one
-        for one in case.facts
-        if isinstance(one, Newest) and not one.trouble and one.name in first and is_version(one.value)
-    ]
-
-
-def best_for(case: Case, configs: frozenset[str]) -> str:
-    """Return the newest version that any of some configs could get; empty where there is none."""
-    wanted = case.platforms(configs) | {"noarch"}
+def best_for(row: Row, configs: Collection[str] | None = None) -> str:
+    """Return the newest version of the row's first package, of all or that some configs could get; or nothing."""
+    first = row.entry.conda[:1] or (row.entry.name,)
+    wanted = None if configs is None else row.platforms(configs) | {"noarch"}
     return newest(
         one.value
-        for one in newest_versions(case)
-        if not one.holds.platforms or set(one.holds.platforms) & wanted
+        for one in row.facts
+        if isinstance(one, Newest) and not one.trouble and one.name in first
+        if wanted is None or not one.holds.platforms or set(one.holds.platforms) & wanted
     )
-
-
-def _soft(fact: Fact, configs: frozenset[str]) -> list[Claim]:
-    value = fact.value.strip()
-    if re.match(r"[<>=!~]", value):
-        spec = Spec(value, pep440=True)
-        if spec.readable:
-            return [Claim(fact=fact, spec=spec, version=spec.exact, hard=False, configs=configs)]
-        return []
-    if isinstance(fact, Submodule) and fact.commit and fact.commit.startswith(value):
-        return []  # no tag to describe it by
-    versions = (described(_CUDA_TAG.sub(r"\1.\2", word))[0] for word in value.split(", "))
-    return [
-        Claim(fact=fact, spec=Spec(f"=={version}"), version=version, hard=False, configs=configs)
-        for version in versions
-        if version
-    ]
 
 
 def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:

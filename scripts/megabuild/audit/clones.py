@@ -15,31 +15,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from filelock import FileLock, Timeout
-from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random
 
 from megabuild.audit.addresses import Address, also
-from megabuild.audit.git import Said, git
+from megabuild.audit.git import Hosts, Said, git
 from megabuild.audit.request import Services
 from megabuild.errors import AuditError
 from megabuild.network.cache import age, now
 
 _FETCH_SECONDS = 240.0
-_PATIENCE = 2  # times that a host may stay silent before it is left alone
 _OFFLINE = "run it once with the network, without --offline"
-_NO_NETWORK = "check the network, its proxy settings and git's own configuration"
 # `parse` and `resolve` decide which address is asked; the user's own insteadOf may lead to another one
 _PROTOCOLS = "file:git:http:https:ssh"
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_MAY_PASS = re.compile(
-    r"early EOF|RPC failed|hung up|unexpected disconnect|reset by peer|requested URL returned error: (5\d\d|429)"
-    r"|unexpected EOF|timed out",
-    re.IGNORECASE,
-)
-_SILENT = re.compile(
-    r"Could not resolve|unable to look up|unable to connect|Connection refused|Failed to connect|timed out"
-    r"|Couldn't connect|No route|unreachable|resolve hostname|took longer",
-    re.IGNORECASE,
-)
 # Hosts do not tell strangers which private repositories there are.
 _UNKNOWN = re.compile(
     r"Authentication failed|could not read (Username|Password)|returned error: 40[134]", re.IGNORECASE
@@ -58,7 +45,7 @@ class Clones:
         self.services = services
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], Clone] = {}
-        self._silent: dict[str, int] = {}
+        self.hosts = Hosts()
 
     def reach(self, address: Address, only: str = "") -> Clone:
         """Return the repository at the first address that answers: ssh addresses are tried over https before.
@@ -86,21 +73,6 @@ class Clones:
             else:
                 return clone
         raise problems[0]
-
-    def ask(self, host: str, question: Callable[[], Said]) -> Said:
-        """Ask a host, unless it is known to stay silent: asking again would only cost time."""
-        if self._silent.get(host, 0) >= _PATIENCE:
-            raise AuditError(f"{host} did not answer before: not asked again", _NO_NETWORK)
-        try:
-            said = question()
-            if said.code != 0 and _SILENT.search(said.err):
-                raise AuditError(said.problem, _NO_NETWORK)
-        except AuditError as error:
-            with self._lock:
-                self._silent[host] = self._silent.get(host, 0) + 1
-            raise AuditError(f"{host}: {error.message}", error.remedy) from error
-        self._silent[host] = 0
-        return said
 
 
 class Clone:
@@ -144,12 +116,7 @@ class Clone:
     def describe(self, commit: str) -> str:
         """Return a commit's description as ``git submodule status`` prints it: git tries four ways in turn.
 
-        Raises
-        ------
-        Absent
-            The repository does not have the commit (any more).
-        AuditError
-            As for `use`.
+        Raises Absent where the repository does not have the commit (any more).
         """
 
         def work() -> str:
@@ -336,12 +303,7 @@ class Clone:
                 stdin=stdin,
             )
 
-        return Retrying(
-            stop=stop_after_attempt(3),
-            wait=wait_random(0.2, 1.0),
-            retry=retry_if_result(lambda said: said.code != 0 and _MAY_PASS.search(said.err) is not None),
-            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
-        )(self._clones.ask, self.address.host or "local files", once)
+        return self._clones.hosts.ask(self.address.host or "local files", once)
 
 
 def _misnamed(ref: str) -> bool:

@@ -1,4 +1,4 @@
-"""One git process: no prompt, nothing run from a repository, bounded in time, gone afterwards."""
+"""git processes: no prompt, nothing run from a repository, bounded in time, gone afterwards."""
 
 from __future__ import annotations
 
@@ -8,15 +8,30 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random
 
 from megabuild.audit.facts import plain
 from megabuild.errors import AuditError
 from megabuild.network import redact
 
 _SECONDS = 60.0
+_PATIENCE = 2  # times that a host may stay silent before it is left alone
+_NO_NETWORK = "check the network, its proxy settings and git's own configuration"
+_MAY_PASS = re.compile(
+    r"early EOF|RPC failed|hung up|unexpected disconnect|reset by peer|requested URL returned error: (5\d\d|429)"
+    r"|unexpected EOF|timed out",
+    re.IGNORECASE,
+)
+_SILENT = re.compile(
+    r"Could not resolve|unable to look up|unable to connect|Connection refused|Failed to connect|timed out"
+    r"|Couldn't connect|No route|unreachable|resolve hostname|took longer",
+    re.IGNORECASE,
+)
 #: What a caller's repository sets for its hooks (`git rev-parse --local-env-vars`), and other people's tracing. The
 #: variables that hold settings (proxies, certificates, insteadOf) stay.
 _FOREIGN = re.compile(
@@ -131,6 +146,38 @@ def git(
             _kill(process)
             _running.discard(process)
     return Said(code=process.returncode, out=out, err=err.decode(errors="replace"))
+
+
+class Hosts:
+    """The hosts of a run: what may pass is tried three times, who stays silent is left alone. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._silent: dict[str, int] = {}
+
+    def ask(self, host: str, question: Callable[[], Said]) -> Said:
+        """Run git where it talks to a host; raises AuditError where that does not answer."""
+        retrying = Retrying(
+            stop=stop_after_attempt(3),
+            wait=wait_random(0.2, 1.0),
+            retry=retry_if_result(lambda said: said.code != 0 and _MAY_PASS.search(said.err) is not None),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+        )
+        return retrying(self._once, host, question)
+
+    def _once(self, host: str, question: Callable[[], Said]) -> Said:
+        if self._silent.get(host, 0) >= _PATIENCE:
+            raise AuditError(f"{host} did not answer before: not asked again", _NO_NETWORK)
+        try:
+            said = question()
+            if said.code != 0 and _SILENT.search(said.err):
+                raise AuditError(said.problem, _NO_NETWORK)
+        except AuditError as error:
+            with self._lock:
+                self._silent[host] = self._silent.get(host, 0) + 1
+            raise AuditError(f"{host}: {error.message}", error.remedy) from error
+        self._silent[host] = 0
+        return said
 
 
 def stop() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -10,17 +9,17 @@ from pathlib import Path
 
 from msgspec import structs
 from rich.console import Console
+from rich.text import Text
 
 from megabuild.audit import git
 from megabuild.audit.facts import Outcome, Target
-from megabuild.audit.gather import OWN, SOURCES, gather, sources
+from megabuild.audit.gather import OWN, SOURCES, Step, gather, sources
 from megabuild.audit.names import names
 from megabuild.audit.recipe_lines import names_in, requirement_lines
 from megabuild.audit.report.jsonfile import Report, read
 from megabuild.audit.request import Local, Once, Request, Services
 from megabuild.audit.table import tabulate
 from megabuild.audit.targets import Package, find, packages, target
-from megabuild.cli.audit_progress import Progress
 from megabuild.configs.config import Config, available, load, select
 from megabuild.errors import AuditError, MegabuildError, UsageError
 from megabuild.files import cache_folder
@@ -69,14 +68,24 @@ def make(options: Options, root: Path) -> tuple[Report, tuple[str, ...]]:
     configs = _configs(options, root)
     reads = sources(wanted)
     console = Console(stderr=True, highlight=False, emoji=False, markup=False)
-    progress = Progress(console, len(reads) * len(old.audits if old else _packages(options)))
+    # one line that moves on a terminal, nothing elsewhere
+    progress = console.status("", spinner="line")
     warnings: dict[str, None] = {}
+    answered: list[Step] = []
 
     def report(source: str, text: str) -> None:
         if source == "cache":
             warnings[text] = None
         else:
-            progress.say(source, text)
+            progress.update(
+                Text(f"{len(answered)} sources answered; {text}", no_wrap=True, overflow="ellipsis")
+            )
+
+    def step(one: Step) -> None:
+        package, source, outcome = one
+        if outcome is not None:
+            answered.append(one)
+        report(source, f"{package}: {source}")
 
     services = Services(
         cache_folder(os.environ) / "audit",
@@ -100,8 +109,8 @@ def make(options: Options, root: Path) -> tuple[Report, tuple[str, ...]]:
         ]
     requests = [_request(one, options, configs, services, root) for one in targets]
     try:
-        with progress.live or contextlib.nullcontext():
-            found = gather(requests, reads, progress.step)
+        with progress:
+            found = gather(requests, reads, step)
     finally:
         git.stop()
     audits = []

@@ -92,12 +92,10 @@ class Client:
 
     Parameters
     ----------
-    seconds:
-        For everything that this client is asked.
+    seconds, patience:
+        For everything that this client is asked, and the limits of single requests.
     offline:
         Refuse to ask anybody.
-    patience:
-        Limits of single requests.
     certificates:
         A file of trusted certificates; None for those of the environment (``SSL_CERT_FILE``) or certifi's.
     proxy:
@@ -150,10 +148,8 @@ class Client:
 
         Raises
         ------
-        NetworkError
-            As for `get`.
-        OSError
-            The file cannot be written.
+        NetworkError, OSError
+            As for `get`; the file cannot be written.
         """
         with target.open("wb") as stream:
             self._bounded(url, {}, stream, limit)

@@ -21,7 +21,7 @@ REMEDY = "run: python scripts/megabuild audit --from recipe/audit.json --source 
 @pytest.fixture(scope="module")
 def renewed(repository: Path) -> Report:
     """The committed report, with what is this repository's own read anew."""
-    return make(Options(start=repository / COMMITTED, only=OWN, offline=True), repository)[0]
+    return make(Options(start=repository / COMMITTED, only=OWN, offline=True, timeout=3600.0), repository)[0]
 
 
 def test_the_table_is_in_step_with_the_recipe(repository: Path, renewed: Report) -> None:

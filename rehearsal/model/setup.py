@@ -1,8 +1,7 @@
 """Build entry point of the model, with the behaviour of PyTorch's own up to 2.13.
 
 ``python setup.py build`` configures into ``build/`` if there is no ``CMakeCache.txt`` yet, compiles, and installs
-below ``torch/``; then setuptools packs what lies there. ``--cmake-only`` stops after configuring, ``--cmake``
-configures anew.
+below ``torch/``; then setuptools packs what lies there. ``--cmake-only`` stops after configuring.
 Options come from the environment: ``USE_*``, ``BUILD_*``, ``CMAKE_*`` and those of ``tools/setup_helpers/cmake.py``.
 """
 
@@ -20,27 +19,12 @@ ROOT = Path(__file__).resolve().parent
 os.chdir(ROOT)
 sys.path.insert(0, str(ROOT))
 
-from tools.build_pytorch_libs import build_pytorch  # noqa: E402
 from tools.generate_torch_version import get_torch_version  # noqa: E402
 from tools.setup_helpers.cmake import CMake  # noqa: E402
-from tools.setup_helpers.env import is_debug  # noqa: E402
 
-PACKAGE_DATA = [
-    "bin/*",
-    "lib/*.so*",
-    "lib/*.dylib*",
-    "include/**/*.h",
-    "share/cmake/**/*.cmake",
-]
-REQUIREMENTS = [
-    "filelock",
-    "typing-extensions>=4.10.0",
-    'setuptools ; python_version >= "3.12"',
-    "sympy",
-    "networkx",
-    "jinja2",
-    "fsspec",
-]
+PACKAGE_DATA = ["bin/*", "lib/*.so*", "lib/*.dylib*", "include/**/*.h", "share/cmake/**/*.cmake"]
+REQUIREMENTS = ["filelock", "typing-extensions>=4.10.0", "sympy", "networkx", "jinja2", "fsspec"]
+REQUIREMENTS += ['setuptools ; python_version >= "3.12"']
 #: Commands that ask for metadata only.
 WITHOUT_BUILD = {"clean", "egg_info", "sdist", "--help", "--version", "--name"}
 
@@ -60,58 +44,41 @@ class build_ext(setuptools.command.build_ext.build_ext):  # type: ignore[misc]
 
 
 def extensions(options: dict[str, str]) -> list[Extension]:
-    """Give the extension modules of a configured tree.
-
-    Parameters
-    ----------
-    options:
-        Entries of CMakeCache.txt.
-
-    Returns
-    -------
-    list[Extension]
-        ``torch._C``, a stub that passes on to libtorch_python, and functorch's module where it is built.
-    """
-    debug = ["-O0", "-g"] if is_debug(options) else []
+    """Give the modules of a tree with these entries in CMakeCache.txt: a stub of libtorch_python, and functorch's."""
     origin = "@loader_path" if sys.platform == "darwin" else "$ORIGIN"
-    modules = [
-        Extension(
-            "torch._C",
-            sources=["torch/csrc/stub.c"],
-            language="c",
-            libraries=["torch_python"],
-            library_dirs=[str(ROOT / "torch" / "lib")],
-            extra_compile_args=["-Wall", "-Wextra", "-fno-strict-aliasing", *debug],
-            extra_link_args=[*debug, f"-Wl,-rpath,{origin}/lib"],
-        )
-    ]
-    if CMake.is_on(options.get("BUILD_FUNCTORCH", "OFF")):
-        modules.append(Extension("functorch._C", sources=[]))
-    return modules
+    stub = Extension(
+        "torch._C",
+        sources=["torch/csrc/stub.c"],
+        libraries=["torch_python"],
+        library_dirs=[str(ROOT / "torch" / "lib")],
+        extra_link_args=[f"-Wl,-rpath,{origin}/lib"],
+    )
+    functorch = options.get("BUILD_FUNCTORCH", "OFF").upper() in {"1", "ON", "YES", "TRUE", "Y"}
+    return [stub, *([Extension("functorch._C", sources=[])] if functorch else [])]
 
 
 def main() -> None:
     """Build the libraries, then hand over to setuptools."""
-    rerun, only = "--cmake" in sys.argv, "--cmake-only" in sys.argv
-    sys.argv = [word for word in sys.argv if word not in {"--cmake", "--cmake-only"}]
+    only = "--cmake-only" in sys.argv
     version = get_torch_version(ROOT)
     cmake = CMake(ROOT)
     if not WITHOUT_BUILD & set(sys.argv[1:]):
+        if "CFLAGS" in os.environ:  # count for C++ too, as PyTorch has it
+            os.environ.setdefault("CXXFLAGS", os.environ["CFLAGS"])
         print(f"-- Building version {version}", flush=True)
-        build_pytorch(cmake, version, rerun_cmake=rerun, cmake_only=only)
+        cmake.generate(version)
         if only:
             return
+        cmake.build()
     setup(
         name="torch",
         version=version,
         description="Scaled model of PyTorch's source tree, for rehearsing builds",
-        long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
-        long_description_content_type="text/markdown",
         license="BSD-3-Clause",
         python_requires=">=3.10",
         install_requires=REQUIREMENTS,
         packages=find_packages(exclude=["tools", "tools.*"]),
-        package_data={"torch": PACKAGE_DATA, "torchgen": ["templates/*"]},
+        package_data={"torch": PACKAGE_DATA},
         ext_modules=extensions(cmake.cache_entries()),
         cmdclass={"build_ext": build_ext},
         entry_points={"console_scripts": ["torchrun = torch.distributed.run:main"]},

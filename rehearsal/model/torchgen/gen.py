@@ -1,79 +1,107 @@
-"""Command line: write the generated sources; called by cmake/Codegen.cmake."""
+"""Command line: write C++ and bindings from native_functions.yaml; called by cmake/Codegen.cmake."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+import re
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from string import Template
+from typing import Any
 
-from torchgen.model import NativeFunction, load
+import yaml
+from typing_extensions import Self
 
-TEMPLATES = Path(__file__).resolve().parent / "templates"
-
-
-def declarations(functions: Sequence[NativeFunction], *, prefix: str = "") -> str:
-    """Give C++ declarations, one a line."""
-    return "\n".join(f"{prefix}{function.declaration};" for function in functions)
+#: Type in a schema to how C++ takes it.
+CPP_TYPES = {"Tensor": "const Tensor&", "int": "int64_t", "float": "double", "int[]": "const IntList&"}
 
 
-def definition(function: NativeFunction) -> str:
-    """Give the C++ function that runs an operator and records it for autograd."""
-    if not function.backward:
-        return f"{function.declaration} {{ return native::{function.call}; }}"
-    inputs = ", ".join(function.tensors)
-    captures = ", ".join(f"{name} = {name}.detach()" for name in (*function.tensors, "result"))
-    others = [argument.name for argument in function.arguments if argument.type != "Tensor"]
-    gradients = ", ".join(function.backward.get(name, "Tensor()") for name in function.tensors)
-    node = "".join(word.capitalize() for word in function.name.split("_")) + "Backward"
-    return (
-        f"{function.declaration} {{\n"
-        f"  const Tensor result = native::{function.call};\n"
-        f"  if (torch::autograd::should_record({{{inputs}}})) {{\n"
-        f'    torch::autograd::record(result, "{node}", {{{inputs}}},\n'
-        f"        [{', '.join([captures, *others])}](const Tensor& grad) -> std::vector<Tensor> {{\n"
-        f"          return {{{gradients}}};\n"
-        f"        }});\n"
-        f"  }}\n"
-        f"  return result;\n"
-        f"}}"
-    )
+@dataclass(frozen=True)
+class NativeFunction:
+    """One operator: its name, types and names of its arguments, and the rest of its entry."""
+
+    name: str
+    arguments: dict[str, str]
+    backward: dict[str, str]
+    method: bool
+    module: str
+
+    @classmethod
+    def parse(cls, entry: dict[str, Any]) -> Self:
+        """Read an entry of native_functions.yaml.
+
+        Raises
+        ------
+        ValueError
+            If the signature cannot be read.
+        """
+        match = re.fullmatch(r"(\w+)\((.*)\) -> Tensor", entry["func"])
+        if match is None:
+            raise ValueError(f"cannot read the signature {entry['func']!r}")
+        arguments = {word.split()[1]: CPP_TYPES[word.split()[0]] for word in match[2].split(", ")}
+        method = entry.get("variants") == "method"
+        return cls(match[1], arguments, entry.get("backward", {}), method, entry.get("module", ""))
+
+    @property
+    def declaration(self) -> str:
+        """The C++ declaration, without the semicolon."""
+        return f"Tensor {self.name}({', '.join(f'{kind} {name}' for name, kind in self.arguments.items())})"
+
+    @property
+    def definition(self) -> str:
+        """The C++ function that runs the operator and records it for autograd."""
+        call = f"native::{self.name}({', '.join(self.arguments)})"
+        if not self.backward:
+            return f"{self.declaration} {{ return {call}; }}\n"
+        captures = ", ".join(f"{name} = {name}.detach()" for name in (*self.arguments, "result"))
+        gradients = ", ".join(self.backward.get(name, "Tensor()") for name in self.arguments)
+        node = "".join(word.capitalize() for word in self.name.split("_")) + "Backward"
+        return (
+            f"{self.declaration} {{\n  const Tensor result = {call};\n"
+            f'  torch::autograd::record(result, "{node}", {{{", ".join(self.arguments)}}},\n'
+            f"      [{captures}](const Tensor& grad) -> std::vector<Tensor> {{ return {{{gradients}}}; }});\n"
+            "  return result;\n}\n"
+        )
+
+    @property
+    def binding(self) -> str:
+        """The pybind11 line that shows the operator to Python."""
+        module, name = self.module or "functions", self.name.removeprefix(f"{self.module}_")
+        return f'  {module}.def("{name}", &at::{self.name}, py::call_guard<py::gil_scoped_release>());'
 
 
-def binding(function: NativeFunction) -> str:
-    """Give the pybind11 line that shows an operator to Python."""
-    name = function.name.removeprefix(f"{function.module}_") if function.module else function.name
-    module = function.module or "functions"
-    arguments = "".join(f', py::arg("{argument.name}")' for argument in function.arguments)
-    return f'  {module}.def("{name}", &at::{function.name}{arguments}, py::call_guard<py::gil_scoped_release>());'
-
-
-def write(path: Path, template: str, **values: str) -> None:
-    """Fill in a template; leave the file alone if that changes nothing, so that nothing is compiled for it."""
-    text = Template((TEMPLATES / template).read_text(encoding="utf-8")).substitute(values)
+def write(path: Path, *lines: str) -> None:
+    """Write a file; leave it alone if that changes nothing, so that nothing is compiled for it."""
+    text = "\n".join(["// Written by torchgen.", *lines, ""])
     if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 
 def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--native-functions", type=Path, required=True)
-    parser.add_argument("--aten-output", type=Path, required=True)
-    parser.add_argument("--python-output", type=Path, required=True)
-    options = parser.parse_args()
-    functions = load(options.native_functions)
-
-    aten = options.aten_output
-    write(aten / "NativeFunctions.h", "NativeFunctions.h", declarations=declarations(functions))
-    write(aten / "Functions.h", "Functions.h", declarations=declarations(functions, prefix="TORCH_API "))
-    write(aten / "Functions.cpp", "Functions.cpp", definitions="\n\n".join(map(definition, functions)))
+    """Run the command line: native_functions.yaml, and the folder to write to."""
+    declared, output = Path(sys.argv[1]), Path(sys.argv[2])
+    functions = [NativeFunction.parse(entry) for entry in yaml.safe_load(declared.read_text(encoding="utf-8"))]
+    output.mkdir(parents=True, exist_ok=True)
+    header = ["#pragma once", "#include <ATen/core/Tensor.h>"]
+    native = [f"{function.declaration};" for function in functions]
+    write(output / "NativeFunctions.h", *header, "namespace at::native {", *native, "}")
+    write(output / "Functions.h", *header, "namespace at {", *(f"TORCH_API {line}" for line in native), "}")
+    headers = ["ATen/Functions.h", "ATen/NativeFunctions.h", "torch/csrc/autograd/FunctionsManual.h",
+               "torch/csrc/autograd/function.h"]  # fmt: skip
+    definitions = [function.definition for function in functions]
+    write(output / "Functions.cpp", *(f"#include <{name}>" for name in headers), "namespace at {",
+          "using namespace torch::autograd;", *definitions, "}")  # fmt: skip
+    methods = ", ".join(f'"{function.name}"' for function in functions if function.method)
     write(
-        options.python_output / "python_torch_functions.cpp",
-        "python_torch_functions.cpp",
-        bindings="\n".join(map(binding, functions)),
-        methods=", ".join(f'"{function.name}"' for function in functions if function.method),
+        output / "python_torch_functions.cpp",
+        "#include <torch/csrc/utils/pybind.h>",
+        "#include <ATen/Functions.h>",
+        "#include <torch/csrc/module_methods.h>",
+        "void torch::init_functions(PyObject* module) {",
+        "  auto m = py::reinterpret_borrow<py::module_>(module);",
+        '  py::module_ functions = m.def_submodule("_VariableFunctions"), linalg = m.def_submodule("_linalg");',
+        *(function.binding for function in functions),
+        f'  m.attr("_methods") = py::make_tuple({methods});',
+        "}",
     )
 
 

@@ -6,7 +6,5 @@ namespace c10::cuda {
 
 // Number of GPUs: always 0, since the model's CUDA is a stand-in that runs on the host.
 C10_API int device_count() noexcept;
-// Throws: there is no device to switch to.
-C10_API void set_device(int index);
 
 }  // namespace c10::cuda

@@ -2,14 +2,8 @@
 
 namespace c10 {
 
-Error::Error(const char* function, const std::string& message) : std::runtime_error(message), function_(function) {}
-
-const std::string& Error::function() const noexcept { return function_; }
-
-namespace detail {
-void fail(const char* function, const char* condition, const std::string& message) {
-  throw Error(function, message.empty() ? join("expected ", condition, " in ", function) : message);
-}
-}  // namespace detail
+// here, so that every library means the same type when it catches one
+Error::Error(const std::string& message) : std::runtime_error(message) {}
+Error::~Error() = default;
 
 }  // namespace c10

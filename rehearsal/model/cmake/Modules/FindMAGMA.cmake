@@ -1,6 +1,4 @@
-# Finds MAGMA below $ENV{MAGMA_HOME} or CMake's own search paths.
-#
-# Sets MAGMA_FOUND, MAGMA_INCLUDE_DIR and MAGMA_LIBRARIES, and makes the target torch::magma.
+# Finds MAGMA below $ENV{MAGMA_HOME} or CMake's own search paths, and makes the target torch::magma.
 find_library(MAGMA_LIBRARIES magma HINTS $ENV{MAGMA_HOME} PATH_SUFFIXES lib)
 find_path(MAGMA_INCLUDE_DIR magma.h HINTS $ENV{MAGMA_HOME} PATH_SUFFIXES include)
 
@@ -11,9 +9,7 @@ if(MAGMA_FOUND AND NOT TARGET torch::magma)
   add_library(torch::magma INTERFACE IMPORTED)
   set_target_properties(torch::magma PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${MAGMA_INCLUDE_DIR}"
-    INTERFACE_LINK_LIBRARIES "${MAGMA_LIBRARIES}")
-  if(NOT APPLE)
+    INTERFACE_LINK_LIBRARIES "${MAGMA_LIBRARIES}"
     # needed even by a library that calls none of its functions, as the model's is
-    set_property(TARGET torch::magma APPEND PROPERTY INTERFACE_LINK_OPTIONS "LINKER:--no-as-needed")
-  endif()
+    INTERFACE_LINK_OPTIONS "LINKER:--no-as-needed")
 endif()

@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from torch.backends import cuda, cudnn, mkldnn, mps
-
-__all__ = ["cuda", "cudnn", "mkldnn", "mps"]
+from torch.backends import cuda as cuda

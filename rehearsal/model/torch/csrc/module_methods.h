@@ -5,12 +5,7 @@
 // What the files of the Python side add to torch._C; Module.cpp collects it.
 namespace torch {
 
-PyMethodDef* arg_parser_methods();
-PyMethodDef* autograd_methods();
-PyMethodDef* c10d_methods();
 PyMethodDef* cuda_methods();
-PyMethodDef* generator_methods();
-PyMethodDef* tensor_list_methods();
 PyMethodDef* tensor_numpy_methods();
 
 // These use pybind11 and throw.

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from torch._C._linalg import cholesky, det, eigvalsh, inv, matrix_exp, qr_r, solve, svdvals
+from torch._C._linalg import solve
 
-__all__ = ["cholesky", "det", "eigvalsh", "inv", "matrix_exp", "qr_r", "solve", "svdvals"]
+__all__ = ["solve"]

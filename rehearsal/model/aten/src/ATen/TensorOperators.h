@@ -7,11 +7,6 @@ namespace at {
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
-inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
-inline Tensor operator-(const Tensor& a) { return neg(a); }
-inline Tensor operator+(const Tensor& a, double b) { return add(a, Tensor::scalar(b)); }
-inline Tensor operator-(const Tensor& a, double b) { return sub(a, Tensor::scalar(b)); }
 inline Tensor operator*(const Tensor& a, double b) { return mul(a, Tensor::scalar(b)); }
-inline Tensor operator/(const Tensor& a, double b) { return div(a, Tensor::scalar(b)); }
 
 }  // namespace at

@@ -6,16 +6,9 @@
 #include <sstream>
 
 namespace at {
-namespace {
-
-std::string blas_info() {
-  const std::string name = CAFFE2_BLAS;
-  return name == "MKL" ? "mkl" : name == "OpenBLAS" ? "open" : name.empty() ? "none" : name;
-}
-
-}  // namespace
 
 std::string show_config() {
+  const std::string blas = CAFFE2_BLAS;
   std::ostringstream out;
   out << "PyTorch built with:\n";
 #if defined(__clang__)
@@ -25,9 +18,9 @@ std::string show_config() {
 #endif
   out << "  - C++ Version: " << __cplusplus << '\n';
   out << getCUDAHooks().showConfig();
-  out << "  - Build settings: BLAS_INFO=" << blas_info() << ", BUILD_TYPE=" << CAFFE2_BUILD_TYPE << ", TORCH_VERSION="
+  out << "  - Build settings: BLAS_INFO=" << (blas == "OpenBLAS" ? "open" : "mkl") << ", BUILD_TYPE=" << CAFFE2_BUILD_TYPE << ", TORCH_VERSION="
       << TORCH_VERSION << ", USE_CUDA=" << USE_CUDA << ", USE_CUDNN=" << USE_CUDNN << ", USE_DISTRIBUTED=" << USE_DISTRIBUTED
-      << ", USE_MKLDNN=" << USE_MKLDNN << ", USE_NCCL=" << USE_NCCL << ", USE_NUMPY=" << USE_NUMPY << '\n';
+      << ", USE_MKLDNN=" << USE_MKLDNN << '\n';
   return out.str();
 }
 

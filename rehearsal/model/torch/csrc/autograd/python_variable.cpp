@@ -22,24 +22,17 @@ void init_tensor(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);
   py::class_<Tensor>(m, "Tensor")
       .def(py::init(&Tensor::scalar))
+      .def(py::init(&Tensor::from_values))
       .def_property_readonly("shape", [](const Tensor& self) { return py::tuple(py::cast(self.sizes())); })
-      .def_property_readonly("ndim", &Tensor::dim)
-      .def_property_readonly("is_leaf", &Tensor::is_leaf)
-      .def_property("requires_grad", &Tensor::requires_grad, &Tensor::requires_grad_)
+      .def_property_readonly("requires_grad", &Tensor::requires_grad)
       .def_property_readonly("grad", [](const Tensor& self) -> py::object {
         const Tensor grad = self.grad();
         return grad.defined() ? py::cast(grad) : py::none();
       })
-      .def("_clear_grad", [](const Tensor& self) { self.set_grad(Tensor()); })
-      .def("_graph", &graph_text)
       .def("requires_grad_", [](const Tensor& self, bool on) { return self.requires_grad_(on); }, py::arg("requires_grad") = true)
       .def("backward", &Tensor::backward, py::call_guard<py::gil_scoped_release>())
-      .def("dim", &Tensor::dim)
-      .def("numel", &Tensor::numel)
       .def("item", &Tensor::item<double>)
       .def("detach", &Tensor::detach)
-      .def("clone", &Tensor::clone)
-      .def("data_ptr", [](const Tensor& self) { return reinterpret_cast<uintptr_t>(self.data()); })
       .def("__repr__", &tensor_text);
   py::implicitly_convertible<double, Tensor>();
   py::implicitly_convertible<int64_t, Tensor>();

@@ -4,13 +4,17 @@
 namespace torch {
 
 std::string tensor_text(const at::Tensor& tensor) {
-  std::string text = at::to_string(tensor);
-  if (const auto node = tensor.grad_fn()) {
-    text.insert(text.size() - 1, ", grad_fn=<" + node->name + ">");
-  } else if (tensor.requires_grad()) {
-    text.insert(text.size() - 1, ", requires_grad=True");
+  std::ostringstream out;
+  out << "tensor(";
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    out << (i ? ", " : "") << tensor.data()[i];
   }
-  return text;
+  out << ", size=" << c10::to_string(tensor.sizes());
+  if (const auto node = tensor.grad_fn()) {
+    out << ", grad_fn=<" << node->name << '>';
+  }
+  out << ')';
+  return out.str();
 }
 
 }  // namespace torch

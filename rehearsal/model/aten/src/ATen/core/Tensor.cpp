@@ -7,16 +7,17 @@
 // What concerns autograd is in torch/csrc/autograd/variable.cpp.
 namespace at {
 
-Tensor::Tensor(c10::Storage storage, IntList sizes)
-    : impl_(std::make_shared<c10::TensorImpl>(std::move(storage), std::move(sizes))) {}
+Tensor::Tensor(std::shared_ptr<double[]> data, IntList sizes)
+    : impl_(std::make_shared<c10::TensorImpl>(std::move(data), std::move(sizes))) {}
 
-Tensor Tensor::empty(IntList sizes) {
+Tensor Tensor::empty(const IntList& sizes) {
   const int64_t count = c10::numel(sizes);
-  return {c10::Storage(count), std::move(sizes)};
+  TORCH_CHECK(count >= 0, "negative size in ", c10::to_string(sizes));
+  return {std::shared_ptr<double[]>(new double[static_cast<size_t>(count)]), sizes};
 }
 
-Tensor Tensor::from_values(IntList sizes, const std::vector<double>& values) {
-  Tensor result = empty(std::move(sizes));
+Tensor Tensor::from_values(const IntList& sizes, const std::vector<double>& values) {
+  const Tensor result = empty(sizes);
   TORCH_CHECK(result.numel() == static_cast<int64_t>(values.size()), "expected ", result.numel(), " values, got ", values.size());
   std::copy(values.begin(), values.end(), result.data());
   return result;
@@ -29,15 +30,9 @@ const IntList& Tensor::sizes() const {
   return impl_->sizes;
 }
 
-int64_t Tensor::size(int64_t d) const { return sizes()[static_cast<size_t>(c10::wrap_dim(d, dim()))]; }
-
-int64_t Tensor::numel() const { return c10::numel(sizes()); }
-
-double* Tensor::data() const { return storage().data(); }
-
-const c10::Storage& Tensor::storage() const {
+double* Tensor::data() const {
   TORCH_CHECK(defined(), "an undefined tensor has no elements");
-  return impl_->storage;
+  return impl_->data.get();
 }
 
 double Tensor::only_element() const {
@@ -46,18 +41,12 @@ double Tensor::only_element() const {
 }
 
 Tensor Tensor::sum() const { return at::sum(*this); }
-Tensor Tensor::mean() const { return at::mean(*this); }
-Tensor Tensor::t() const { return at::transpose(*this, 0, 1); }
-Tensor Tensor::matmul(const Tensor& other) const { return at::matmul(*this, other); }
 
-Tensor Tensor::detach() const { return defined() ? Tensor(impl_->storage, impl_->sizes) : Tensor(); }
+Tensor Tensor::detach() const { return defined() ? view(sizes()) : Tensor(); }
 
-Tensor Tensor::clone() const {
-  Tensor result = empty(sizes());
-  std::copy_n(data(), numel(), result.data());
-  return result;
+Tensor Tensor::view(const IntList& sizes) const {
+  TORCH_CHECK(c10::numel(sizes) == numel(), "shape ", c10::to_string(sizes), " does not hold ", numel(), " elements");
+  return {impl_->data, sizes};
 }
-
-Tensor Tensor::view(IntList sizes) const { return {storage(), std::move(sizes)}; }
 
 }  // namespace at

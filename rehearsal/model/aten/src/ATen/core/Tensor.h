@@ -2,11 +2,6 @@
 
 #include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
-#include <c10/util/Shape.h>
-
-#include <memory>
-#include <string>
-#include <vector>
 
 namespace torch::autograd {
 struct Node;
@@ -20,35 +15,27 @@ using c10::IntList;
 class TORCH_API Tensor {
  public:
   Tensor() = default;
-  Tensor(c10::Storage storage, IntList sizes);
+  Tensor(std::shared_ptr<double[]> data, IntList sizes);
   // Not initialised.
-  static Tensor empty(IntList sizes);
-  static Tensor from_values(IntList sizes, const std::vector<double>& values);
+  static Tensor empty(const IntList& sizes);
+  static Tensor from_values(const IntList& sizes, const std::vector<double>& values);
   static Tensor scalar(double value);
 
   bool defined() const noexcept { return impl_ != nullptr; }
   const IntList& sizes() const;
   int64_t dim() const { return static_cast<int64_t>(sizes().size()); }
-  int64_t size(int64_t dim) const;
-  int64_t numel() const;
+  int64_t numel() const { return c10::numel(sizes()); }
   double* data() const;
-  const c10::Storage& storage() const;
   // The only element of a tensor with one.
   template <class T = double>
   T item() const {
     return static_cast<T>(only_element());
   }
-  // Operators of native_functions.yaml that read better as methods.
   Tensor sum() const;
-  Tensor mean() const;
-  Tensor t() const;
-  Tensor matmul(const Tensor& other) const;
-
   // Same elements, outside the graph.
   Tensor detach() const;
-  Tensor clone() const;
   // Same elements, another shape of the same size, outside the graph.
-  Tensor view(IntList sizes) const;
+  Tensor view(const IntList& sizes) const;
 
   bool requires_grad() const noexcept;
   const Tensor& requires_grad_(bool on = true) const;
@@ -57,19 +44,17 @@ class TORCH_API Tensor {
   void set_grad(const Tensor& grad) const;
   std::shared_ptr<torch::autograd::Node> grad_fn() const;
   void set_grad_fn(std::shared_ptr<torch::autograd::Node> node) const;
-  bool is_leaf() const { return grad_fn() == nullptr; }
   // Accumulates gradients of this one-element tensor into the leaves it was computed from.
   void backward() const;
 
   c10::TensorImpl* impl() const noexcept { return impl_.get(); }
+  // Owned by whoever asks, too.
+  std::shared_ptr<double[]> storage() const { return impl_->data; }
 
  private:
   double only_element() const;
 
   std::shared_ptr<c10::TensorImpl> impl_;
 };
-
-// Human-readable, as `print` shows it in Python.
-TORCH_API std::string to_string(const Tensor& tensor);
 
 }  // namespace at

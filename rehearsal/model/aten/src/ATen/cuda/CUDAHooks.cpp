@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 
 #include <filesystem>
-#include <sstream>
 
 namespace at::cuda {
 namespace {
@@ -17,22 +16,11 @@ __attribute__((used)) const char arch_record[] = "TORCH_CUDA_ARCHS=" CUDA_ARCH_F
 struct CUDAHooks : CUDAHooksInterface {
   bool isBuilt() const override { return true; }
   int deviceCount() const override { return c10::cuda::device_count(); }
-
-  std::vector<std::string> archList() const override {
-    std::istringstream words(CUDA_ARCH_FLAGS);
-    std::vector<std::string> archs;
-    for (std::string word; words >> word;) {
-      archs.push_back(word);
-    }
-    return archs;
-  }
+  std::string archs() const override { return CUDA_ARCH_FLAGS; }
 
   std::string showConfig() const override {
-    std::string text = "  - CUDA Runtime " CUDA_VERSION_TEXT "\n  - NVCC architecture flags: " CUDA_ARCH_FLAGS "\n";
-    if (hasMAGMA()) {
-      text += "  - " + linalgBackend() + "\n";
-    }
-    return text;
+    return "  - CUDA Runtime " CUDA_VERSION_TEXT "\n  - NVCC architecture flags: " CUDA_ARCH_FLAGS "\n" +
+        (hasMAGMA() ? "  - " + linalgBackend() + "\n" : "");
   }
 
   bool hasMAGMA() const override {

@@ -1,14 +1,10 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 
-#include <atomic>
-
 namespace at {
 namespace {
 
-std::atomic<const CUDAHooksInterface*>& registered() {
-  static std::atomic<const CUDAHooksInterface*> hooks{nullptr};
-  return hooks;
-}
+const CUDAHooksInterface none;
+const CUDAHooksInterface* registered = &none;
 
 }  // namespace
 
@@ -20,12 +16,8 @@ Tensor CUDAHooksInterface::emulatedSolve(const Tensor&, const Tensor&) const {
   TORCH_CHECK(false, "Torch not compiled with CUDA enabled");
 }
 
-const CUDAHooksInterface& getCUDAHooks() {
-  static const CUDAHooksInterface none;
-  const CUDAHooksInterface* hooks = registered();
-  return hooks == nullptr ? none : *hooks;
-}
+const CUDAHooksInterface& getCUDAHooks() { return *registered; }
 
-void registerCUDAHooks(const CUDAHooksInterface* hooks) { registered() = hooks; }
+void registerCUDAHooks(const CUDAHooksInterface* hooks) { registered = hooks; }
 
 }  // namespace at

@@ -2,9 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
-#include <vector>
-
 namespace at {
 
 // What libtorch_cpu asks libtorch_cuda, which may not be there; this class answers in its place.
@@ -12,7 +9,8 @@ struct TORCH_API CUDAHooksInterface {
   virtual ~CUDAHooksInterface();
   virtual bool isBuilt() const { return false; }
   virtual int deviceCount() const { return 0; }
-  virtual std::vector<std::string> archList() const { return {}; }
+  // Archs compiled for, as in "sm_80 compute_90".
+  virtual std::string archs() const { return {}; }
   // Lines for show_config(); empty without CUDA.
   virtual std::string showConfig() const { return {}; }
   // Whether the libtorch_cuda_linalg that is installed was built with MAGMA.

@@ -1,72 +1,65 @@
 #include <ATen/NativeFunctions.h>
-#include <ATen/Parallel.h>
-#include <ATen/native/Dispatch.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace at::native {
-namespace {
 
-constexpr int kRows = 6, kColumns = 12;
+Tensor t(const Tensor& self) {
+  TORCH_CHECK(self.dim() == 2, "expected a matrix, got shape ", c10::to_string(self.sizes()));
+  const int64_t rows = self.sizes()[0], columns = self.sizes()[1];
+  const Tensor result = Tensor::empty({columns, rows});
+  for (int64_t i = 0; i < self.numel(); ++i) {
+    result.data()[i % columns * rows + i / columns] = self.data()[i];
+  }
+  return result;
+}
 
-// Rows x Columns of the product, kept in registers while walking the inner dimension.
-template <int Rows, int Columns>
-void tile(const double* a, const double* b, double* c, int64_t inner, int64_t width) {
-  double sums[Rows][Columns] = {};
-  for (int64_t k = 0; k < inner; ++k) {
-    for (int i = 0; i < Rows; ++i) {
-      for (int j = 0; j < Columns; ++j) {
-        sums[i][j] += a[i * inner + k] * b[k * width + j];
+Tensor matmul(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.dim() == 2 && other.dim() == 2 && self.sizes()[1] == other.sizes()[0], "shapes ",
+              c10::to_string(self.sizes()), " and ", c10::to_string(other.sizes()), " do not multiply");
+  const int64_t rows = self.sizes()[0], inner = self.sizes()[1], columns = other.sizes()[1];
+  const Tensor result = full({rows, columns}, 0);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t k = 0; k < inner; ++k) {
+      for (int64_t j = 0; j < columns; ++j) {
+        result.data()[i * columns + j] += self.data()[i * inner + k] * other.data()[k * columns + j];
       }
     }
   }
-  for (int i = 0; i < Rows; ++i) {
-    for (int j = 0; j < Columns; ++j) {
-      c[i * width + j] = sums[i][j];
-    }
-  }
+  return result;
 }
 
-template <int Rows>
-void strip(const double* a, const double* b, double* c, int64_t inner, int64_t width) {
-  int64_t column = 0;
-  for (; column + kColumns <= width; column += kColumns) {
-    tile<Rows, kColumns>(a, b + column, c + column, inner, width);
-  }
-  if (column < width) {
-    dispatch_int<1, kColumns - 1>(width - column, [&](auto rest) {
-      tile<Rows, decltype(rest)::value>(a, b + column, c + column, inner, width);
-    });
-  }
-}
-
-}  // namespace
-
-Tensor matmul(const Tensor& self, const Tensor& other) {
-  TORCH_CHECK(self.dim() >= 1 && self.dim() <= 2 && other.dim() >= 1 && other.dim() <= 2, "matmul() takes vectors and matrices");
-  const int64_t rows = self.dim() == 2 ? self.size(0) : 1, inner = self.size(-1);
-  const int64_t width = other.dim() == 2 ? other.size(1) : 1;
-  TORCH_CHECK(other.size(0) == inner, "shapes ", c10::to_string(self.sizes()), " and ", c10::to_string(other.sizes()), " do not multiply");
-  IntList sizes;
-  if (self.dim() == 2) {
-    sizes.push_back(rows);
-  }
-  if (other.dim() == 2) {
-    sizes.push_back(width);
-  }
-  const Tensor result = Tensor::empty(sizes);
-  const double *a = self.data(), *b = other.data();
-  double* c = result.data();
-  const int64_t strips = (rows + kRows - 1) / kRows;
-  const int64_t grain = std::max<int64_t>(1, (1 << 18) / std::max<int64_t>(1, kRows * inner * width));
-  parallel_for(0, strips, grain, [=](int64_t first, int64_t last) {
-    for (int64_t s = first; s < last; ++s) {
-      const int64_t row = s * kRows;
-      dispatch_int<1, kRows>(std::min<int64_t>(kRows, rows - row), [&](auto count) {
-        strip<decltype(count)::value>(a + row * inner, b, c + row * width, inner, width);
-      });
+// Gauss and Jordan, with partial pivoting.
+Tensor linalg_solve(const Tensor& A, const Tensor& B) {
+  TORCH_CHECK(A.dim() == 2 && A.sizes()[0] == A.sizes()[1] && (B.dim() == 1 || B.dim() == 2) && B.sizes()[0] == A.sizes()[0],
+              "shapes ", c10::to_string(A.sizes()), " and ", c10::to_string(B.sizes()), " make no linear system");
+  const int64_t n = A.sizes()[0], width = B.dim() == 2 ? B.sizes()[1] : 1;
+  const Tensor left = add(A, Tensor::scalar(0)), result = add(B, Tensor::scalar(0));
+  double *a = left.data(), *x = result.data();
+  for (int64_t k = 0; k < n; ++k) {
+    int64_t pivot = k;
+    for (int64_t i = k + 1; i < n; ++i) {
+      pivot = std::fabs(a[i * n + k]) > std::fabs(a[pivot * n + k]) ? i : pivot;
     }
-  });
+    TORCH_CHECK(a[pivot * n + k] != 0, "linalg.solve: the matrix is singular");
+    if (pivot != k) {
+      std::swap_ranges(a + k * n, a + (k + 1) * n, a + pivot * n);
+      std::swap_ranges(x + k * width, x + (k + 1) * width, x + pivot * width);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const double factor = i == k ? 0 : a[i * n + k] / a[k * n + k];
+      for (int64_t j = k; j < n; ++j) {
+        a[i * n + j] -= factor * a[k * n + j];
+      }
+      for (int64_t j = 0; j < width; ++j) {
+        x[i * width + j] -= factor * x[k * width + j];
+      }
+    }
+  }
+  for (int64_t i = 0; i < n * width; ++i) {
+    x[i] /= a[i / width * (n + 1)];
+  }
   return result;
 }
 

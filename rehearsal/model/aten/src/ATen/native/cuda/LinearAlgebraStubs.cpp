@@ -1,26 +1,27 @@
 // Opens libtorch_cuda_linalg.so on first use, so that its builds with and without MAGMA can stand for each other.
-#include <ATen/DynamicLibrary.h>
 #include <ATen/native/cuda/LinalgBackend.h>
 
-#include <atomic>
+#include <dlfcn.h>
 
 namespace at::native::cuda {
 namespace {
 
-std::atomic<const LinalgBackend*>& registered() {
-  static std::atomic<const LinalgBackend*> backend{nullptr};
-  return backend;
+const LinalgBackend* registered = nullptr;
+
+void* open() {
+  void* library = dlopen("libtorch_cuda_linalg.so", RTLD_LOCAL | RTLD_NOW);
+  TORCH_CHECK(library != nullptr, "Error in dlopen: ", dlerror());
+  return library;
 }
 
 }  // namespace
 
-void register_linalg_backend(const LinalgBackend* backend) { registered() = backend; }
+void register_linalg_backend(const LinalgBackend* backend) { registered = backend; }
 
 const LinalgBackend& linalg_backend() {
-  static const DynamicLibrary library("libtorch_cuda_linalg.so");
-  const LinalgBackend* backend = registered();
-  TORCH_CHECK(backend != nullptr, "libtorch_cuda_linalg.so registered nothing");
-  return *backend;
+  static const void* library = open();
+  TORCH_CHECK(library != nullptr && registered != nullptr, "libtorch_cuda_linalg.so registered nothing");
+  return *registered;
 }
 
 }  // namespace at::native::cuda

@@ -1,7 +1,10 @@
 #pragma once
 
-#include <torch/nn.h>
-#include <torch/optim.h>
-#include <torch/serialize.h>
-#include <torch/types.h>
+#include <ATen/ATen.h>
 #include <torch/version.h>
+
+namespace torch {
+
+using namespace at;  // NOLINT: torch:: and at:: are one to users
+
+}  // namespace torch

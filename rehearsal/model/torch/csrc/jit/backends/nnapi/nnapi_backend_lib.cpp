@@ -1,24 +1,10 @@
-#include <torch/csrc/jit/backends/nnapi/nnapi_backend.h>
-
-#include <algorithm>
-#include <cmath>
+// Knows nothing of Python, like a few objects of PyTorch's Python side.
+#include <ATen/core/Tensor.h>
 
 namespace torch::nnapi {
 
-Quantized quantize(const at::Tensor& tensor) {
-  double low = 0, high = 0;
-  for (int64_t i = 0; i < tensor.numel(); ++i) {
-    low = std::min(low, tensor.data()[i]);
-    high = std::max(high, tensor.data()[i]);
-  }
-  Quantized result;
-  result.scale = high > low ? (high - low) / 255 : 1;
-  result.zero_point = static_cast<int>(std::lround(-low / result.scale));
-  for (int64_t i = 0; i < tensor.numel(); ++i) {
-    const auto code = std::lround(tensor.data()[i] / result.scale) + result.zero_point;
-    result.codes.push_back(static_cast<uint8_t>(std::clamp(code, 0L, 255L)));
-  }
-  return result;
+std::string bytes(const at::Tensor& tensor) {
+  return {reinterpret_cast<const char*>(tensor.data()), static_cast<size_t>(tensor.numel()) * sizeof(double)};
 }
 
 }  // namespace torch::nnapi

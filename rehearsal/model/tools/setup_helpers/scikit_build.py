@@ -1,0 +1,24 @@
+"""Where scikit-build-core builds: prints, for CMake to evaluate, what the environment says, and knows the version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.generate_torch_version import get_torch_version
+from tools.setup_helpers.cmake import CMake
+
+ROOT = Path(__file__).resolve().parents[2]
+#: scikit-build-core's to say.
+NOT_OURS = {"CMAKE_INSTALL_PREFIX", "Python_EXECUTABLE"}
+
+
+def dynamic_metadata(settings: Mapping[str, object], project: Mapping[str, object]) -> dict[str, str]:
+    """Give what pyproject.toml does not say about the project: its version."""
+    return {"version": get_torch_version(ROOT)}
+
+
+if __name__ == "__main__":
+    for _name, _value in CMake(ROOT).defines(get_torch_version(ROOT)).items():
+        if _name not in NOT_OURS:
+            print(f'set({_name} [==[{_value}]==] CACHE STRING "from the environment" FORCE)')

@@ -84,7 +84,7 @@ def test_libtorch_is_compiled_once(built: tuple[Summary, list[events.Event]]) ->
     # Every compile of every phase is in the log, whoever started it.
     compiled = re.findall(r"\] Building C(?:XX)? object (?!CMakeFiles/torch_user)(\S+)", summary.log.read_text())
     core = [name for name in compiled if not re.search(r"/(torch_python|functorch|nnapi_backend|_C)\.dir/", name)]
-    assert len(core) >= 20
+    assert len(core) >= 15
     assert len(set(core)) == len(core), "an object of libtorch was compiled twice"
     python_side = [name for name in compiled if name not in core]
     assert len(python_side) == len(PYTHONS) * len(set(python_side)), "staging's own Python was compiled twice"

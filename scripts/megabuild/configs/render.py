@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -78,23 +79,44 @@ def render(
         The recipe cannot be read or rendered for this config.
     """
     # from the config rather than its file: it may be for another PyTorch than the file
-    values = {key: list(value) for key, value in {**config.variant, **complete(config, overrides or {})}.items()}
-    variants = VariantConfig(values, [list(group) for group in config.zip_keys])
-    platform = PlatformConfig(
-        target_platform=config.platform,
-        build_platform=build_platform or config.platform,
-        host_platform=config.platform,
-    )
+    values = {**config.variant, **complete(config, overrides or {})}
     try:
-        with _environment(env or {}):
-            rendered = Stage0Recipe.from_file(recipe).render(variants, RenderConfig(platform))
+        return _rendered(
+            recipe,
+            recipe.read_bytes(),
+            tuple((key, tuple(value)) for key, value in values.items()),
+            tuple(tuple(group) for group in config.zip_keys),
+            config.platform,
+            build_platform or config.platform,
+            tuple((env or {}).items()),
+        )
     except (OSError, RattlerBuildError) as error:
         raise ConfigError(
             f"{recipe} does not render for {config.name}: {error}", "correct the recipe"
         ) from error
+
+
+@functools.lru_cache(maxsize=512)
+def _rendered(
+    recipe: Path,
+    text: bytes,
+    values: tuple[tuple[str, tuple[str, ...]], ...],
+    zip_keys: tuple[tuple[str, ...], ...],
+    platform: str,
+    build_platform: str,
+    env: tuple[tuple[str, str], ...],
+) -> tuple[PlannedPackage, ...]:
+    """Render once a process: half a second each, and an audit asks for the same config several times.
+
+    ``text``, what is in the recipe, only tells one edition of the file from the next.
+    """
+    variants = VariantConfig({key: list(value) for key, value in values}, [list(group) for group in zip_keys])
+    machines = PlatformConfig(target_platform=platform, build_platform=build_platform, host_platform=platform)
+    with _environment(dict(env)):
+        rendered = Stage0Recipe.from_file(recipe).render(variants, RenderConfig(machines))
     unique: dict[tuple[str, str], PlannedPackage] = {}
     for variant in rendered:  # in build order, but with a row for every combination of keys, used or not
-        package = _planned(variant, config)
+        package = _planned(variant, platform)
         unique.setdefault((package.name, package.build_string), package)
     return tuple(unique.values())
 
@@ -114,7 +136,7 @@ def _environment(env: Mapping[str, str]) -> Iterator[None]:
                 os.environ[key] = value
 
 
-def _planned(variant: RenderedVariant, config: Config) -> PlannedPackage:
+def _planned(variant: RenderedVariant, platform: str) -> PlannedPackage:
     recipe: dict[str, Any] = variant.recipe.to_dict()
     name, version = str(recipe["package"]["name"]), str(recipe["package"]["version"])
     build, needs = recipe["build"], recipe.get("requirements", {})
@@ -135,7 +157,7 @@ def _planned(variant: RenderedVariant, config: Config) -> PlannedPackage:
         build_string=build_string,
         build_number=int(build.get("number") or 0),
         file_name=f"{name}-{version}-{build_string}.conda",
-        subdir="noarch" if build.get("noarch") else config.platform,
+        subdir="noarch" if build.get("noarch") else platform,
         python=python_version(str(used_python)) if used_python else None,
         build=specs([needs.get("build", [])], resolve=True),
         host=specs([needs.get("host", [])], resolve=True),

@@ -146,6 +146,16 @@ def test_a_package_that_is_not_what_it_should_be_is_not_published(
     assert "FORCE_CUDA=1" in failed.message
 
 
+def test_a_file_that_a_published_package_owns_is_refused_in_another_one(tiny: TinyPyg) -> None:
+    with (tiny.root / "recipe" / "pyg" / "common" / "build.sh").open("a") as script:
+        script.write('mkdir "$PREFIX/share/pyg"\ntouch "$PREFIX/share/pyg/common"\n')
+    summary = tiny.run(pythons=("3.11",), extensions=("cluster", "scatter"))
+    assert sorted(statuses(summary).values()) == ["built", "failed"]
+    (refused,) = (row.note for row in summary.packages if row.note)
+    assert "share/pyg/common (pytorch_cluster, pytorch_scatter)" in refused
+    assert len(list((tiny.options().packages / "linux-64").glob("pytorch_*"))) == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_however_the_driver_ends_no_compiler_is_left_and_the_next_run_has_all_jobs(
     tiny: TinyPyg, number: signal.Signals
@@ -154,8 +164,8 @@ def test_however_the_driver_ends_no_compiler_is_left_and_the_next_run_has_all_jo
     with driver(tiny, TINY_SECONDS="0.5") as process:
         assert wait_for(lambda: len(tiny.compiles()) >= 5)
         process.send_signal(number)
-        process.wait(timeout=20)
-    assert wait_for(lambda: not strays.find(state), seconds=5)
+        process.wait(timeout=60)
+    assert wait_for(lambda: not strays.find(state), seconds=20)
     (tiny.output.parent / tiny_pyg.LOG).unlink()
     assert tiny.run().ok
     assert tiny.most_compilers() == 3

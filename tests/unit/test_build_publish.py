@@ -127,3 +127,19 @@ def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str)
     assert len(published.heal(channel, "linux-64")) == 1
     assert list(json.loads(index.read_text())["packages.conda"]) == [name]
     assert published.heal(channel, "linux-64") == []
+
+
+def test_what_has_a_record_is_in_the_index_however_a_run_ends(tmp_path: Path) -> None:
+    channel, name = tmp_path / "packages", PLANNED.file_name
+    former, later = (
+        packages.verify(PLANNED, package(tmp_path / text, {"lib/libtorch_python.so": text}))
+        for text in ("former", "later")
+    )
+    published.publish(channel, [former], platform="linux-64", fingerprints={name: "f"}, seconds={})
+    index = channel / "noarch" / "repodata.json"
+    index.unlink()
+    index.mkdir()  # where no index can be written, as if the run had ended before that
+    with pytest.raises(Exception, match="repodata"):
+        published.publish(channel, [later], platform="linux-64", fingerprints={name: "f"}, seconds={})
+    assert files.sha256(channel / "linux-64" / name) == files.sha256(later.path)
+    assert published.records(channel) == {}

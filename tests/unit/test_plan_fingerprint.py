@@ -35,6 +35,18 @@ def facts(recipe: Path, **changes: object) -> Fingerprint:
     return fingerprint.staging(part, recipe=recipe, **values)  # type: ignore[arg-type]
 
 
+def test_another_version_of_a_system_package_is_another_dependency(recipe: Path, tmp_path: Path) -> None:
+    status = tmp_path / "root" / "var" / "lib" / "dpkg" / "status"
+    status.parent.mkdir(parents=True)
+    status.write_text("Package: libprotobuf-dev\nStatus: install ok installed\nVersion: 3.21\nSection: libs\n")
+    before = facts(recipe, root=tmp_path / "root")
+    status.write_text(status.read_text().replace("Section: libs", "Section: devel"))
+    assert facts(recipe, root=tmp_path / "root") == before
+    status.write_text(status.read_text().replace("3.21", "3.22"))
+    after = facts(recipe, root=tmp_path / "root")
+    assert differences(before.dependency, after.dependency) == ["system packages changed"]
+
+
 def test_a_changed_comment_in_the_recipe_changes_nothing(recipe: Path) -> None:
     before = facts(recipe)
     recipe.write_text("# another comment\n" + recipe.read_text())
@@ -147,6 +159,8 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
     assert (decision.decision, decision.reasons) == ("resume", ("source tree changed",))
     stamp.apply(decision, tree, out, source)
     assert (tree / "a.o").exists()
+    # whoever takes the change back has objects of the changed source in the tree
+    assert stamp.decide(tree, out, CORE).reasons == ("source tree changed",)
     newer = Fingerprint(
         dependency={**CORE.dependency, "package libprotobuf": "7.35.1 h0 bb"}, source=source.source
     )

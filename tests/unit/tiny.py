@@ -116,7 +116,7 @@ def driver(tiny: Tiny, **environ: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> bool:
     """Wait until something is true; say whether it came true in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

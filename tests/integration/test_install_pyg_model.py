@@ -93,9 +93,11 @@ class Place:
 
 @pytest.fixture(scope="module")
 def plain_venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment to copy: to make one takes seconds."""
+    """A virtual environment with the model of PyTorch, to copy: to make one takes seconds."""
     path = tmp_path_factory.mktemp("plain") / "venv"
     subprocess.run([sys.executable, "-m", "venv", path], check=True)
+    (site,) = path.glob("lib/python*/site-packages")
+    torch_model.make_torch(site)
     return path
 
 
@@ -103,7 +105,6 @@ def plain_venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(tmp_path: Path, repository: Path, plain_venv: Path) -> Place:
     place = Place(tmp_path, repository)
     shutil.copytree(plain_venv, place.venv, symlinks=True)
-    torch_model.make_torch(place.site)
     (tmp_path / "cuda" / "bin").mkdir(parents=True)
     (tmp_path / "cuda" / "bin" / "nvcc").touch()
     place.sdists.mkdir()

@@ -1,7 +1,9 @@
-"""``kill -9`` of the driver at ten moments of a rehearsal, and one plain run after each.
+"""``kill -9`` of the driver at ten moments of three rehearsals, each of which a plain run finishes in the end.
 
-Moments are random, one in each tenth of an undisturbed run's duration; MEGABUILD_TEST_SEED gives others. A moment is
-kept as a line of the log and a time after it: on a busy machine the same number of seconds would be somewhere else.
+Moments are random, one in each tenth of an undisturbed run's duration; MEGABUILD_TEST_SEED gives others. The run that
+goes on after a kill is killed as well: three folders share the ten moments. A folder's first is kept as a line of the
+log and a time after it, since on a busy machine the same number of seconds would be somewhere else; the others come as
+long after the one before as they do in the undisturbed run.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ from megabuild import files
 CONFIG = "linux_64_cpu"
 PYTHONS = 2
 KILLS = 10
+FOLDERS = 3
+#: Of an undisturbed run: what a run that goes on needs to be where the one before it was killed.
+CATCHING_UP = 0.1
 #: How long after the driver's death its compilers and tests may live on.
 MERCY_SECONDS = 10.0
 Contents = Mapping[str, str]
@@ -186,20 +191,26 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
     seed = int(os.environ.get("MEGABUILD_TEST_SEED", "20261121"))
     chance = random.Random(seed)
     print(f"\nan undisturbed run takes {undisturbed.seconds:.1f} s; seed {seed}")
+    shares = [(number + chance.random()) / KILLS for number in range(KILLS)]
     killed = 0
-    for number in range(KILLS):
-        share = (number + chance.random()) / KILLS
-        running = driver.kill(output, *undisturbed.moment(share))
-        killed += running
-        where = f"killed at {share:.0%}" if running else f"ended by itself before {share:.0%}"
-        assert until(lambda: not strays(output), MERCY_SECONDS), f"{where}, still there: {strays(output)}"
-        done = len(list((output / "packages").rglob("*.conda")))
-        last = next(
-            (line[25:70].strip() for line in reversed(log_lines(output)) if "Started" in line), "the plan"
-        )
+    for number in range(FOLDERS):
+        former = None
+        for share in shares[number::FOLDERS]:
+            moment = undisturbed.moment(share)
+            if former is not None:
+                moment = 0, (share - former + CATCHING_UP) * undisturbed.seconds
+            running = driver.kill(output, *moment)
+            killed += running
+            where = f"killed at {share:.0%}" if running else f"ended by itself before {share:.0%}"
+            assert until(lambda: not strays(output), MERCY_SECONDS), f"{where}, still there: {strays(output)}"
+            started = [line for line in log_lines(output) if "Started" in line]
+            last = started[-1][25:70].strip() if started else "the plan"
+            done = len(list((output / "packages").rglob("*.conda")))
+            print(f"{where} ({last}, {done} packages published)")
+            former = share
         _, seconds = driver.finish(output)
-        print(f"{where} ({last}, {done} packages published), finished by the next run in {seconds:.1f} s")
-        assert contents(output) == undisturbed.contents, where
+        print(f"finished by the next run in {seconds:.1f} s")
+        assert contents(output) == undisturbed.contents, f"killed at {shares[number::FOLDERS]}"
         assert not strays(output)
         shutil.rmtree(output)
-    assert killed >= KILLS - 1, f"only {killed} runs were still going when they should have been killed"
+    assert killed >= KILLS - 2, f"only {killed} runs were still going when they should have been killed"

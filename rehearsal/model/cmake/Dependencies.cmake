@@ -7,7 +7,6 @@ target_include_directories(pybind::pybind11 SYSTEM INTERFACE ${pybind11_INCLUDE_
 target_link_libraries(pybind::pybind11 INTERFACE Python::Module)
 
 # ---- fake CUDA: only its version is asked for
-set(CUDA_VERSION "")
 if(USE_CUDA)
   set(CUDA_VERSION "$ENV{CUDA_VERSION}" CACHE STRING "CUDA version the packages are for")
   if(NOT CUDA_VERSION)
@@ -18,4 +17,6 @@ if(USE_CUDA)
   string(REGEX REPLACE "([0-9]+)\\+PTX" "\\1;compute_\\1" TORCH_CUDA_ARCHS "${TORCH_CUDA_ARCHS}")
   string(REGEX REPLACE "(^|;)([0-9]+)" "\\1sm_\\2" TORCH_CUDA_ARCHS "${TORCH_CUDA_ARCHS}")
   string(REPLACE ";" " " TORCH_CUDA_ARCHS "${TORCH_CUDA_ARCHS}")
+else()
+  set(CUDA_VERSION "")
 endif()

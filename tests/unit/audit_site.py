@@ -18,7 +18,7 @@ from megabuild.configs.config import Config
 from megabuild.network.client import Patience
 
 #: For servers that answer, however busy the machine is.
-PATIENT = Patience(connect=5.0, read=8.0, total=20.0, pause=0.02)
+PATIENT = Patience(connect=30.0, read=30.0, total=120.0, pause=0.02)
 #: For servers that do not.
 IMPATIENT = Patience(connect=1.0, read=0.3, total=1.0, pause=0.02)
 

@@ -228,8 +228,10 @@ def test_bubblewrap_shows_its_root_and_makes_room_for_mounts_that_it_lacks(
     command = run_command(
         Bubblewrap(root=root, network=False),
         Mount(source=state, target="/opt/megabuild/state", writable=True),
+        Mount(source=state, target="/opt/megabuild"),
         Mount(source=state, target="/usr/lib"),
     )
+    assert command.index("/opt/megabuild") < command.index("/opt/megabuild/state"), "it would hide the other"
     binds = [command[place + 1 : place + 3] for place, word in enumerate(command) if word == "--ro-bind"]
     assert [str(root / "usr"), "/usr"] in binds  # has the mount point already, so it stays whole
     assert [str(root / "opt" / "tools"), "/opt/tools"] in binds

@@ -54,6 +54,20 @@ def test_a_passing_failure_is_tried_again(tmp_path: Path) -> None:
         assert len(site.asked) == 3
 
 
+def test_of_an_answer_that_broke_off_nothing_is_left_in_the_next_one(tmp_path: Path) -> None:
+    def recover(handler: Handler) -> None:
+        if len(handler.server.asked) % 2:
+            die(handler)
+        else:
+            handler.reply(200, b"whole")
+
+    target = tmp_path / "file"
+    with serving({"/": recover}) as site:
+        assert Client(patience=PATIENT).get(f"{site.url}/").body == b"whole"
+        Client(patience=PATIENT).save(f"{site.url}/", target)
+    assert target.read_bytes() == b"whole"
+
+
 def test_a_lasting_failure_is_not_tried_for_ever(tmp_path: Path) -> None:
     with serving({"/": lambda handler: handler.reply(500, b"")}) as site:
         with pytest.raises(NetworkError, match="HTTP status 500"):

@@ -179,6 +179,8 @@ def test_environment_reaches_cmake_and_a_configured_tree_is_not_configured_again
 
 def test_a_finished_build_has_nothing_left_to_do(model: Model) -> None:
     assert model.pending() == []
+    model.run("cmake", model.build)  # as after every swap
+    assert model.pending() == []
 
 
 def test_only_the_python_side_includes_python(model: Model) -> None:

@@ -31,8 +31,6 @@ CONFIG = "linux_64_cpu"
 PYTHONS = 2
 KILLS = 10
 FOLDERS = 3
-#: Of an undisturbed run: what a run that goes on needs to be where the one before it was killed.
-CATCHING_UP = 0.1
 #: How long after the driver's death its compilers and tests may live on.
 MERCY_SECONDS = 10.0
 Contents = Mapping[str, str]
@@ -198,7 +196,8 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
         for share in shares[number::FOLDERS]:
             moment = undisturbed.moment(share)
             if former is not None:
-                moment = 0, (share - former + CATCHING_UP) * undisturbed.seconds
+                planning = undisturbed.lines[0]  # which the run that goes on does once more
+                moment = 0, planning + (share - former) * undisturbed.seconds
             running = driver.kill(output, *moment)
             killed += running
             where = f"killed at {share:.0%}" if running else f"ended by itself before {share:.0%}"

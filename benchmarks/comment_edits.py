@@ -1,8 +1,8 @@
 """Which packages a comment would make again: `python benchmarks/comment_edits.py CONFIG [option ...]`.
 
-Give the arguments of a finished run, `linux_64_cpu --rehearse --python 3.12` for example. A comment is appended to each text
-file of recipe/ in turn, the driver is asked for its plan, and the file is put back. Prints one row per file: what would happen to
-the compiled tree, and the packages that would be made again.
+Give the arguments of a finished run, `linux_64_cpu --rehearse --python 3.12` for example. A comment is appended to each
+text file of recipe/ in turn, the driver is asked for its plan, and the file is put back. Prints one row per file: what
+would happen to the compiled tree, and the packages that would be made again.
 """
 
 from __future__ import annotations

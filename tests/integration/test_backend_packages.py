@@ -34,7 +34,6 @@ def root(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("repository")
     for name in ("recipe", "rehearsal", ".ci_support"):
         shutil.copytree(repository / name, root / name)
-    shutil.copy(repository / "LICENSE", root)
     model = root / "rehearsal" / "model"
     (model / "pyproject.scikit-build.toml").rename(model / "pyproject.toml")
     (model / "setup.py").write_text('raise SystemExit("setup.py builds nothing any more")\n')

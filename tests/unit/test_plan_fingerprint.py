@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -89,6 +90,16 @@ def test_every_script_of_the_recipe_counts_for_what_runs_it_and_tests_never_for_
     here = {path.relative_to(recipe).as_posix() for end in ("sh", "py", "cmake", "cpp", "txt")
             for path in recipe.rglob(f"*.{end}")}  # fmt: skip
     assert {name for name in here - used if not name.startswith(("pyg/", "output/"))} == set()
+
+
+def test_the_recipe_needs_nothing_beside_itself() -> None:
+    folder = ROOT.parents[2] / "recipe"  # a container shows nothing else of this repository
+    for recipe in folder.rglob("recipe.yaml"):
+        for script in (recipe, *recipe.parent.glob("*.sh"), *(recipe.parent / "../common").glob("*.sh")):
+            for place in re.findall(r'RECIPE_DIR\}?"?/([\w./-]+)', script.read_text()):
+                used = (recipe.parent / place).resolve()
+                assert used.exists(), f"{script} uses {place}"
+                assert folder in used.parents, f"{script} uses {place}"
 
 
 def test_solved_versions_and_other_builds_of_one_version_count() -> None:

@@ -263,7 +263,9 @@ def main() -> None:
         f"warm takes {100 * warm.seconds / cold.seconds:.1f} % of cold on the clock, "
         f"{100 * warm.cpu_seconds / cold.cpu_seconds:.1f} % of its CPU seconds"
     )
-    print(f"most memory of the driver's runs: {max(cold.peak, warm.peak) / 1e9:.1f} of {bench.memory:.1f} GB given")
+    print(
+        f"most memory of the driver's runs: {max(cold.peak, warm.peak) / 1e9:.1f} of {bench.memory:.1f} GB given"
+    )
     (bench.work / "result.json").write_text(
         json.dumps({"extensions": bench.names, **{k: asdict(v) for k, v in costs.items()}}, indent=1)
     )

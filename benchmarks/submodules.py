@@ -102,7 +102,11 @@ def audited(target: Target, cache: Path) -> Outcome:
     """Describe the submodules as the audit does."""
     services = Services(cache, seconds=1800.0)
     request = Request(
-        target=target, services=services, repository=lambda: open_tree(target, services), configs=(), root=ROOT
+        target=target,
+        services=services,
+        repository=lambda: open_tree(target, services),
+        configs=(),
+        root=ROOT,
     )
     return submodules.read(request)
 
@@ -203,7 +207,9 @@ def main() -> int:
             )
             print(f"{'':28} {bytes_ / max(figures[0], 1):>13,.0f} times the bytes")
             found = {
-                fact.name: f"{fact.commit} {fact.value}" for fact in outcome.facts if isinstance(fact, Submodule)
+                fact.name: f"{fact.commit} {fact.value}"
+                for fact in outcome.facts
+                if isinstance(fact, Submodule)
             }
             different = differences(found, status)
             print("\n".join(different) or f"all {len(usable)} descriptions are git's own")

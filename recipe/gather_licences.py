@@ -14,7 +14,8 @@ from pathlib import Path
 
 #: LICENSE, LICENSE.txt, LICENCE-MIT, COPYING.LESSER, NOTICE, LICENSES_BUNDLED.txt …, but no source file of such a name.
 _TEXT = re.compile(
-    r"(licen[cs]es?|copying|copyright|notice|patents)([._-][\w.-]*)?(?<!\.py)(?<!\.h)(?<!\.cpp)", re.IGNORECASE
+    r"(licen[cs]es?|copying|copyright|notice|patents)([._-][\w.-]*)?(?<!\.py)(?<!\.h)(?<!\.cpp)",
+    re.IGNORECASE,
 )
 #: Made by the build, or about tests that are not packaged.
 _LEFT_OUT = {".git", "build", "licenses", "test", "tests"}

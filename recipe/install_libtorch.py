@@ -72,7 +72,9 @@ def install(torch: Path, prefix: Path) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Run the command line: ``TREE PREFIX``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("tree", type=Path, help="PyTorch's source tree, built, or what it was installed below")
+    parser.add_argument(
+        "tree", type=Path, help="PyTorch's source tree, built, or what it was installed below"
+    )
     parser.add_argument("prefix", type=Path, help="the environment")
     options = parser.parse_args(arguments)
     print(f"::megabuild:: installed files={install(options.tree / 'torch', options.prefix)}")

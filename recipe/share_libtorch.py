@@ -104,7 +104,11 @@ def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
     python_side = sorted((torch / "lib").glob(f"{PYTHON_SIDE}*"))
     if not python_side:
         raise FileNotFoundError(f"no libtorch_python in {torch / 'lib'}: the Python side was not built")
-    linked = [place for place in places if not Path(place).name.startswith(LINALG) or place.endswith(f"/{LINALG}.so")]
+    linked = [
+        place
+        for place in places
+        if not Path(place).name.startswith(LINALG) or place.endswith(f"/{LINALG}.so")
+    ]
     kept: list[Path] = []
     for library in sorted(python_side, key=lambda path: -len(path.name)):
         home = prefix / "lib" / library.name

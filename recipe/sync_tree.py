@@ -147,7 +147,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("source", type=Path, nargs="?")
     parser.add_argument("tree", type=Path, nargs="?")
-    parser.add_argument("--generate", type=Path, metavar="FILE", help="run COMMAND; the same content keeps FILE's time")
+    parser.add_argument(
+        "--generate", type=Path, metavar="FILE", help="run COMMAND; the same content keeps FILE's time"
+    )
     split = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:split])
     if options.generate:

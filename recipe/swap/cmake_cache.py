@@ -228,7 +228,9 @@ def _check(where: str, name: str, type: str, value: str) -> None:
     if type not in TYPES:
         raise CacheError(f"{where}: {type!r} is no type of cache entries ({', '.join(TYPES)})")
     if re.search(r"[\r\n\0]", value):
-        raise CacheError(f"{where}: the value for {name} contains a line break or NUL, which a cache line cannot hold")
+        raise CacheError(
+            f"{where}: the value for {name} contains a line break or NUL, which a cache line cannot hold"
+        )
     if type == "BOOL" and value.lower() not in _BOOLEANS and not value.upper().endswith("-NOTFOUND"):
         raise CacheError(f"{where}: {name} is a BOOL; {value!r} is not (ON, OFF, ...)")
 
@@ -263,7 +265,9 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; returns the exit code (0, or 1 with one sentence on stderr)."""
-    parser = argparse.ArgumentParser(prog="cmake_cache.py", description="Read and change CMakeCache.txt by key.")
+    parser = argparse.ArgumentParser(
+        prog="cmake_cache.py", description="Read and change CMakeCache.txt by key."
+    )
     actions = parser.add_subparsers(dest="action", required=True)
     getter = actions.add_parser("get", help="print the values of entries, or all entries")
     getter.add_argument("build_dir", type=Path)

@@ -23,7 +23,22 @@ from pathlib import Path
 from cmake_cache import CacheError, load
 from ninja_dry_run import Graph, NinjaError
 
-_SOURCES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hh", ".inc", ".inl", ".def", ".in", ".proto"}
+_SOURCES = {
+    ".c",
+    ".cc",
+    ".cpp",
+    ".cxx",
+    ".cu",
+    ".cuh",
+    ".h",
+    ".hpp",
+    ".hh",
+    ".inc",
+    ".inl",
+    ".def",
+    ".in",
+    ".proto",
+}
 
 
 class RegenerateError(Exception):
@@ -53,8 +68,12 @@ def regenerate(build_dir: Path, arguments: Sequence[str] = (), *, log: Path | No
     command = [program if os.path.exists(program) else "cmake", *arguments, str(build_dir)]
     try:
         result = subprocess.run(
-            command, stdin=subprocess.DEVNULL, text=True, errors="replace",
-            stdout=None if log is None else subprocess.PIPE, stderr=None if log is None else subprocess.STDOUT,
+            command,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            stdout=None if log is None else subprocess.PIPE,
+            stderr=None if log is None else subprocess.STDOUT,
         )
     except OSError as error:
         raise RegenerateError(f"cannot run {command[0]}: {error.strerror}") from error
@@ -87,7 +106,9 @@ def written_by_cmake(build_dir: Path) -> list[Path]:
         inside = os.path.relpath(folder, build_dir)
         if inside == ".":
             # not the tree's: copies by setup.py of what is installed, and by the Python swap for undoing
-            folders[:] = [each for each in folders if not each.startswith(("lib.", "bdist.", "temp.", "python-swap."))]
+            folders[:] = [
+                each for each in folders if not each.startswith(("lib.", "bdist.", "temp.", "python-swap."))
+            ]
         for name in names:
             path = os.path.normpath(os.path.join(inside, name))
             if os.path.splitext(name)[1] in _SOURCES and path not in made and (build_dir / path).is_file():
@@ -113,7 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["--instead-of-cmake"]:
         return instead_of_cmake(words[1:])
-    parser = argparse.ArgumentParser(prog="cmake_regenerate.py", description="Run CMake again, keeping time stamps.")
+    parser = argparse.ArgumentParser(
+        prog="cmake_regenerate.py", description="Run CMake again, keeping time stamps."
+    )
     parser.add_argument("build_dir", type=Path)
     try:
         restored = regenerate(parser.parse_args(words).build_dir)

@@ -88,7 +88,9 @@ def _moved(cache: CMakeCache, build_dir: Path) -> Iterator[str]:
 
 
 def _flags_differ(what: str, value: str, entry: str, cached: str) -> str:
-    return f"{what} {value!r}, but the tree was configured with {entry}={cached!r}: {difference(cached, value)}"
+    return (
+        f"{what} {value!r}, but the tree was configured with {entry}={cached!r}: {difference(cached, value)}"
+    )
 
 
 def _contains(cached: str, wanted: str) -> bool:

@@ -27,13 +27,27 @@ _BINARY = re.compile(r"\.(o|obj|a|lib|so|dylib|dll|pyd|exe|cubin|fatbin|ptx|gch|
 # only passes on what is already said about X or about an input.
 _REASONS = (
     (re.compile(r"^command line changed for (?P<out>.+)$"), "its command line changed"),
-    (re.compile(r"^command line not found in log for (?P<out>.+)$"), "ninja has no record of how it was made"),
+    (
+        re.compile(r"^command line not found in log for (?P<out>.+)$"),
+        "ninja has no record of how it was made",
+    ),
     (re.compile(r"^output (?P<out>.+) of phony edge with no inputs doesn't exist$"), "{out} is missing"),
     (re.compile(r"^output (?P<out>.+) doesn't exist$"), "it does not exist"),
-    (re.compile(r"^deps for '(?P<out>.+)' are missing$"), "ninja has no record of the headers it was made from"),
-    (re.compile(r"^stored deps info out of date for '?(?P<out>[^' ]+)'?"), "its record of headers is older than it"),
-    (re.compile(r"(?:output|recorded mtime of|restat of output) (?P<out>.+?) older than most recent input "
-                r"(?P<cause>\S+)"), "{cause} is newer"),
+    (
+        re.compile(r"^deps for '(?P<out>.+)' are missing$"),
+        "ninja has no record of the headers it was made from",
+    ),
+    (
+        re.compile(r"^stored deps info out of date for '?(?P<out>[^' ]+)'?"),
+        "its record of headers is older than it",
+    ),
+    (
+        re.compile(
+            r"(?:output|recorded mtime of|restat of output) (?P<out>.+?) older than most recent input "
+            r"(?P<cause>\S+)"
+        ),
+        "{cause} is newer",
+    ),
     (re.compile(r"^(?P<out>.+) has no in-edge and is missing$"), "{out} is missing"),
 )
 
@@ -107,7 +121,9 @@ class Graph:
         try:
             text = (build_dir / name).read_text(encoding="utf-8", errors="surrogateescape")
         except OSError as error:
-            raise NinjaError(f"{build_dir / name}: {error.strerror}: is this a tree configured for ninja?") from error
+            raise NinjaError(
+                f"{build_dir / name}: {error.strerror}: is this a tree configured for ninja?"
+            ) from error
         block: dict[str, str] = self.variables
         for line in re.sub(r"\$\n[ ]*", "", text).split("\n"):
             if line.startswith("  "):
@@ -184,7 +200,9 @@ def dry_run(build_dir: Path, *, ninja: str = "ninja", targets: Sequence[str] = (
     lines = (result.stderr + "\n" + result.stdout).splitlines()
     steps = [line[len(_STATUS) :] for line in lines if line.startswith(_STATUS)]
     if any(step.startswith(("Re-running CMake", "Re-checking globbed")) for step in steps):
-        raise NinjaError(f"{build_dir}: ninja wants to run CMake first; regenerate before asking what would run")
+        raise NinjaError(
+            f"{build_dir}: ninja wants to run CMake first; regenerate before asking what would run"
+        )
     why = reasons(lines)
     return tuple(_with_missing_headers(list(_trace(graph, steps, why)), ninja, build_dir))
 

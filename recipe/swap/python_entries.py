@@ -34,10 +34,16 @@ FOUND = re.compile(
     r"|^PYBIND11_PYTHON_EXECUTABLE_LAST$"
 )
 _EXECUTABLES = (
-    "Python_EXECUTABLE", "Python3_EXECUTABLE", "_Python_EXECUTABLE", "_Python3_EXECUTABLE", "PYTHON_EXECUTABLE",
+    "Python_EXECUTABLE",
+    "Python3_EXECUTABLE",
+    "_Python_EXECUTABLE",
+    "_Python3_EXECUTABLE",
+    "PYTHON_EXECUTABLE",
 )
 _LISTS = ("CMAKE_PREFIX_PATH", "CMAKE_MODULE_PATH", "CMAKE_FIND_ROOT_PATH")
-_PACKAGES = re.compile(r"^(?P<prefix>.+)/(?:lib|lib64)/python3\.[0-9]+t?/(?:site|dist)-packages(?P<rest>/.*)?$")
+_PACKAGES = re.compile(
+    r"^(?P<prefix>.+)/(?:lib|lib64)/python3\.[0-9]+t?/(?:site|dist)-packages(?P<rest>/.*)?$"
+)
 
 
 class EntriesError(Exception):
@@ -73,7 +79,9 @@ def apply(cache: CMakeCache, changes: tuple[Change, ...]) -> None:
         if change.new is None:
             cache.remove(change.name)
         elif change.old is None:
-            cache.add(change.name, change.new, change.type, "Python interpreter, kept fixed by the Python swap")
+            cache.add(
+                change.name, change.new, change.type, "Python interpreter, kept fixed by the Python swap"
+            )
         else:
             cache.set(change.name, change.new)
 
@@ -84,7 +92,9 @@ def version(cache: CMakeCache) -> str:
         properties = cache.get(f"_{package}_INTERPRETER_PROPERTIES").split(";")
         if len(properties) > 6 and properties[1].isdigit():
             return f"{properties[1]}.{properties[2]}" + ("t" if "t" in _abi_flags(properties[6]) else "")
-    match = re.search(r"cpython-3(\d+)(t?)", cache.get("PYTHON_MODULE_EXTENSION") or cache.get("SKBUILD_SOABI"))
+    match = re.search(
+        r"cpython-3(\d+)(t?)", cache.get("PYTHON_MODULE_EXTENSION") or cache.get("SKBUILD_SOABI")
+    )
     return f"3.{match[1]}{match[2]}" if match else ""
 
 
@@ -125,7 +135,9 @@ def disagreements(cache: CMakeCache, facts: PythonFacts) -> Iterator[str]:
 
 
 def _change(entry: Entry, cache: CMakeCache, facts: PythonFacts) -> Iterator[Change]:
-    if FOUND.match(entry.name) or (entry.type == "INTERNAL" and re.match(r"^pybind11_INCLUDE_DIRS?$", entry.name)):
+    if FOUND.match(entry.name) or (
+        entry.type == "INTERNAL" and re.match(r"^pybind11_INCLUDE_DIRS?$", entry.name)
+    ):
         yield Change(entry.name, entry.type, entry.value, None)
         return
     new = _value(entry, cache, facts)

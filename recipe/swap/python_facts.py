@@ -116,7 +116,9 @@ def ask(python: Path) -> PythonFacts:
     values = {name: value for name, value in json.loads(answer[len(_MARK) :]).items() if name in known}
     facts = PythonFacts(**{**values, "executable": executable})
     if facts.implementation != "cpython" or tuple(map(int, facts.version.split(".")[:2])) < (3, 10):
-        raise InterpreterError(f"{executable} is {facts.implementation} {facts.version}; it must be CPython >= 3.10")
+        raise InterpreterError(
+            f"{executable} is {facts.implementation} {facts.version}; it must be CPython >= 3.10"
+        )
     if not os.path.isfile(os.path.join(facts.include, "Python.h")):
         raise InterpreterError(f"{executable} comes without its headers: no Python.h in {facts.include}")
     return facts

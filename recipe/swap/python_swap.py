@@ -47,7 +47,13 @@ _LOG = "python-swap.log"
 EXIT_REFUSED = 9
 # A tree or an interpreter that is not usable at all; each says what is wrong with it.
 UNUSABLE = (
-    CacheError, EntriesError, InterpreterError, NinjaError, RegenerateError, skbuild_backend.SkbuildError, OSError,
+    CacheError,
+    EntriesError,
+    InterpreterError,
+    NinjaError,
+    RegenerateError,
+    skbuild_backend.SkbuildError,
+    OSError,
 )
 
 
@@ -133,12 +139,18 @@ def swap(
             write_atomically(build_dir / name, content)
         save(cache, path)
         if files:  # the back end's own run of CMake, so that ninja is asked about what will really be built
-            skbuild_backend.configure(Path(cache.get("CMAKE_HOME_DIRECTORY")), facts.executable, log=build_dir / _LOG)
+            skbuild_backend.configure(
+                Path(cache.get("CMAKE_HOME_DIRECTORY")), facts.executable, log=build_dir / _LOG
+            )
         else:
             regenerate(build_dir, log=build_dir / _LOG)
-        _refuse([*python_entries.disagreements(load(path), facts), *frozen_settings.changed(cache, load(path))])
+        _refuse(
+            [*python_entries.disagreements(load(path), facts), *frozen_settings.changed(cache, load(path))]
+        )
         steps = _judged(build_dir, former, python_targets)
-        if python_headers.changed(build_dir, facts) and python_headers.forget_objects(build_dir, python_targets):
+        if python_headers.changed(build_dir, facts) and python_headers.forget_objects(
+            build_dir, python_targets
+        ):
             steps = dry_run(build_dir, ninja=cache.get("CMAKE_MAKE_PROGRAM", "ninja"))
         python_headers.record(build_dir, facts)
     objects = sum(output.endswith(".o") for step in steps for output in step.outputs)
@@ -185,7 +197,9 @@ def _dirty(core: Sequence[Step], former: Graph, current: Graph) -> str:
     """The refusal's text: how much would be rebuilt, the first names, and why."""
     core = sorted(core, key=lambda step: not step.reason)  # those ninja has something to say about come first
     objects = sum(output.endswith(".o") for step in core for output in step.outputs)
-    lines = [f"ninja would rebuild {len(core)} things outside the Python side ({objects} objects); nothing was built:"]
+    lines = [
+        f"ninja would rebuild {len(core)} things outside the Python side ({objects} objects); nothing was built:"
+    ]
     for step in core[:SHOWN]:
         name = step.outputs[0] if step.outputs else step.description
         lines.append(f"  {name} [{step.target or 'unknown target'}]: {_why(step, former, current)}")
@@ -202,7 +216,11 @@ def _why(step: Step, former: Graph, current: Graph) -> str:
             return f"{reason} (it did not exist before)"
         old, new = (graph.command(graph.by_output[name]) for graph in (former, current))
         words = frozen_settings.difference(old, new)
-        reason += f" ({words})" if words else " (it was last built with another one than the tree was configured for)"
+        reason += (
+            f" ({words})"
+            if words
+            else " (it was last built with another one than the tree was configured for)"
+        )
     return reason
 
 
@@ -235,11 +253,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python_swap.py", description="Re-point a built PyTorch tree at another Python."
     )
-    parser.add_argument("build_dir", type=Path, help="the tree's build folder, with CMakeCache.txt and build.ninja")
+    parser.add_argument(
+        "build_dir", type=Path, help="the tree's build folder, with CMakeCache.txt and build.ninja"
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--python", type=Path, metavar="PATH", help="the interpreter to build for")
     what.add_argument("--check", action="store_true", help="only ask whether libtorch would be rebuilt now")
-    parser.add_argument("--dry-run", action="store_true", help="show which cache entries would change, change none")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show which cache entries would change, change none"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
     parser.add_argument(
         "--python-target",

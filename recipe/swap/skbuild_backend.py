@@ -68,9 +68,13 @@ def claim(build_dir: Path, python: str, skbuild: str) -> Mapping[str, bytes]:
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SkbuildError(f"{path} cannot be read ({error}); scikit-build-core would start from nothing") from error
+        raise SkbuildError(
+            f"{path} cannot be read ({error}); scikit-build-core would start from nothing"
+        ) from error
     if not isinstance(state, dict) or "skbuild_path" not in state:
-        raise SkbuildError(f"{path} does not say where scikit-build-core is; this version of it is not known here")
+        raise SkbuildError(
+            f"{path} does not say where scikit-build-core is; this version of it is not known here"
+        )
     if not skbuild:
         raise SkbuildError(f"{python} has no scikit-build-core, which built this tree")
     state["skbuild_path"] = skbuild
@@ -131,7 +135,13 @@ def _excluded(pyproject: Path) -> list[str]:
 
 
 def _call(
-    tree: Path, python: str, folder: Path, settings: Sequence[str], *, log: Path | None = None, swapped: bool = False
+    tree: Path,
+    python: str,
+    folder: Path,
+    settings: Sequence[str],
+    *,
+    log: Path | None = None,
+    swapped: bool = False,
 ) -> None:
     tree = tree.absolute()
     temporary = tree / TEMPORARY
@@ -142,18 +152,40 @@ def _call(
     # Configuring begins with -S. Anything else goes straight to CMake: asked for its version, it is given few seconds.
     configuring = f'{shlex.join(words)} "$@"'
     if swapped:
-        check = [sys.executable, "-B", str(Path(__file__).with_name("python_swap.py")), str(tree / "build"), "--check"]
+        check = [
+            sys.executable,
+            "-B",
+            str(Path(__file__).with_name("python_swap.py")),
+            str(tree / "build"),
+            "--check",
+        ]
         configuring += f" && exec {shlex.join(check)}"
     cmake.write_text(f'#!/bin/sh\ncase "$1" in\n-S*) {configuring} ;;\n*) exec cmake "$@" ;;\nesac\n')
     cmake.chmod(0o755)
-    command = [python, "-m", "pip", "wheel", ".", "-v", "--wheel-dir", str(folder.absolute()), "--no-build-isolation"]
+    command = [
+        python,
+        "-m",
+        "pip",
+        "wheel",
+        ".",
+        "-v",
+        "--wheel-dir",
+        str(folder.absolute()),
+        "--no-build-isolation",
+    ]
     command += ["--no-deps", "--no-index", "--no-cache-dir", "--disable-pip-version-check"]
     command += [f"-C{setting}" for setting in settings]
     environment = {**os.environ, "TMPDIR": str(temporary), "CMAKE_EXECUTABLE": str(cmake)}
     output = None if log is None else subprocess.PIPE
     result = subprocess.run(
-        command, cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=output,
-        stderr=None if log is None else subprocess.STDOUT, text=True, errors="replace",
+        command,
+        cwd=tree,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=None if log is None else subprocess.STDOUT,
+        text=True,
+        errors="replace",
     )
     if log is not None:
         log.write_text(result.stdout, errors="replace")
@@ -165,13 +197,17 @@ def _call(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line, for the interpreter that runs it; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="skbuild_backend.py", description="Configure, pack with scikit-build-core.")
+    parser = argparse.ArgumentParser(
+        prog="skbuild_backend.py", description="Configure, pack with scikit-build-core."
+    )
     actions = parser.add_subparsers(dest="action", required=True)
     for name, does in (("configure", "configure, and nothing else"), ("wheel", "build, install and pack")):
         action = actions.add_parser(name, help=does)
         action.add_argument("tree", type=Path, help="PyTorch's sources")
     action.add_argument("folder", type=Path, help="where the wheel goes")
-    action.add_argument("--leave-out", type=Path, metavar="LIST", help="file with what to keep out of torch/, by line")
+    action.add_argument(
+        "--leave-out", type=Path, metavar="LIST", help="file with what to keep out of torch/, by line"
+    )
     arguments = parser.parse_args(argv)
     try:
         if arguments.action == "configure":

@@ -27,4 +27,6 @@ x = torch.linspace(0, 1, 1000)
 assert torch.allclose(torch.compile(waves)(x), waves(x), atol=1e-5)
 assert list(Path("inductor").rglob("*.so")), "torch.compile compiled nothing"
 # found out with a small program: where that one misses sleef.h, torch.compile falls back to scalar code, without a word
-assert not torch.cpu._is_avx2_supported() or cpu_vec_isa.pick_vec_isa(), "torch.compile uses no vector instructions"
+assert not torch.cpu._is_avx2_supported() or cpu_vec_isa.pick_vec_isa(), (
+    "torch.compile uses no vector instructions"
+)

@@ -83,7 +83,9 @@ def unpack(tarball: Path, folder: Path) -> None:
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
             archive.extractall(folder)
     except (tarfile.TarError, EOFError) as error:
-        raise IntegrityError(f"{tarball.name} cannot be unpacked: {error}", "get the archive again") from error
+        raise IntegrityError(
+            f"{tarball.name} cannot be unpacked: {error}", "get the archive again"
+        ) from error
 
 
 def modified(path: Path) -> int:

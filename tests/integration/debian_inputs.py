@@ -42,7 +42,9 @@ def debian_inputs() -> DebianInputs:
     if given and source:
         return DebianInputs(root=Path(given), source=Path(source))
     if shutil.which("mmdebstrap") is None:
-        pytest.skip("mmdebstrap is not installed, and MEGABUILD_TEST_DEBIAN_ROOT and _SOURCE name no root and source")
+        pytest.skip(
+            "mmdebstrap is not installed, and MEGABUILD_TEST_DEBIAN_ROOT and _SOURCE name no root and source"
+        )
     try:
         made = root.make(debian_cache() / "debian", print, lambda _: False)
     except ProviderError as error:

@@ -67,7 +67,9 @@ class IncludeScan:
         folder, name = os.path.split(path)
         if folder not in self._listings:
             try:
-                self._listings[folder] = frozenset(each.name for each in os.scandir(folder) if not each.is_dir())
+                self._listings[folder] = frozenset(
+                    each.name for each in os.scandir(folder) if not each.is_dir()
+                )
             except OSError:
                 self._listings[folder] = frozenset()
         return name in self._listings[folder]

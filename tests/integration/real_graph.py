@@ -107,7 +107,11 @@ class RealGraph:
         """Run a command in the tree, with one Python in the prefix; ``stub``: compile nothing."""
         prefix = prefix or self.prefix
         isolation = Bubblewrap(root=self.root, network=False)
-        env = {**self._environment(prefix), **({"STUB_DEPFILES": DEPFILES} if stub else {}), **(environment or {})}
+        env = {
+            **self._environment(prefix),
+            **({"STUB_DEPFILES": DEPFILES} if stub else {}),
+            **(environment or {}),
+        }
         mounts = (
             Mount(source=self.work / "tree", target=TREE, writable=True),
             Mount(source=self.work / "prefixes" / python, target=prefix, writable=writable),
@@ -154,7 +158,8 @@ class RealGraph:
     def object_times(self) -> dict[str, int]:
         """Modification times of all objects, by path in the build folder."""
         return {
-            str(path.relative_to(self.build)): path.stat().st_mtime_ns for path in self.build.rglob("CMakeFiles/**/*.o")
+            str(path.relative_to(self.build)): path.stat().st_mtime_ns
+            for path in self.build.rglob("CMakeFiles/**/*.o")
         }
 
     def core_times(self) -> dict[str, int]:

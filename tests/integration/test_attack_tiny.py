@@ -103,11 +103,16 @@ DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
     (f"{STATE}/tree", lose),
     *((f"{STATE}/tree/.megabuild-stamp.json", how) for how in (cut, empty, lose)),
     *((f"{STATE}/{name}", how) for name in ("run.json", "job.json", "outcome.json") for how in (cut, empty)),
-    *((f"{STATE}/{name}", lose) for name in ("lock", "lock.pid", "variant.yaml", "compiler-launcher", "logs")),
+    *(
+        (f"{STATE}/{name}", lose)
+        for name in ("lock", "lock.pid", "variant.yaml", "compiler-launcher", "logs")
+    ),
 ]
 
 
-@pytest.mark.parametrize(("pattern", "how"), DAMAGES, ids=lambda value: getattr(value, "__name__", str(value)))
+@pytest.mark.parametrize(
+    ("pattern", "how"), DAMAGES, ids=lambda value: getattr(value, "__name__", str(value))
+)
 def test_any_file_may_be_damaged(
     tiny: Tiny, undisturbed: Contents, pattern: str, how: Callable[[Path], None]
 ) -> None:

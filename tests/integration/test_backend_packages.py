@@ -72,8 +72,16 @@ def test_every_package_is_built_and_tested(built: tuple[Summary, list[events.Eve
     summary, seen = built
     assert summary.ok
     assert {row.version for row in summary.packages} == {VERSION}
-    assert sorted(row.name for row in summary.packages) == ["libtorch", *["pytorch"] * len(PYTHONS), "pytorch-cpu"]
-    assert {event.name for event in seen if isinstance(event, events.TestRun)} == {"libtorch", "pytorch", "pytorch-cpu"}
+    assert sorted(row.name for row in summary.packages) == [
+        "libtorch",
+        *["pytorch"] * len(PYTHONS),
+        "pytorch-cpu",
+    ]
+    assert {event.name for event in seen if isinstance(event, events.TestRun)} == {
+        "libtorch",
+        "pytorch",
+        "pytorch-cpu",
+    }
 
 
 def test_libtorch_is_compiled_once(built: tuple[Summary, list[events.Event]]) -> None:
@@ -81,15 +89,21 @@ def test_libtorch_is_compiled_once(built: tuple[Summary, list[events.Event]]) ->
     assert set(summary.swaps) == set(PYTHONS)
     assert [swap["core"] for swap in summary.swaps.values()] == [0, 0]
     # Every compile of every phase is in the log, whoever started it.
-    compiled = re.findall(r"\] Building C(?:XX)? object (?!CMakeFiles/torch_user)(\S+)", summary.log.read_text())
-    core = [name for name in compiled if not re.search(r"/(torch_python|functorch|nnapi_backend|_C)\.dir/", name)]
+    compiled = re.findall(
+        r"\] Building C(?:XX)? object (?!CMakeFiles/torch_user)(\S+)", summary.log.read_text()
+    )
+    core = [
+        name for name in compiled if not re.search(r"/(torch_python|functorch|nnapi_backend|_C)\.dir/", name)
+    ]
     assert len(core) >= 15
     assert len(set(core)) == len(core), "an object of libtorch was compiled twice"
     python_side = [name for name in compiled if name not in core]
     assert len(python_side) == len(PYTHONS) * len(set(python_side)), "staging's own Python was compiled twice"
 
 
-def test_libtorchs_files_are_not_in_the_wheel(built: tuple[Summary, list[events.Event]], tmp_path: Path) -> None:
+def test_libtorchs_files_are_not_in_the_wheel(
+    built: tuple[Summary, list[events.Event]], tmp_path: Path
+) -> None:
     summary, _ = built
     rows = [row for row in summary.packages if row.name == "pytorch"]
     assert not owners(archive.read(Path(row.path)) for row in summary.packages)

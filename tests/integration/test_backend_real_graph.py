@@ -36,13 +36,17 @@ class Built:
         """Steps that ninja finished in a phase."""
         parts = re.split(r"^::megabuild:: phase ", self.said, flags=re.MULTILINE)
         return sum(
-            len(re.findall(r"^ *\[\d+/\d+ [^]]*\]", part, re.MULTILINE)) for part in parts if part.startswith(phase)
+            len(re.findall(r"^ *\[\d+/\d+ [^]]*\]", part, re.MULTILINE))
+            for part in parts
+            if part.startswith(phase)
         )
 
     @property
     def announced(self) -> tuple[int, int]:
         """Steps and core objects of the swap."""
-        match = re.search(r"^::megabuild:: swap from=\S+ to=\S+ steps=(\d+) core=(\d+)$", self.said, re.MULTILINE)
+        match = re.search(
+            r"^::megabuild:: swap from=\S+ to=\S+ steps=(\d+) core=(\d+)$", self.said, re.MULTILINE
+        )
         assert match, self.said[-2000:]
         return int(match[1]), int(match[2])
 
@@ -51,7 +55,9 @@ class Built:
 def tree(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> RealGraph:
     """2.6's sources with 2.14's back end, not configured."""
     packages = (*PACKAGES, "pip", "packaging", "scikit-build-core >=1.0")
-    graph = prepare(tmp_path_factory.mktemp("backend"), debian_inputs(), PYTHONS, packages, repository / "recipe")
+    graph = prepare(
+        tmp_path_factory.mktemp("backend"), debian_inputs(), PYTHONS, packages, repository / "recipe"
+    )
     for patch in sorted((graph.recipe / "patches" / "debian").glob("*.patch")):
         graph.must(STAGING, ["patch", "-p1", "-i", f"{RECIPE}/patches/debian/{patch.name}"])
     give_the_back_end_of_2_14(graph.work / "tree", repository / "tests" / "data" / "backend-2.14")
@@ -101,7 +107,9 @@ def script(tree: RealGraph, python: str, name: str) -> subprocess.CompletedProce
         "blas_impl": "generic",
     }
     # one stream, so that what pip passes on stands in its phase
-    return tree.run(python, ["bash", "-c", f"exec bash {RECIPE}/{name} 2>&1"], environment=environment, writable=True)
+    return tree.run(
+        python, ["bash", "-c", f"exec bash {RECIPE}/{name} 2>&1"], environment=environment, writable=True
+    )
 
 
 def run(tree: RealGraph, python: str, name: str) -> Built:
@@ -142,7 +150,11 @@ def assert_libtorch_is_not_in_the_wheel(prefix: Path, python: str) -> None:
     names = [line.split(",")[0] for line in record.read_text().splitlines()]
     binaries = {name for name in names if re.match(r"torch/(lib/lib[^/]+\.so|bin/)", name)}
     assert {name for name in binaries if not name.startswith("torch/lib/libtorch_python.so")} == set()
-    assert not [name for name in names if name.startswith(("torch/include/ATen/", "torch/include/c10/", "torch/csrc/"))]
+    assert not [
+        name
+        for name in names
+        if name.startswith(("torch/include/ATen/", "torch/include/c10/", "torch/csrc/"))
+    ]
     assert [name for name in names if name.startswith("torch/_C.")] == [f"torch/_C.{soabi(python)}.so"]
     assert (packages / "torch" / "lib" / "libtorch_cpu.so").resolve().parent == prefix / "lib"
 

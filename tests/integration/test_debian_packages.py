@@ -54,7 +54,9 @@ def environment(name: str) -> Environment:
     planned = render(config, ROOT / "recipe" / "recipe.yaml")
     cache = Path(os.environ.get("MEGABUILD_CACHE") or platformdirs.user_cache_path("megabuild"))
     try:
-        return provide(config, planned, rehearsal=False, cache=cache, report=lambda _: None, ask=lambda _: False)
+        return provide(
+            config, planned, rehearsal=False, cache=cache, report=lambda _: None, ask=lambda _: False
+        )
     except MegabuildError as error:
         pytest.skip(error.message)
 
@@ -86,8 +88,15 @@ def run(prefix: Path, root: str, check: str, *arguments: str) -> str:
     made = environment(root)
     assert made.root is not None
     inside = str(prefix)  # paths in the environment name the place it was installed to
-    command = f'for script in {inside}/etc/conda/activate.d/*.sh; do . "$script"; done; exec python {check} "$@"'
-    variables = {"PATH": f"{inside}/bin:/usr/bin:/bin", "CONDA_PREFIX": inside, "HOME": "/tmp", "MAX_JOBS": "2"}
+    command = (
+        f'for script in {inside}/etc/conda/activate.d/*.sh; do . "$script"; done; exec python {check} "$@"'
+    )
+    variables = {
+        "PATH": f"{inside}/bin:/usr/bin:/bin",
+        "CONDA_PREFIX": inside,
+        "HOME": "/tmp",
+        "MAX_JOBS": "2",
+    }
     engine = Bubblewrap(root=made.root, network=False)
     done = subprocess.run(
         engine.command(
@@ -139,5 +148,9 @@ def test_the_linalg_flavour_that_is_installed_decides(tag: str, tmp_path: Path) 
 def test_a_user_compiles_kernels(tag: str, tmp_path: Path) -> None:
     prefix = tmp_path / "environment"
     compilers = ["gxx_linux-64", "cuda-nvcc_linux-64", "cuda-cudart-dev", "ninja"]
-    make(prefix, CUDA, ["pytorch-gpu", f"python {dotted(tag)}.*", "libtorch-cuda-linalg * *_nomagma_*", *compilers])
+    make(
+        prefix,
+        CUDA,
+        ["pytorch-gpu", f"python {dotted(tag)}.*", "libtorch-cuda-linalg * *_nomagma_*", *compilers],
+    )
     assert run(prefix, CUDA, "user_of_cuda.py", "12.4", "nomagma", "compile").endswith("ok\n")

@@ -70,9 +70,7 @@ def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(debian: D
 def test_the_root_cannot_be_written_to(debian: DebianRoot) -> None:
     if enter(debian.path)[0] != "bwrap":
         pytest.skip("bubblewrap is not installed")
-    done = subprocess.run(
-        [*enter(debian.path), "touch", "/usr/written"], capture_output=True, check=False
-    )
+    done = subprocess.run([*enter(debian.path), "touch", "/usr/written"], capture_output=True, check=False)
     assert done.returncode != 0
     assert not (debian.path / "usr" / "written").exists()
 

@@ -51,7 +51,11 @@ def test_root_inside_is_no_root_outside(isolation: Isolation, mounts: Sequence[M
         pytest.skip("what a container may do is the engine's own affair")
     attack = f"grep CapEff /proc/self/status; mknod /tmp/disk b 7 0; mount -o remount,rw,bind {RECIPE}; unshare -m true"
     command = isolation.command(
-        ["sh", "-c", f"{attack}; touch {RECIPE}/written"], mounts=mounts, env={}, cwd="/", name="megabuild-test"
+        ["sh", "-c", f"{attack}; touch {RECIPE}/written"],
+        mounts=mounts,
+        env={},
+        cwd="/",
+        name="megabuild-test",
     )
     done = run(command, isolation.environment({}))
     assert "CapEff:\t0000000000000000" in done.stdout

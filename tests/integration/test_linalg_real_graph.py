@@ -78,4 +78,7 @@ def test_no_other_source_is_compiled_with_magma(graph: RealGraph) -> None:
     everything = commands(graph, "install")
     assert sum("TORCH_LINALG_MAGMA" in command for command in everything) == 6
     config = (graph.work / "tree/aten/src/ATen/cuda/CUDAConfig.h").read_text()
-    assert "#ifdef TORCH_LINALG_MAGMA\n#define AT_MAGMA_ENABLED() 1\n#else\n#define AT_MAGMA_ENABLED() 0\n" in config
+    assert (
+        "#ifdef TORCH_LINALG_MAGMA\n#define AT_MAGMA_ENABLED() 1\n#else\n#define AT_MAGMA_ENABLED() 0\n"
+        in config
+    )

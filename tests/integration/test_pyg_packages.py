@@ -95,7 +95,9 @@ class Fresh:
             "CONDA_PREFIX": str(self.prefix),
             "HOME": str(self.prefix),
         }
-        kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "http"))}
+        kept = {
+            name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "http"))
+        }
         return subprocess.run(
             ["bash", "-c", ACTIVATED, "activated", *command],
             env={**kept, **variables}, cwd=cwd, capture_output=True, text=True, check=False,
@@ -163,6 +165,8 @@ def test_upstream_s_own_tests_pass(fresh: Fresh, extension: str) -> None:
     if installed.returncode:
         pytest.skip(f"pip has no pytest: {installed.stderr[-300:]}")
     left_out = [f"--deselect={test}" for test in FAILING_UPSTREAM.get(extension, ())]
-    done = fresh.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *left_out, str(suite), cwd=suite)
+    done = fresh.run(
+        "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *left_out, str(suite), cwd=suite
+    )
     print(done.stdout[-3000:])
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

@@ -41,7 +41,14 @@ def environment(tmp_path: Path) -> Path:
 def configure(repository: Path, prefix: Path) -> subprocess.CompletedProcess[str]:
     build = prefix.with_name("build")
     shutil.rmtree(build, ignore_errors=True)
-    command = ["cmake", "-S", str(repository / "recipe/cmake_test"), "-B", str(build), f"-DCMAKE_PREFIX_PATH={prefix}"]
+    command = [
+        "cmake",
+        "-S",
+        str(repository / "recipe/cmake_test"),
+        "-B",
+        str(build),
+        f"-DCMAKE_PREFIX_PATH={prefix}",
+    ]
     path = {"PATH": f"{prefix / 'bin'}:{os.environ['PATH']}"}
     return subprocess.run(
         [*command, "-DTORCH_CUDA_ARCH_LIST=9.0"], env=os.environ | path, capture_output=True, text=True

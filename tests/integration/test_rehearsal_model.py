@@ -18,7 +18,17 @@ from elftools.elf.elffile import ELFFile
 import install_libtorch
 import sync_tree
 
-_NEEDS = ["cmake", "ninja", "numpy", "pip", "pybind11", "pyyaml", "setuptools<82", "typing_extensions", "wheel"]
+_NEEDS = [
+    "cmake",
+    "ninja",
+    "numpy",
+    "pip",
+    "pybind11",
+    "pyyaml",
+    "setuptools<82",
+    "typing_extensions",
+    "wheel",
+]
 _VERSION = "9.8.7"
 _LINALG = "libtorch_cuda_linalg.so"
 
@@ -119,7 +129,9 @@ def model(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
     empty = ["-x", "c", "/dev/null", "-Wl,-soname,libmagma.so"]
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, *empty], check=True)
 
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("BUILD_", "USE_", "CMAKE_"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("BUILD_", "USE_", "CMAKE_"))
+    }
     kept |= {name: value for name, value in os.environ.items() if name.endswith("_COMPILER_LAUNCHER")}
     tree = folder / "tree"
     made = Model(
@@ -187,7 +199,9 @@ def test_only_the_python_side_includes_python(model: Model) -> None:
     deps = model.run("ninja", "-C", model.build, "-t", "deps")
     objects = {block.split(":")[0]: "Python.h" in block for block in deps.split("\n\n") if ": #deps" in block}
     parts = ("torch_python.dir", "nnapi_backend.dir", "functorch.dir")
-    python_side = {name: includes for name, includes in objects.items() if any(part in name for part in parts)}
+    python_side = {
+        name: includes for name, includes in objects.items() if any(part in name for part in parts)
+    }
     core = {name: includes for name, includes in objects.items() if name not in python_side}
     assert len(core) >= 20
     assert [name for name, includes in core.items() if includes] == []
@@ -202,14 +216,23 @@ def test_the_linalg_flavour_that_is_installed_decides_and_both_compute(model: Mo
     plain, magma = libraries / _LINALG, libraries / "libtorch_cuda_linalg_magma.so"
     assert "libmagma.so" not in needed(plain)
     assert "libmagma.so" in needed(magma)
-    compute: list[str | Path] = ["env", f"LD_LIBRARY_PATH={model.magma}/lib", model.python, "-c", _COMPUTATION]
+    compute: list[str | Path] = [
+        "env",
+        f"LD_LIBRARY_PATH={model.magma}/lib",
+        model.python,
+        "-c",
+        _COMPUTATION,
+    ]
     assert model.run(*compute, cwd=model.magma) == "Cusolver False\n"
     aside = plain.rename(libraries / "aside")
     plain.symlink_to(magma.name)  # as its package has it
     assert model.run(*compute, cwd=model.magma) == "Magma 2.10.0 True\n"
     plain.unlink()
     # installed neither: said when it is asked for, and no reason not to start
-    assert model.run(*compute[:3], "-c", "import torch; print(torch.cuda.has_magma)", cwd=model.magma) == "False\n"
+    assert (
+        model.run(*compute[:3], "-c", "import torch; print(torch.cuda.has_magma)", cwd=model.magma)
+        == "False\n"
+    )
     aside.rename(plain)
 
 

@@ -91,8 +91,12 @@ def test_swapping_from_every_python_to_every_other_leaves_libtorch_alone(
     floor = len(tree.objects_including("Python.h"))
     print(f"\n{floor} objects include Python.h\nfrom  to    steps  objects  core  seconds")
     for one in done:
-        print(f"{one.before:5} {one.after:5} {one.steps:5}  {one.objects:7}  {one.core:4}  {one.seconds:7.1f}")
-        record_property(f"{one.before}->{one.after}", f"{one.steps} steps, {one.objects} objects, {one.core} core")
+        print(
+            f"{one.before:5} {one.after:5} {one.steps:5}  {one.objects:7}  {one.core:4}  {one.seconds:7.1f}"
+        )
+        record_property(
+            f"{one.before}->{one.after}", f"{one.steps} steps, {one.objects} objects, {one.core} core"
+        )
     assert {(one.before, one.after) for one in done} == set(permutations(PYTHONS, 2))
     assert max(one.steps for one in done) <= MOST_STEPS
     assert {one.core for one in done} == {0}
@@ -125,7 +129,9 @@ def test_a_changed_flag_in_the_cache_is_refused_with_the_objects_and_the_reason(
     cache.write_bytes(changed)
     result = tree.swap("3.11", environment={"CXXFLAGS": ""})
     assert result.returncode == EXIT_REFUSED
-    objects = re.search(r"would rebuild (\d+) things outside the Python side \((\d+) objects\)", result.stderr)
+    objects = re.search(
+        r"would rebuild (\d+) things outside the Python side \((\d+) objects\)", result.stderr
+    )
     assert objects is not None
     assert int(objects[2]) > 1000
     assert "[c10]: its command line changed (with -ggdb3)" in result.stderr

@@ -125,7 +125,9 @@ def project(tmp_path: Path, pythons: tuple[str, str], monkeypatch: pytest.Monkey
     return project
 
 
-def test_the_core_is_compiled_once_and_stays_out_of_the_wheels(project: Project, pythons: tuple[str, str]) -> None:
+def test_the_core_is_compiled_once_and_stays_out_of_the_wheels(
+    project: Project, pythons: tuple[str, str]
+) -> None:
     first, second = pythons
     project.use(first)
     project.configure()
@@ -147,7 +149,9 @@ def test_the_core_is_compiled_once_and_stays_out_of_the_wheels(project: Project,
         assert not (project.work / "tiny" / skbuild_backend.TEMPORARY).exists()
 
 
-def test_packing_a_tree_whose_core_is_not_up_to_date_is_refused(project: Project, pythons: tuple[str, str]) -> None:
+def test_packing_a_tree_whose_core_is_not_up_to_date_is_refused(
+    project: Project, pythons: tuple[str, str]
+) -> None:
     project.use(pythons[0])
     project.configure()
     project.must(["ninja", "-C", str(project.build)])

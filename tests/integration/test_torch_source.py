@@ -29,7 +29,9 @@ def tarball(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model's tree, marked, as its version's tarball."""
     folder = tmp_path_factory.mktemp("brought")
     tree = folder / "pytorch"
-    shutil.copytree(repository / "rehearsal" / "model", tree, ignore=shutil.ignore_patterns("build", "__pycache__"))
+    shutil.copytree(
+        repository / "rehearsal" / "model", tree, ignore=shutil.ignore_patterns("build", "__pycache__")
+    )
     with (tree / "torch" / "__config__.py").open("a") as stream:
         stream.write(MARK)
     path = folder / "pytorch.tar.xz"
@@ -54,7 +56,9 @@ def options(repository: Path, tarball: Path, output: Path, torch: str | None) ->
     )
 
 
-def test_another_version_than_the_config_s_is_not_packed(repository: Path, tarball: Path, tmp_path: Path) -> None:
+def test_another_version_than_the_config_s_is_not_packed(
+    repository: Path, tarball: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=r"is PyTorch 2\.6\.0"):
         make_plan(options(repository, tarball, tmp_path, None), print)
 
@@ -66,7 +70,9 @@ def test_what_the_tarball_has_is_compiled_and_packed(repository: Path, tarball: 
     assert summary.ok
     assert asked.packages.name == f"{CONFIG}-2.6.0-rehearsal"
     assert {row.version for row in summary.packages} == {"2.6.0"}
-    assert [row.build_string for row in summary.packages] == [item.package.build_string for item in made.items]
+    assert [row.build_string for row in summary.packages] == [
+        item.package.build_string for item in made.items
+    ]
     (pytorch,) = (Path(row.path) for row in summary.packages if row.name == "pytorch")
     extract(pytorch, tmp_path / "content")
     config = tmp_path / "content" / "lib" / "python3.12" / "site-packages" / "torch" / "__config__.py"

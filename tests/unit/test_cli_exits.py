@@ -176,7 +176,9 @@ def test_no_secret_leaves_the_process(
     invocation: Invocation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INDEX_PASS", "hunter22")
-    monkeypatch.setattr(sys, "argv", ["build-locally.py", "--pyg-index", "https://me:hunter23@host.example/x"])
+    monkeypatch.setattr(
+        sys, "argv", ["build-locally.py", "--pyg-index", "https://me:hunter23@host.example/x"]
+    )
     outcome(raising(ZeroDivisionError("at https://me:hunter23@host.example/x")), invocation)
     (crash,) = invocation.log_folder.glob("crash-*")
     assert "hunter" not in crash.read_text()

@@ -316,7 +316,12 @@ def test_an_interrupted_run_shows_what_there_is_and_knows_its_log(
 def test_what_was_damaged_is_said_however_quick_the_lines_come(terminal: bool) -> None:
     stream = io.StringIO()
     with reporter(Console(file=stream, force_terminal=terminal, soft_wrap=True)) as shown:
-        for text in ("packaged a", "! b was damaged in the cache", "packaged c", "! d was damaged in the cache"):
+        for text in (
+            "packaged a",
+            "! b was damaged in the cache",
+            "packaged c",
+            "! d was damaged in the cache",
+        ):
             shown.note(text)
     assert "! b was damaged" in stream.getvalue()
     assert "! d was damaged" in stream.getvalue()

@@ -52,7 +52,11 @@ EMPTY:INTERNAL=
 
 @pytest.fixture(params=["3.11", "3.12"])
 def real_cache(request: pytest.FixtureRequest, repository: Path) -> Path:
-    return repository / "tests/data/cmake-caches" / f"pytorch-2.6.0.py{request.param.replace('.', '')}.CMakeCache.txt"
+    return (
+        repository
+        / "tests/data/cmake-caches"
+        / f"pytorch-2.6.0.py{request.param.replace('.', '')}.CMakeCache.txt"
+    )
 
 
 @pytest.fixture
@@ -223,7 +227,9 @@ def test_saving_keeps_the_first_original_and_the_mode(build_dir: Path) -> None:
     assert sorted(each.name for each in build_dir.iterdir()) == ["CMakeCache.txt", "CMakeCache.txt.orig"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(build_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_other(
+    build_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -256,6 +262,8 @@ def test_an_assignment_that_is_none_is_an_error(
 
 def test_errors_come_without_a_traceback(tmp_path: Path, repository: Path) -> None:
     script = repository / "recipe" / "swap" / "cmake_cache.py"
-    result = subprocess.run([sys.executable, script, "get", tmp_path], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, script, "get", tmp_path], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 1
     assert result.stderr == f"cmake_cache: {tmp_path / 'CMakeCache.txt'}: No such file or directory\n"

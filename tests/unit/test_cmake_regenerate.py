@@ -82,7 +82,9 @@ def test_the_output_goes_to_a_log_and_its_end_into_the_error(build_dir: Path, tm
         regenerate(build_dir, log=tmp_path / "log")
 
 
-def test_the_command_line_ends_without_a_traceback(build_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_ends_without_a_traceback(
+    build_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     cmake(build_dir, "exit 0")
     assert main([str(build_dir)]) == 0
     cmake(build_dir, "exit 1")

@@ -65,7 +65,10 @@ def test_what_is_installed_is_what_the_package_says_and_python_uses_its_byte_cod
     for entry in PathsJson.from_package_archive(made).paths:
         content = (tmp_path / "prefix" / entry.relative_path).read_bytes()
         assert entry.sha256 is not None
-        assert (entry.sha256.hex(), entry.size_in_bytes) == (hashlib.sha256(content).hexdigest(), len(content))
+        assert (entry.sha256.hex(), entry.size_in_bytes) == (
+            hashlib.sha256(content).hexdigest(),
+            len(content),
+        )
     modules = tmp_path / "prefix" / "lib" / "site-packages"
     said = subprocess.run(
         [sys.executable, "-v", "-c", "import module"], capture_output=True, text=True, check=True,

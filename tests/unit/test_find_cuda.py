@@ -27,7 +27,9 @@ message(STATUS "flags ${flags}")
 get_target_property(runtime ${CUDA_LIBRARIES} IMPORTED_LOCATION)
 message(STATUS "runtime ${runtime}")
 """
-SELECT = "function(cuda_select_nvcc_arch_flags result)\n  set(${result} for_${ARGN} PARENT_SCOPE)\nendfunction()\n"
+SELECT = (
+    "function(cuda_select_nvcc_arch_flags result)\n  set(${result} for_${ARGN} PARENT_SCOPE)\nendfunction()\n"
+)
 
 
 @pytest.mark.parametrize("inside", [f"targets/{TRIPLET}", "."], ids=["conda-forge", "flat"])

@@ -11,7 +11,13 @@ def test_texts_at_any_depth_and_nothing_of_such_a_name(tmp_path: Path) -> None:
     tree, target = tmp_path / "tree", tmp_path / "licenses"
     vendored = {"third_party/a/LICENSE.txt", "third_party/b/COPYING.LESSER", "third_party/c/LICENCE-MIT"}
     texts = {"LICENSE", "NOTICE", *vendored}
-    others = {"third_party/a/license.py", "licenses/LICENSE", "build/LICENSE", "setup.py", "third_party/a/license.h"}
+    others = {
+        "third_party/a/license.py",
+        "licenses/LICENSE",
+        "build/LICENSE",
+        "setup.py",
+        "third_party/a/license.h",
+    }
     for name in texts | others:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(name)

@@ -163,7 +163,11 @@ def test_explanations_are_found_on_either_stream(tree: Path, stream: str) -> Non
     step = "::step::Building C object core.dir/a.o\n"
     ninja = fake_ninja(tree, explain + step) if stream == "stdout" else fake_ninja(tree, step, explain)
     expected = Step(
-        "Building C object core.dir/a.o", ("core.dir/a.o", "core.dir/a.gcno"), "core", True, "its command line changed"
+        "Building C object core.dir/a.o",
+        ("core.dir/a.o", "core.dir/a.gcno"),
+        "core",
+        True,
+        "its command line changed",
     )
     assert dry_run(tree, ninja=ninja) == (expected,)
 
@@ -216,7 +220,9 @@ def test_every_explanation_of_ninja_is_put_into_words(line: str, output: str, re
     assert reasons([f"ninja explain: {line}", f"ninja explain: {output} is dirty"]) == {output: reason}
 
 
-def test_the_command_line_prints_steps_and_their_number(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_prints_steps_and_their_number(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ninja = fake_ninja(tree, "ninja explain: output made.h doesn't exist\n::step::Generating made.h\n")
     assert main([str(tree), "--ninja", ninja]) == 0
     captured = capsys.readouterr()

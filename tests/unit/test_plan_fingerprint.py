@@ -39,7 +39,9 @@ def facts(recipe: Path, **changes: object) -> Fingerprint:
 def test_another_version_of_a_system_package_is_another_dependency(recipe: Path, tmp_path: Path) -> None:
     status = tmp_path / "root" / "var" / "lib" / "dpkg" / "status"
     status.parent.mkdir(parents=True)
-    status.write_text("Package: libprotobuf-dev\nStatus: install ok installed\nVersion: 3.21\nSection: libs\n")
+    status.write_text(
+        "Package: libprotobuf-dev\nStatus: install ok installed\nVersion: 3.21\nSection: libs\n"
+    )
     before = facts(recipe, root=tmp_path / "root")
     status.write_text(status.read_text().replace("Section: libs", "Section: devel"))
     assert facts(recipe, root=tmp_path / "root") == before

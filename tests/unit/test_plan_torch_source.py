@@ -139,7 +139,9 @@ def test_another_release_changes_the_version_everywhere(repository: Path) -> Non
     config = _with_torch(load(repository, "linux_64_cpu"), "2.6.0", None, "ab" * 32, rehearse=False)
     assert config.torch_version == "2.6.0"
     assert config.variant["torch_sha256"] == ("ab" * 32,)
-    packages = [package for package in render(config, repository / "recipe" / "recipe.yaml") if not package.skipped]
+    packages = [
+        package for package in render(config, repository / "recipe" / "recipe.yaml") if not package.skipped
+    ]
     assert {package.version for package in packages} == {"2.6.0"}
     # requirements follow the version, whoever provides them
     pytorch = next(package for package in packages if package.name == "pytorch")
@@ -159,6 +161,8 @@ def test_where_the_source_lies_is_not_part_of_the_names(repository: Path) -> Non
 
 def test_a_release_that_is_brought_gets_the_patches_of_the_one_that_is_downloaded(repository: Path) -> None:
     recipe = YAML(typ="safe").load((repository / "recipe" / "recipe.yaml").read_text(encoding="utf-8"))
-    sources = [one["then"] for one in recipe["outputs"][0]["source"] if 'torch_source == "official"' in one["if"]]
+    sources = [
+        one["then"] for one in recipe["outputs"][0]["source"] if 'torch_source == "official"' in one["if"]
+    ]
     assert ["url" in source for source in sources] == [True, False]
     assert sources[0]["patches"] == sources[1]["patches"]

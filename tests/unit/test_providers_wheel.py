@@ -138,12 +138,29 @@ def test_the_wheel_names_its_triton(required: str, expected: str | None) -> None
 
 def test_nvidias_wheels_have_what_the_extensions_are_built_with(repository: Path) -> None:
     # as in the metadata of 2.15.0, the first without curand
-    brought = ["cublas", "cudart", "cufft", "cufile", "cupti", "cusolver", "cusparse", "nvjitlink", "nvrtc", "nvtx"]
+    brought = [
+        "cublas",
+        "cudart",
+        "cufft",
+        "cufile",
+        "cupti",
+        "cusolver",
+        "cusparse",
+        "nvjitlink",
+        "nvrtc",
+        "nvtx",
+    ]
     table = catalogue.load()
-    longer = {"cudart": "cuda-runtime", "profiler": "cuda-profiler-api", "cccl": "cuda-cccl", "nvcc": "cuda-nvcc"}
+    longer = {
+        "cudart": "cuda-runtime",
+        "profiler": "cuda-profiler-api",
+        "cccl": "cuda-cccl",
+        "nvcc": "cuda-nvcc",
+    }
     had = {f"nvidia-{longer.get(part, part)}" for part in (*brought, *table.nvidia_toolkit)}
     (package, *_) = render(
-        load(repository, "linux_64_cuda132_wheel"), repository / "recipe" / "pyg" / "pytorch_scatter" / "recipe.yaml"
+        load(repository, "linux_64_cuda132_wheel"),
+        repository / "recipe" / "pyg" / "pytorch_scatter" / "recipe.yaml",
     )
     names = {spec.split()[0] for spec in package.host}
     needed = {wheel for wheel, made in table.nvidia.items() if names & {made.run, made.dev, *made.also}}

@@ -228,7 +228,9 @@ def test_chatter_before_the_answer_is_no_harm(tmp_path: Path) -> None:
         ({"include": "/nowhere"}, "no Python.h in /nowhere"),
     ],
 )
-def test_an_interpreter_that_does_not_fit_is_an_error(tmp_path: Path, answer: dict[str, str], complaint: str) -> None:
+def test_an_interpreter_that_does_not_fit_is_an_error(
+    tmp_path: Path, answer: dict[str, str], complaint: str
+) -> None:
     with pytest.raises(InterpreterError, match=complaint):
         python_facts.ask(fake_python(tmp_path, answer=answer))
 
@@ -262,7 +264,13 @@ def configured(tmp_path: Path) -> CMakeCache:
         {"CMAKE_BUILD_TYPE": "Release", "CXX": "env", "CUDACXX": "nvcc", "CUDAFLAGS": "-g"},
         {"CXXFLAGS": "-O3", "CMAKE_CXX_FLAGS": "-O2 -isystem /opt/env/include"},
     ],
-    ids=["nothing set", "the same words", "CMake added some", "the same program, no CUDA", "CMAKE_CXX_FLAGS wins"],
+    ids=[
+        "nothing set",
+        "the same words",
+        "CMake added some",
+        "the same program, no CUDA",
+        "CMAKE_CXX_FLAGS wins",
+    ],
 )
 def test_an_environment_that_means_the_same_agrees(
     configured: CMakeCache, tmp_path: Path, environment: dict[str, str]
@@ -273,12 +281,18 @@ def test_an_environment_that_means_the_same_agrees(
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
-        ({"CFLAGS": "-O3 -isystem /opt/env/include"}, "CMAKE_C_FLAGS='-O2 -isystem /opt/env/include': -O2 became -O3"),
+        (
+            {"CFLAGS": "-O3 -isystem /opt/env/include"},
+            "CMAKE_C_FLAGS='-O2 -isystem /opt/env/include': -O2 became -O3",
+        ),
         ({"CXXFLAGS": "-O2 -isystem /opt/env/include -g"}, "with -g"),
         ({"LDFLAGS": "-Wl,-O1"}, "-Wl,-O2 became -Wl,-O1"),
         ({"CMAKE_BUILD_TYPE": "Debug"}, "$CMAKE_BUILD_TYPE 'Debug'"),
         ({"CMAKE_INSTALL_PREFIX": "/other"}, "/tree/torch became /other"),
-        ({"CXX": "/bin/sh"}, "$CXX is /bin/sh, but the tree was configured with CMAKE_CXX_COMPILER=/usr/bin/env"),
+        (
+            {"CXX": "/bin/sh"},
+            "$CXX is /bin/sh, but the tree was configured with CMAKE_CXX_COMPILER=/usr/bin/env",
+        ),
     ],
 )
 def test_an_environment_that_would_compile_differently_disagrees(
@@ -335,14 +349,18 @@ class Tree:
         return path
 
     def ninja(self, steps: list[str], why: Mapping[str, str]) -> Path:
-        said = [f"ninja explain: {line}" for line in why.values()] + [f"::step::Building CXX object {s}" for s in steps]
+        said = [f"ninja explain: {line}" for line in why.values()] + [
+            f"::step::Building CXX object {s}" for s in steps
+        ]
         return self.program("ninja", "cat <<'EOF'\n" + "\n".join(said) + "\nEOF")
 
     def swap(self, **environment: str) -> python_swap.Report:
         return swap(self.build, self.python, environment=environment)
 
     def left_overs(self) -> list[str]:
-        return sorted(path.name for path in self.build.iterdir() if "undo" in path.name or path.name[0] == ".")
+        return sorted(
+            path.name for path in self.build.iterdir() if "undo" in path.name or path.name[0] == "."
+        )
 
     def _write(self, name: str, text: str) -> None:
         (self.build / name).write_text(text)
@@ -365,7 +383,9 @@ def test_a_swap_reports_and_leaves_the_new_cache_and_the_original(tree: Tree) ->
 
 def test_a_dirty_core_object_is_refused_by_name_with_the_reason(tree: Tree) -> None:
     tree.ninja(["core.o", "python.o"], {"core.o": "command line changed for core.o"})
-    changed = NINJA_FILE.replace("FLAGS = -O2\n", "FLAGS = -O3\n").format(include="/opt/env/include/python3.11")
+    changed = NINJA_FILE.replace("FLAGS = -O2\n", "FLAGS = -O3\n").format(
+        include="/opt/env/include/python3.11"
+    )
     tree.program("cmake", f"cat > '{tree.build}/build.ninja' <<'EOF'\n{changed}\nEOF")
     with pytest.raises(SwapRefused) as refusal:
         tree.swap()
@@ -376,7 +396,9 @@ def test_a_dirty_core_object_is_refused_by_name_with_the_reason(tree: Tree) -> N
 
 
 def test_a_newer_header_is_named_as_the_reason(tree: Tree) -> None:
-    tree.ninja(["core.o"], {"core.o": "output core.o older than most recent input /opt/env/include/x.h (1 vs 2)"})
+    tree.ninja(
+        ["core.o"], {"core.o": "output core.o older than most recent input /opt/env/include/x.h (1 vs 2)"}
+    )
     with pytest.raises(SwapRefused, match=r"core\.o \[c10\]: /opt/env/include/x\.h is newer"):
         tree.swap()
 
@@ -421,7 +443,9 @@ def test_a_failing_cmake_brings_the_cache_back_and_is_quoted(tree: Tree) -> None
 
 
 def test_another_python_found_by_cmake_is_refused(tree: Tree) -> None:
-    found = "_Python_INTERPRETER_PROPERTIES:INTERNAL=Python;3;9;2;64;<none>;cpython-39-x86_64-linux-gnu;abi3;/usr"
+    found = (
+        "_Python_INTERPRETER_PROPERTIES:INTERNAL=Python;3;9;2;64;<none>;cpython-39-x86_64-linux-gnu;abi3;/usr"
+    )
     tree.program("cmake", f"echo '{found}' >> '{tree.path}'")
     with pytest.raises(SwapRefused, match=r"CMake found Python 3\.9\.2 .* instead of 3\.11\.7"):
         tree.swap()
@@ -482,7 +506,9 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("plain_environment")
-def test_the_command_line_ends_with_the_marker_or_prints_json(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_ends_with_the_marker_or_prints_json(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert python_swap.main([str(tree.build), "--python", str(tree.python)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "::megabuild:: swap from=3.12 to=3.11 steps=1 core=0"
     tree.path.write_bytes(tree.original)
@@ -533,7 +559,9 @@ def skbuild_tree(tree: Tree) -> Tree:
     (tree.build / ".skbuild-info.json").write_text(json.dumps(info))
     tree.program("cmake", "exit 3")
     answers = tree.python.read_text().removeprefix("#!/bin/sh\n")
-    tree.program("python", f'if [ "$2" = pip ]; then printf "%s\\n" "$@" >"{tree.build}/pip"; exit; fi\n{answers}')
+    tree.program(
+        "python", f'if [ "$2" = pip ]; then printf "%s\\n" "$@" >"{tree.build}/pip"; exit; fi\n{answers}'
+    )
     return tree
 
 
@@ -545,7 +573,9 @@ def test_the_back_end_configures_for_the_new_interpreter_in_the_place_of_cmake(s
         "skbuild_path": "/opt/env/lib/python3.11/site-packages/scikit_build_core",
     }
     asked = (skbuild_tree.build / "pip").read_text().split()
-    assert {"-Cbuild.targets=list_install_components", "-Cinstall.components=none", "-Cwheel.exclude=*"} <= {*asked}
+    assert {"-Cbuild.targets=list_install_components", "-Cinstall.components=none", "-Cwheel.exclude=*"} <= {
+        *asked
+    }
 
 
 def test_a_refused_swap_brings_scikit_build_cores_state_back(skbuild_tree: Tree) -> None:
@@ -565,7 +595,9 @@ def test_broken_state_of_scikit_build_core_is_an_error(tree: Tree) -> None:
 
 
 def test_a_back_end_that_fails_is_quoted(skbuild_tree: Tree) -> None:
-    skbuild_tree.python.write_text(skbuild_tree.python.read_text().replace("exit;", "echo no pybind11; exit 4;"))
+    skbuild_tree.python.write_text(
+        skbuild_tree.python.read_text().replace("exit;", "echo no pybind11; exit 4;")
+    )
     with pytest.raises(SkbuildError, match="exit code 4\nno pybind11"):
         skbuild_tree.swap()
     assert skbuild_tree.path.read_bytes() == skbuild_tree.original
@@ -576,7 +608,9 @@ def test_what_pytorch_itself_keeps_out_of_the_wheel_stays_out(skbuild_tree: Tree
     (folder / "pyproject.toml").write_text('[tool.scikit-build]\nwheel.exclude = ["*.a"]\n')
     skbuild_backend.wheel(folder, str(skbuild_tree.python), folder / "dist", ["lib/libc10.so"])
     asked = (skbuild_tree.build / "pip").read_text().split()
-    excluded = [word.removeprefix("-Cwheel.exclude=") for word in asked if word.startswith("-Cwheel.exclude=")]
+    excluded = [
+        word.removeprefix("-Cwheel.exclude=") for word in asked if word.startswith("-Cwheel.exclude=")
+    ]
     assert excluded == ["*.a", "/torch/lib/libc10.so"]
 
 

@@ -128,7 +128,10 @@ def test_where_sources_and_tools_come_from_is_not_part_of_the_names() -> None:
     config = load(ROOT, "linux_64_cuda130")
     overrides = {
         "pyg_source_base": ("file:///somewhere",),
-        **{f"pyg_{name}_git": ("file:///somewhere",) for name in ("scatter", "sparse", "cluster", "spline_conv")},
+        **{
+            f"pyg_{name}_git": ("file:///somewhere",)
+            for name in ("scatter", "sparse", "cluster", "spline_conv")
+        },
         "pyg_lib_source_path": ("/somewhere/pyg-lib",),
         "pyg_metis_source_path": ("/somewhere/metis",),
     }

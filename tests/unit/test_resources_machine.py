@@ -46,7 +46,11 @@ def test_the_first_version_of_cgroups_is_read_as_well(tmp_path: Path) -> None:
     ("listed", "memory", "cpu"),
     [
         ("0::/user.slice/job_1/step_0\n", "user.slice/job_1", "user.slice"),
-        ("4:memory:/slurm/job_1/step_0\n1:cpu,cpuacct:/slurm/job_1\n", "memory/slurm/job_1", "cpu/slurm/job_1"),
+        (
+            "4:memory:/slurm/job_1/step_0\n1:cpu,cpuacct:/slurm/job_1\n",
+            "memory/slurm/job_1",
+            "cpu/slurm/job_1",
+        ),
     ],
 )
 def test_the_limits_of_the_group_we_are_in_and_of_those_above_it_hold(

@@ -47,9 +47,16 @@ def mounted(folder: Path, options: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("limit", ["size=4k", "size=40k", "size=200k", "nr_inodes=4", "nr_inodes=30", "nr_inodes=80"])
+@pytest.mark.parametrize(
+    "limit", ["size=4k", "size=40k", "size=200k", "nr_inodes=4", "nr_inodes=30", "nr_inodes=80"]
+)
 def test_a_full_disk_is_said_to_be_full(
-    limit: str, tiny: Tiny, small: Path, tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+    limit: str,
+    tiny: Tiny,
+    small: Path,
+    tmp_path: Path,
+    invocation: Invocation,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     tiny.output = mounted(small, limit)
     code = outcome(lambda: tiny.run(pythons=("3.12",), cache=tmp_path / "cache"), invocation)
@@ -62,7 +69,9 @@ def test_a_full_disk_of_the_cache_is_said_to_be_full(tiny: Tiny, small: Path, in
     assert outcome(lambda: tiny.plan(cache=cache), invocation) == OutOfSpaceError.exit_code
 
 
-def test_a_read_only_disk_is_no_place(tiny: Tiny, small: Path, invocation: Invocation, tmp_path: Path) -> None:
+def test_a_read_only_disk_is_no_place(
+    tiny: Tiny, small: Path, invocation: Invocation, tmp_path: Path
+) -> None:
     tiny.output = mounted(small, "ro")
     code = outcome(lambda: tiny.run(cache=tmp_path / "cache"), invocation)
     assert code == PreflightError.exit_code

@@ -113,4 +113,3 @@ def _pythons(path: str, needed: tuple[str, ...], constants: bytes) -> tuple[tupl
     compiled = sorted({version.decode() for version in _HEADER_PYTHON.findall(constants)})
     found += [(version, "the torch headers it was compiled with") for version in compiled]
     return tuple(found)
-

@@ -79,7 +79,9 @@ def write(path: Path, *lines: str) -> None:
 def main() -> None:
     """Run the command line: native_functions.yaml, and the folder to write to."""
     declared, output = Path(sys.argv[1]), Path(sys.argv[2])
-    functions = [NativeFunction.parse(entry) for entry in yaml.safe_load(declared.read_text(encoding="utf-8"))]
+    functions = [
+        NativeFunction.parse(entry) for entry in yaml.safe_load(declared.read_text(encoding="utf-8"))
+    ]
     output.mkdir(parents=True, exist_ok=True)
     header = ["#pragma once", "#include <ATen/core/Tensor.h>"]
     native = [f"{function.declaration};" for function in functions]

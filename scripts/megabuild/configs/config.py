@@ -114,7 +114,9 @@ def load(root: Path, name: str) -> Config:
             raise ConfigError(f"{path}: '{key}' has no value", _REMEDY)
     for key, known in _KNOWN.items():
         if _only(path, variant, key) not in known:
-            raise ConfigError(f"{path}: '{key}' is '{variant[key][0]}'; it can be {', '.join(known)}", _REMEDY)
+            raise ConfigError(
+                f"{path}: '{key}' is '{variant[key][0]}'; it can be {', '.join(known)}", _REMEDY
+            )
     cuda = _only(path, variant, "cuda_compiler_version")
     cuda_version = None if cuda == "None" else cuda
     return Config(
@@ -157,7 +159,9 @@ def _read(path: Path) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...]
     if broken or not all(isinstance(group, list) for group in zip_keys):
         raise ConfigError(f"{path}: '{(broken or ['zip_keys'])[0]}' is not a list", _REMEDY)
     # no text of theirs: a few aliases within one another would fill the memory
-    nested = [key for key, values in document.items() if any(isinstance(value, (list, dict)) for value in values)]
+    nested = [
+        key for key, values in document.items() if any(isinstance(value, (list, dict)) for value in values)
+    ]
     if nested:
         raise ConfigError(f"{path}: '{nested[0]}' holds a list in a list", _REMEDY)
     variant = {str(key): tuple(as_text(value) for value in values) for key, values in document.items()}
@@ -171,5 +175,7 @@ def as_text(value: object) -> str:
 
 def _only(path: Path, variant: Mapping[str, Sequence[str]], key: str) -> str:
     if len(variant[key]) != 1:
-        raise ConfigError(f"{path}: '{key}' has {len(variant[key])} values, a config needs exactly one", _REMEDY)
+        raise ConfigError(
+            f"{path}: '{key}' has {len(variant[key])} values, a config needs exactly one", _REMEDY
+        )
     return variant[key][0]

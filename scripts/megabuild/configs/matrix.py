@@ -125,7 +125,10 @@ def _name(row: Values, *, plain_blas: str) -> str:
 def _text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    document = {**{key: list(values) for key, values in row.items()}, "zip_keys": [list(group) for group in zip_keys]}
+    document = {
+        **{key: list(values) for key, values in row.items()},
+        "zip_keys": [list(group) for group in zip_keys],
+    }
     stream = io.StringIO()
     yaml.dump(dict(sorted(document.items())), stream)
     return _HEADER + stream.getvalue()

@@ -110,7 +110,9 @@ def link(source: Path, target: Path) -> None:
             beside.unlink()
         shutil.copy2(source, beside)
     os.replace(beside, target)
-    beside.unlink(missing_ok=True)  # still there where both were the same file already: then a rename does nothing
+    beside.unlink(
+        missing_ok=True
+    )  # still there where both were the same file already: then a rename does nothing
 
 
 def index(folder: Path, platform: str) -> None:

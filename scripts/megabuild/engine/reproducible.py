@@ -41,7 +41,9 @@ def recipe_date(root: Path) -> int:
     if not told.isdecimal():
         command = ["git", "log", "-1", "--format=%ct", "--", "recipe", "conda_build_config.yaml"]
         try:
-            told = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.strip()
+            told = subprocess.run(
+                command, cwd=root, capture_output=True, text=True, check=False
+            ).stdout.strip()
         except OSError:
             told = ""
     return max(int(told), _OLDEST) if told.isdecimal() else _OLDEST

@@ -43,10 +43,15 @@ class CMake:
         for name, value in os.environ.items():
             if name in ADDITIONAL:
                 options[ADDITIONAL[name]] = value
-            elif name.startswith(("BUILD_", "USE_", "CMAKE_")) and name not in {"CMAKE_ARGS", "CMAKE_GENERATOR"}:
+            elif name.startswith(("BUILD_", "USE_", "CMAKE_")) and name not in {
+                "CMAKE_ARGS",
+                "CMAKE_GENERATOR",
+            }:
                 options[name] = value
         if "CMAKE_INSTALL_PREFIX" in options:
-            sys.exit("CMAKE_INSTALL_PREFIX should not be set in the environment: setup.py installs below torch/")
+            sys.exit(
+                "CMAKE_INSTALL_PREFIX should not be set in the environment: setup.py installs below torch/"
+            )
         own = sysconfig.get_path("purelib")
         given = options.get("CMAKE_PREFIX_PATH")
         options["CMAKE_PREFIX_PATH"] = f"{own};{given}" if given else own

@@ -13,7 +13,7 @@ import pytest
 
 from megabuild.errors import IsolationError, MegabuildError, OutOfMemoryError
 from megabuild.isolation.base import Isolation, Mount
-from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.isolation.bubblewrap import Bubblewrap, no_user_namespaces
 from megabuild.isolation.container import Container
 
 STATE = "/opt/megabuild/state"
@@ -61,6 +61,9 @@ def test_root_inside_is_no_root_outside(isolation: Isolation, mounts: Sequence[M
     assert "CapEff:\t0000000000000000" in done.stdout
     assert "Read-only file system" in done.stdout.splitlines()[-1]
     assert sum("ermi" in line for line in done.stdout.splitlines()) == 3, done.stdout
+    if no_user_namespaces("bwrap"):
+        command[command.index("--") + 1 :] = ["unshare", "--user", "true"]
+        assert run(command, isolation.environment({})).returncode != 0
 
 
 def trial(isolation: Isolation) -> MegabuildError | None:

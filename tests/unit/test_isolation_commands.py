@@ -180,7 +180,7 @@ def test_mounts_are_read_only_unless_writable(engine: FakeEngine, tmp_path: Path
 
 def test_a_missing_source_is_named_before_anything_starts(engine: FakeEngine, tmp_path: Path) -> None:
     engine.install("docker", info="28.0.1 []")
-    (engine.folder / "bwrap").write_text("")
+    (engine.folder / "bwrap").write_text("#!/bin/sh\n")
     (engine.folder / "bwrap").chmod(0o755)
     for isolation in (Host(), docker(), Bubblewrap(root=tmp_path)):
         with pytest.raises(IsolationError, match="nowhere does not exist"):
@@ -217,7 +217,7 @@ def test_a_tool_missing_in_the_image_is_said_to_be_missing(code: int, words: str
 def test_bubblewrap_shows_its_root_and_makes_room_for_mounts_that_it_lacks(
     engine: FakeEngine, tmp_path: Path
 ) -> None:
-    (engine.folder / "bwrap").write_text("")
+    (engine.folder / "bwrap").write_text("#!/bin/sh\n")
     (engine.folder / "bwrap").chmod(0o755)
     root = tmp_path / "root"
     for folder in ("usr/lib", "etc", "opt/tools", "tmp", "proc", "dev"):

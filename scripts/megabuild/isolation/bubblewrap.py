@@ -1,14 +1,17 @@
 """A root folder (for example Debian's, made by mmdebstrap) entered with bubblewrap.
 
 Starts in milliseconds and needs no service and no image; works as root, and as any user where the kernel
-permits user namespaces. A build keeps the user's id, but not root's capabilities: it cannot remount what it sees
-read-only, make device nodes, or enter a namespace of its own. So it writes to the folders that are mounted writable,
-with the rights that the user has there, and to nothing else. That keeps it from accidents, not from a hole in the
-kernel: there is no filter on system calls, and what is mounted writable is not protected from it.
+permits user namespaces. A build keeps the user's id, but not root's capabilities: it cannot remount what it
+sees read-only or make device nodes; and with bubblewrap 0.8, where the kernel permits user namespaces, it
+cannot make one of its own, in which it would have all capabilities again. So it writes to the folders that
+are mounted writable, with the rights that the user has there, and to nothing else. That keeps it from
+accidents, not from a hole in the kernel: there is no filter on system calls, and what is mounted writable
+is not protected from it.
 """
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +62,15 @@ class Bubblewrap(Isolation):
     ) -> list[str]:
         """Return the bwrap command; ends with whoever started it, and so does everything inside."""
         require_sources(mounts)
-        command = [_program(), "--unshare-pid", "--die-with-parent", "--cap-drop", "ALL"]
+        program = _program()
+        command = [
+            program,
+            "--unshare-pid",
+            "--die-with-parent",
+            "--cap-drop",
+            "ALL",
+            *no_user_namespaces(program),
+        ]
         if not self.network:
             command.append("--unshare-net")
         try:
@@ -107,6 +118,13 @@ def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath])
             yield from _tree(entry, place, targets)
         else:
             yield from ("--ro-bind", str(entry.resolve()), str(place))
+
+
+@functools.cache
+def no_user_namespaces(program: str) -> tuple[str, ...]:
+    """Return bwrap's options that keep what is inside from making user namespaces; none where that cannot be had."""
+    options = ("--unshare-user", "--disable-userns")
+    return options if _run([program, *options, "--ro-bind", "/", "/", "true"]).returncode == 0 else ()
 
 
 def _program() -> str:

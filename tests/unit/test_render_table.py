@@ -166,6 +166,16 @@ def test_narrowing_the_pythons_changes_no_other_name() -> None:
     assert [package.python for package in narrowed if package.python] == ["3.12"]
 
 
+def test_only_the_linalg_flavour_that_has_it_asks_for_magma() -> None:
+    outputs = YAML(typ="safe").load(RECIPE)["outputs"]
+    with_magma = [
+        one["requirements"] for one in outputs if "libmagma-devel" in json.dumps(one["requirements"])
+    ]
+    ignored = [requirements.get("ignore_run_exports", {}).get("by_name", []) for requirements in with_magma]
+    assert len(ignored) == 3, "staging, its linalg libraries and pytorch"
+    assert sum("libmagma" not in names for names in ignored) == 1, "the linalg library's own stays"
+
+
 def test_what_runs_ninja_has_the_environment_that_staging_compiled_in() -> None:
     """A header that is gone, or another one, would dirty libtorch's objects; YAML has no way to say it once."""
     document = YAML(typ="safe", pure=True).load(RECIPE.read_text())

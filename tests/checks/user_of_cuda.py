@@ -4,6 +4,7 @@ FLAVOUR is that of the linear algebra library that is installed, magma or nomagm
 """
 
 import ctypes
+import os
 import sys
 from pathlib import Path
 
@@ -63,6 +64,8 @@ def on_the_cpu() -> None:
 
 
 def extension() -> None:
+    # without a GPU nobody else can say it; conda-forge's recipes of extensions do the same
+    os.environ["TORCH_CUDA_ARCH_LIST"] = os.environ["CF_TORCH_CUDA_ARCH_LIST"]
     header = "torch::Tensor scaled(torch::Tensor values, double factor);"
     built = cpp_extension.load_inline("scaled_cuda", header, CUDA_SOURCE, functions=["scaled"], verbose=True)
     with raises("must be on a GPU"):

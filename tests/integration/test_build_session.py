@@ -18,7 +18,7 @@ import pytest
 from tiny import PACKAGES, ROOT, Tiny, driver, make_channel, provider, wait_for
 
 from megabuild import files
-from megabuild.build import events
+from megabuild.build import events, preflight
 from megabuild.build.summary import PackageResult
 from megabuild.engine import archive, strays
 from megabuild.errors import (
@@ -388,7 +388,9 @@ def test_a_path_that_scripts_stumble_over_is_refused(tiny: Tiny, tmp_path: Path)
         tiny.run()
 
 
-def test_a_source_without_a_hash_is_refused(tiny: Tiny) -> None:
+def test_a_source_without_a_hash_is_refused(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What a real PyTorch takes on disk is checked as well, and this machine may have less.
+    monkeypatch.setattr(preflight, "disk_free", lambda folder: 10**12)
     with pytest.raises(IntegrityError, match="no sha256"):
         tiny.run(rehearse=False, engine="host")
 

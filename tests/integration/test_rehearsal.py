@@ -88,6 +88,13 @@ def test_no_swap_rebuilds_the_core(rehearsal: Rehearsal) -> None:
     assert all(swap["steps"] > 0 for python, swap in rehearsal.summary.swaps.items() if python != "3.12")
 
 
+def test_no_library_waits_for_what_the_linker_noted(rehearsal: Rehearsal) -> None:
+    # With binutils >= 2.41 CMake has it written down by absolute path, which ninja takes for another file than the
+    # library it makes: after an interrupted compile libtorch_cuda stayed out of date, and the swap refused.
+    cache = (rehearsal.options.state / "tree" / "build" / "CMakeCache.txt").read_text()
+    assert re.search(r"^CMAKE_LINK_DEPENDS_USE_LINKER:\w+=OFF$", cache, re.MULTILINE)
+
+
 def test_every_package_was_tested(rehearsal: Rehearsal) -> None:
     tested = {event.name for event in rehearsal.events if isinstance(event, events.TestRun)}
     assert tested == {"libtorch", "libtorch-cuda-linalg", "pytorch", "pytorch-gpu"}

@@ -2,24 +2,25 @@
 
 nvcc lays a fatbin per translation unit into the section ``.nv_fatbin``. (``__nv_relfatbin`` holds relocatable code,
 which cannot run: what was linked from it lies in ``.nv_fatbin`` again.) A fatbin is a header (magic, version, header
-size, payload size) and entries, each with a kind (1 PTX, 2 machine code), the size of its header and payload, and the
-architecture. Payloads may be compressed (LZ4 or zstd); headers never are. Checked against cuobjdump for CUDA 13.0 with
-every compression mode.
+size, payload size) and entries, each with a kind (1 PTX, 2 machine code, 8 LTO-IR), the size of its header and
+payload, and the architecture. Payloads may be compressed (LZ4 or zstd); headers never are. Checked against cuobjdump
+for CUDA 13.0 with every compression mode.
 """
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from elf_file import ElfFile
 
-_SECTION = ".nv_fatbin"
-_MAGIC = 0xBA55ED50
-_FATBIN = struct.Struct("<IHHQ")
+SECTIONS = (".nv_fatbin", "__nv_relfatbin")
+_MAGIC = struct.pack("<I", 0xBA55ED50)
+_FATBIN = struct.Struct("<4sHHQ")
 _ENTRY = struct.Struct("<HHIQ")
-_PTX, _MACHINE_CODE = 1, 2
+PTX, MACHINE_CODE, LTO_IR = 1, 2, 8
 _ALIGNED = 8
 _ARCH_AT, _FLAGS_AT, _SMALLEST_ENTRY = 28, 40, 48
 # sm_90a is for 9.0 only; sm_100f for the family of 10.x: told apart by flags, not by number.
@@ -34,6 +35,24 @@ class Unit:
     ptx: frozenset[str]
 
 
+@dataclass(frozen=True)
+class Member:
+    """One entry of a fatbin: the architecture, such as ``90a``, and its bytes with their header, as they lie there."""
+
+    kind: int
+    arch: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Fatbin:
+    """A fatbin: where it begins and ends in the data, and its entries."""
+
+    start: int
+    end: int
+    members: tuple[Member, ...]
+
+
 def units(library: ElfFile) -> tuple[Unit, ...]:
     """Return what each translation unit of a library holds; none for a library without device code.
 
@@ -42,7 +61,7 @@ def units(library: ElfFile) -> tuple[Unit, ...]:
     ValueError
         The section holds something that is no fatbin.
     """
-    return fatbins(library.content(_SECTION))
+    return fatbins(library.content(SECTIONS[0]))
 
 
 def fatbins(data: bytes) -> tuple[Unit, ...]:
@@ -55,35 +74,56 @@ def fatbins(data: bytes) -> tuple[Unit, ...]:
     """
     found, position = [], 0
     while position + _FATBIN.size <= len(data):
-        magic, _, header, size = _FATBIN.unpack_from(data, position)
-        if magic != _MAGIC:
+        if not data.startswith(_MAGIC, position):
             if any(data[position : position + _ALIGNED]):
-                raise ValueError(f"{_SECTION} holds something unknown at byte {position}")
+                raise ValueError(f"{SECTIONS[0]} holds something unknown at byte {position}")
             position += _ALIGNED
             continue
-        start, end = position + header, position + header + size
-        if end > len(data):
-            raise ValueError(f"{_SECTION} is cut off at byte {position}")
-        entries = list(_entries(data, start, end))
+        one = _fatbin(data, position)
         found.append(
             Unit(
-                sm=frozenset(f"sm_{arch}" for kind, arch in entries if kind == _MACHINE_CODE),
-                ptx=frozenset(f"compute_{arch}" for kind, arch in entries if kind == _PTX),
+                sm=frozenset(f"sm_{member.arch}" for member in one.members if member.kind == MACHINE_CODE),
+                ptx=frozenset(f"compute_{member.arch}" for member in one.members if member.kind == PTX),
             )
         )
-        position = -(-end // _ALIGNED) * _ALIGNED
+        position = -(-one.end // _ALIGNED) * _ALIGNED
     return tuple(found)
 
 
-def _entries(data: bytes, position: int, end: int) -> Iterator[tuple[int, str]]:
+def anywhere(data: mmap.mmap | bytes) -> Iterator[Fatbin]:
+    """Return every fatbin of a file, in whatever section, one after another; what only begins like one is passed over.
+
+    cuDNN, cuBLASLt and cuSPARSELt keep part of theirs in ``.cask_resource``, cuFFT nearly all in ``.ldata``.
+    """
+    position = 0
+    while (position := data.find(_MAGIC, position)) >= 0:
+        try:
+            found = _fatbin(data, position)
+        except (ValueError, struct.error):
+            position += len(_MAGIC)
+            continue
+        if found.members:
+            yield found
+        position = found.end
+
+
+def _fatbin(data: mmap.mmap | bytes, position: int) -> Fatbin:
+    _, _, header, size = _FATBIN.unpack_from(data, position)
+    start, end = position + header, position + header + size
+    if header < _FATBIN.size or end > len(data):
+        raise ValueError(f"{SECTIONS[0]} is cut off at byte {position}")
+    return Fatbin(position, end, tuple(_entries(data, start, end)))
+
+
+def _entries(data: mmap.mmap | bytes, position: int, end: int) -> Iterator[Member]:
     while position + _SMALLEST_ENTRY <= end:
         kind, _, header, size = _ENTRY.unpack_from(data, position)
         if header < _SMALLEST_ENTRY or position + header + size > end:
-            raise ValueError(f"{_SECTION} has an entry of unknown form at byte {position}")
+            raise ValueError(f"{SECTIONS[0]} has an entry of unknown form at byte {position}")
         (arch,) = struct.unpack_from("<I", data, position + _ARCH_AT)
         (flags,) = struct.unpack_from("<Q", data, position + _FLAGS_AT)
         suffix = next((letter for bit, letter in _SUFFIXES.items() if flags & bit), "")
-        yield kind, f"{arch}{suffix}"
+        yield Member(kind, f"{arch}{suffix}", header + size)
         position += header + size
 
 

@@ -15,7 +15,9 @@ from pathlib import Path
 
 _NEEDED, _SONAME, _RPATH, _RUNPATH = 1, 14, 15, 29
 _UNDEFINED = 0
+_WITHOUT_BYTES = (0, 8)  # SHT_NULL, SHT_NOBITS
 _NAME_ENDS = b"\0"
+_LONGEST_NAME = 4096
 _HEADER_BYTES = 64
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -24,7 +26,7 @@ _DYNAMIC = struct.Struct("<qQ")
 
 @dataclass(frozen=True)
 class Section:
-    """Where a section lies in the file: offset and size in bytes."""
+    """Where a section lies in the file: offset and size in bytes; a size of 0 where it takes no room there."""
 
     offset: int
     size: int
@@ -53,9 +55,11 @@ class ElfFile:
         if len(data) < _HEADER_BYTES or data[:6] != b"\x7fELF\x02\x01":
             raise NotElf("no 64-bit little-endian ELF file")
         try:
-            self.sections = dict(self._read_sections())
+            #: all of them in the order of the file's table; two may have one name
+            self.every = tuple(self._read_sections())
         except (struct.error, IndexError, ValueError) as error:
             raise NotElf(f"damaged ELF file: {error}") from error
+        self.sections = dict(self.every)
 
     def _read_sections(self) -> Iterator[tuple[str, Section]]:
         (table,) = struct.unpack_from("<Q", self.data, 40)
@@ -63,10 +67,10 @@ class ElfFile:
         headers = [_SECTION.unpack_from(self.data, table + index * size) for index in range(count)]
         for header in headers:
             name = self._text(headers[names][4] + header[0])
-            end = header[4] if header[1] == 8 else header[4] + header[5]  # 8: takes no room in the file
-            if end > len(self.data):
+            size_there = 0 if header[1] in _WITHOUT_BYTES else header[5]
+            if header[4] + size_there > len(self.data):
                 raise NotElf(f"the file is cut off inside {name}")
-            yield name, Section(header[4], header[5])
+            yield name, Section(header[4], size_there)
 
     def content(self, name: str) -> bytes:
         """Return a section's bytes; none where there is no such section."""
@@ -108,7 +112,10 @@ class ElfFile:
                 yield names[start : names.index(_NAME_ENDS, start)].decode(errors="replace")
 
     def _text(self, start: int) -> str:
-        return bytes(self.data[start : self.data.find(_NAME_ENDS, start)]).decode()
+        end = self.data.find(_NAME_ENDS, start, start + _LONGEST_NAME)
+        if end < 0:
+            raise ValueError(f"no name ends after byte {start}")
+        return bytes(self.data[start:end]).decode()
 
 
 @contextmanager

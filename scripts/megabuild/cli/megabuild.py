@@ -11,6 +11,7 @@ from megabuild.cli.configs import configs
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.install_pyg import install_pyg
 from megabuild.cli.root import repository
+from megabuild.cli.sizes import sizes
 from megabuild.cli.verify import verify, verify_gpu
 
 
@@ -24,6 +25,7 @@ megabuild.add_command(audit)
 megabuild.add_command(build)
 megabuild.add_command(configs)
 megabuild.add_command(install_pyg)
+megabuild.add_command(sizes)
 megabuild.add_command(verify)
 megabuild.add_command(verify_gpu)
 megabuild.add_command(completion)

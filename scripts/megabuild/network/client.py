@@ -115,6 +115,8 @@ class Client:
         self._end = time.monotonic() + seconds
         self._patience = patience or Patience()
         self._certificates, self._proxy = certificates, proxy
+        self.fetched = 0  #: bytes of all bodies that came, as they were sent
+        self._counting = threading.Lock()
 
     def remaining(self) -> float:
         """Return the seconds that are left, never below 0."""
@@ -193,6 +195,8 @@ class Client:
                 if into.tell() + len(block) > limit:
                     raise NetworkError(f"{shown}: longer than the {limit} bytes it should have at most")
                 into.write(block)
+            with self._counting:
+                self.fetched += response.num_bytes_downloaded
             return response
 
     def _opened(self) -> httpx.Client:

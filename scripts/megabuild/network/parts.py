@@ -1,4 +1,4 @@
-"""One file of a zip archive on a server, of which no more is fetched than that: of a wheel of 0.5 GB some 100 kB."""
+"""The directory and one file of a zip archive on a server, and no more of it: of a wheel of 0.5 GB some 100 kB."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import IO
 
 from megabuild.network import redact
@@ -19,8 +20,17 @@ _HEAD = 4 << 10  # bytes before a member: its own header, whose length nobody kn
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
-def member(client: Client, url: str, choose: Callable[[zipfile.ZipFile], zipfile.ZipInfo]) -> bytes:
-    """Return a member of a zip archive on a server.
+@dataclass(frozen=True, kw_only=True)
+class Directory:
+    """What a zip archive on a server says of itself: its length in bytes, its members, and one member's content."""
+
+    length: int
+    members: tuple[zipfile.ZipInfo, ...]
+    content: bytes
+
+
+def directory(client: Client, url: str, choose: Callable[[zipfile.ZipFile], zipfile.ZipInfo]) -> Directory:
+    """Return the directory of a zip archive on a server, with the content of one member.
 
     Parameters
     ----------
@@ -46,7 +56,8 @@ def member(client: Client, url: str, choose: Callable[[zipfile.ZipFile], zipfile
                     if start < length - tail:
                         end = start + _HEAD + chosen.compress_size
                         _part(client, url, file, start, min(end, length) - 1)
-                    return archive.read(chosen)
+                    content = archive.read(chosen)
+                    return Directory(length=length, members=tuple(archive.infolist()), content=content)
             except _BROKEN as error:
                 if length <= tail or tail == _TAILS[-1]:
                     raise zipfile.BadZipFile(str(error)) from error

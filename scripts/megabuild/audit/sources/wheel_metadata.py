@@ -7,11 +7,9 @@ own index.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import zipfile
-import zlib
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,12 +30,9 @@ from megabuild.extensions.index import INDEX
 from megabuild.network import redact
 from megabuild.network.client import Answer, Client
 from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered, parsed
-from megabuild.network.parts import member
+from megabuild.network.wheel_metadata import BROKEN, beside, inside, member
 
 SOURCE = "wheel_metadata"
-_LARGEST = 4 << 20  # bytes of metadata
-_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 _PYTHON = 12  # CPython 3.x whose wheel is read
 #: conda's platforms by the end of a wheel's platform tag, in the order in which they are read; musllinux has none.
 _PLATFORMS = {
@@ -175,19 +170,7 @@ def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict
 
 def _remote(platform: str, file: File, request: Request, client: Client) -> _Metadata:
     def make() -> bytes:
-        if file.metadata:
-            parts = urlsplit(file.url)
-            content = client.get(parts._replace(path=f"{parts.path}.metadata").geturl(), limit=_LARGEST).body
-            found = hashlib.sha256(content).hexdigest()
-            if file.metadata_sha256 not in ("", found):
-                said = f"sha256 is {found[:12]}…, the index says {file.metadata_sha256[:12]}…"
-                remedy = "the index or a proxy in between is at fault"
-                raise AuditError(f"{file.name}.metadata: {said}", remedy)
-        else:
-            try:
-                content = member(client, file.url, _metadata)
-            except _BROKEN as error:
-                raise _broken(file.name, error) from error
+        content = beside(client, file) if file.metadata else inside(client, file).content
         _required(content, file.project, file.version)  # before it is kept
         return content
 
@@ -222,29 +205,18 @@ def _local(path: Path, request: Request, platform: str = "") -> _Metadata:
         raise AuditError(reason, "name the right one: --wheel FILE")
     try:
         with zipfile.ZipFile(path) as archive:
-            content = archive.read(_metadata(archive))
+            content = archive.read(member(archive))
     except OSError as error:
         reason = f"cannot read {path}: {error.strerror or error}"
         raise AuditError(reason, "check the file named by --wheel") from error
-    except _BROKEN as error:
-        raise _broken(str(path), error) from error
+    except BROKEN as error:
+        raise AuditError(f"{path} is no wheel, or a broken one: {error}", "check the wheel") from error
     where = Where(file=_inside(path.name), package=project, version=str(version))
     return _Metadata(platform=platform, requirements=_required(content, project, version), where=where)
 
 
 def _inside(wheel: str) -> str:
     return f"{wheel}/{'-'.join(wheel.split('-')[:2])}.dist-info/METADATA"
-
-
-def _metadata(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
-    members = [one for one in archive.infolist() if _METADATA.fullmatch(one.filename)]
-    if len(members) != 1 or members[0].file_size > _LARGEST:
-        raise ValueError("it has no METADATA, several, or an unreasonably long one")
-    return members[0]
-
-
-def _broken(name: str, error: Exception) -> AuditError:
-    return AuditError(f"{name} is no wheel, or a broken one: {error}", "check the wheel")
 
 
 def _required(content: bytes, project: str, version: Version) -> Sequence[str]:

@@ -1,0 +1,185 @@
+"""What a file consists of: by its name, and for libraries and programs by what is in them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from itertools import accumulate
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from cuda_archs import LTO_IR as LTO_IR_ENTRY
+from cuda_archs import MACHINE_CODE, SECTIONS, anywhere
+from cuda_archs import PTX as PTX_ENTRY
+from elf_file import ElfFile, NotElf, opened
+from megabuild.sizes.tree import (
+    BYTE_CODE,
+    CPU_CODE,
+    DEBUG,
+    DOCUMENTATION,
+    GPU_CODE,
+    HEADERS,
+    LTO_IR,
+    METADATA,
+    OTHER,
+    OTHER_LIBRARIES,
+    PADDING,
+    PTX,
+    PYTHON,
+    STATIC,
+    SYMBOLS,
+    TESTS,
+    UNKNOWN,
+    UNREAD_LIBRARIES,
+    Part,
+)
+
+_MAGIC, _READABLE = b"\x7fELF", b"\x7fELF\x02\x01"
+_SUFFIXES = {
+    ".pyc": BYTE_CODE, ".pyo": BYTE_CODE,
+    ".a": STATIC, ".lib": STATIC,
+    ".h": HEADERS, ".hpp": HEADERS, ".hh": HEADERS, ".hxx": HEADERS, ".cuh": HEADERS, ".inl": HEADERS,
+    ".cmake": HEADERS,
+    ".py": PYTHON, ".pyi": PYTHON, ".pxd": PYTHON,
+    ".md": DOCUMENTATION, ".rst": DOCUMENTATION, ".html": DOCUMENTATION,
+    ".dll": OTHER_LIBRARIES, ".pyd": OTHER_LIBRARIES, ".dylib": OTHER_LIBRARIES,
+    ".cubin": GPU_CODE, ".fatbin": GPU_CODE, ".ptx": PTX, ".bc": LTO_IR, ".ltoir": LTO_IR,
+}  # fmt: skip
+_FOLDERS = {
+    "test": TESTS, "tests": TESTS, "include": HEADERS, "doc": DOCUMENTATION, "docs": DOCUMENTATION,
+    "man": DOCUMENTATION, "conda-meta": METADATA,
+}  # fmt: skip
+#: By suffix before by folder: what a step of a slimming would take wherever it lies.
+_FIRST = (BYTE_CODE, STATIC)
+_DEVICE_CODE = {MACHINE_CODE: (GPU_CODE, "sm"), PTX_ENTRY: (PTX, "compute"), LTO_IR_ENTRY: (LTO_IR, "sm")}
+_SYMBOL_TABLES = frozenset({".symtab", ".strtab", ".symtab_shndx"})
+_BLOCK = 1 << 20
+_DEBUG_SECTIONS = (".debug_", ".zdebug_", ".gnu_debug", ".gdb_index", ".stab")
+
+
+def by_name(path: str) -> str:
+    """Return the kind of a file by its path alone; ``other files`` where that tells nothing."""
+    pure = PurePosixPath(path)
+    suffix = _SUFFIXES.get(pure.suffix.lower(), OTHER)
+    if suffix in _FIRST:
+        return suffix
+    if any(folder.endswith((".dist-info", ".egg-info")) for folder in pure.parts[:-1]):
+        return METADATA
+    return next((_FOLDERS[folder] for folder in pure.parts[:-1] if folder in _FOLDERS), suffix)
+
+
+def unread(path: str, size: int) -> Mapping[Part, int]:
+    """Return the parts of a file of which only name and size are known."""
+    kind = by_name(path)
+    library = kind == OTHER and (path.endswith(".so") or ".so." in path.rpartition("/")[2])
+    return {Part(UNREAD_LIBRARIES if library else kind): size} if size else {}
+
+
+def of_file(file: Path, path: str, size: int) -> Mapping[Part, int]:
+    """Return the parts of a file on the disk; they add up to its size.
+
+    Parameters
+    ----------
+    path:
+        Its path in the subject.
+    size:
+        Its bytes.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    """
+    kind = by_name(path)
+    if kind != OTHER or not size:
+        return {Part(kind): size} if size else {}
+    with file.open("rb") as stream:
+        start = stream.read(len(_READABLE))
+    return _of_elf(file, size) if start == _READABLE else _of_start(start, size)
+
+
+def of_stream(stream: IO[bytes], path: str, size: int) -> Mapping[Part, int]:
+    """Return the parts of a file in an archive, which is written to a temporary file if it is a library.
+
+    Raises
+    ------
+    Exception
+        Whatever the archive's reader raises for a damaged one.
+    """
+    kind = by_name(path)
+    if kind != OTHER or not size:
+        return {Part(kind): size} if size else {}
+    start = stream.read(len(_READABLE))
+    if start != _READABLE:
+        return _of_start(start, size)
+    with tempfile.NamedTemporaryFile(prefix="megabuild-sizes-") as copy:
+        # a few bytes of an archive can claim to be any number of them
+        if size > shutil.disk_usage(os.path.dirname(copy.name)).free // 2:
+            return {Part(UNREAD_LIBRARIES): size}
+        copy.write(start)
+        shutil.copyfileobj(stream, copy, 1 << 20)
+        copy.flush()
+        return _of_elf(Path(copy.name), size)
+
+
+def _of_start(start: bytes, size: int) -> Mapping[Part, int]:
+    """Return the parts of what is no 64-bit little-endian ELF file."""
+    return {Part(OTHER_LIBRARIES if start.startswith(_MAGIC) else OTHER): size}
+
+
+def _of_elf(file: Path, size: int) -> Mapping[Part, int]:
+    try:
+        with opened(file) as library:
+            parts = _sections(library)
+    except NotElf:  # cut off or damaged
+        return {Part(UNKNOWN): size}
+    # its own headers, and whatever else lies outside of sections
+    parts[Part(UNKNOWN)] += size - sum(parts.values())
+    return +parts
+
+
+def _sections(library: ElfFile) -> Counter[Part]:
+    """Return bytes by part; no byte counts twice, even where a damaged table says so."""
+    parts: Counter[Part] = Counter()
+    starts, ends = [], []
+    for fatbin in anywhere(library.data):
+        starts.append(fatbin.start)
+        ends.append(fatbin.end)
+        for member in fatbin.members:
+            kind, prefix = _DEVICE_CODE.get(member.kind, (UNKNOWN, ""))
+            parts[Part(kind, f"{prefix}_{member.arch}" if prefix else "")] += member.size
+    before = [0, *accumulate(end - start for start, end in zip(starts, ends, strict=True))]
+
+    def in_fatbins(offset: int) -> int:
+        """Return how many bytes before an offset lie in fatbins."""
+        count = bisect_right(starts, offset)
+        return before[count] - (max(0, ends[count - 1] - offset) if count else 0)
+
+    done = 0
+    for name, section in sorted(library.every, key=lambda item: item[1].offset):
+        start, end = max(done, section.offset), section.offset + section.size
+        if end > start:
+            parts[Part(PADDING)] += _zeros(library, done, start)
+            parts[_part_of(name)] += end - start - (in_fatbins(end) - in_fatbins(start))
+            done = end
+    return parts
+
+
+def _zeros(library: ElfFile, start: int, end: int) -> int:
+    """Return the size of a hole between sections: alignment, or what tools such as patchelf leave; 0 if it is none."""
+    blocks = (library.data[at : min(at + _BLOCK, end)] for at in range(start, end, _BLOCK))
+    return 0 if any(block.strip(b"\0") for block in blocks) else end - start
+
+
+def _part_of(section: str) -> Part:
+    if section in _SYMBOL_TABLES:
+        return Part(SYMBOLS)
+    if section.startswith(_DEBUG_SECTIONS):
+        return Part(DEBUG)
+    if section in SECTIONS:  # what lies between fatbins
+        return Part(UNKNOWN)
+    return Part(GPU_CODE, "AMD") if section == ".hip_fatbin" else Part(CPU_CODE)

@@ -1,0 +1,58 @@
+"""What can be measured: an environment, a package, a wheel, a channel, or a requirement."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from megabuild.errors import UsageError
+from megabuild.sizes.archives import CONDA, channel, conda_package, packages_in, wheel
+from megabuild.sizes.environment import environment, is_environment
+from megabuild.sizes.requirement import requirement
+from megabuild.sizes.tree import Sizes
+
+_REMEDY = (
+    "give the folder of an environment or a channel, a .conda, .tar.bz2 or .whl file, or a requirement such as "
+    "torch==2.15.0"
+)
+
+
+def measure(subject: str, *, python: str | None = None) -> Sizes:
+    """Measure a subject.
+
+    Parameters
+    ----------
+    subject:
+        A path, or a requirement as pip takes it.
+    python:
+        The Python that a requirement is for, ``3.12``; None for the one that runs this.
+
+    Raises
+    ------
+    UsageError
+        It is nothing of the kind.
+    IntegrityError
+        A package or wheel is damaged.
+    ProviderError
+        A requirement cannot be looked up.
+    """
+    path = Path(subject)
+    if path.is_dir():
+        if packages_in(path):
+            return channel(path)
+        if is_environment(path):
+            return environment(path)
+        raise UsageError(f"{path} is neither an environment nor a channel", _REMEDY)
+    if path.is_file():
+        if path.suffix == ".whl":
+            return Sizes(subject=path.name, kind="wheel", packages=(wheel(path),))
+        if path.name.endswith(CONDA):
+            return Sizes(subject=path.name, kind="package", packages=(conda_package(path)[0],))
+        raise UsageError(f"{path} is nothing to measure", _REMEDY)
+    try:
+        Requirement(subject)
+    except InvalidRequirement as error:
+        raise UsageError(f"there is no {subject}", _REMEDY) from error
+    return requirement(subject, python or f"{sys.version_info.major}.{sys.version_info.minor}")

@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def make_wheel(folder: Path, file_name: str, files: Mapping[str, bytes], *, version: str = "") -> Path:
-    """Write a wheel with metadata and RECORD; ``version`` replaces the one that the metadata would have."""
+def make_wheel(
+    folder: Path, file_name: str, files: Mapping[str, bytes], *, version: str = "", metadata: bytes = b""
+) -> Path:
+    """Write a wheel with metadata and RECORD; ``version`` replaces that of the metadata, ``metadata`` all of it."""
     name, named_version, tag = file_name.removesuffix(".whl").split("-", 2)
     info = f"{name}-{named_version}.dist-info"
     content = {
         **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version or named_version}\n".encode(),
+        f"{info}/METADATA": metadata
+        or f"Metadata-Version: 2.1\nName: {name}\nVersion: {version or named_version}\n".encode(),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
     }
     rows = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in content.items()]

@@ -57,7 +57,7 @@ class ElfFile:
         try:
             #: all of them in the order of the file's table; two may have one name
             self.every = tuple(self._read_sections())
-        except (struct.error, IndexError, ValueError) as error:
+        except (struct.error, IndexError, OverflowError, ValueError) as error:
             raise NotElf(f"damaged ELF file: {error}") from error
         self.sections = dict(self.every)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from megabuild.cli.text import Signs, size, table, wrapped
+from megabuild import files
+from megabuild.cli.text import Signs, plain, size, table, wrapped
 from megabuild.errors import UsageError
 from megabuild.sizes.tree import UNREAD_LIBRARIES
 
@@ -48,9 +49,9 @@ def sizes(
     a requirement such as torch==2.15.0, which is looked up on pip's indexes without fetching a wheel. Nothing is
     installed, imported or run.
     """
+    from megabuild.cli.treemap import page
     from megabuild.sizes.compare import differences
     from megabuild.sizes.subject import measure
-    from megabuild.sizes.treemap import page
 
     context.obj.json = as_json
     if len(subjects) != (2 if compare else 1):
@@ -58,9 +59,11 @@ def sizes(
             "--compare takes two subjects" if compare else "one subject is measured at a time",
             "compare two of them: megabuild sizes --compare A B",
         )
+    if html is not None:
+        files.writable(html.absolute().parent, "choose another place: --html FILE")
     measured = [measure(subject, python=python) for subject in subjects]
     if html is not None:
-        html.write_text(page(measured), encoding="utf-8")
+        files.write(html, page(measured))
     signs, smallest = Signs.of(sys.stdout), 0.0 if everything else _SMALL
     if not compare:
         lines = list(sizes_lines(measured[0], signs, smallest))
@@ -88,7 +91,7 @@ def sizes_lines(measured: Sizes, signs: Signs, smallest: float) -> Iterator[str]
     """
     whole = measured.installed
     least = smallest * whole
-    yield from wrapped(f"{_plain(measured.subject)}: {_totals(measured)}")
+    yield from wrapped(f"{plain(measured.subject)}: {_totals(measured)}")
     rows: list[tuple[str, ...]] = []
     large = [package for package in measured.packages if package.installed >= least]
     for package in large:
@@ -108,14 +111,14 @@ def sizes_lines(measured: Sizes, signs: Signs, smallest: float) -> Iterator[str]
     yield ""
     yield from wrapped(_left_open(measured))
     for remark in measured.remarks:
-        yield from wrapped(f"{signs.warning} {_plain(remark)}")
+        yield from wrapped(f"{signs.warning} {plain(remark)}")
 
 
 def compare_lines(measured: Sequence[Sizes], found: Sequence[Difference], smallest: float) -> Iterator[str]:
     """Return two measurements side by side, for people."""
     first, second = measured
     for name, one in (("first", first), ("second", second)):
-        yield from wrapped(f"{name}: {_plain(one.subject)}, {_totals(one)}")
+        yield from wrapped(f"{name}: {plain(one.subject)}, {_totals(one)}")
     least = smallest * max(first.installed, second.installed)
     for what in ("package", "part"):
         every = [row for row in found if row.what == what]
@@ -131,9 +134,9 @@ def compare_lines(measured: Sequence[Sizes], found: Sequence[Difference], smalle
         yield from table((what, "first", "second", "difference"), cells, right=frozenset({1, 2, 3}))
     for one in measured:
         yield ""
-        yield from wrapped(f"{_plain(one.subject)}: {_left_open(one)}")
+        yield from wrapped(f"{plain(one.subject)}: {_left_open(one)}")
         for remark in one.remarks:
-            yield from wrapped(f"! {_plain(remark)}")
+            yield from wrapped(f"! {plain(remark)}")
 
 
 def _package_row(name: str, packages: Sequence[Package], whole: int, signs: Signs) -> tuple[str, ...]:
@@ -196,11 +199,6 @@ def _share(octets: int, whole: int) -> str:
     return f"{100 * octets / whole:.1f} %" if whole else ""
 
 
-def _plain(text: str) -> str:
-    """Return a text without what would move a terminal's cursor."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
 def _short(text: str, width: int) -> str:
-    text = _plain(text)
+    text = plain(text)
     return text if len(text) <= width else f"{text[: width - 2]}.."

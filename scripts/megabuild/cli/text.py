@@ -75,6 +75,11 @@ def table(
     return [line(row) for row in [heads, *rows]]
 
 
+def plain(text: str) -> str:
+    """Return a text that comes from outside without what would move a terminal's cursor or is no character at all."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
     """Break a text into lines of at most 80 columns, between words only; the first and the others are indented."""
     return textwrap.wrap(

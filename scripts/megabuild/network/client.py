@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from netrc import NetrcParseError
 from pathlib import Path
 from typing import IO, TypeVar
@@ -199,19 +200,23 @@ class Client:
                 self.fetched += response.num_bytes_downloaded
             return response
 
-    def _opened(self) -> httpx.Client:
+    @cached_property
+    def _trusted(self) -> ssl.SSLContext:
+        """Made once: reading certificates takes longer than most answers."""
+        if not self._certificates:
+            return httpx.create_ssl_context()
         try:
-            verify = (
-                ssl.create_default_context(cafile=str(self._certificates)) if self._certificates else True
-            )
+            return ssl.create_default_context(cafile=str(self._certificates))
         except OSError as error:
             reason = f"no certificates can be read from {self._certificates}: {error}"
             raise NetworkError(reason, "check PIP_CERT") from error
+
+    def _opened(self) -> httpx.Client:
         return httpx.Client(
             timeout=httpx.Timeout(self._patience.read, connect=self._patience.connect),
             follow_redirects=True,
             max_redirects=8,
-            verify=verify,
+            verify=self._trusted,
             proxy=self._proxy or None,
             event_hooks={"response": [_no_downgrade]},
             headers={"User-Agent": "megabuild"},

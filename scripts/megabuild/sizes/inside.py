@@ -57,7 +57,7 @@ _FOLDERS = {
 _FIRST = (BYTE_CODE, STATIC)
 _DEVICE_CODE = {MACHINE_CODE: (GPU_CODE, "sm"), PTX_ENTRY: (PTX, "compute"), LTO_IR_ENTRY: (LTO_IR, "sm")}
 _SYMBOL_TABLES = frozenset({".symtab", ".strtab", ".symtab_shndx"})
-_BLOCK = 1 << 20
+_BLOCK, _FILLINGS = 1 << 20, b"\0XZ"
 _DEBUG_SECTIONS = (".debug_", ".zdebug_", ".gnu_debug", ".gdb_index", ".stab")
 
 
@@ -163,16 +163,16 @@ def _sections(library: ElfFile) -> Counter[Part]:
     for name, section in sorted(library.every, key=lambda item: item[1].offset):
         start, end = max(done, section.offset), section.offset + section.size
         if end > start:
-            parts[Part(PADDING)] += _zeros(library, done, start)
+            parts[Part(PADDING)] += _filling(library, done, start)
             parts[_part_of(name)] += end - start - (in_fatbins(end) - in_fatbins(start))
             done = end
     return parts
 
 
-def _zeros(library: ElfFile, start: int, end: int) -> int:
-    """Return the size of a hole between sections: alignment, or what tools such as patchelf leave; 0 if it is none."""
+def _filling(library: ElfFile, start: int, end: int) -> int:
+    """Return how much of a hole between sections is empty: alignment, and what patchelf leaves, filled with letters."""
     blocks = (library.data[at : min(at + _BLOCK, end)] for at in range(start, end, _BLOCK))
-    return 0 if any(block.strip(b"\0") for block in blocks) else end - start
+    return sum(len(block) - len(block.strip(_FILLINGS)) for block in blocks)
 
 
 def _part_of(section: str) -> Part:

@@ -19,12 +19,12 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import compatible_tags, cpython_tags, platform_tags
 from packaging.version import Version
 
-from megabuild.errors import IntegrityError, ProviderError
+from megabuild.errors import ProviderError
 from megabuild.network.client import Client, Patience
 from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered
 from megabuild.network.parts import Directory
 from megabuild.network.wheel_metadata import BROKEN, beside, inside, member
-from megabuild.sizes import archives, tree
+from megabuild.sizes import tree
 from megabuild.sizes.inside import unread
 from megabuild.sizes.requirements import Asked, followed
 from megabuild.sizes.tree import Package, Sizes, largest_first
@@ -79,9 +79,7 @@ class _Index:
         return _Chosen(trouble=f"{name}: no index has a wheel for Python {self._python} here that is {said}")
 
     def measured(self, name: str, file: File) -> Package:
-        """Return what a wheel installs; libraries only by their names, unless it lies on this machine."""
-        if urlsplit(file.url).scheme == "file":
-            return archives.wheel(local_path(file.url))
+        """Return what a wheel installs, by its directory."""
         found = self._directory(file)
         members = {one.filename: one for one in found.members if not one.is_dir()}
         files = (
@@ -100,14 +98,14 @@ class _Index:
         return tuple(sorted(fitting, key=lambda file: (file.version, -ranks[file]), reverse=True))
 
     def _find_directory(self, file: File) -> Directory:
+        if urlsplit(file.url).scheme == "file":
+            return _local(local_path(file.url))
         return inside(self._client, file)
 
     def _requirements(self, file: File) -> tuple[str, ...] | None:
         """Return a wheel's requirements, or None where it is not for this Python."""
-        if urlsplit(file.url).scheme == "file":
-            content = _local_metadata(local_path(file.url))
-        else:
-            content = beside(self._client, file) if file.metadata else self._directory(file).content
+        remote = urlsplit(file.url).scheme != "file"
+        content = beside(self._client, file) if file.metadata and remote else self._directory(file).content
         raw, _ = parse_email(content)
         try:
             if not SpecifierSet(raw.get("requires_python", "")).contains(
@@ -179,7 +177,7 @@ def _measured(index: _Index, chosen: _Chosen, name: str) -> tuple[Package, str]:
         return Package(name=name), chosen.trouble
     try:
         return index.measured(name, chosen.file), ""
-    except (ProviderError, IntegrityError) as error:
+    except ProviderError as error:
         return Package(name=name, version=str(chosen.file.version)), f"{name}: {error.message}"
 
 
@@ -192,9 +190,11 @@ def _allowed(asked: Sequence[Asked], files: Iterable[File]) -> set[Version]:
     return set(specifiers.filter({file.version for file in files if named or not file.yanked}))
 
 
-def _local_metadata(path: Path) -> bytes:
+def _local(path: Path) -> Directory:
+    """Return the directory of a wheel on this machine."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return archive.read(member(archive))
+            members, content = tuple(archive.infolist()), archive.read(member(archive))
+        return Directory(length=path.stat().st_size, members=members, content=content)
     except (OSError, *BROKEN) as error:
         raise ProviderError(f"{path} is no wheel, or a broken one: {error}", "check the wheel") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def measure(subject: str, *, python: str | None = None) -> Sizes:
     Raises
     ------
     UsageError
-        It is nothing of the kind.
+        It is nothing of the kind, or ``python`` is no version.
     IntegrityError
         A package or wheel is damaged.
     ProviderError
@@ -51,8 +52,15 @@ def measure(subject: str, *, python: str | None = None) -> Sizes:
         if path.name.endswith(CONDA):
             return Sizes(subject=path.name, kind="package", packages=(conda_package(path)[0],))
         raise UsageError(f"{path} is nothing to measure", _REMEDY)
+    python = python or f"3.{sys.version_info.minor}"
+    if not re.fullmatch(r"3\.\d{1,3}", python):
+        raise UsageError(f"{python} is no version of Python such as 3.12", "see --python")
     try:
         Requirement(subject)
-    except InvalidRequirement as error:
-        raise UsageError(f"there is no {subject}", _REMEDY) from error
-    return requirement(subject, python or f"{sys.version_info.major}.{sys.version_info.minor}")
+    except InvalidRequirement:
+        known = False
+    else:
+        known = not subject.endswith((".whl", *CONDA))
+    if not known:
+        raise UsageError(f"there is no {subject}", _REMEDY)
+    return requirement(subject, python)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from megabuild.cli.text import size
+from megabuild.cli.text import plain, size
 from megabuild.sizes.tree import KINDS, Package, Part, Sizes, in_order
 
 _WIDTH, _HEIGHT = 1200.0, 680.0
@@ -18,8 +18,8 @@ _LETTER, _LETTERS_HIGH = 6.2, 12.0  # size of a letter at 11 pixels
 _COLOURS = dict(
     zip(
         KINDS,
-        ("#4c9f50", "#8bc34a", "#c0ca33", "#5b8def", "#e57373", "#c62828", "#eeeeee", "#a1887f", "#7e57c2", "#9fa8da", "#ffb74d",
-         "#f06292", "#ffd54f", "#ffecb3", "#b0bec5", "#cfd8dc", "#90a4ae", "#bdbdbd"),
+        ("#4c9f50", "#8bc34a", "#c0ca33", "#5b8def", "#e57373", "#c62828", "#eeeeee", "#a1887f", "#7e57c2",
+         "#9fa8da", "#ffb74d", "#f06292", "#ffd54f", "#ffecb3", "#b0bec5", "#cfd8dc", "#90a4ae", "#bdbdbd"),
         strict=True,
     )
 )  # fmt: skip
@@ -34,11 +34,11 @@ text { font-size: 11px; pointer-events: none; } .key { display: inline-block; ma
 
 @dataclass(frozen=True, kw_only=True)
 class Box:
-    """A rectangle to be: its name, its bytes, and what it consists of or the kind of content that colours it."""
+    """A rectangle to be: its name, its bytes, and what it consists of or the part that colours it."""
 
     name: str
     octets: int
-    kind: str = ""
+    part: Part | None = None
     inside: tuple[Box, ...] = ()
 
 
@@ -64,8 +64,8 @@ def page(subjects: Sequence[Sizes]) -> str:
         drawn = "\n".join(
             line for box, where in zip(boxes, areas, strict=True) for line in _drawn(box, where, "")
         )
-        body.append(f"<h2>{escape(subject.subject)}: {size(subject.installed)}</h2>")
-        body += [f"<p>{escape(remark)}</p>" for remark in subject.remarks]
+        body.append(f"<h2>{_shown(subject.subject)}: {size(subject.installed)}</h2>")
+        body += [f"<p>{_shown(remark)}</p>" for remark in subject.remarks]
         body.append(
             f'<svg width="{area.width:.0f}" height="{area.height:.0f}" '
             f'viewBox="0 0 {max(area.width, 1):.0f} {max(area.height, 1):.0f}">\n{drawn}\n</svg>'
@@ -76,7 +76,7 @@ def page(subjects: Sequence[Sizes]) -> str:
         for kind in KINDS
         if kind in present
     )
-    title = escape(", ".join(subject.subject for subject in subjects))
+    title = _shown(", ".join(subject.subject for subject in subjects))
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n"
@@ -141,7 +141,7 @@ def _of_package(package: Package) -> Box:
 
 
 def _of_parts(parts: Mapping[Part, int]) -> tuple[Box, ...]:
-    return tuple(Box(name=str(part), octets=octets, kind=part.kind) for part, octets in in_order(parts))
+    return tuple(Box(name=str(part), octets=octets, part=part) for part, octets in in_order(parts))
 
 
 def _drawn(box: Box, area: Area, path: str) -> Iterator[str]:
@@ -149,17 +149,18 @@ def _drawn(box: Box, area: Area, path: str) -> Iterator[str]:
     if area.width * area.height < _LEAST:
         return
     whole = f"{path}{box.name}: {size(box.octets)}"
-    fill = f'fill="{_COLOURS[box.kind]}"' if box.kind else 'class="box"'
+    fill = f'fill="{_COLOURS[box.part.kind]}"' if box.part else 'class="box"'
     yield (
         f'<rect x="{area.x:.1f}" y="{area.y:.1f}" width="{area.width:.1f}" height="{area.height:.1f}" {fill}>'
-        f"<title>{escape(whole)}</title></rect>"
+        f"<title>{_shown(whole)}</title></rect>"
     )
     letters = int((area.width - 4) / _LETTER)
-    short = box.name.rpartition("/")[2]
+    # the colour says that it is GPU code
+    short = (box.part.arch if box.part else "") or box.name.rpartition("/")[2]
     named = letters >= 4 and area.height >= _LETTERS_HIGH
     if named:
         text = short if len(short) <= letters else f"{short[: letters - 1]}…"
-        yield f'<text x="{area.x + 3:.1f}" y="{area.y + 11:.1f}">{escape(text)}</text>'
+        yield f'<text x="{area.x + 3:.1f}" y="{area.y + 11:.1f}">{_shown(text)}</text>'
     if not box.inside:
         return
     head = _HEAD if named else _EDGE
@@ -172,3 +173,7 @@ def _drawn(box: Box, area: Area, path: str) -> Iterator[str]:
     areas = squarified([one.octets for one in box.inside], content)
     for one, where in zip(box.inside, areas, strict=True):
         yield from _drawn(one, where, f"{path}{box.name} / ")
+
+
+def _shown(text: str) -> str:
+    return escape(plain(text))

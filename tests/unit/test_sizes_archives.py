@@ -1,0 +1,167 @@
+"""Wheels, conda packages and channels: what they install, whatever they claim."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from sizes_files import GPU_CODE, elf
+from tiny import make_package
+from wheel_files import make_wheel
+
+from megabuild.errors import IntegrityError, UsageError
+from megabuild.sizes.subject import measure
+from megabuild.sizes.tree import Part
+
+NAME = "torch-2.0-cp312-cp312-linux_x86_64.whl"
+LIBRARY = elf([(".text", b"t" * 3000), (".nv_fatbin", GPU_CODE)])
+
+
+def test_a_wheel_is_what_it_unpacks_to(tmp_path: Path) -> None:
+    path = make_wheel(
+        tmp_path, NAME, {"torch/lib/libx.so": LIBRARY, "torch/x.py": b"x" * 10, "torch/x.h": b"h" * 20}
+    )
+    sizes = measure(str(path))
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    assert sizes.installed == sum(
+        one.stat().st_size for one in (tmp_path / "unpacked").rglob("*") if one.is_file()
+    )
+    (package,) = sizes.packages
+    assert (package.name, package.version, package.download) == ("torch", "2.0", path.stat().st_size)
+    assert sizes.parts[Part("GPU code", "sm_80")] == 1064
+    assert (sizes.parts[Part("Python")], sizes.parts[Part("headers")]) == (10, 20)
+
+
+def test_hostile_names_in_a_wheel_are_only_names(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("../../evil.so", "/abs.so", "a\nb\x1b[2J.so", "x" * 5000 + ".so", "d/../d.so"):
+            archive.writestr(name, LIBRARY)
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("../../evil.so", LIBRARY)
+    before = set(tmp_path.parent.iterdir())
+    assert measure(str(path)).installed == 5 * len(LIBRARY)  # of two of one name, one is installed
+    assert set(tmp_path.parent.iterdir()) == before
+
+
+def test_a_bomb_is_not_blown_up(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb.dat", bytes(50 << 20))
+        archive.writestr("bomb.so", LIBRARY)
+    data = bytearray(path.read_bytes())
+    # the directory now says that the library has 4 GB, less two bytes
+    at = data.index(b"PK\x01\x02", data.index(b"PK\x01\x02") + 4) + 24
+    data[at : at + 4] = (0xFFFFFFFE).to_bytes(4, "little")
+    path.write_bytes(data)
+    said = sentence(path)
+    assert not said or path.name in said
+
+
+def sentence(path: Path) -> str:
+    """Measure an archive; return what is said against it, empty where nothing is."""
+    try:
+        measure(str(path))
+    except IntegrityError as error:
+        return error.message if error.remedy else ""
+    return ""
+
+
+def damaged(path: Path) -> list[bytes]:
+    whole = path.read_bytes()
+    return [
+        b"",
+        whole[:30],
+        whole[: len(whole) // 2],
+        whole[:-5],
+        b"PK\x03\x04" + bytes(100),
+        whole[:60] + b"\xff" * 40 + whole[100:],
+    ]
+
+
+def conda(folder: Path) -> Path:
+    return make_package(folder, "pkg", "1.0", "h0", {"share/a.h": "h" * 200, "bin/x": "y" * 300})
+
+
+def tar_bz2(folder: Path) -> Path:
+    path = folder / "pkg-1.0-h0.tar.bz2"
+    index = json.dumps(
+        {"name": "pkg", "version": "1.0", "build": "h0", "depends": ["python >=3.12", "libx"]}
+    ).encode()
+    with tarfile.open(path, "w:bz2") as archive:
+        for name, data in (("lib/x.so", LIBRARY), ("../out.h", b"h" * 50), ("info/index.json", index)):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+        for name, kind, target in (
+            ("lib/hard.so", tarfile.LNKTYPE, "lib/x.so"),
+            ("lib/soft.so", tarfile.SYMTYPE, "/etc/passwd"),
+            ("lib/loop", tarfile.SYMTYPE, "loop"),
+            ("dev", tarfile.CHRTYPE, ""),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            archive.addfile(member)
+    return path
+
+
+def test_both_forms_of_conda_packages_are_read_without_their_own_information(tmp_path: Path) -> None:
+    new, old = measure(str(conda(tmp_path))), measure(str(tar_bz2(tmp_path)))
+    assert new.installed == 500
+    assert (new.packages[0].name, new.packages[0].version) == ("pkg", "1.0 h0")
+    assert old.installed == len(LIBRARY) + 50  # links take no room
+    assert old.parts[Part("GPU code", "sm_80")] == 1064
+
+
+@pytest.mark.parametrize("make", [conda, tar_bz2, lambda folder: make_wheel(folder, NAME, {"x.so": LIBRARY})])
+def test_a_damaged_archive_is_one_sentence(tmp_path: Path, make: object) -> None:
+    assert callable(make)
+    path = make(tmp_path)
+    for data in damaged(path):
+        path.write_bytes(data)
+        said = sentence(path)
+        assert not said or path.name in said
+
+
+@pytest.mark.parametrize(
+    "index", [b"[]", b"{", b'{"name": 5, "depends": [3, "", null]}', b'{"depends": "python"}']
+)
+def test_an_index_that_is_none_harms_nothing(tmp_path: Path, index: bytes) -> None:
+    path = tmp_path / "x-1-0.tar.bz2"
+    with tarfile.open(path, "w:bz2") as archive:
+        member = tarfile.TarInfo("info/index.json")
+        member.size = len(index)
+        archive.addfile(member, io.BytesIO(index))
+    said = sentence(path)
+    assert not said or path.name in said
+
+
+def test_a_channel_is_the_sum_of_its_packages(tmp_path: Path) -> None:
+    conda(tmp_path / "linux-64")
+    make_package(tmp_path / "noarch", "libx", "2", "0", {"x": "y" * 1000})
+    tar_bz2(tmp_path / "linux-64")
+    (tmp_path / "linux-64" / "broken-1-0.conda").write_bytes(b"no")
+    sizes = measure(str(tmp_path))
+    assert sizes.kind == "channel"
+    assert [package.name for package in sizes.packages] == ["pkg", "libx", "pkg"]
+    assert sizes.packages[1].required_by == ("pkg",)
+    assert sizes.installed == len(LIBRARY) + 50 + 1000 + 500
+    assert len(sizes.remarks) == 1
+    assert "broken-1-0.conda cannot be read" in sizes.remarks[0]
+
+
+@pytest.mark.parametrize("name", ["missing.whl", "folder/missing", "a b c", ""])
+def test_what_is_neither_there_nor_a_requirement_is_a_mistake(name: str) -> None:
+    with pytest.raises(UsageError):
+        measure(name)
+
+
+def test_another_file_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"")
+    with pytest.raises(UsageError, match="nothing to measure"):
+        measure(str(tmp_path / "x.zip"))

@@ -1,0 +1,188 @@
+"""Environments: what belongs to whom, every byte once, and nothing outside of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from sizes_files import GPU_CODE, elf
+
+from megabuild.errors import UsageError
+from megabuild.sizes.subject import measure
+from megabuild.sizes.tree import NO_PACKAGE, Package, Sizes
+
+SITE = "lib/python3.12/site-packages"
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def distribution(
+    prefix: Path,
+    name: str,
+    files: dict[str, bytes],
+    *,
+    requires: tuple[str, ...] = (),
+    more: tuple[str, ...] = (),
+) -> None:
+    """Put a distribution into an environment as pip does; ``more`` are further lines of its RECORD."""
+    info = f"{name}-1.0.dist-info"
+    head = [f"Name: {name}", "Version: 1.0", *(f"Requires-Dist: {one}" for one in requires)]
+    for path, data in {
+        **files,
+        f"{info}/METADATA": "\n".join(head).encode(),
+        f"{info}/INSTALLER": b"pip\n",
+    }.items():
+        write(prefix / SITE / path, data)
+    record = [*files, *more, f"{info}/METADATA", f"{info}/INSTALLER", f"{info}/RECORD"]
+    write(prefix / SITE / info / "RECORD", "".join(f"{path},,\n" for path in record).encode())
+
+
+def truth(folder: Path) -> int:
+    """Return what find says that regular files take, hard links once."""
+    listed = subprocess.run(
+        ["find", str(folder), "-type", "f", "-printf", "%D:%i %s\n"],
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    return sum(int(line.split()[1]) for line in set(listed.splitlines()))
+
+
+def named(sizes: Sizes, name: str) -> Package:
+    return next(package for package in sizes.packages if package.name == name)
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    prefix = tmp_path / "venv"
+    write(prefix / "pyvenv.cfg", b"home = /usr/bin\n")
+    distribution(
+        prefix,
+        "torch",
+        {
+            "torch/__init__.py": b"import this\n",
+            "torch/lib/libtorch_cuda.so": elf([(".text", b"t" * 5000), (".nv_fatbin", GPU_CODE)]),
+            "../../../bin/torchrun": b"#!/bin/sh\n",
+        },
+        requires=(
+            "Some.Kernels[cuda]==1.0; python_version == '3.12'",
+            "absent",
+            "numpy; python_version < '3'",
+        ),
+    )
+    distribution(
+        prefix, "some_kernels", {"kernels.py": b"k" * 90}, requires=("blas; extra == 'cuda'", "not !! one")
+    )
+    distribution(prefix, "blas", {"blas.py": b"b" * 70})
+    return prefix
+
+
+def test_the_sum_is_what_the_disk_says_and_every_file_has_its_owner(venv: Path) -> None:
+    site = venv / SITE
+    write(site / "torch/__pycache__/__init__.cpython-312.pyc", b"c" * 40)  # as Python does, in no RECORD
+    write(site / "left_behind.bin", b"?" * 33)
+    os.link(site / "torch/lib/libtorch_cuda.so", site / "torch/lib/libtorch_cuda.so.1")
+    (site / "torch/lib/loop").symlink_to(".")
+    (site / "torch/lib/outside.so").symlink_to("/usr/bin/env")
+    (venv / "lib64").symlink_to("lib")
+    os.mkfifo(venv / "pipe")
+    sizes = measure(str(venv))
+    assert sizes.installed == truth(venv)
+    assert (
+        sum(package.installed for package in sizes.packages) == sum(sizes.parts.values()) == sizes.installed
+    )
+    torch = named(sizes, "torch")
+    assert {"bin/torchrun", f"{SITE}/torch/__pycache__/__init__.cpython-312.pyc"} <= {
+        one.path for one in torch.files
+    }
+    assert [one.path for one in named(sizes, NO_PACKAGE).files if one.path != "pyvenv.cfg"] == [
+        f"{SITE}/left_behind.bin"
+    ]
+    assert sizes.unattributed >= 33
+
+
+def test_who_requires_whom_is_read_with_markers_and_extras(venv: Path) -> None:
+    sizes = measure(str(venv))
+    by = {package.name: package.required_by for package in sizes.packages}
+    assert by == {"torch": (), "some-kernels": ("torch",), "blas": ("some-kernels",), NO_PACKAGE: ()}
+
+
+def test_a_record_that_leads_out_of_the_environment_leads_nowhere(venv: Path) -> None:
+    outside = write(venv.parent / "secret", b"s" * 999)
+    distribution(venv, "evil", {}, more=("../../../../secret", "/etc/passwd", "", "a\0b", "../" * 40))
+    sizes = measure(str(venv))
+    assert sizes.installed == truth(venv)
+    assert not any(outside.name in file.path for package in sizes.packages for file in package.files)
+
+
+def test_metadata_that_cannot_be_read_are_a_remark(venv: Path) -> None:
+    write(venv / SITE / "odd-1.0.dist-info/METADATA", b"\xff\xfe\x00")
+    write(venv / SITE / "nameless-1.0.dist-info/METADATA", b"Version: 1\n")
+    write(
+        venv / SITE / "listed-1.0.dist-info/METADATA",
+        b"Name: listed\nVersion: 1.0\nRequires-Dist: \xc3\xa9;;\n",
+    )
+    write(venv / SITE / "listed-1.0.dist-info/RECORD", b'"never ends,\n' * 3)
+    write(venv / "conda-meta/broken.json", b"{")
+    write(venv / "conda-meta/list.json", b"[1]")
+    sizes = measure(str(venv))
+    assert sizes.installed == truth(venv)
+    assert any("conda-meta/broken.json" in remark for remark in sizes.remarks)
+    assert any("conda-meta/list.json" in remark for remark in sizes.remarks)
+
+
+def test_condas_records_say_owner_download_and_dependencies(tmp_path: Path) -> None:
+    prefix = tmp_path / "conda"
+    distribution(prefix, "torch", {"torch/__init__.py": b"x" * 30})
+    write(prefix / SITE / "torch-1.0.dist-info/INSTALLER", b"conda")
+    write(prefix / "lib/libtorch.so", elf([(".text", b"t" * 800)]))
+    records: dict[str, dict[str, object]] = {
+        "pytorch": {"version": "2.0", "files": [f"{SITE}/torch/__init__.py"], "depends": ["libtorch 2.0 h0", "_x_m"]},
+        "libtorch": {"version": "2.0", "files": ["lib/libtorch.so", "../../etc/passwd"], "depends": [], "size": 123},
+        "_x_m": {"version": "1", "files": [], "depends": ["__glibc >=2.17"]},
+    }  # fmt: skip
+    for name, record in records.items():
+        write(prefix / f"conda-meta/{name}-2.0-h0.json", json.dumps({"name": name, **record}).encode())
+    sizes = measure(str(prefix))
+    assert sizes.installed == truth(prefix)
+    library = named(sizes, "libtorch")
+    assert (library.download, library.required_by) == (123, ("pytorch",))
+    assert "torch" not in {package.name for package in sizes.packages}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read")
+def test_files_that_may_not_be_read_are_counted_and_said() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # tmp_path is closed to others
+        prefix = Path(name)
+        prefix.chmod(0o755)
+        distribution(prefix, "closed", {"closed.so": elf([(".text", b"t" * 100)]), "hidden/x.py": b"x"})
+        (prefix / SITE / "closed.so").chmod(0)
+        (prefix / SITE / "hidden").chmod(0)
+        size = (prefix / SITE / "closed.so").stat().st_size
+        try:
+            os.seteuid(65534)
+            sizes = measure(name)
+        finally:
+            os.seteuid(0)
+        assert sizes.unattributed == size
+        assert sizes.remarks == ("2 files or folders cannot be read: Permission denied",)
+
+
+def test_an_installation_with_target_is_an_environment(tmp_path: Path) -> None:
+    write(tmp_path / "a-1.0.dist-info/METADATA", b"Name: a\nVersion: 1.0\n")
+    write(tmp_path / "a-1.0.dist-info/RECORD", b"a.py,,\na-1.0.dist-info/METADATA,,\n")
+    write(tmp_path / "a.py", b"x" * 20)
+    assert named(measure(str(tmp_path)), "a").installed == 20 + len(b"Name: a\nVersion: 1.0\n")
+
+
+def test_another_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="neither an environment nor a channel"):
+        measure(str(tmp_path))

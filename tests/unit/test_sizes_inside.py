@@ -1,0 +1,160 @@
+"""What files consist of: every byte once, whatever is in them."""
+
+from __future__ import annotations
+
+import _ctypes
+import io
+import struct
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from sizes_files import GPU_CODE, elf
+from test_verify_archs import MACHINE_CODE, entry, fatbin
+
+from megabuild.sizes.inside import by_name, of_file, of_stream, unread
+from megabuild.sizes.tree import Part
+
+
+def parts(folder: Path, data: bytes, name: str = "lib/x.so") -> dict[str, int]:
+    """Write a file and measure it in both ways."""
+    file = folder / "file"
+    file.write_bytes(data)
+    found = of_file(file, name, len(data))
+    assert of_stream(io.BytesIO(data), name, len(data)) == found
+    assert sum(found.values()) == len(data)
+    return {str(part): size for part, size in found.items()}
+
+
+def test_a_real_library_is_accounted_for_as_pyelftools_reads_it() -> None:
+    path = Path(_ctypes.__file__)
+    size = path.stat().st_size
+    expected: Counter[str] = Counter()
+    with path.open("rb") as stream:
+        for section in ELFFile(stream).iter_sections():
+            if section["sh_type"] not in ("SHT_NOBITS", "SHT_NULL"):
+                debug = section.name.startswith((".debug", ".gnu_debug"))
+                symbols = section.name in (".symtab", ".strtab")
+                kind = "debug information" if debug else "symbol tables" if symbols else "CPU code and data"
+                expected[kind] += section["sh_size"]
+    found = {str(part): octets for part, octets in of_file(path, "lib/_ctypes.so", size).items()}
+    assert sum(found.values()) == size
+    outside = found.pop("not attributed") + found.pop("empty space in libraries", 0)
+    assert found == expected
+    assert outside < 20_000  # headers and alignment
+
+
+def test_gpu_code_is_told_apart_by_architecture_and_kind(tmp_path: Path) -> None:
+    data = elf(
+        [(".text", b"t" * 500), (".nv_fatbin", GPU_CODE), (".symtab", b"s" * 50), (".debug_info", b"d" * 70)]
+    )
+    found = parts(tmp_path, data)
+    assert found["GPU code sm_80"] == 1064
+    assert found["GPU code sm_90a"] == 2064
+    assert found["PTX compute_90"] == 364
+    assert found["LTO-IR sm_75"] == 464
+    assert found["symbol tables"] == 50
+    assert found["debug information"] == 70
+
+
+@pytest.mark.parametrize("section", [".ldata", ".cask_resource", "__nv_relfatbin"])
+def test_fatbins_are_found_outside_of_their_usual_section(tmp_path: Path, section: str) -> None:
+    found = parts(tmp_path, elf([(section, b"before" + GPU_CODE + b"after")]))
+    assert found["GPU code sm_80"] == 1064
+    if section.startswith("."):  # the rest of data is data
+        assert found["CPU code and data"] == 11 + len(b"\0.ldata\0.shstrtab\0") - 7 + len(section) + 1
+
+
+def test_what_only_begins_like_a_fatbin_is_data(tmp_path: Path) -> None:
+    magic = GPU_CODE[:4]
+    found = parts(tmp_path, elf([(".rodata", magic * 9 + GPU_CODE[:40] + magic)]))
+    assert not any("GPU" in name for name in found)
+
+
+def test_entries_of_an_unknown_kind_are_not_attributed(tmp_path: Path) -> None:
+    found = parts(tmp_path, elf([(".nv_fatbin", fatbin(entry(99, 80)))]))
+    assert found["not attributed"] > len(entry(99, 80))
+
+
+def test_sections_that_overlap_or_repeat_count_no_byte_twice(tmp_path: Path) -> None:
+    sections = [(".text", b"t" * 400), (".nv_fatbin", GPU_CODE), (".data", b"d" * 100), (".data", b"e" * 100)]
+    plain = len(elf(sections))
+    found = parts(tmp_path, elf(sections, places={".text": (0, plain // 2), ".data": (64, plain // 2)}))
+    assert found["GPU code sm_80"] == 1064
+
+
+def test_what_patchelf_leaves_behind_is_empty_space(tmp_path: Path) -> None:
+    found = parts(
+        tmp_path,
+        elf([(".note", b"n" * 8), (".text", b"t" * 8)], places={".text": (5000, 8)}, hole=b"Z" * 6000),
+    )
+    assert found["empty space in libraries"] > 4000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        elf([(".text", b"t" * 100)])[:-10],
+        elf([(".text", b"t" * 100)])[:70],
+        elf([(".text", b"t" * 100)], places={".text": (64, 1 << 60)}),
+        b"\x7fELF\x02\x01" + bytes(10),
+        b"\x7fELF\x02\x01\x01" + b"\xff" * 100,
+        # no section headers at all
+        struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, 62, 1, 0, 0, 0, 0, 64, 56, 0, 64, 0, 0)
+        + b"x" * 50,
+        # names without an end
+        elf([(".text", b"t" * 100)], places={".shstrtab": (1, 1)})[:-1],
+    ],
+)
+def test_a_damaged_library_is_not_attributed(tmp_path: Path, data: bytes) -> None:
+    found = parts(tmp_path, data)
+    assert found["not attributed"] >= len(data) - 64
+
+
+def test_an_empty_file_has_no_parts(tmp_path: Path) -> None:
+    assert parts(tmp_path, b"") == {}
+
+
+def test_a_library_for_other_machines_is_a_library(tmp_path: Path) -> None:
+    assert parts(tmp_path, b"\x7fELF\x01\x01" + bytes(50)) == {"other libraries": 56}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("torch/__init__.py", "Python"),
+        ("torch/__pycache__/x.cpython-312.pyc", "byte code"),
+        ("torch/include/ATen/ATen.h", "headers"),
+        ("torch/include/ATen/README", "headers"),
+        ("torch/lib/libx.a", "static libraries"),
+        ("pkg/tests/test_x.py", "tests"),
+        ("pkg/tests/__pycache__/test_x.cpython-312.pyc", "byte code"),
+        ("torch/testing/__init__.py", "Python"),  # part of torch, used by users' tests
+        ("test.py", "Python"),
+        ("torch-2.0.dist-info/RECORD", "package metadata"),
+        ("share/doc/x/copyright", "documentation"),
+        ("nvidia/nvshmem/lib/x.bc", "LTO-IR"),
+        ("../../etc/passwd", "other files"),
+        ("", "other files"),
+    ],
+)
+def test_names_tell_what_needs_no_look(path: str, kind: str) -> None:
+    assert by_name(path) == kind
+
+
+def test_libraries_that_are_not_at_hand_are_named_as_such() -> None:
+    assert unread("torch/lib/libtorch.so.2", 5) == {Part("libraries, not looked into"): 5}
+    assert unread("torch/x.py", 5) == {Part("Python"): 5}
+    assert unread("torch/x.py", 0) == {}
+
+
+def test_a_member_that_claims_more_than_the_disk_holds_is_not_unpacked() -> None:
+    claimed = 1 << 60
+    stream = io.BytesIO(elf([(".text", b"t")]))
+    assert of_stream(stream, "x.so", claimed) == {Part("libraries, not looked into"): claimed}
+
+
+def test_machine_code_counts_with_its_header(tmp_path: Path) -> None:
+    one = entry(MACHINE_CODE, 75, payload=b"")
+    assert parts(tmp_path, elf([(".nv_fatbin", fatbin(one))]))["GPU code sm_75"] == len(one) == 64

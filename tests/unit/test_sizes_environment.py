@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -9,7 +10,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from rattler import Channel, install, solve
+from rattler.index import index_fs
 from sizes_files import GPU_CODE, elf
+from tiny import make_package
 
 from megabuild.errors import UsageError
 from megabuild.sizes.subject import measure
@@ -156,6 +160,32 @@ def test_condas_records_say_owner_download_and_dependencies(tmp_path: Path) -> N
     library = named(sizes, "libtorch")
     assert (library.download, library.required_by) == (123, ("pytorch",))
     assert "torch" not in {package.name for package in sizes.packages}
+
+
+def test_what_a_conda_client_installs_is_what_its_packages_say(tmp_path: Path) -> None:
+    channel = tmp_path / "channel"
+    for name, files in (
+        ("libx", {"lib/x.txt": "x" * 700}),
+        ("tool", {"bin/tool": "t" * 60, "include/tool.h": "h" * 40}),
+    ):
+        make_package(channel / "linux-64", name, "1.0", "0", files)
+    (channel / "noarch").mkdir()
+    asyncio.run(index_fs(channel, force=True, write_shards=False))
+
+    async def installed() -> None:
+        records = await solve([Channel(channel.as_uri())], ["libx", "tool"], platforms=["linux-64", "noarch"])
+        await install(
+            records, target_prefix=tmp_path / "prefix", cache_dir=tmp_path / "cache", show_progress=False
+        )
+
+    asyncio.run(installed())
+    sizes, packages = measure(str(tmp_path / "prefix")), measure(str(channel))
+    assert sizes.installed == truth(tmp_path / "prefix")
+    for package in packages.packages:
+        there = named(sizes, package.name)
+        assert there.download == package.download
+        own = [file for file in there.files if not file.path.startswith("conda-meta/")]
+        assert {file.path: file.size for file in own} == {file.path: file.size for file in package.files}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read")

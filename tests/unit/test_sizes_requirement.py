@@ -16,7 +16,7 @@ from wheel_files import make_wheel
 from megabuild.errors import ProviderError
 from megabuild.network.client import Client
 from megabuild.sizes import requirement as subject
-from megabuild.sizes.tree import Part, Sizes
+from megabuild.sizes.tree import Kind, Part, Sizes
 
 LARGE = random.Random(1).randbytes(1_000_000)
 
@@ -79,8 +79,8 @@ def test_the_tree_of_a_requirement_is_found_without_fetching_a_wheel(
         if "rc1" not in path.name
     }
     assert {package.name: package.download for package in sizes.packages} == archives
-    assert sizes.parts[Part("libraries, not looked into")] == 3 * len(LARGE)
-    assert sizes.parts[Part("Python")] == 30
+    assert sizes.parts[Part(Kind("libraries, not looked into"))] == 3 * len(LARGE)
+    assert sizes.parts[Part(Kind("Python"))] == 30
     assert 0 < sizes.fetched < 300_000 < 3_000_000 < sum(archives.values())
     assert not sizes.remarks
 
@@ -185,4 +185,4 @@ def test_a_wheel_in_a_folder_of_links_counts_too(pip: SimpleNamespace, tmp_path:
     pip.text = f"global.no-index='1'\nglobal.find-links='{tmp_path}'\n"
     sizes = measured("thing")
     assert (versions(sizes), sizes.fetched) == ({"thing": "1.2"}, 0)
-    assert sizes.parts[Part("libraries, not looked into")] == len(LARGE)
+    assert sizes.parts[Part(Kind("libraries, not looked into"))] == len(LARGE)

@@ -12,11 +12,10 @@ import click
 from megabuild import files
 from megabuild.cli.text import Signs, plain, size, table, wrapped
 from megabuild.errors import UsageError
-from megabuild.sizes.tree import UNREAD_LIBRARIES
+from megabuild.sizes.tree import Kind
 
 if TYPE_CHECKING:  # reading libraries takes a moment to import, and most commands need none of it
-    from megabuild.sizes.compare import Difference
-    from megabuild.sizes.tree import Package, Part, Sizes
+    from megabuild.sizes.tree import Difference, Package, Part, Sizes
 
 _NAME_WIDTH, _BY_WIDTH = 31, 18
 #: Rows below this share of the whole are summed up in one.
@@ -50,8 +49,8 @@ def sizes(
     installed, imported or run.
     """
     from megabuild.cli.treemap import page
-    from megabuild.sizes.compare import differences
     from megabuild.sizes.subject import measure
+    from megabuild.sizes.tree import differences
 
     context.obj.json = as_json
     if len(subjects) != (2 if compare else 1):
@@ -157,23 +156,23 @@ def _part_rows(parts: Mapping[Part, int], least: float, whole: int) -> list[tupl
     """Return rows for kinds, and below them for architectures where a kind has several; the rest in one row."""
     kinds: dict[str, dict[str, int]] = {}
     for part, octets in parts.items():
-        kinds.setdefault(part.kind, {})[part.arch] = octets
+        kinds.setdefault(part.kind.value, {})[part.arch] = octets
     rows: list[tuple[str, ...]] = []
-
-    def add(indent: int, sums: Mapping[str, int]) -> Iterator[str]:
-        shown = [name for name in sorted(sums, key=lambda name: -sums[name]) if sums[name] >= least]
-        for name in shown:
-            rows.append((f"{'':{indent}}{name}", size(sums[name]), _share(sums[name], whole), "", ""))
-            yield name
-        if rest := sum(octets for name, octets in sums.items() if name not in shown):
-            what = f"{len(sums) - len(shown)} smaller"
-            rows.append((f"{'':{indent}}{what}", size(rest), _share(rest, whole), "", ""))
-
-    for kind in add(2, {kind: sum(archs.values()) for kind, archs in kinds.items()}):
-        if any(kinds[kind]) and any(octets >= least for octets in kinds[kind].values()):
-            for _ in add(4, kinds[kind]):
-                pass
+    for kind, octets in _large({kind: sum(archs.values()) for kind, archs in kinds.items()}, least):
+        rows.append((f"  {kind}", size(octets), _share(octets, whole), "", ""))
+        archs = kinds.get(kind, {})
+        if any(archs) and max(archs.values()) >= least:
+            rows += [
+                (f"    {arch}", size(one), _share(one, whole), "", "") for arch, one in _large(archs, least)
+            ]
     return rows
+
+
+def _large(sums: Mapping[str, int], least: float) -> list[tuple[str, int]]:
+    """Return names with their bytes, the largest first; the small ones are summed up in one."""
+    large = sorted((item for item in sums.items() if item[1] >= least), key=lambda item: -item[1])
+    rest = sum(sums.values()) - sum(octets for _, octets in large)
+    return [*large, (f"{len(sums) - len(large)} smaller", rest)] if rest else large
 
 
 def _totals(measured: Sizes) -> str:
@@ -186,7 +185,7 @@ def _left_open(measured: Sizes) -> str:
     """Say how many bytes nothing tells anything about."""
     share = _share(measured.unattributed, measured.installed)
     text = f"not attributed: {size(measured.unattributed)} ({share})"
-    if unread := sum(octets for part, octets in measured.parts.items() if part.kind == UNREAD_LIBRARIES):
+    if unread := sum(octets for part, octets in measured.parts.items() if part.kind == Kind.UNREAD_LIBRARIES):
         text += f"; libraries that were not looked into: {size(unread)}"
     return text
 

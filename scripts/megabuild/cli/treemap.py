@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from megabuild.cli.text import plain, size
-from megabuild.sizes.tree import KINDS, Package, Part, Sizes, in_order
+from megabuild.sizes.tree import Kind, Package, Part, Sizes, in_order
 
 _WIDTH, _HEIGHT = 1200.0, 680.0
 _HEAD, _EDGE = 15.0, 1.5  # room for a box's own name, and around its content
-_LEAST = 6.0  # square pixels: what is smaller is drawn together
+_LEAST = 6.0  # square pixels: what is smaller is not drawn
 _LETTER, _LETTERS_HIGH = 6.2, 12.0  # size of a letter at 11 pixels
 _COLOURS = dict(
     zip(
-        KINDS,
+        Kind,
         ("#4c9f50", "#8bc34a", "#c0ca33", "#5b8def", "#e57373", "#c62828", "#eeeeee", "#a1887f", "#7e57c2",
          "#9fa8da", "#ffb74d", "#f06292", "#ffd54f", "#ffecb3", "#b0bec5", "#cfd8dc", "#90a4ae", "#bdbdbd"),
         strict=True,
@@ -73,7 +73,7 @@ def page(subjects: Sequence[Sizes]) -> str:
     present = {part.kind for subject in subjects for part in subject.parts}
     keys = (
         f'<span class="key"><i style="background:{_COLOURS[kind]}"></i>{escape(kind)}</span>'
-        for kind in KINDS
+        for kind in Kind
         if kind in present
     )
     title = _shown(", ".join(subject.subject for subject in subjects))
@@ -92,36 +92,34 @@ def squarified(octets: Sequence[int], area: Area) -> list[Area]:
     further rectangles as long as its worst one does not become longer.
     """
     found: list[Area] = []
-    per_byte = area.width * area.height / (sum(octets) or 1)
-    left, position = area, 0
-    while position < len(octets):
-        side = min(left.width, left.height) or 1e-9
-        end, worst = position, math.inf
-        total = 0.0
-        while end < len(octets):
-            grown = total + octets[end] * per_byte
-            thick = grown / side
-            ratio = max(
-                max(thick * thick / (one * per_byte or 1e-9), one * per_byte / (thick * thick or 1e-9))
-                for one in (octets[position], octets[end])
-            )
-            if ratio > worst:
-                break
-            total, worst, end = grown, ratio, end + 1
-        thick, offset = total / side, 0.0
-        for one in octets[position:end]:
-            long = one * per_byte / (thick or 1e-9)
-            if left.width >= left.height:
+    left, per_byte = area, area.width * area.height / (sum(octets) or 1)
+    if not per_byte:
+        return [area] * len(octets)
+    sizes = [one * per_byte for one in octets]
+    while sizes:
+        side, count = max(min(left.width, left.height), 1e-9), 1
+        while count < len(sizes) and _worst(sizes[: count + 1], side) <= _worst(sizes[:count], side):
+            count += 1
+        row, sizes = sizes[:count], sizes[count:]
+        thick, offset, wide = sum(row) / side, 0.0, left.width >= left.height
+        for one in row:
+            long = one / thick
+            if wide:
                 found.append(Area(x=left.x, y=left.y + offset, width=thick, height=long))
             else:
                 found.append(Area(x=left.x + offset, y=left.y, width=long, height=thick))
             offset += long
-        if left.width >= left.height:
-            left = Area(x=left.x + thick, y=left.y, width=max(0.0, left.width - thick), height=left.height)
+        if wide:
+            left = replace(left, x=left.x + thick, width=max(0.0, left.width - thick))
         else:
-            left = Area(x=left.x, y=left.y + thick, width=left.width, height=max(0.0, left.height - thick))
-        position = end
+            left = replace(left, y=left.y + thick, height=max(0.0, left.height - thick))
     return found
+
+
+def _worst(row: Sequence[float], side: float) -> float:
+    """Return how much longer than wide the worst rectangle of a row is; the row's are sorted, the largest first."""
+    thick = sum(row) / side
+    return max(row[0] / thick**2, thick**2 / row[-1])
 
 
 def _of_package(package: Package) -> Box:

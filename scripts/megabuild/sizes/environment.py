@@ -16,9 +16,9 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from megabuild.sizes.dependencies import followed
 from megabuild.sizes.inside import of_file
-from megabuild.sizes.requirements import followed
-from megabuild.sizes.tree import NO_PACKAGE, UNKNOWN, File, Package, Part, Sizes, largest_first
+from megabuild.sizes.tree import NO_PACKAGE, File, Kind, Package, Part, Sizes, largest_first
 
 _PYTHON = re.compile(r"python(3\.\d+)")
 _BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc")
@@ -165,6 +165,6 @@ def _files(prefix: Path, remarks: list[str]) -> Iterator[File]:
                 parts = of_file(path, relative, status.st_size)
             except OSError as error:
                 refused(error)
-                parts = {Part(UNKNOWN): status.st_size}
+                parts = {Part(Kind.UNKNOWN): status.st_size}
             yield File(path=relative, parts=parts)
     remarks += [f"{count} files or folders cannot be read: {reason}" for reason, count in unread.items()]

@@ -12,71 +12,63 @@ from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from cuda_archs import LTO_IR as LTO_IR_ENTRY
-from cuda_archs import MACHINE_CODE, SECTIONS, anywhere
-from cuda_archs import PTX as PTX_ENTRY
+import cuda_archs
 from elf_file import ElfFile, NotElf, opened
-from megabuild.sizes.tree import (
-    BYTE_CODE,
-    CPU_CODE,
-    DEBUG,
-    DOCUMENTATION,
-    GPU_CODE,
-    HEADERS,
-    LTO_IR,
-    METADATA,
-    OTHER,
-    OTHER_LIBRARIES,
-    PADDING,
-    PTX,
-    PYTHON,
-    STATIC,
-    SYMBOLS,
-    TESTS,
-    UNKNOWN,
-    UNREAD_LIBRARIES,
-    Part,
-)
+from megabuild.sizes.tree import Kind, Part
 
 _MAGIC, _READABLE = b"\x7fELF", b"\x7fELF\x02\x01"
 _SUFFIXES = {
-    ".pyc": BYTE_CODE, ".pyo": BYTE_CODE,
-    ".a": STATIC, ".lib": STATIC,
-    ".h": HEADERS, ".hpp": HEADERS, ".hh": HEADERS, ".hxx": HEADERS, ".cuh": HEADERS, ".inl": HEADERS,
-    ".cmake": HEADERS,
-    ".py": PYTHON, ".pyi": PYTHON, ".pxd": PYTHON,
-    ".md": DOCUMENTATION, ".rst": DOCUMENTATION, ".html": DOCUMENTATION,
-    ".dll": OTHER_LIBRARIES, ".pyd": OTHER_LIBRARIES, ".dylib": OTHER_LIBRARIES,
-    ".cubin": GPU_CODE, ".fatbin": GPU_CODE, ".ptx": PTX, ".bc": LTO_IR, ".ltoir": LTO_IR,
-}  # fmt: skip
+    suffix: kind
+    for kind, suffixes in (
+        (Kind.BYTE_CODE, ".pyc .pyo"),
+        (Kind.STATIC, ".a .lib"),
+        (Kind.HEADERS, ".h .hpp .hh .hxx .cuh .inl .cmake"),
+        (Kind.PYTHON, ".py .pyi .pxd"),
+        (Kind.DOCUMENTATION, ".md .rst .html"),
+        (Kind.OTHER_LIBRARIES, ".dll .pyd .dylib"),
+        (Kind.GPU_CODE, ".cubin .fatbin"),
+        (Kind.PTX, ".ptx"),
+        (Kind.LTO_IR, ".bc .ltoir"),
+    )
+    for suffix in suffixes.split()
+}
 _FOLDERS = {
-    "test": TESTS, "tests": TESTS, "include": HEADERS, "doc": DOCUMENTATION, "docs": DOCUMENTATION,
-    "man": DOCUMENTATION, "conda-meta": METADATA,
-}  # fmt: skip
+    "test": Kind.TESTS,
+    "tests": Kind.TESTS,
+    "include": Kind.HEADERS,
+    "doc": Kind.DOCUMENTATION,
+    "docs": Kind.DOCUMENTATION,
+    "man": Kind.DOCUMENTATION,
+    "conda-meta": Kind.METADATA,
+}
 #: By suffix before by folder: what a step of a slimming would take wherever it lies.
-_FIRST = (BYTE_CODE, STATIC)
-_DEVICE_CODE = {MACHINE_CODE: (GPU_CODE, "sm"), PTX_ENTRY: (PTX, "compute"), LTO_IR_ENTRY: (LTO_IR, "sm")}
+_FIRST = (Kind.BYTE_CODE, Kind.STATIC)
+_DEVICE_CODE = {
+    cuda_archs.MACHINE_CODE: (Kind.GPU_CODE, "sm"),
+    cuda_archs.PTX: (Kind.PTX, "compute"),
+    cuda_archs.LTO_IR: (Kind.LTO_IR, "sm"),
+}
 _SYMBOL_TABLES = frozenset({".symtab", ".strtab", ".symtab_shndx"})
 _BLOCK, _FILLINGS = 1 << 20, b"\0XZ"
 _DEBUG_SECTIONS = (".debug_", ".zdebug_", ".gnu_debug", ".gdb_index", ".stab")
 
 
-def by_name(path: str) -> str:
+def by_name(path: str) -> Kind:
     """Return the kind of a file by its path alone; ``other files`` where that tells nothing."""
     pure = PurePosixPath(path)
-    suffix = _SUFFIXES.get(pure.suffix.lower(), OTHER)
+    suffix = _SUFFIXES.get(pure.suffix.lower(), Kind.OTHER)
     if suffix in _FIRST:
         return suffix
     if any(folder.endswith((".dist-info", ".egg-info")) for folder in pure.parts[:-1]):
-        return METADATA
+        return Kind.METADATA
     return next((_FOLDERS[folder] for folder in pure.parts[:-1] if folder in _FOLDERS), suffix)
 
 
 def unread(path: str, size: int) -> Mapping[Part, int]:
     """Return the parts of a file of which only name and size are known."""
     kind = by_name(path)
-    library = kind == OTHER and (path.endswith(".so") or ".so." in path.rpartition("/")[2])
-    return {Part(UNREAD_LIBRARIES if library else kind): size} if size else {}
+    library = kind == Kind.OTHER and (path.endswith(".so") or ".so." in path.rpartition("/")[2])
+    return {Part(Kind.UNREAD_LIBRARIES if library else kind): size} if size else {}
 
 
 def of_file(file: Path, path: str, size: int) -> Mapping[Part, int]:
@@ -95,7 +87,7 @@ def of_file(file: Path, path: str, size: int) -> Mapping[Part, int]:
         It cannot be read.
     """
     kind = by_name(path)
-    if kind != OTHER or not size:
+    if kind != Kind.OTHER or not size:
         return {Part(kind): size} if size else {}
     with file.open("rb") as stream:
         start = stream.read(len(_READABLE))
@@ -111,7 +103,7 @@ def of_stream(stream: IO[bytes], path: str, size: int) -> Mapping[Part, int]:
         Whatever the archive's reader raises for a damaged one.
     """
     kind = by_name(path)
-    if kind != OTHER or not size:
+    if kind != Kind.OTHER or not size:
         return {Part(kind): size} if size else {}
     start = stream.read(len(_READABLE))
     if start != _READABLE:
@@ -119,7 +111,7 @@ def of_stream(stream: IO[bytes], path: str, size: int) -> Mapping[Part, int]:
     with tempfile.NamedTemporaryFile(prefix="megabuild-sizes-") as copy:
         # a few bytes of an archive can claim to be any number of them
         if size > shutil.disk_usage(os.path.dirname(copy.name)).free // 2:
-            return {Part(UNREAD_LIBRARIES): size}
+            return {Part(Kind.UNREAD_LIBRARIES): size}
         copy.write(start)
         shutil.copyfileobj(stream, copy, 1 << 20)
         copy.flush()
@@ -128,7 +120,7 @@ def of_stream(stream: IO[bytes], path: str, size: int) -> Mapping[Part, int]:
 
 def _of_start(start: bytes, size: int) -> Mapping[Part, int]:
     """Return the parts of what is no 64-bit little-endian ELF file."""
-    return {Part(OTHER_LIBRARIES if start.startswith(_MAGIC) else OTHER): size}
+    return {Part(Kind.OTHER_LIBRARIES if start.startswith(_MAGIC) else Kind.OTHER): size}
 
 
 def _of_elf(file: Path, size: int) -> Mapping[Part, int]:
@@ -136,9 +128,9 @@ def _of_elf(file: Path, size: int) -> Mapping[Part, int]:
         with opened(file) as library:
             parts = _sections(library)
     except NotElf:  # cut off or damaged
-        return {Part(UNKNOWN): size}
+        return {Part(Kind.UNKNOWN): size}
     # its own headers, and whatever else lies outside of sections
-    parts[Part(UNKNOWN)] += size - sum(parts.values())
+    parts[Part(Kind.UNKNOWN)] += size - sum(parts.values())
     return +parts
 
 
@@ -146,11 +138,11 @@ def _sections(library: ElfFile) -> Counter[Part]:
     """Return bytes by part; no byte counts twice, even where a damaged table says so."""
     parts: Counter[Part] = Counter()
     starts, ends = [], []
-    for fatbin in anywhere(library.data):
+    for fatbin in cuda_archs.anywhere(library.data):
         starts.append(fatbin.start)
         ends.append(fatbin.end)
         for member in fatbin.members:
-            kind, prefix = _DEVICE_CODE.get(member.kind, (UNKNOWN, ""))
+            kind, prefix = _DEVICE_CODE.get(member.kind, (Kind.UNKNOWN, ""))
             parts[Part(kind, f"{prefix}_{member.arch}" if prefix else "")] += member.size
     before = [0, *accumulate(end - start for start, end in zip(starts, ends, strict=True))]
 
@@ -163,7 +155,8 @@ def _sections(library: ElfFile) -> Counter[Part]:
     for name, section in sorted(library.every, key=lambda item: item[1].offset):
         start, end = max(done, section.offset), section.offset + section.size
         if end > start:
-            parts[Part(PADDING)] += _filling(library, done, start)
+            if in_fatbins(done) == in_fatbins(start):
+                parts[Part(Kind.PADDING)] += _filling(library, done, start)
             parts[_part_of(name)] += end - start - (in_fatbins(end) - in_fatbins(start))
             done = end
     return parts
@@ -177,9 +170,9 @@ def _filling(library: ElfFile, start: int, end: int) -> int:
 
 def _part_of(section: str) -> Part:
     if section in _SYMBOL_TABLES:
-        return Part(SYMBOLS)
+        return Part(Kind.SYMBOLS)
     if section.startswith(_DEBUG_SECTIONS):
-        return Part(DEBUG)
-    if section in SECTIONS:  # what lies between fatbins
-        return Part(UNKNOWN)
-    return Part(GPU_CODE, "AMD") if section == ".hip_fatbin" else Part(CPU_CODE)
+        return Part(Kind.DEBUG)
+    if section in cuda_archs.SECTIONS:  # what lies between fatbins
+        return Part(Kind.UNKNOWN)
+    return Part(Kind.GPU_CODE, "AMD") if section == ".hip_fatbin" else Part(Kind.CPU_CODE)

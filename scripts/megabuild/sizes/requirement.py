@@ -25,8 +25,8 @@ from megabuild.network.index import HEADERS, Configured, File, configured, local
 from megabuild.network.parts import Directory
 from megabuild.network.wheel_metadata import BROKEN, beside, inside, member
 from megabuild.sizes import tree
+from megabuild.sizes.dependencies import Asked, followed
 from megabuild.sizes.inside import unread
-from megabuild.sizes.requirements import Asked, followed
 from megabuild.sizes.tree import Package, Sizes, largest_first
 
 _PATIENCE = Patience(read=30.0, total=120.0)

@@ -4,47 +4,52 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
+from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
+
+
+class Kind(str, Enum):
+    """A kind of content."""
+
+    GPU_CODE = "GPU code"
+    PTX = "PTX"
+    LTO_IR = "LTO-IR"
+    CPU_CODE = "CPU code and data"
+    SYMBOLS = "symbol tables"
+    DEBUG = "debug information"
+    PADDING = "empty space in libraries"
+    STATIC = "static libraries"
+    OTHER_LIBRARIES = "other libraries"
+    UNREAD_LIBRARIES = "libraries, not looked into"
+    HEADERS = "headers"
+    TESTS = "tests"
+    PYTHON = "Python"
+    BYTE_CODE = "byte code"
+    DOCUMENTATION = "documentation"
+    METADATA = "package metadata"
+    OTHER = "other files"
+    UNKNOWN = "not attributed"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 @dataclass(frozen=True, order=True)
 class Part:
     """A kind of content; device code has an architecture, such as ``sm_90``."""
 
-    kind: str
+    kind: Kind
     arch: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.arch}".strip()
 
 
-GPU_CODE, PTX, LTO_IR = "GPU code", "PTX", "LTO-IR"
-CPU_CODE = "CPU code and data"
-SYMBOLS = "symbol tables"
-DEBUG = "debug information"
-PADDING = "empty space in libraries"
-STATIC = "static libraries"
-OTHER_LIBRARIES = "other libraries"
-UNREAD_LIBRARIES = "libraries, not looked into"
-HEADERS = "headers"
-TESTS = "tests"
-PYTHON = "Python"
-BYTE_CODE = "byte code"
-DOCUMENTATION = "documentation"
-METADATA = "package metadata"
-OTHER = "other files"
-UNKNOWN = "not attributed"
-
-#: Every kind, in the order in which colours are given to them.
-KINDS = (
-    GPU_CODE, PTX, LTO_IR, CPU_CODE, SYMBOLS, DEBUG, PADDING, STATIC, OTHER_LIBRARIES, UNREAD_LIBRARIES, HEADERS, TESTS,
-    PYTHON, BYTE_CODE, DOCUMENTATION, METADATA, OTHER, UNKNOWN,
-)  # fmt: skip
-
 #: A package's name for files that belong to none.
 NO_PACKAGE = "(no package)"
+Named = TypeVar("Named")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +118,7 @@ class Sizes:
     kind: str
     packages: tuple[Package, ...]
     fetched: int = 0
-    remarks: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
 
     @cached_property
     def parts(self) -> Mapping[Part, int]:
@@ -136,7 +141,7 @@ class Sizes:
         """Bytes of which nothing tells whose or what they are: no package, or not understood."""
         strangers = sum(package.installed for package in self.packages if package.name == NO_PACKAGE)
         known = (package for package in self.packages if package.name != NO_PACKAGE)
-        return strangers + sum(package.parts.get(Part(UNKNOWN), 0) for package in known)
+        return strangers + sum(package.parts.get(Part(Kind.UNKNOWN), 0) for package in known)
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values; files of several parts one by one."""
@@ -168,6 +173,34 @@ class Sizes:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Installed bytes of a package or part (``what``) in two subjects; 0 where one lacks it."""
+
+    what: str
+    name: str
+    first: int
+    second: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this as JSON values."""
+        return {**asdict(self), "difference": self.second - self.first}
+
+
+def differences(*subjects: Sizes) -> list[Difference]:
+    """Return every package, then every part, of two subjects; the largest change first."""
+    packages, parts = [], []
+    for subject in subjects:
+        packages.append(_sum({package.name: package.installed} for package in subject.packages))
+        parts.append(Counter({str(part): octets for part, octets in subject.parts.items()}))
+    rows = [
+        Difference(what=what, name=name, first=one[name], second=other[name])
+        for what, (one, other) in (("package", packages), ("part", parts))
+        for name in one.keys() | other.keys()
+    ]
+    return sorted(rows, key=lambda row: (row.what, -abs(row.second - row.first), -row.first, row.name))
+
+
 def largest_first(packages: Iterable[Package]) -> tuple[Package, ...]:
     """Sort packages by what they install."""
     return tuple(sorted(packages, key=lambda package: (-package.installed, package.name, package.version)))
@@ -178,10 +211,10 @@ def in_order(parts: Mapping[Part, int]) -> list[tuple[Part, int]]:
     return sorted(parts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _sum(all_parts: Iterable[Mapping[Part, int]]) -> Mapping[Part, int]:
-    total: Counter[Part] = Counter()
-    for parts in all_parts:
-        total.update(parts)
+def _sum(counts: Iterable[Mapping[Named, int]]) -> Counter[Named]:
+    total: Counter[Named] = Counter()
+    for one in counts:
+        total.update(one)
     return total
 
 

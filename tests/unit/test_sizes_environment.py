@@ -155,9 +155,15 @@ def test_condas_records_say_owner_download_and_dependencies(tmp_path: Path) -> N
     }  # fmt: skip
     for name, record in records.items():
         write(prefix / f"conda-meta/{name}-2.0-h0.json", json.dumps({"name": name, **record}).encode())
+    # conda's own environment holds its cache, of which files are hard links
+    (prefix / "another").mkdir()
+    os.link(prefix / "lib/libtorch.so", prefix / "another/libtorch.so")
+    write(prefix / "another/libtorch-2.0-h0.conda", b"packed")
     sizes = measure(str(prefix))
+    assert sizes.kind == "environment"
     assert sizes.installed == truth(prefix)
     library = named(sizes, "libtorch")
+    assert "lib/libtorch.so" in {file.path for file in library.files}
     assert (library.download, library.required_by) == (123, ("pytorch",))
     assert "torch" not in {package.name for package in sizes.packages}
 

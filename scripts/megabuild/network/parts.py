@@ -6,7 +6,7 @@ import re
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -47,7 +47,7 @@ def directory(client: Client, url: str, choose: Callable[[zipfile.ZipFile], zipf
     # a file with holes: what is not fetched reads as zeros, and is not looked at
     with tempfile.TemporaryFile() as file:
         length = _part(client, url, file, 0, 0)
-        for tail in _TAILS:
+        for tail in _tails(file, length):
             _part(client, url, file, max(0, length - tail), length - 1)
             try:
                 with zipfile.ZipFile(file) as archive:
@@ -62,6 +62,18 @@ def directory(client: Client, url: str, choose: Callable[[zipfile.ZipFile], zipf
                 if length <= tail or tail == _TAILS[-1]:
                     raise zipfile.BadZipFile(str(error)) from error
     raise AssertionError("not reached")
+
+
+def _tails(file: IO[bytes], length: int) -> Iterator[int]:
+    """Return lengths of ends to fetch; after the first one its last record tells where the directory begins."""
+    yield _TAILS[0]
+    file.seek(max(0, length - _TAILS[0]))
+    _, mark, record = file.read().rpartition(b"PK\x05\x06")
+    if mark and len(record) >= 16:
+        exact = length - int.from_bytes(record[12:16], "little")
+        if _TAILS[0] < exact < _TAILS[-1]:
+            yield exact
+    yield from _TAILS[1:]
 
 
 def _part(client: Client, url: str, file: IO[bytes], start: int, end: int) -> int:

@@ -9,6 +9,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -55,8 +56,8 @@ def environment(prefix: Path) -> Sizes:
     installed = {one.name: one for one in records}
     owners = {path: one.name for one in records for path in one.files}
     files: dict[str, list[File]] = {}
-    for file in _files(prefix, remarks):
-        files.setdefault(_owner(file.path, owners), []).append(file)
+    for owner, file in _files(prefix, owners, remarks):
+        files.setdefault(owner, []).append(file)
     required = _requirers(installed, prefix)
     packages = [
         Package(
@@ -140,31 +141,32 @@ def _distribution(found: Distribution, site: Path, prefix: Path) -> _Installed:
     )
 
 
-def _files(prefix: Path, remarks: list[str]) -> Iterator[File]:
-    seen: set[tuple[int, int]] = set()
+def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Iterator[tuple[str, File]]:
+    """Return every file with its owner."""
     unread: Counter[str] = Counter()
 
     def refused(error: OSError) -> None:
         unread[error.strerror or str(error)] += 1
 
+    found: list[tuple[str, str, os.stat_result]] = []
     for folder, _, names in os.walk(prefix, onerror=refused):
         for name in names:
-            path = Path(folder, name)
-            try:
-                status = path.lstat()
-            except OSError:  # gone since
-                continue
-            if not stat.S_ISREG(status.st_mode):
-                continue
-            if status.st_nlink > 1:
-                if (status.st_dev, status.st_ino) in seen:
-                    continue
-                seen.add((status.st_dev, status.st_ino))
-            relative = path.relative_to(prefix).as_posix()
-            try:
-                parts = of_file(path, relative, status.st_size)
-            except OSError as error:
-                refused(error)
-                parts = {Part(Kind.UNKNOWN): status.st_size}
-            yield File(path=relative, parts=parts)
+            path = os.path.relpath(os.path.join(folder, name), prefix)
+            with suppress(OSError):  # gone since
+                found.append((_owner(path, owners), path, os.lstat(prefix / path)))
+    # of hard links, one that belongs to a package counts: conda's cache may lie in the same folder
+    found.sort(key=lambda one: one[0] == NO_PACKAGE)
+    seen: set[tuple[int, int]] = set()
+    for owner, path, status in found:
+        inode = (status.st_dev, status.st_ino)
+        if not stat.S_ISREG(status.st_mode) or inode in seen:
+            continue
+        if status.st_nlink > 1:
+            seen.add(inode)
+        try:
+            parts = of_file(prefix / path, path, status.st_size)
+        except OSError as error:
+            refused(error)
+            parts = {Part(Kind.UNKNOWN): status.st_size}
+        yield owner, File(path=path, parts=parts)
     remarks += [f"{count} files or folders cannot be read: {reason}" for reason, count in unread.items()]

@@ -41,10 +41,10 @@ def measure(subject: str, *, python: str | None = None) -> Sizes:
     """
     path = Path(subject)
     if path.is_dir():
+        if is_environment(path):  # conda's own has a folder with packages, too
+            return environment(path)
         if packages_in(path):
             return channel(path)
-        if is_environment(path):
-            return environment(path)
         raise UsageError(f"{path} is neither an environment nor a channel", _REMEDY)
     if path.is_file():
         if path.suffix == ".whl":

@@ -97,7 +97,9 @@ def sizes_lines(measured: Sizes, signs: Signs, smallest: float) -> Iterator[str]
         rows.append(_package_row(f"{package.name} {package.version}", [package], whole, signs))
         rows += _part_rows(package.parts, least, whole)
     if rest := measured.packages[len(large) :]:
-        rows.append(_package_row(f"{len(rest)} smaller packages", rest, whole, signs))
+        rows.append(
+            _package_row(f"{len(rest)} smaller package{'s' if len(rest) > 1 else ''}", rest, whole, signs)
+        )
     yield ""
     yield from table(("", "installed", "share", "download", "required by"), rows, right=frozenset({1, 2, 3}))
     if len(measured.packages) > 1:

@@ -54,6 +54,18 @@ def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(debian: D
     toolchain = probe(root=debian.path, enter=enter(debian.path))
     assert toolchain.major == "14"
     assert toolchain.glibc == "2.41"
+
+
+def test_the_mirror_tells_beforehand_what_the_root_is_made_of(debian: DebianRoot, tmp_path: Path) -> None:
+    made = probe(root=debian.path, enter=enter(debian.path))
+    expected, toolchain, archive = root.foreseen(tmp_path, lambda _: None)
+    assert (toolchain.version, toolchain.glibc) == (made.version, made.glibc)
+    assert expected.release == debian.release
+    assert archive.size > 3e8
+    assert not expected.path.exists()
+
+
+def test_the_root_has_what_pytorchs_source_asks_for(debian: DebianRoot) -> None:
     done = subprocess.run(
         [
             *enter(debian.path),

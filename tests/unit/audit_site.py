@@ -67,7 +67,8 @@ class Handler(BaseHTTPRequestHandler):
         elif answer is None:
             self.reply(404, b"")
         else:
-            self.reply(200, answer)
+            # pip takes nothing else for a page
+            self.reply(200, answer, **({"Content_Type": "text/html"} if path.endswith("/") else {}))
 
     def reply(self, status: int, body: bytes, **headers: str) -> None:
         wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))

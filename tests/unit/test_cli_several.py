@@ -32,7 +32,7 @@ class Runs:
         self.options: list[Options] = []
         self.acts: dict[str, Act] = {}
 
-    def plan(self, options: Options, *_: object) -> Options:
+    def plan(self, options: Options, *_: object, only_plan: bool) -> Options:
         self.options.append(options)
         return options
 

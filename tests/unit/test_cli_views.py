@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.stamp import Decision
-from megabuild.providers.environment import Environment
+from megabuild.providers.environment import Download, Environment
 
 SIGNS = Signs.of(io.StringIO())
 SHA256 = "0123456789abcdef" * 4
@@ -97,6 +98,27 @@ def test_a_plan_shows_every_package_and_what_is_there(options: Options) -> None:
     assert "! gcc 12 stands in for gcc 14" in text
     assert "CPU hours" in text
     assert "libtorch is made from the start" in text
+
+
+def test_a_plan_of_wheels_compiles_nothing_but_extensions(repository: Path, tmp_path: Path) -> None:
+    config = load(repository, "linux_64_cuda130_wheel")
+    plan = a_plan(Options(config=config, root=repository, output=tmp_path, cache=tmp_path))
+    environment = replace(
+        plan.environment, downloads=(Download(what="wheels", count=42, size=2_900_000_000),)
+    )
+    wheels = {"source": "wheel", "cuda": True, "optimization": "2", "pythons": 1, "staging": True}
+    for compiled, said in [
+        (0, "GB of disk, and 6 CPU minutes"),
+        (1, "3.3 GB of memory per compiler, and 6 CPU"),
+    ]:
+        figures = estimate(**wheels, extensions=1, compiled=compiled)  # type: ignore[arg-type]
+        text = "\n".join(plan_lines(replace(plan, environment=environment, estimate=figures), SIGNS))
+        assert "takes apart the wheels of PyTorch 2.13.0" in text
+        assert "downloads first: 42 wheels (2.9 GB)" in text
+        assert "libtorch is taken out of its wheel" in text
+        assert said in text
+        assert "build\n" not in text
+        assert "BLAS" not in text
 
 
 def test_a_plan_is_json(options: Options) -> None:
@@ -219,7 +241,9 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     """The run layer replaced: it notes the options it gets and succeeds."""
     noted: list[Options] = []
 
-    def plan(options: Options, report: Callable[[str], None], ask: Callable[[str], bool]) -> Plan:
+    def plan(
+        options: Options, report: Callable[[str], None], ask: Callable[[str], bool], *, only_plan: bool
+    ) -> Plan:
         noted.append(options)
         report("indexing the channel")
         assert not ask("may I?")  # nobody sits at the terminal
@@ -261,7 +285,9 @@ def test_plan_builds_nothing(
 def test_without_an_environment_the_plan_still_names_the_packages(
     faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def plan(options: Options, report: Callable[[str], None], ask: Callable[[str], bool]) -> Plan:
+    def plan(
+        options: Options, report: Callable[[str], None], ask: Callable[[str], bool], *, only_plan: bool
+    ) -> Plan:
         raise ProviderError("the channel does not answer")
 
     monkeypatch.setattr(running, "make_plan", plan)
@@ -271,6 +297,8 @@ def test_without_an_environment_the_plan_still_names_the_packages(
     assert isinstance(result.exception, ProviderError)
     assert "pytorch-2.13.0-cuda130_mkl_py312_h" in result.stdout
     assert "_py311_" not in result.stdout
+    reason, packages = (result.stdout.index(text) for text in ("the channel does not answer", "would make"))
+    assert reason < packages
 
 
 @pytest.mark.parametrize("more", [["--plan"], []])

@@ -11,6 +11,7 @@ import pytest
 from tiny import ROOT
 
 from megabuild.errors import PreflightError
+from megabuild.files import sha256
 from megabuild.plan import fingerprint, stamp
 from megabuild.plan.fingerprint import Fingerprint, differences
 from megabuild.plan.recipe_parts import parts
@@ -220,3 +221,10 @@ def test_a_pipe_in_a_source_tree_is_refused_and_not_waited_for(tmp_path: Path) -
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(PreflightError, match="pipe is no file"):
         fingerprint.tree(tmp_path)
+
+
+def test_a_folder_that_is_not_there_has_the_fingerprint_that_it_will_have(tmp_path: Path) -> None:
+    for name in ("b.whl", "a.whl"):
+        (tmp_path / name).write_text(name)
+    files = {path.name: sha256(path) for path in tmp_path.iterdir()}
+    assert fingerprint.tree_of(files) == fingerprint.tree(tmp_path)

@@ -12,7 +12,7 @@ from megabuild.files import sha256
 from megabuild.plan import solving
 from megabuild.providers.local import store as stores
 from megabuild.providers.local.package import Package
-from megabuild.providers.local.store import Store
+from megabuild.providers.local.store import Store, planned
 
 
 class _Filler:
@@ -119,3 +119,21 @@ def test_a_package_made_again_of_the_same_is_the_same_to_whoever_was_built_with_
 
     first = solved(tmp_path / "first")
     assert solved(tmp_path / "second") == first
+
+
+def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
+    packages = [
+        replace(_package(_Filler()), depends=("other >=1",), constrains=("third <1",)),
+        Package(name="other", version="2.0", platform="linux-64", noarch="generic"),
+    ]
+    made = Store(tmp_path / "made")
+    real = made.channel(made.ensure(packages, _quiet), "linux-64")
+    only_planned, records = planned(tmp_path / "planned", packages, "linux-64")
+    assert not list(only_planned.rglob("*.conda"))
+    assert [record.key for record in records] == [package.key for package in packages]
+    solved = [
+        solving.environment(["thing"], [channel], "linux-64", virtual={}, what="it")
+        for channel in (real, only_planned)
+    ]
+    assert solved[0] == solved[1]
+    assert [one.name for one in solved[0]] == ["other", "thing"]

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.configs.config import Config, load
+from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.errors import IntegrityError, ProviderError
+from megabuild.errors import IntegrityError
 from megabuild.providers import catalogue
-from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import Package
-from megabuild.providers.pypi import lock, nvidia, torch
+from megabuild.providers.pypi import nvidia, torch
 from megabuild.providers.pypi.lock import Lock, Wheel
 
 LINUX = {"platform_system": "Linux", "python_version": "3.12", "sys_platform": "linux"}
@@ -36,14 +35,6 @@ def _alone(wheel: Wheel) -> Lock:
     return Lock(python="3.12", environment=LINUX, wheels=(wheel,))
 
 
-def _interpreter(python: str) -> Interpreter:
-    here = Path("/nowhere")
-    return Interpreter(
-        executable=here, version=f"{python}.1", soabi="", prefix=here, stdlib=here, include=here,
-        library_folder=here, multiarch="", free_threaded=False,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("version", "requires", "expected"),
     [
@@ -59,56 +50,6 @@ def test_local_version_or_requirements_tell_the_accelerator(
     version: str, requires: tuple[str, ...], expected: str | None
 ) -> None:
     assert torch.accelerator(_alone(_wheel(version, requires))) == expected
-
-
-@pytest.fixture
-def index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on PyPI: CUDA wheels for two Pythons; beside it a CPU wheel for one of them."""
-
-    def resolve(
-        requirements: list[str], interpreter: Interpreter, folder: Path, *, dependencies: bool
-    ) -> Lock:
-        (requirement,) = requirements
-        version = requirement.removeprefix("torch===")
-        assert not dependencies
-        if version == "2.13.0+cpu" and interpreter.python == "3.11":
-            wheel = _wheel(version)
-        elif version == "2.13.0":
-            wheel = _wheel(version, CUDA)
-        else:
-            raise ProviderError(f"no matching distribution for {requirement}")
-        return replace(_alone(wheel), python=interpreter.python)
-
-    monkeypatch.setattr(lock, "resolve", resolve)
-
-
-def _find(repository: Path, name: str) -> tuple[Config, torch.Found]:
-    config = load(repository, name)
-    pythons = {python: _interpreter(python) for python in ("3.11", "3.12")}
-    return config, torch.find(config, pythons, Path("/nowhere"))
-
-
-@pytest.mark.usefixtures("index")
-def test_pythons_without_a_fitting_wheel_are_left_out_with_the_reason(repository: Path) -> None:
-    _, found = _find(repository, "linux_64_cpu_wheel")
-    assert list(found.locks) == ["3.11"]
-    assert "is for CUDA 13.0" in found.left_out["3.12"]
-    assert found.base("3.12") == "3.11"
-
-
-@pytest.mark.usefixtures("index")
-def test_a_cpu_wheel_beside_it_does_not_stand_for_the_cuda_wheel(repository: Path) -> None:
-    _, found = _find(repository, "linux_64_cuda130_wheel")
-    assert list(found.locks) == ["3.11", "3.12"]
-    assert found.locks["3.11"].wheels[0].version == "2.13.0"
-    assert found.base("3.12") == "3.12"
-
-
-@pytest.mark.usefixtures("index")
-def test_no_fitting_wheel_at_all_is_an_error(repository: Path) -> None:
-    config = replace(load(repository, "linux_64_cpu_wheel"), pythons=("3.12",))
-    with pytest.raises(ProviderError, match=r"Python 3\.12: the wheel of torch 2\.13\.0 is for CUDA 13\.0"):
-        torch.find(config, {"3.12": _interpreter("3.12")}, Path("/nowhere"))
 
 
 @pytest.mark.parametrize(("text", "cuda"), [("cuda: Optional[str] = '13.0'", None), ("cuda = None", "13.0")])

@@ -16,8 +16,7 @@ from megabuild import files
 from megabuild.errors import IntegrityError
 from megabuild.providers import catalogue
 from megabuild.providers.local import interpreters
-from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.pypi import convert, download, lock, unpack
+from megabuild.providers.pypi import convert, download, unpack
 from megabuild.providers.pypi.lock import Lock, Wheel
 
 
@@ -170,25 +169,3 @@ def test_native_wheels_are_tied_to_their_python_and_tools_to_none() -> None:
         ("optree", "linux-64py313th{hash}_0"): ("python 3.13.*", "python_abi 3.13.* *_cp313t"),
         ("ninja", "linux-64h{hash}_0"): (),
     }
-
-
-def test_a_lock_is_asked_for_once_and_holds_no_addresses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
-
-    def answer(requirements: object, interpreter: object, options: object, temporary: Path) -> Lock:
-        asked.append(requirements)
-        return _lock("3.12", _wheel("six"))
-
-    monkeypatch.setattr(lock, "_ask_pip", answer)
-    interpreter = Interpreter(
-        executable=Path("python"), version="3.12.1", soabi="x", prefix=Path("/"), stdlib=Path("/"),
-        include=Path("/"), library_folder=Path("/"), multiarch="", free_threaded=False,
-    )  # fmt: skip
-    first = lock.resolve(["six"], interpreter, tmp_path)
-    assert lock.resolve(["six"], interpreter, tmp_path) == first
-    assert len(asked) == 1
-    assert "://" not in "".join(path.read_text() for path in tmp_path.glob("*.json"))
-    lock.resolve(["six", "numpy"], interpreter, tmp_path)
-    assert len(asked) == 2

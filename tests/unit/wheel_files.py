@@ -5,20 +5,27 @@ from __future__ import annotations
 import base64
 import hashlib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 
 def make_wheel(
-    folder: Path, file_name: str, files: Mapping[str, bytes], *, version: str = "", metadata: bytes = b""
+    folder: Path,
+    file_name: str,
+    files: Mapping[str, bytes],
+    *,
+    version: str = "",
+    metadata: bytes = b"",
+    requires: Sequence[str] = (),
 ) -> Path:
     """Write a wheel with metadata and RECORD; ``version`` replaces that of the metadata, ``metadata`` all of it."""
     name, named_version, tag = file_name.removesuffix(".whl").split("-", 2)
     info = f"{name}-{named_version}.dist-info"
+    head = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version or named_version}"]
     content = {
         **files,
         f"{info}/METADATA": metadata
-        or f"Metadata-Version: 2.1\nName: {name}\nVersion: {version or named_version}\n".encode(),
+        or "\n".join([*head, *(f"Requires-Dist: {one}" for one in requires), ""]).encode(),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
     }
     rows = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in content.items()]
@@ -37,6 +44,20 @@ def make_page(folder: Path, torch: str, tag: str, links: list[str]) -> Path:
     anchors = "\n".join(f'<a href="{link}">{link.rpartition("/")[2]}</a><br/>' for link in links)
     page.write_text(f"<html><head></head><body>\n{anchors}\n</body></html>\n")
     return page
+
+
+def simple_index(wheels: Iterable[Path], base: str = "/simple", more: str = "") -> dict[str, bytes]:
+    """Return pages and files of an index of the simple API, by path; ``more`` are attributes of every link."""
+    pages: dict[str, str] = {}
+    answers: dict[str, bytes] = {}
+    for wheel in wheels:
+        content, project = wheel.read_bytes(), wheel.name.split("-")[0].lower().replace("_", "-")
+        link = f"{base}/files/{wheel.name}".replace("+", "%2B")
+        answers[link] = content
+        digest = hashlib.sha256(content).hexdigest()
+        pages.setdefault(f"{base}/{project}/", "")
+        pages[f"{base}/{project}/"] += f'<a href="{link}#sha256={digest}" {more}>{wheel.name}</a>\n'
+    return answers | {path: f"<html><body>{page}</body></html>".encode() for path, page in pages.items()}
 
 
 def _digest(data: bytes) -> str:

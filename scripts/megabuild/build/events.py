@@ -44,6 +44,8 @@ class StagingDecided(Event):
     decision: str
     #: why, such as ``libprotobuf 6.31.1 -> 7.35.1``
     reasons: Sequence[str]
+    #: it is compiled, and not taken out of a wheel
+    compiles: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

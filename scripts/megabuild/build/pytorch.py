@@ -67,7 +67,11 @@ class PyTorch(Work):
         )
         self.tell(events.Checked(check="toolchain", detail=compiler or "nothing to compile"))
         decision = plan.staging_decision
-        self.tell(events.StagingDecided(decision=decision.decision, reasons=decision.reasons))
+        self.tell(
+            events.StagingDecided(
+                decision=decision.decision, reasons=decision.reasons, compiles=plan.compiles_torch
+            )
+        )
         stamp.apply(decision, self._tree, self._out, plan.staging)
 
     def run(self, jobs: int) -> Made:
@@ -104,6 +108,7 @@ class PyTorch(Work):
             summary,
             staging=self._plan.staging_decision.decision,
             staging_seconds=round(totals.staging_seconds, 1),
+            compiles=self._plan.compiles_torch,
             swaps={python: dict(values) for python, values in totals.swaps.items()},
             reused=dict(totals.reused),
             disk=self._disk.result(len(made)),

@@ -65,6 +65,8 @@ class Summary:
     staging: str = ""
     #: duration of libtorch's compile, 0 where it was reused
     staging_seconds: float = 0.0
+    #: it was compiled, and not taken out of a wheel
+    compiles: bool = True
     #: per Python: ninja steps after the swap and core objects among them
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: objects that did not have to be compiled, by source

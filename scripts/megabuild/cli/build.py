@@ -59,7 +59,13 @@ _TAKEN = (
     metavar="X.Y",
     help="Only this Python; may be repeated.",
 )
-@option(CHOICE, "--torch", metavar="X.Y.Z", help="Another release of PyTorch than the config's.")
+@option(CHOICE, "--torch", metavar="X.Y.Z", help="Another release of PyTorch, or for wheels a nightly.")
+@option(
+    CHOICE,
+    "--torch-index",
+    metavar="URL|DIR",
+    help="Where PyTorch's wheels are looked for.  [default: pip's indexes, then upstream's]",
+)
 @option(
     CHOICE,
     "--torch-source",
@@ -199,6 +205,7 @@ def _one(file: Config, root: Path, folder: Path, given: dict[str, Any], invocati
         memory=int(memory * 1e9) if memory is not None else None,
         torch=torch if torch != file.torch_version else None,
         torch_source=source.absolute() if source else None,
+        torch_index=_torch_index(file, given["torch_index"]),
         **{name: given[name] for name in _TAKEN},
     )
     if given["debug"]:
@@ -206,6 +213,22 @@ def _one(file: Config, root: Path, folder: Path, given: dict[str, Any], invocati
 
         return debug_package(options, given["output_id"] or STAGING, invocation)
     return plan_and_build(options, invocation, plan_only=given["plan_only"])
+
+
+def _torch_index(config: Config, index: str | None) -> str | None:
+    """Return the index or folder with PyTorch's wheels that was named."""
+    if index is None:
+        return None
+    if config.provider != "wheel":
+        raise UsageError(f"{config.name} takes no wheels of PyTorch", "leave out --torch-index")
+    if "://" in index:
+        return index
+    folder = Path(index).expanduser().absolute()
+    if not folder.is_dir():
+        raise UsageError(
+            f"there is no folder {folder}", "--torch-index takes an address or a folder with wheels"
+        )
+    return str(folder)
 
 
 def _with_torch(

@@ -15,10 +15,16 @@ _STAGING = {
     "resume": "the compile of libtorch goes on where it stopped",
     "recompile": "libtorch is made again, with objects from the object cache",
 }
+_UNPACKING = {
+    "fresh": "libtorch is taken out of its wheel",
+    "resume": "libtorch is taken out of its wheel again",
+    "recompile": "libtorch is taken out of its wheel again",
+}
 _PHASES = {
     "staging": "environment",
     "sync": "unpacking the source",
     "python": "Python side",
+    "split": "taking the wheel apart",
 }
 
 
@@ -30,10 +36,11 @@ def label(name: str, build_string: str, version: str = "") -> str:
     return " ".join(part for part in (name, version, kind) if part)
 
 
-def decision(decided: str, reasons: Sequence[str]) -> str:
-    """Return what becomes of the former compile of libtorch, and why."""
+def decision(decided: str, reasons: Sequence[str], *, compiles: bool = True) -> str:
+    """Return what becomes of a former libtorch, which is compiled or else taken out of a wheel, and why."""
     because = f" ({'; '.join(reasons)})" if reasons else ""
-    return _STAGING.get(decided, decided) + because
+    words = _STAGING if compiles else {**_STAGING, **_UNPACKING}
+    return words.get(decided, decided) + because
 
 
 def step(event: events.PhaseStarted | events.Progress) -> str:
@@ -53,7 +60,7 @@ def narrate(event: events.Event, signs: Signs) -> str | None:
         case events.Healed():
             return f"removed {event.what}, left by a run that was killed"
         case events.StagingDecided():
-            return decision(event.decision, event.reasons)
+            return decision(event.decision, event.reasons, compiles=event.compiles)
         case events.PhaseStarted():
             return step(event)
         case events.Swapped():

@@ -36,10 +36,10 @@ def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool)
     console = Console(stderr=invocation.json, soft_wrap=True)
     signs = Signs.of(console.file)
     try:
-        made = planned(options, console)
-    except ProviderError:
+        made = planned(options, console, only_plan=plan_only)
+    except ProviderError as error:
         if plan_only:  # what would be built is known even where it cannot be built
-            _print(console, rendered_lines(options))
+            _print(console, [f"{signs.failed} {error.message}", "", *rendered_lines(options)])
         raise
     if plan_only and invocation.json:
         invocation.show(plan_document(made))
@@ -103,14 +103,14 @@ def each(runs: Mapping[str, Callable[[Invocation], int]], invocation: Invocation
     return code
 
 
-def planned(options: Options, console: Console) -> Plan:
+def planned(options: Options, console: Console, *, only_plan: bool = False) -> Plan:
     """Make the plan; what the providers prepare for it is shown meanwhile, and what they ask is put to the user."""
     with reporter(console) as shown:
 
         def ask(question: str) -> bool:
             return person_present() and shown.ask(question)
 
-        return make_plan(options, shown.note, ask)
+        return make_plan(options, shown.note, ask, only_plan=only_plan)
 
 
 def _noting(shown: PlainReporter, invocation: Invocation) -> events.Reporter:

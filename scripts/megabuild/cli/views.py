@@ -22,10 +22,13 @@ def plan_lines(plan: Plan, signs: Signs) -> list[str]:
     options, config = plan.options, plan.options.config
     accelerator = f"CUDA {config.cuda_version}" if config.cuda_version else "CPU"
     kind = "rehearsal with a model of" if options.rehearse else "builds"
+    kind = kind if plan.compiles_torch else "takes apart the wheels of"
     what = f"{kind} PyTorch {config.torch_version} for {config.platform}"
-    lines = [f"{config.name}: {what}, {accelerator}, {config.blas} BLAS", ""]
+    blas = f", {config.blas} BLAS" if plan.compiles_torch else ""
+    lines = [f"{config.name}: {what}, {accelerator}{blas}", ""]
+    verb = "build" if plan.compiles_torch else "unpack"
     rows = [
-        (item.package.file_name.removesuffix(".conda"), f"{signs.kept} there" if item.exists else "build")
+        (item.package.file_name.removesuffix(".conda"), f"{signs.kept} there" if item.exists else verb)
         for item in plan.items
     ]
     lines += table(("package", "state"), rows)
@@ -34,19 +37,32 @@ def plan_lines(plan: Plan, signs: Signs) -> list[str]:
         f"{signs.warning} Python {python} is left out: {reason}" for python, reason in plan.left_out.items()
     ]
     lines += [f"{signs.warning} {note}" for note in plan.notes]
+    if plan.environment.downloads:
+        parts = (f"{one.count} {one.what} ({size(one.size)})" for one in plan.environment.downloads)
+        lines.append(f"downloads first: {', '.join(parts)}")
+    figures = plan.estimate
     if plan.missing:
-        lines.append(decision(plan.staging_decision.decision, plan.staging_decision.reasons))
-        figures = plan.estimate
-        lines.append(
-            f"needs about {size(figures.disk)} of disk, {size(figures.memory_per_job)} of memory per compile job, and "
-            f"{_cpu(figures.cpu_hours)}"
-        )
+        decided = plan.staging_decision
+        lines.append(decision(decided.decision, decided.reasons, compiles=plan.compiles_torch))
+        lines.append(f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours)}")
         lines.append(f"  ({figures.basis})")
     elif plan.extensions.missing:
         lines.append("PyTorch's packages are there already")
+        lines.append(f"needs about {' and '.join(_needs(plan))}")
     else:
         lines.append("everything is there already")
     return lines
+
+
+def _needs(plan: Plan) -> list[str]:
+    """Return what a run needs of disk and memory, the latter for those compilers that will run."""
+    figures, found = plan.estimate, []
+    if plan.missing and plan.compiles_torch:
+        found.append(f"{size(figures.memory_per_job)} of memory per compile job")
+    if figures.memory_of_extensions:
+        kind = "compiler of the extensions" if found else "compiler"
+        found.append(f"{size(figures.memory_of_extensions)} {'' if found else 'of memory '}per {kind}")
+    return [f"{size(figures.disk)} of disk", *found]
 
 
 def extension_lines(extensions: Extensions, signs: Signs) -> list[str]:
@@ -102,6 +118,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             ],
         },
         "left_out": dict(plan.left_out),
+        "downloads": [picked(one, "what count size") for one in plan.environment.downloads],
         "notes": list(plan.notes),
         "overrides": {key: list(values) for key, values in plan.overrides.items()},
         "staging": {
@@ -111,7 +128,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         },
         "estimate": {
             "disk_bytes": plan.estimate.disk,
-            "memory_per_job_bytes": plan.estimate.memory_per_job,
+            "memory_per_job_bytes": max(plan.estimate.memory_per_job, plan.estimate.memory_of_extensions),
             "cpu_hours": round(plan.estimate.cpu_hours, 3),
             "hours": round(plan.estimate.hours, 3),
             "basis": plan.estimate.basis,
@@ -142,7 +159,8 @@ def summary_lines(summary: Summary, signs: Signs) -> list[str]:
     """Return a summary for people; the table in it fits 80 columns."""
     lines = [*package_lines(summary.packages, signs), ""]
     if summary.staging_seconds:
-        lines.append(f"libtorch was compiled in {duration(summary.staging_seconds)}")
+        how = "compiled" if summary.compiles else "unpacked"
+        lines.append(f"libtorch was {how} in {duration(summary.staging_seconds)}")
     for python, figures in summary.swaps.items():
         counts = ", ".join(f"{count} {what}" for what, count in figures.items())
         lines.append(f"swap to Python {python}: {counts}")

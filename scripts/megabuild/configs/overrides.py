@@ -62,7 +62,8 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
     Parameters
     ----------
     config, version:
-        The config as its file has it, and a release: ``2.15.0``.
+        The config as its file has it, and a release: ``2.15.0``; where wheels are taken, a nightly build, too:
+        ``2.16.0.dev20261120``.
     digest:
         sha256 of its official tarball, where one is downloaded.
 
@@ -71,8 +72,10 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
     UsageError
         That is no version.
     """
-    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        raise UsageError(f"'{version}' is no release of PyTorch", "write it like '2.15.0'")
+    nightly = r"(\.dev\d{8})?" if config.provider == "wheel" else ""
+    if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
+        example = "'2.15.0'" + (", or '2.16.0.dev20261120' for a nightly build" if nightly else "")
+        raise UsageError(f"'{version}' is no release of PyTorch", f"write it like {example}")
     if version == config.torch_version and digest is None:
         return config
     changed = {"torch_version": (version,), "torch_sha256": (digest or "None",)}

@@ -81,6 +81,8 @@ class File:
         Whether its metadata lies beside it, at ``url`` + ``.metadata``.
     yanked:
         Withdrawn by its authors.
+    requires_python:
+        Which Pythons it is for: ``>=3.10``; empty for all, or where the index does not say.
     """
 
     name: str
@@ -92,6 +94,7 @@ class File:
     metadata: bool = False
     metadata_sha256: str = ""
     yanked: bool = False
+    requires_python: str = ""
 
 
 def configured(environ: Mapping[str, str] | None = None) -> Configured:
@@ -238,6 +241,7 @@ def _file(link: str, given: Mapping[str, str | None]) -> File | None:
         metadata=metadata != "false",
         metadata_sha256=beside[1].lower() if beside else "",
         yanked="data-yanked" in given,
+        requires_python=given.get("data-requires-python") or "",
     )
 
 

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from megabuild.resources.jobs import bytes_per_compile
+
 GB = 1_000_000_000
 
 
@@ -32,8 +34,9 @@ class Estimate:
 
     #: bytes at the peak, packages included
     disk: int = 0
-    #: bytes of the largest compile
+    #: bytes of the largest compile; of the extensions' compilers, which take turns with PyTorch's, 0 without any
     memory_per_job: int = 0
+    memory_of_extensions: int = 0
     #: compiling, on one core
     cpu_hours: float = 0.0
     #: the same with the jobs that will run at once
@@ -101,6 +104,7 @@ def estimate(
     pythons: int,
     staging: bool,
     extensions: int = 0,
+    compiled: int = 0,
     jobs: int = 1,
 ) -> Estimate:
     """Estimate a run.
@@ -119,6 +123,8 @@ def estimate(
         Whether libtorch is still to be compiled.
     extensions:
         Number of extensions' packages still to be made; their compiling is told apart from PyTorch's.
+    compiled:
+        How many of these are compiled.
     jobs:
         Compile jobs at once.
 
@@ -147,6 +153,7 @@ def estimate(
     return Estimate(
         disk=int(size * GB),
         memory_per_job=int(figures.memory * GB),
+        memory_of_extensions=bytes_per_compile(cuda=cuda) if compiled else 0,
         cpu_hours=cpu_hours,
         hours=cpu_hours / max(1, jobs),
         basis=figures.basis,

@@ -108,12 +108,12 @@ class Planned:
     def _tasks(self, overrides: Overrides) -> tuple[tuple[Task, ...], dict[str, str]]:
         """Render the recipes; returns the tasks, and the extensions without any with the reason."""
         config = self._options.config
-        left_out = {name: "not asked for (--extension)" for name in self._recipes if name not in self._wanted}
+        left_out: dict[str, str] = {}
         every: list[Task] = []
         for name, recipe in self._recipes.items():
             found = rendered(for_engine(config), name, recipe, {**overrides, **self._sources.overrides})
             every += found
-            if not found:
+            if not found and name in self._wanted:
                 left_out[name] = f"its recipe leaves it out for {config.name}"
         kept = narrowed(linked(every), self._wanted)
         needed = {task.extension for task in kept}

@@ -53,7 +53,7 @@ def staging(
     variant: Mapping[str, Sequence[str]],
     build: Sequence[Solved],
     host: Sequence[Solved],
-    source: Path | None,
+    source: Path | Mapping[str, str] | None,
     root: Path | None,
     place: str,
 ) -> Fingerprint:
@@ -70,7 +70,7 @@ def staging(
     build, host:
         Solved environments of staging.
     source:
-        Source tree, or None where the variant's hash of a tarball stands for it.
+        Source tree, or its files with their sha256; None where the variant's hash of a tarball stands for it.
     root:
         Root folder in which the build runs, or None.
     place:
@@ -94,7 +94,7 @@ def staging(
         + sorted(recipe.parent.glob(f"patches/{kind}/*"))
     }
     if source is not None:
-        facts["source tree"] = tree(source)[:16]
+        facts["source tree"] = (tree(source) if isinstance(source, Path) else tree_of(source))[:16]
     return Fingerprint(dependency=dependency, source=facts)
 
 
@@ -135,8 +135,18 @@ def tree(folder: Path) -> str:
                 )
             content = os.readlink(path) if stat.S_ISLNK(status.st_mode) else sha256(path)
             executable = bool(status.st_mode & stat.S_IXUSR)
-            total.update(f"{path.relative_to(folder)}\0{executable}\0{content}\n".encode())
+            total.update(_line(str(path.relative_to(folder)), content, executable=executable))
     return total.hexdigest()
+
+
+def _line(name: str, content: str, *, executable: bool) -> bytes:
+    return f"{name}\0{executable}\0{content}\n".encode()
+
+
+def tree_of(files: Mapping[str, str]) -> str:
+    """Return what :func:`tree` says of a folder with these plain files, by name and sha256."""
+    lines = (_line(name, digest, executable=False) for name, digest in sorted(files.items()))
+    return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
 def _system(root: Path) -> str:

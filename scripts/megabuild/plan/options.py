@@ -51,6 +51,8 @@ class Options:
     memory: int | None = None
     #: version of PyTorch in place of the one in the config's file, which ``config`` has already; None for that one
     torch: str | None = None
+    #: index or folder with PyTorch's wheels; None for pip's, and then upstream's
+    torch_index: str | None = None
     #: folder or tarball with PyTorch's source in place of the provider's
     torch_source: Path | None = None
     #: of that tarball, or of the official one of that version

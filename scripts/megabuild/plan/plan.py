@@ -128,6 +128,11 @@ class Plan:
         return tuple(item.package for item in self.items if not item.exists)
 
     @property
+    def compiles_torch(self) -> bool:
+        """Whether PyTorch is compiled, and not taken out of its wheels."""
+        return self.options.config.provider != "wheel"
+
+    @property
     def overrides(self) -> Mapping[str, tuple[str, ...]]:
         """Variant values in place of the config's."""
         return self.environment.overrides

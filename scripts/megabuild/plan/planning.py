@@ -27,7 +27,11 @@ Overrides = Mapping[str, Sequence[str]]
 
 
 def make_plan(
-    options: Options, report: Callable[[str], None], ask: Callable[[str], bool] = lambda question: False
+    options: Options,
+    report: Callable[[str], None],
+    ask: Callable[[str], bool] = lambda question: False,
+    *,
+    only_plan: bool = False,
 ) -> Plan:
     """Find out what a run would do; touches nothing but caches.
 
@@ -39,6 +43,8 @@ def make_plan(
         Told what is being prepared, a line at a time.
     ask:
         Asked before anything is installed on the host; refuses by default.
+    only_plan:
+        Whether no run follows: what a run would make and fetch first is not made now.
 
     Raises
     ------
@@ -60,6 +66,8 @@ def make_plan(
         cache=options.cache,
         report=report,
         ask=ask,
+        torch_index=options.torch_index,
+        plan=only_plan,
     )
     if given is not None:
         note = f"source of PyTorch {options.config.torch_version}: {given.path}"
@@ -125,6 +133,7 @@ def _estimate(plan: Plan, jobs: int) -> Estimate:
         pythons=len({package.python for package in missing if package.python}),
         staging=compiles,
         extensions=sum(task.how != "nothing" for task in plan.extensions.missing),
+        compiled=sum(task.how == "compile" for task in plan.extensions.missing),
         jobs=jobs,
     )
 
@@ -178,8 +187,14 @@ def _adjusted(
     kept = tuple(pin for pin, version in pins.items() if version in environment.pythons)
     if not kept:
         raise ProviderError(
-            f"{options.config.name}: none of the Pythons {', '.join(pins.values())} can be built here",
-            f"there are: {', '.join(environment.pythons) or 'none'}",
+            f"{options.config.name} cannot be built here for "
+            + "; nor for ".join(f"Python {python}: {reason}" for python, reason in left_out.items()),
+            f"it can be for: {', '.join(environment.pythons) or 'none'}"
+            + (
+                "; --torch-index names an index with other wheels"
+                if options.config.provider == "wheel"
+                else ""
+            ),
         )
     return {**wanted, **environment.overrides, "python": kept}, left_out
 
@@ -214,7 +229,7 @@ def _staging(
         variant=chosen(options.config, environment.overrides).variant,
         build=build,
         host=host,
-        source=model or environment.staging_source or environment.source,
+        source=model or environment.source_files or environment.staging_source or environment.source,
         root=environment.root,
         place=_place(options, environment),
     )

@@ -11,6 +11,17 @@ from megabuild.configs.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
+class Download:
+    """What a run would get first, and is not here yet."""
+
+    #: ``wheels``, ``Debian packages``
+    what: str
+    count: int
+    #: bytes, of those whose size is known
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Environment:
     """Everything a build needs besides the recipe and the config."""
 
@@ -24,6 +35,8 @@ class Environment:
     source: Path | None = None
     #: The part of `source` that libtorch is made from, where that is not all of it.
     staging_source: Path | None = None
+    #: Its files with their sha256, where these are known without having them.
+    source_files: Mapping[str, str] = field(default_factory=dict)
     #: Pythons of the config that cannot be built here, with the reason where one is known.
     left_out: Mapping[str, str] = field(default_factory=dict)
     #: Variant keys that must differ from the config's, such as the version of the compiler that is really there.
@@ -33,6 +46,8 @@ class Environment:
     virtual_packages: Mapping[str, str] = field(default_factory=dict)
     #: Sentences for the plan: stand-ins used, Pythons left out, versions that differ from the config's.
     notes: tuple[str, ...] = ()
+    #: Of a plan: what its run would get first.
+    downloads: tuple[Download, ...] = ()
 
 
 def virtual_gpu(config: Config) -> dict[str, str]:

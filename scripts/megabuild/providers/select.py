@@ -13,13 +13,13 @@ from megabuild.providers import catalogue, conda_forge
 from megabuild.providers.debian import cuda as debian_cuda
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
-from megabuild.providers.environment import Environment, virtual_gpu
+from megabuild.providers.environment import Download, Environment, virtual_gpu
 from megabuild.providers.local import channel
 from megabuild.providers.local.channel import LocalChannel
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter, find
 from megabuild.providers.local.package import Package
-from megabuild.providers.pypi import download, lock, nvidia
+from megabuild.providers.pypi import download, lock, nvidia, resolver
 from megabuild.providers.pypi import torch as torch_wheels
 
 #: Where a build inside a root folder finds the source.
@@ -39,6 +39,8 @@ def provide(
     cache: Path,
     report: Callable[[str], None],
     ask: Callable[[str], bool],
+    torch_index: str | None = None,
+    plan: bool = False,
 ) -> Environment:
     """Return the environment for a config, making or fetching what is missing.
 
@@ -56,13 +58,19 @@ def provide(
         Told what is being done, a line at a time.
     ask:
         Asked before something is installed on this machine; False is a refusal.
+    torch_index:
+        The index of PyTorch's wheels; None for those that pip is configured with, and then upstream's.
+    plan:
+        Whether it is for a plan alone: next to nothing is made and fetched, and what can be told without is told.
 
     Raises
     ------
     ProviderError
         With what to do about it.
     """
-    wish = _Wish(config=config, planned=planned, cache=cache, report=report)
+    wish = _Wish(
+        config=config, planned=planned, cache=cache, report=report, torch_index=torch_index, plan=plan
+    )
     if rehearsal:
         return _rehearsal(wish)
     if config.provider == "conda-forge":
@@ -92,6 +100,8 @@ class _Wish:
     planned: Sequence[PlannedPackage]
     cache: Path
     report: Callable[[str], None]
+    torch_index: str | None
+    plan: bool
 
     def channel(
         self,
@@ -101,6 +111,7 @@ class _Wish:
         stand_ins: bool = False,
         toolchain: Toolchain | None = None,
         extra: Sequence[Package] = (),
+        more: Sequence[str] = (),
     ) -> LocalChannel:
         """Make a local channel, for the config's Pythons where no others are named."""
         return channel.make(
@@ -112,15 +123,38 @@ class _Wish:
             report=self.report,
             toolchain=toolchain,
             extra=extra,
+            more=more,
+            plan=self.plan,
         )
 
-    def locked(
-        self, needs: Sequence[str], python: Interpreter, *, dependencies: bool = True
-    ) -> tuple[lock.Lock, dict[str, Path]]:
-        """Resolve and download wheels; returns their files by sha256, too."""
+    def nvidia(
+        self,
+        needs: Sequence[str],
+        python: Interpreter,
+        *,
+        dependencies: bool = True,
+        more: Sequence[str] = (),
+    ) -> tuple[lock.Lock, list[Package]]:
+        """Resolve, download (for a plan only what nobody has looked into) and describe NVIDIA's wheels."""
         wheels = self.cache / "wheels"
-        found = lock.resolve(needs, python, wheels / "locks", dependencies=dependencies)
-        return found, download.download([found], {found.python: python}, wheels, self.report)
+        locks = wheels / "locks"
+        found = lock.resolve(needs, python, locks, dependencies=dependencies, more=more)
+        files = download.download(
+            [found],
+            {found.python: python},
+            wheels,
+            self.report,
+            only=lambda wheel: not self.plan or resolver.noted(locks, wheel.sha256) is None,
+            more=more,
+        )
+        cuda = self.config.cuda_version or ""
+        table = catalogue.load().nvidia
+        return found, nvidia.packages(found, files, table, cuda, self.config.platform, locks)
+
+    def downloads(self, made: LocalChannel, *locks: lock.Lock) -> tuple[Download, ...]:
+        """Return the wheels that a plan's run would download."""
+        left = {**made.pending, **download.pending(locks, self.cache / "wheels")} if self.plan else {}
+        return (Download(what="wheels", count=len(left), size=sum(left.values())),) if left else ()
 
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Return those variant keys whose values in the config are others."""
@@ -136,7 +170,7 @@ class _Wish:
             for key, values in overrides.items()
         ]
 
-    def environment(self, made: LocalChannel, needs: Iterable[str]) -> Environment:
+    def environment(self, made: LocalChannel, needs: Iterable[str], *locks: lock.Lock) -> Environment:
         """Return what a local channel offers: its Pythons, and what of the config is not as on this machine."""
         wanted = self.config.variant.get("torch_python_base", ("",))[0]
         usable = [python for python in made.interpreters if not python.endswith("t")]
@@ -149,6 +183,7 @@ class _Wish:
             pythons=tuple(python for python in self.config.pythons if python in made.interpreters),
             overrides=overrides,
             virtual_packages=virtual_gpu(self.config),
+            downloads=self.downloads(made, *locks),
             notes=(
                 *self.notes(overrides),
                 *([f"not on this machine: Python {', '.join(absent)}"] if absent else ()),
@@ -169,26 +204,46 @@ def _rehearsal(wish: _Wish) -> Environment:
 
 def _debian(wish: _Wish, ask: Callable[[str], bool]) -> Environment:
     config, cuda = wish.config, wish.config.cuda_version
-    root = debian_root.make(wish.cache / "debian", wish.report, ask, cuda=cuda is not None)
-    toolchain = probe(root=root.path, enter=debian_root.enter(root.path))
+    place, more = wish.cache / "debian", cuda is not None
+    versions: Mapping[str, str] | None = None
+    downloads: tuple[Download, ...] = ()
+    if wish.plan and debian_root.there(place, cuda=more) is None:
+        root, toolchain, archive = debian_root.foreseen(place, wish.report, cuda=more)
+        versions = archive.versions
+        downloads = (Download(what="Debian packages", count=archive.files, size=archive.size),)
+    else:
+        root = debian_root.make(place, wish.report, ask, cuda=more)
+        toolchain = probe(root=root.path, enter=debian_root.enter(root.path))
     own = [libraries.package(root, toolchain.glibc, config.platform)]
+    locks: list[lock.Lock] = []
     notes = [f"libraries and source of PyTorch: Debian {root.release}"]
+    if versions is not None:
+        notes.append(
+            f"a Debian root of about {'8' if more else '2'} GB is made first; whether what is left of an earlier run "
+            "fits is known then"
+        )
+        notes += [f"needed on this machine: {command}" for command in [debian_root.lacking()] if command]
     if cuda is not None:
         table = catalogue.load()
         # cuDNN comes from a wheel, of any Python that is here: it holds none
         python = next(iter(find(wish.report).values()))
-        locked, files = wish.locked([table.debian_cudnn], python, dependencies=False)
-        own += debian_cuda.packages(root, table.debian_cuda, cuda, config.platform)
-        own += nvidia.packages(locked, files, table.nvidia, cuda, config.platform)
+        own += (
+            debian_cuda.packages(root, table.debian_cuda, cuda, config.platform)
+            if versions is None
+            else debian_cuda.foreseen(versions, root, table.debian_cuda, cuda, config.platform)
+        )
+        locked, cudnn = wish.nvidia([table.debian_cudnn], python, dependencies=False)
+        own, locks = [*own, *cudnn], [locked]
         notes.append(_DEBIAN_CUDA)
     needs = requirements(wish.planned)
-    found = wish.environment(wish.channel(needs, toolchain=toolchain, extra=own), needs)
+    found = wish.environment(wish.channel(needs, toolchain=toolchain, extra=own), needs, *locks)
     return replace(
         found,
         root=root.path,
         source=root.source,
         overrides={**found.overrides, "torch_source_path": (_SOURCE_INSIDE,)},
         virtual_packages={**found.virtual_packages, "__glibc": toolchain.glibc},
+        downloads=(*found.downloads, *downloads),
         notes=(*found.notes, *notes),
     )
 
@@ -197,36 +252,39 @@ def _wheel(wish: _Wish) -> Environment:
     config, cuda = wish.config, wish.config.cuda_version
     channel.require(config.platform)
     pythons = find(wish.report)
-    found = torch_wheels.find(config, pythons, wish.cache / "wheels")
+    found = torch_wheels.find(config, pythons, wish.cache / "wheels", wish.torch_index)
     base = found.base(config.variant.get("torch_python_base", ("",))[0])
     locked = found.locks[base]
     asked_for = {package.python for package in wish.planned if package.python}
-    source = torch_wheels.fetch(
-        config, found, asked_for, pythons, base=base, cache=wish.cache, report=wish.report
-    )
+    here = [python for python in found.locks if python in asked_for or python == base]
+    source = torch_wheels.folder(config, wish.cache)
+    if not wish.plan:
+        torch_wheels.fetch(config, found, here, pythons, cache=wish.cache, report=wish.report)
     own: list[Package] = []
+    locks = [found.locks[python] for python in here]
     if cuda is not None:
-        table = catalogue.load()
-        nvidias, files = wish.locked(torch_wheels.requirements(locked, table.nvidia_toolkit), pythons[base])
-        own = nvidia.packages(nvidias, files, table.nvidia, cuda, config.platform)
+        toolkit = catalogue.load().nvidia_toolkit
+        nvidias, own = wish.nvidia(torch_wheels.requirements(locked, toolkit), pythons[base], more=found.more)
+        locks.append(nvidias)
     # what was rendered names the config's Triton; the wheel knows better
     triton = torch_wheels.triton(locked)
     needs = requirements(wish.planned)
     if triton:
         needs = [f"triton =={triton}" if need.startswith("triton ") else need for need in needs]
-    here = [python for python in found.locks if python in asked_for or python == base]
-    made = wish.channel(needs, pythons=here, extra=own)
+    made = wish.channel(needs, pythons=here, extra=own, more=found.more)
     overrides = wish.overrides(_machine(made, needs))
     of_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}
     return Environment(
         channels=(made.path,),
         source=source,
         staging_source=source / base,
+        source_files={locked.wheels[0].file_name: locked.wheels[0].sha256} if wish.plan else {},
         pythons=tuple(python for python in config.pythons if python in found.locks),
         left_out=found.left_out,
         overrides={**overrides, **wish.overrides(of_wheel)},
         virtual_packages=virtual_gpu(config),
-        notes=(*wish.notes(overrides), f"libtorch is made from {locked.wheels[0].file_name}"),
+        downloads=wish.downloads(made, *locks),
+        notes=(*wish.notes(overrides), *found.notes, f"libtorch is made from {locked.wheels[0].file_name}"),
     )
 
 

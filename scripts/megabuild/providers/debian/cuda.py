@@ -47,6 +47,8 @@ def packages(root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, pl
             f"Debian's CUDA toolkit is {has}, this config is for CUDA {cuda}",
             "Set cuda_compiler_version of the debian provider in conda_build_config.yaml.",
         )
+    if not (root.path / NVCC).is_file():
+        raise ProviderError(f"{root.path} has no {NVCC}", "Delete that folder and run again.")
     everywhere = set(libraries.select(root, found))
     owner_of = {deb: conda for conda, (_, *debs) in table.items() for deb in debs}
     home = {soname: owner_of[owner] for soname, (_, owner) in found.available.items() if owner in owner_of}
@@ -85,9 +87,27 @@ def packages(root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, pl
     return made
 
 
+def foreseen(
+    versions: Mapping[str, str],
+    root: DebianRoot,
+    table: Mapping[str, Sequence[str]],
+    cuda: str,
+    platform: str,
+) -> list[Package]:
+    """Describe the same packages for a solver, by the versions of a root that is not made yet."""
+    toolkit = _version(versions.get("nvidia-cuda-toolkit", ""))
+    made = [
+        _compiler(root, toolkit, cuda, platform),
+        _headers("cuda-profiler-api", toolkit, platform, f"cuda-version {cuda}.*"),
+    ]
+    for conda, (dev, *debs) in table.items():
+        version = _version(versions.get(debs[0], ""))
+        made.append(_headers(conda, version, platform, f"cuda-version {cuda}.*"))
+        made.append(_headers(dev, version, platform, f"{conda} =={version}"))
+    return made
+
+
 def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Package:
-    if not (root.path / NVCC).is_file():
-        raise ProviderError(f"{root.path} has no {NVCC}", "Delete that folder and run again.")
     variables = {
         "CUDACXX": f"/{NVCC}",
         "CUDAHOSTCXX": HOST_COMPILER,

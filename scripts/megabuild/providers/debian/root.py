@@ -6,23 +6,31 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
+import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import psutil
 from filelock import FileLock
 
+from megabuild import files
 from megabuild.errors import ProviderError
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
+from megabuild.providers.local.compilers import Toolchain
 
 _FORMAT = 1
 #: Seconds. Minutes on a machine of its own; beside a compile on every core, and with CUDA, more than half an hour.
 _PATIENCE = 2 * 3600
+_DAY = 24 * 3600.0
+#: What this machine needs: program to package.
+_PROGRAMS = {"mmdebstrap": "mmdebstrap", "bwrap": "bubblewrap"}
 SUITE = "trixie"
 SOURCE = "pytorch"
 
@@ -89,17 +97,14 @@ def make(
     ProviderError
         A tool is missing and may not be installed, no mirror is configured or answers, or a package is gone.
     """
-    lines = apt.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ())
-    packages = (*_PACKAGES, *(_CUDA_PACKAGES if cuda else ()))
-    question = [_FORMAT, SUITE, SOURCE, platform.machine(), packages, lines]
-    entry = cache / hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
+    lines, packages, entry = _wanted(cache, cuda=cuda)
     if found := _read(entry):
         return found
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / "lock"):
         if found := _read(entry):
             return found
-        require({"mmdebstrap": "mmdebstrap", "bwrap": "bubblewrap"}, report, ask)
+        require(_PROGRAMS, report, ask)
         for left in cache.glob("tmp-*"):
             _delete(left)
         temporary = cache / f"tmp-{uuid.uuid4().hex}"
@@ -121,7 +126,75 @@ def make(
     raise ProviderError(f"{entry} is incomplete", f"Delete {entry} and run again.")
 
 
-def require(programs: dict[str, str], report: Callable[[str], None], ask: Callable[[str], bool]) -> None:
+def _wanted(cache: Path, *, cuda: bool) -> tuple[list[str], tuple[str, ...], Path]:
+    """Return lines of a sources.list, packages, and where the root of these lies."""
+    lines = apt.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ())
+    packages = (*_PACKAGES, *(_CUDA_PACKAGES if cuda else ()))
+    question = [_FORMAT, SUITE, SOURCE, platform.machine(), packages, lines]
+    return lines, packages, cache / hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
+
+
+def there(cache: Path, *, cuda: bool = False) -> DebianRoot | None:
+    """Return the root if it was made, else None; raises ProviderError where no mirror is configured."""
+    return _read(_wanted(cache, cuda=cuda)[2])
+
+
+def foreseen(
+    cache: Path, report: Callable[[str], None], *, cuda: bool = False
+) -> tuple[DebianRoot, Toolchain, apt.Archive]:
+    """Return root and compiler as they would be made, and what for: nothing of them is there yet.
+
+    The mirror's answer is kept for a day.
+
+    Raises
+    ------
+    ProviderError
+        No mirror is configured or answers, or a package is gone.
+    """
+    lines, packages, entry = _wanted(cache, cuda=cuda)
+    kept = entry.with_suffix(".json")
+    try:
+        known = time.time() - kept.stat().st_mtime < _DAY
+        archive = msgspec.json.decode(kept.read_bytes() if known else b"", type=apt.Archive)
+    except (OSError, msgspec.MsgspecError):
+        report(f"asking the Debian mirror what a {SUITE} root would be made of")
+        archive = apt.asked(lines, packages, SOURCE)
+        files.write(kept, msgspec.json.encode(archive).decode())
+    release = re.search(r"deb(\d+)u(\d+)$", archive.versions.get("base-files", ""))
+    root = DebianRoot(
+        path=entry / "root",
+        source=entry / "root" / _SOURCE_FOLDER / "tree",
+        fingerprint="not made yet",
+        release=".".join(release.groups()) if release else SUITE,
+    )
+    named = archive.versions.get("gcc", "").partition(":")[2].split(".")[0]
+    toolchain = Toolchain(
+        cc="/usr/bin/gcc",
+        cxx="/usr/bin/g++",
+        version=archive.versions.get(f"gcc-{named}", "0").partition("-")[0],
+        glibc=archive.versions.get("libc6", "0").partition("-")[0],
+        programs={},
+        libraries=dict.fromkeys(("libgcc", "libstdcxx", "libgomp"), root.path),
+        digest=root.fingerprint,
+    )
+    return root, toolchain, archive
+
+
+def lacking() -> str:
+    """Return the command that installs what is missing on this machine, or an empty string."""
+    return _command(_missing(_PROGRAMS))
+
+
+def _missing(programs: Mapping[str, str]) -> list[str]:
+    return sorted({package for program, package in programs.items() if shutil.which(program) is None})
+
+
+def _command(missing: Sequence[str]) -> str:
+    words = ["apt-get", "install", "--no-install-recommends", *missing]
+    return " ".join(words if os.geteuid() == 0 else ["sudo", *words]) if missing else ""
+
+
+def require(programs: Mapping[str, str], report: Callable[[str], None], ask: Callable[[str], bool]) -> None:
     """Make sure that programs are there, installing their Debian packages only after asking.
 
     Parameters
@@ -134,15 +207,13 @@ def require(programs: dict[str, str], report: Callable[[str], None], ask: Callab
     ProviderError
         Something is missing and was not installed; the remedy is the command.
     """
-    missing = sorted({package for program, package in programs.items() if shutil.which(program) is None})
+    missing = _missing(programs)
     if not missing:
         return
-    command = ["apt-get", "install", "--no-install-recommends", *missing]
-    command = command if os.geteuid() == 0 else ["sudo", *command]
-    needed, shown = " and ".join(missing), " ".join(command)
+    needed, shown = " and ".join(missing), _command(missing)
     if ask(f"{needed} must be installed on this machine for the debian provider. Run: {shown} ?"):
         report(shown)
-        subprocess.run([*command, "--yes"], check=False, stdout=subprocess.DEVNULL)
+        subprocess.run([*shown.split(), "--yes"], check=False, stdout=subprocess.DEVNULL)
     if any(shutil.which(program) is None for program in programs):
         raise ProviderError(f"the debian provider needs {needed}", f"Run: {shown}")
 

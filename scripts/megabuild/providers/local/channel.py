@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from megabuild.providers.local import stand_ins as stand_in
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import Package
-from megabuild.providers.local.store import Record, Store
+from megabuild.providers.local.store import Record, Store, planned
 from megabuild.providers.pypi import convert, download, lock
 
 #: Where programs of the system are looked for.
@@ -52,6 +52,8 @@ class LocalChannel:
     toolchain: Toolchain
     #: Names of the packages that are empty.
     stand_ins: tuple[str, ...]
+    #: Bytes that are still to be downloaded, by sha256: of a channel that was only planned.
+    pending: Mapping[str, int] = field(default_factory=dict)
 
 
 def require(platform: str) -> None:
@@ -73,6 +75,8 @@ def make(
     report: Callable[[str], None],
     toolchain: Toolchain | None = None,
     extra: Sequence[Package] = (),
+    more: Sequence[str] = (),
+    plan: bool = False,
 ) -> LocalChannel:
     """Make, or find in the cache, the channel that serves `needs`.
 
@@ -93,6 +97,10 @@ def make(
         Told what is being done, a line at a time.
     toolchain, extra:
         The compiler to package (None: the one of this machine), and further packages.
+    more:
+        Addresses of simple indexes, and folders with wheels, besides those that pip is configured with.
+    plan:
+        Whether to make an index alone, for a solver: in seconds, and with hardly anything downloaded.
 
     Raises
     ------
@@ -122,13 +130,27 @@ def make(
             "Use a config whose provider has these packages, or --rehearse, where empty ones stand in.",
         )
     own += stand_in.packages(missing, catalogue.stand_ins, compiler, platform)
+    kept = cache / "wheels"
+    # first: fails at once without a network
+    locks = _resolve(wheels, chosen, catalogue, kept / "locks", more)
+    if plan:
+        files = download.download(locks, chosen, kept, report, only=convert.is_looked_into, more=more)
+        all_of_it = [*own, *convert.packages(locks, files, catalogue, platform)]
+        path, records = planned(cache / "channel", all_of_it, platform)
+        _check_wheels(wheels, records, chosen)
+        return LocalChannel(
+            path=path,
+            records=records,
+            interpreters=chosen,
+            toolchain=compiler,
+            stand_ins=tuple(sorted(missing)),
+            pending=download.pending(locks, kept),
+        )
     with _locked(cache / "channel", report):
         store = Store(cache / "channel")
-        # first: fails at once without a network
-        locks = _resolve(wheels, chosen, catalogue, cache / "wheels" / "locks")
         with ThreadPoolExecutor(1) as pool:  # packs what is here while wheels are on their way
             packing = pool.submit(store.ensure, own, report)
-            files = download.download(locks, chosen, cache / "wheels", report)
+            files = download.download(locks, chosen, kept, report, more=more)
         records = packing.result() + store.ensure(convert.packages(locks, files, catalogue, platform), report)
         path = store.channel(records, platform)
         store.clean()
@@ -178,12 +200,16 @@ def _from_wheels(asked: Asked, catalogue: Catalogue) -> Asked:
 
 
 def _resolve(
-    wanted: Asked, chosen: Mapping[str, Interpreter], catalogue: Catalogue, folder: Path
+    wanted: Asked,
+    chosen: Mapping[str, Interpreter],
+    catalogue: Catalogue,
+    folder: Path,
+    more: Sequence[str],
 ) -> list[lock.Lock]:
     needs = [catalogue.pypi_name(name) + specs.pip_specifier(asked) for name, asked in wanted.items()]
 
     def resolve(interpreter: Interpreter) -> lock.Lock:
-        return lock.resolve(needs, interpreter, folder)
+        return lock.resolve(needs, interpreter, folder, more=more)
 
     return list(each(resolve, chosen.values(), _RESOLVERS)) if needs else []
 

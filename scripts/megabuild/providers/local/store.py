@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from megabuild.engine.channel_folder import index
-from megabuild.files import sha256, verified
+from megabuild.files import sha256, verified, write
 from megabuild.providers.command import each
 from megabuild.providers.local.package import Package, build
 
@@ -130,6 +130,44 @@ class Store:
         (entry / "record.json").write_text(json.dumps(told, indent=1, sort_keys=True))
         _put(entry, self._entry(package.key))
         return record
+
+
+def planned(folder: Path, packages: Sequence[Package], platform: str) -> tuple[Path, tuple[Record, ...]]:
+    """Return a channel for a solver alone, of packages that need not be there, and their records."""
+    records = tuple(
+        Record(
+            name=one.name,
+            version=one.version,
+            build=one.build_string,
+            subdir=one.subdir,
+            file_name=f"{one.name}-{one.version}-{one.build_string}.conda",
+            sha256="",
+            key=one.key,
+        )
+        for one in {package.key: package for package in packages}.values()
+    )
+    keys = "\n".join(sorted(record.key for record in records))
+    channel = folder / "planned" / hashlib.sha256(keys.encode()).hexdigest()[:16]
+    for subdir in (platform, "noarch"):
+        listed = {
+            record.file_name: {
+                "name": package.name,
+                "version": package.version,
+                "build": record.build,
+                "build_number": package.build_number,
+                "subdir": subdir,
+                "depends": package.depends,
+                "constrains": package.constrains,
+                **({"noarch": package.noarch} if package.noarch else {}),
+            }
+            for package in packages
+            for record in records
+            if record.key == package.key and record.subdir == subdir
+        }
+        document = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": listed}
+        write(channel / subdir / "repodata.json", json.dumps(document))
+    write(channel / MADE_OF, json.dumps({record.file_name: record.key for record in records}))
+    return channel, records
 
 
 def _put(folder: Path, final: Path) -> None:

@@ -47,6 +47,11 @@ def packages(
     return made
 
 
+def is_looked_into(wheel: Wheel) -> bool:
+    """Say whether a package's description depends on the wheel's content."""
+    return wheel.name == "pybind11"
+
+
 def _is_pure(wheel: Wheel) -> bool:
     return all(
         tag.abi == "none" and tag.platform == "any" for tag in parse_wheel_filename(wheel.file_name)[3]

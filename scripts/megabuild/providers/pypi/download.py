@@ -22,8 +22,22 @@ def download(
     interpreters: Mapping[str, Interpreter],
     folder: Path,
     report: Callable[[str], None],
+    *,
+    only: Callable[[Wheel], bool] = lambda wheel: True,
+    more: Sequence[str] = (),
 ) -> dict[str, Path]:
     """Return the files of all locks by sha256, downloading what `folder` does not have, or has no longer whole.
+
+    Parameters
+    ----------
+    locks, interpreters:
+        What is wanted, and by X.Y(t) whom pip is to download it for.
+    folder, report:
+        Where wheels are kept; told what takes time.
+    only:
+        Says which wheels are wanted now; the paths of others are returned, too, whether they are there or not.
+    more:
+        Addresses of simple indexes, and folders with wheels, besides those that pip is configured with.
 
     Raises
     ------
@@ -39,25 +53,40 @@ def download(
     files = {sha256: folder / sha256[:16] / wheel.file_name for sha256, (wheel, _) in wanted.items()}
     missing: dict[str, list[Wheel]] = {}
     for sha256, (wheel, python) in wanted.items():
-        if disk.verified(files[sha256], sha256):
+        if not only(wheel) or disk.verified(files[sha256], sha256):
             continue
         if files[sha256].exists():
             report(f"! {wheel.file_name} was damaged in the cache and is fetched again")
         missing.setdefault(python, []).append(wheel)
     if missing:
-        report(f"downloading {sum(map(len, missing.values()))} wheels")
+        count = sum(map(len, missing.values()))
+        report(f"downloading {count} {'wheel' if count == 1 else 'wheels'}")
 
     def fetch(python: str) -> None:
         # beside their final place: gigabytes need not be copied
         with disk.scratch(folder) as temporary:
-            _fetch(missing[python], interpreters[python], files, temporary)
+            _fetch(missing[python], interpreters[python], files, temporary, more)
 
     list(each(fetch, missing, _AT_ONCE))
     return files
 
 
+def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
+    """Return by sha256 the bytes of those wheels of some locks that are still to be downloaded."""
+    wheels = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
+    return {
+        sha256: wheel.size
+        for sha256, wheel in wheels.items()
+        if not (folder / sha256[:16] / wheel.file_name).is_file()
+    }
+
+
 def _fetch(
-    wheels: Sequence[Wheel], interpreter: Interpreter, files: Mapping[str, Path], temporary: Path
+    wheels: Sequence[Wheel],
+    interpreter: Interpreter,
+    files: Mapping[str, Path],
+    temporary: Path,
+    more: Sequence[str],
 ) -> None:
     requirements, target = temporary / "requirements.txt", temporary / "wheels"
     # the version as "===" compares it, by which 2.0 cannot turn out to be 2.0+cpu
@@ -73,6 +102,7 @@ def _fetch(
             "--retries=2",
             "--no-deps",
             "--require-hashes",
+            *(f"--{'extra-index-url' if '://' in place else 'find-links'}={place}" for place in more),
             "--dest",
             str(target),
             "--requirement",

@@ -1,4 +1,4 @@
-"""Which wheels a set of requirements means for one Python: pip's answer, kept so that it is asked only once."""
+"""Which wheels a set of requirements means for one Python: the answer, kept so that it is found only once."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import msgspec
+from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 
 from megabuild import files
-from megabuild.errors import ProviderError
 from megabuild.providers.command import run
 from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.pypi import resolver
+from megabuild.providers.pypi.resolver import Found
 
 _FORMAT = 1
-_REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wheel:
-    """A wheel of a lock: file name and hash, and the metadata that matters here. Never its address."""
+    """A wheel of a lock: file name, hash and bytes, and the metadata that matters here. Never its address."""
 
     name: str
     version: str
@@ -35,6 +34,7 @@ class Wheel:
     sha256: str
     requires: tuple[str, ...]
     requires_python: str
+    size: int = 0
 
     def needs(self, environment: Mapping[str, str]) -> Iterator[Requirement]:
         """Yield its requirements that hold for these values of markers; extras are never asked for here."""
@@ -53,9 +53,15 @@ class Lock:
 
 
 def resolve(
-    requirements: Sequence[str], interpreter: Interpreter, folder: Path, *, dependencies: bool = True
+    requirements: Sequence[str],
+    interpreter: Interpreter,
+    folder: Path,
+    *,
+    dependencies: bool = True,
+    more: Sequence[str] = (),
+    index: str | None = None,
 ) -> Lock:
-    """Return the lock for `requirements`, from `folder` if they were resolved before, else by asking pip.
+    """Return the lock for `requirements`, from `folder` if they were resolved before, else by asking the indexes.
 
     Parameters
     ----------
@@ -65,6 +71,10 @@ def resolve(
         Where locks are kept.
     dependencies:
         Whether to lock what the requirements require, too.
+    more:
+        Addresses of simple indexes, and folders with wheels, besides those that pip is configured with.
+    index:
+        The only one to ask.
 
     Raises
     ------
@@ -78,14 +88,22 @@ def resolve(
         interpreter.soabi,
         interpreter.free_threaded,
         *(() if dependencies else ("alone",)),
+        *more,
+        *([f"index {index}"] if index else ()),
     ]
     path = folder / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
     try:
         return msgspec.json.decode(path.read_bytes(), type=Lock)
     except (OSError, msgspec.MsgspecError):
         pass
-    with files.scratch(folder) as temporary:
-        lock = _ask_pip(requirements, interpreter, () if dependencies else ("--no-deps",), temporary)
+    found = resolver.resolve(
+        requirements, interpreter, resolver.offers(more, index), folder, dependencies=dependencies
+    )
+    lock = Lock(
+        python=interpreter.python,
+        environment=resolver.environment(interpreter),
+        wheels=tuple(_wheel(one) for one in found),
+    )
     files.write(path, msgspec.json.format(msgspec.json.encode(lock), indent=1).decode())
     return lock
 
@@ -132,41 +150,14 @@ def pip(
     run(words, what=what, remedy=remedy, timeout=timeout, env=environment, guarded=True)
 
 
-def _ask_pip(
-    requirements: Sequence[str], interpreter: Interpreter, options: Sequence[str], temporary: Path
-) -> Lock:
-    report = temporary / "report.json"
-    pip(
-        interpreter,
-        "install",
-        ["--retries=0", "--dry-run", "--ignore-installed", *options, "--report", str(report), *requirements],
-        temporary=temporary,
-        what=f"resolving wheels for Python {interpreter.python}",
-        remedy=_REMEDY,
-        timeout=300,
-    )
-    answer: dict[str, Any] = json.loads(report.read_text())
-    return Lock(
-        python=interpreter.python,
-        environment=answer["environment"],
-        wheels=tuple(_wheel(entry) for entry in answer["install"]),
-    )
-
-
-def _wheel(entry: Mapping[str, Any]) -> Wheel:
-    metadata, download = entry["metadata"], entry["download_info"]
-    address = urlsplit(download["url"])
-    local = Path(unquote(address.path))
-    sha256 = download.get("archive_info", {}).get("hashes", {}).get("sha256", "")
-    if not sha256:
-        if address.scheme != "file" or not local.is_file():
-            raise ProviderError(f"pip knows no hash for {local.name}", "Use an index that gives hashes.")
-        sha256 = files.sha256(local)
+def _wheel(found: Found) -> Wheel:
+    known, _ = parse_email(found.content.metadata)
     return Wheel(
-        name=metadata["name"],
-        version=metadata["version"],
-        file_name=local.name,
-        sha256=sha256,
-        requires=tuple(metadata.get("requires_dist", ())),
-        requires_python=metadata.get("requires_python", ""),
+        name=known["name"],
+        version=known["version"],
+        file_name=found.file.name,
+        sha256=found.content.sha256,
+        size=found.content.size,
+        requires=tuple(known.get("requires_dist", ())),
+        requires_python=known.get("requires_python", ""),
     )

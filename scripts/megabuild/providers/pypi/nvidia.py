@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.local.compilers import MACHINES, activation
 from megabuild.providers.local.package import Package
+from megabuild.providers.pypi import resolver
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.pypi.unpack import members
 
@@ -29,18 +30,25 @@ _LINK = "link:"
 
 
 def packages(
-    lock: Lock, files: Mapping[str, Path], table: Mapping[str, NvidiaWheel], cuda: str, platform: str
+    lock: Lock,
+    files: Mapping[str, Path],
+    table: Mapping[str, NvidiaWheel],
+    cuda: str,
+    platform: str,
+    notes: Path | None = None,
 ) -> list[Package]:
     """Describe the packages of all of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
 
     Parameters
     ----------
     lock, files:
-        Resolved from what a CUDA wheel of PyTorch needs, and downloaded, by sha256.
+        Resolved from what a CUDA wheel of PyTorch needs, and downloaded, by sha256; not yet, where there are notes.
     table:
         Project name on PyPI to the packages made from its wheel; other projects are left out.
     cuda, platform:
         CUDA version of the toolkit, "13.0", and subdir of this machine.
+    notes:
+        Folder with notes about wheels, for those that are not downloaded.
     """
     chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
     made = [
@@ -56,7 +64,10 @@ def packages(
     for project, wheel in sorted(chosen.items()):
         needed = (canonicalize_name(one.name) for one in wheel.needs(lock.environment))
         needs = (f"cuda-version {cuda}.*", *(table[name].run for name in needed if name in table))
-        made += _of_wheel(wheel, files[wheel.sha256], table[project], needs, platform)
+        path = files[wheel.sha256]
+        note = resolver.noted(notes, wheel.sha256) if notes and not path.exists() else None
+        everything = _chosen(note.names) if note else _members(path)
+        made += _of_wheel(wheel, path, everything, table[project], needs, platform)
     versions = {package.name: package.version for package in made}
     if "cuda-nvcc-tools" in versions:
         made += _compiler(versions, cuda, platform)
@@ -64,7 +75,12 @@ def packages(
 
 
 def _of_wheel(
-    wheel: Wheel, path: Path, entry: NvidiaWheel, needs: tuple[str, ...], platform: str
+    wheel: Wheel,
+    path: Path,
+    everything: Sequence[str],
+    entry: NvidiaWheel,
+    needs: tuple[str, ...],
+    platform: str,
 ) -> list[Package]:
     version = wheel.version
 
@@ -83,7 +99,6 @@ def _of_wheel(
             summary=f"{kind} from PyPI's {wheel.file_name}",
         )
 
-    everything = _members(path)
     if not entry.dev:
         return [package(entry.run, everything, needs, "Files")]
     libraries = [name for name in everything if _place(name).startswith("lib/") and ".so" in name]
@@ -113,12 +128,15 @@ def _place(member: str) -> str:
 
 def _members(path: Path) -> list[str]:
     with zipfile.ZipFile(path) as archive:
-        names = [member.filename for member in members(archive) if not member.is_dir()]
+        return _chosen(member.filename for member in members(archive))
+
+
+def _chosen(names: Iterable[str]) -> list[str]:
     return sorted(
         name
         for name in names
         if name.startswith("nvidia/") and _place(name).split("/")[0] in _FOLDERS
-        if not name.endswith(("__init__.py", ".pyc"))
+        if not name.endswith(("/", "__init__.py", ".pyc"))
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,16 +14,18 @@ from filelock import FileLock
 from megabuild.configs.config import Config, config_name
 from megabuild.engine.channel_folder import link
 from megabuild.errors import IntegrityError, ProviderError
+from megabuild.network import redact
+from megabuild.network.client import NetworkError
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.pypi import download
+from megabuild.providers.pypi import download, resolver
 from megabuild.providers.pypi import lock as locking
 from megabuild.providers.pypi.lock import Lock
 
 _AT_ONCE = 2  # pip keeps a core busy
-_REMEDY = (
-    "Let pip know an index that has it (pip config set global.extra-index-url URL), or leave that Python out."
-)
+#: Upstream's own indexes: one for each accelerator (pytorch.org/get-started).
+UPSTREAM = "https://download.pytorch.org/whl"
+_REMEDY = "Name an index that has it, or a folder with the wheel, with --torch-index, or choose others with --python."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,10 @@ class Found:
     locks: Mapping[str, Lock]
     #: X.Y(t) to the reason why there is none.
     left_out: Mapping[str, str]
+    #: Where wheels came from besides the indexes that pip is configured with.
+    more: tuple[str, ...] = ()
+    #: A sentence about an index that could not be asked.
+    notes: tuple[str, ...] = ()
 
     def base(self, wanted: str) -> str:
         """Return the Python whose wheel libtorch is made from: the wanted one, or the newest with a GIL and a wheel."""
@@ -41,8 +47,16 @@ class Found:
         return wanted if wanted in usable else usable[-1]
 
 
-def find(config: Config, interpreters: Mapping[str, Interpreter], folder: Path) -> Found:
-    """Ask pip which wheels of PyTorch fit; nothing is downloaded.
+def upstream(config: Config) -> str:
+    """Return the address of upstream's index with the config's wheels, of releases or of nightly builds."""
+    kind = "nightly/" if ".dev" in config.torch_version else ""
+    return f"{UPSTREAM}/{kind}{_tag(config)}"
+
+
+def find(
+    config: Config, interpreters: Mapping[str, Interpreter], folder: Path, index: str | None = None
+) -> Found:
+    """Ask which wheels of PyTorch fit; nothing is downloaded.
 
     Which accelerator a wheel is for stands in its local version (``2.13.0+cpu``) or, where it has none as those on
     PyPI, in what it requires.
@@ -55,46 +69,81 @@ def find(config: Config, interpreters: Mapping[str, Interpreter], folder: Path) 
         X.Y(t) to the interpreter that decides which wheels fit.
     folder:
         Cache folder for wheels and locks.
+    index:
+        The one to ask, an address or a folder; None for those that pip is configured with, and then upstream's for
+        what they lack.
 
     Raises
     ------
     ProviderError
         No Python has a wheel that fits.
     """
+    locks: dict[str, Lock] = {}
+    left_out: dict[str, str] = {}
+    more: list[str] = []
+    notes: list[str] = []
+    for place in [index] if index else [None, upstream(config)]:
+        wanted = [one for one in config.pythons if one in interpreters and one not in locks]
+        trouble = why_silent(place) if wanted and place else ""
+        if trouble:
+            notes.append(trouble)
+            unasked = f"{redact.address(place or '')} could not be asked"
+            left_out = {one: f"{left_out[one]}; {unasked}" if one in left_out else unasked for one in wanted}
+            continue
 
-    def look(python: str) -> tuple[str, Lock | str]:
-        return python, _look(config, interpreters[python], folder / "locks")
+        def look(python: str, place: str | None = place) -> tuple[str, Lock | str]:
+            return python, _look(config, interpreters[python], folder / "locks", place)
 
-    answers = dict(each(look, [one for one in config.pythons if one in interpreters], _AT_ONCE))
-    found = Found(
-        locks={python: answer for python, answer in answers.items() if isinstance(answer, Lock)},
-        left_out={python: answer for python, answer in answers.items() if isinstance(answer, str)},
-    )
-    if not found.locks:
-        reasons = "; ".join(f"Python {python}: {reason}" for python, reason in found.left_out.items())
-        raise ProviderError(f"{config.name}: no wheel of PyTorch fits ({reasons})", _REMEDY)
-    return found
+        for python, answer in each(look, wanted, _AT_ONCE):
+            if isinstance(answer, Lock):
+                locks[python] = answer
+                left_out.pop(python, None)
+                more += [place] if place and place not in more else []
+            else:
+                left_out.setdefault(python, answer)
+    locks = {python: locks[python] for python in config.pythons if python in locks}
+    if not locks:
+        reasons = "; ".join(f"Python {python}: {reason}" for python, reason in left_out.items())
+        told = "".join(f"; {note}" for note in notes)
+        raise ProviderError(f"{config.name}: no wheel of PyTorch fits ({reasons}{told})", _REMEDY)
+    return Found(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
 
 
-def _look(config: Config, interpreter: Interpreter, locks: Path) -> Lock | str:
+def why_silent(index: str) -> str:
+    """Return why an index has nothing to say about PyTorch, or an empty string."""
+    try:
+        resolver.offers(index=index).files("torch")
+    except NetworkError as error:
+        return f"{redact.address(index)} was asked for PyTorch's wheels: {error.message}"
+    return ""
+
+
+def _tag(config: Config) -> str:
+    return f"cu{config.cuda_version.replace('.', '')}" if config.cuda_version else "cpu"
+
+
+def _look(config: Config, interpreter: Interpreter, locks: Path, index: str | None) -> Lock | str:
+    """Return the lock with the wheel that fits, or why there is none, in a few words."""
     version, cuda = config.torch_version, config.cuda_version
-    tag = f"cu{cuda.replace('.', '')}" if cuda else "cpu"
-    reasons: list[str] = []
+    others: list[str] = []
+    failed = ""
     # "===" compares the text, so that a wheel with a local version cannot stand for the one without
-    for exact in (version, f"{version}+{tag}"):
+    for exact in (version, f"{version}+{_tag(config)}"):
         try:
-            answer = locking.resolve([f"torch==={exact}"], interpreter, locks, dependencies=False)
+            answer = locking.resolve(
+                [f"torch==={exact}"], interpreter, locks, dependencies=False, index=index
+            )
         except ProviderError as error:
-            reasons.append(f"no wheel of torch {exact} ({error.message.splitlines()[-1].strip()})")
+            failed = f"no wheel of torch {exact} ({error.message.splitlines()[-1].strip()})"
             continue
         offered = accelerator(answer)
         if offered == cuda:
             return answer
         other = config_name(config.platform, offered, "wheel")
-        reasons.append(
+        others.append(
             f"the wheel of torch {exact} is for {f'CUDA {offered}' if offered else 'CPU'}, as in {other}"
         )
-    return "; ".join(reasons)
+    return "; ".join(others) or failed
 
 
 def accelerator(lock: Lock) -> str | None:
@@ -111,17 +160,21 @@ def accelerator(lock: Lock) -> str | None:
     return None
 
 
+def folder(config: Config, cache: Path) -> Path:
+    """Return where the wheels of a config lie, in one folder for each Python."""
+    return cache / "torch-wheels" / f"{config.torch_version}-{config.accelerator}"
+
+
 def fetch(
     config: Config,
     found: Found,
-    pythons: Container[str],
+    pythons: Sequence[str],
     interpreters: Mapping[str, Interpreter],
     *,
-    base: str,
     cache: Path,
     report: Callable[[str], None],
-) -> Path:
-    """Download the wheels of some Pythons and of the base; return the folder with one folder for each of them.
+) -> None:
+    """Download the wheels of some Pythons into their folders.
 
     Raises
     ------
@@ -130,17 +183,15 @@ def fetch(
     IntegrityError
         A file is not what was resolved, or its content is for another accelerator than its metadata says.
     """
-    wanted = [python for python in found.locks if python in pythons or python == base]
-    locks = [found.locks[python] for python in wanted]
-    path = cache / "torch-wheels" / f"{config.torch_version}-{config.accelerator}"
+    path = folder(config, cache)
     path.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock")):
-        files = download.download(locks, interpreters, cache / "wheels", report)
-        for python in wanted:
+        locks = [found.locks[python] for python in pythons]
+        files = download.download(locks, interpreters, cache / "wheels", report, more=found.more)
+        for python in pythons:
             (wheel,) = found.locks[python].wheels
             _check(files[wheel.sha256], config.cuda_version)
             _link(files[wheel.sha256], path / python / wheel.file_name)
-    return path
 
 
 def _check(path: Path, cuda: str | None) -> None:

@@ -78,6 +78,16 @@ def built(shared: Path, channel: Path, place: None) -> Tiny:
     return Tiny(output=here / "output", channel=channel, root=here / "root")
 
 
+def test_the_next_plan_goes_by_what_the_last_run_took(tiny: Tiny, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = tiny.run(cache=cache)
+    assert first.estimated_seconds > 0
+    assert tiny.plan(cache=cache).estimate.hours == 0  # everything is there
+    again = replace(tiny, output=tmp_path / "elsewhere").plan(cache=cache).estimate
+    assert again.basis == "the last run here"
+    assert again.hours * 3600 == pytest.approx(first.seconds, abs=5.0)
+
+
 def statuses(tiny: Tiny, **choices: object) -> list[tuple[str, str]]:
     summary = tiny.run(**choices)
     return [(row.build_string.split("_")[0][:5], row.status) for row in summary.packages]

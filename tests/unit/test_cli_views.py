@@ -140,6 +140,12 @@ def test_the_closing_table_fits_80_columns() -> None:
     assert "swap to Python 3.12: 163 steps, 0 core" in lines
 
 
+def test_the_summary_puts_what_was_estimated_beside_what_it_took() -> None:
+    figures = {"memory": 1_200_000_000, "estimated_seconds": 28_800.0, "estimated_memory": 1_700_000_000}
+    lines = summary_lines(replace(a_summary(), **figures), SIGNS)  # type: ignore[arg-type]
+    assert "took 11:06 h, estimated 8:00 h; the largest process 1.2 GB, estimated 1.7 GB" in lines
+
+
 def test_a_failed_run_says_so() -> None:
     lines = summary_lines(a_summary(ok=False, error="the linker gave up"), SIGNS)
     assert any("x failed" in line for line in lines)

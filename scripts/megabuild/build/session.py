@@ -6,7 +6,6 @@ import contextlib
 import os
 import queue
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -22,6 +21,7 @@ from megabuild.build.preflight import checks
 from megabuild.build.pytorch import NAME as PYTORCH
 from megabuild.build.pytorch import PyTorch
 from megabuild.build.summary import PackageResult, Summary
+from megabuild.build.took import Meter
 from megabuild.build.work import Made, Run, Work
 from megabuild.engine import archive, strays
 from megabuild.errors import BuildError, BusyError, Interrupted, MegabuildError
@@ -126,7 +126,7 @@ class _Run:
         self._plan = looked_again(plan)
         self._log = log
         self._reporter = reporter
-        self._began = time.monotonic()
+        self._meter = Meter()
         self._pytorch: PyTorch | None = None
         self._failed: dict[str, MegabuildError] = {}
 
@@ -230,6 +230,7 @@ class _Run:
                 for name in names:
                     self._log.write("driver", f"published {name} ({now[name].size} bytes)")
         if work.vital and made.error is None:
+            self._meter.pytorch_is_done()
             stamp.finished(plan.options.state / "tree")
             if plan.extensions.missing:
                 make_torch_channel(plan)
@@ -253,13 +254,13 @@ class _Run:
             ok=not error and all(row.status in ("built", "skipped") for row in rows),
             config=options.run_name,
             packages=rows,
-            seconds=round(time.monotonic() - self._began, 1),
+            seconds=round(self._meter.seconds, 1),
             log=self._log.path,
             channel=options.packages,
             staging=plan.staging_decision.decision,
             error=error,
         )
-        return self._pytorch.add_to(result) if self._pytorch else result
+        return self._meter.compared(plan, self._pytorch.add_to(result) if self._pytorch else result)
 
     def _row(self, item: PlanItem, known: Mapping[str, Record], wrong: Mapping[str, str]) -> PackageResult:
         """Describe a package by what is published of it, or by what went wrong."""

@@ -72,6 +72,11 @@ class Summary:
     #: objects that did not have to be compiled, by source
     reused: Mapping[str, int] = field(default_factory=dict)
     disk: DiskUse = field(default_factory=DiskUse)
+    #: bytes of the largest process that this machine ran for it, 0 where nobody knows
+    memory: int = 0
+    #: what the plan said of duration and memory, 0 where what it spoke of was not done as a whole
+    estimated_seconds: float = 0.0
+    estimated_memory: int = 0
     #: what went wrong, empty when nothing did
     error: str = ""
 

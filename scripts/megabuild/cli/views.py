@@ -44,7 +44,10 @@ def plan_lines(plan: Plan, signs: Signs) -> list[str]:
     if plan.missing:
         decided = plan.staging_decision
         lines.append(decision(decided.decision, decided.reasons, compiles=plan.compiles_torch))
-        lines.append(f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours)}")
+        lines.append(
+            f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours)} "
+            f"({_time(figures.hours)} with {plan.jobs.count} {'job' if plan.jobs.count == 1 else 'jobs'})"
+        )
         lines.append(f"  ({figures.basis})")
     elif plan.extensions.missing:
         lines.append("PyTorch's packages are there already")
@@ -166,6 +169,13 @@ def summary_lines(summary: Summary, signs: Signs) -> list[str]:
         lines.append(f"swap to Python {python}: {counts}")
     for source, count in summary.reused.items():
         lines.append(f"{count} objects reused from {source}")
+    if summary.estimated_seconds:
+        took = f"took {duration(summary.seconds)}, estimated {duration(summary.estimated_seconds)}"
+        if summary.memory and summary.estimated_memory:
+            took += (
+                f"; the largest process {size(summary.memory)}, estimated {size(summary.estimated_memory)}"
+            )
+        lines.append(took)
     if summary.disk.peak:
         lines.append(
             f"disk: {size(summary.disk.peak)} at the peak, of which the work tree took {size(summary.disk.tree)}"
@@ -176,6 +186,10 @@ def summary_lines(summary: Summary, signs: Signs) -> list[str]:
     lines.append(f"{end} in {duration(summary.seconds)}; channel: {display(summary.channel)}")
     lines.append(f"log: {display(summary.log)}")
     return lines
+
+
+def _time(hours: float) -> str:
+    return f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(hours * 60))} min"
 
 
 def _cpu(hours: float) -> str:

@@ -12,7 +12,7 @@ from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.channel_folder import staging_caches
 from megabuild.errors import IsolationError, ProviderError, UsageError
 from megabuild.isolation.choose import choose
-from megabuild.plan import extensions, fingerprint, solving, stamp, torch_source
+from megabuild.plan import extensions, fingerprint, learned, solving, stamp, torch_source
 from megabuild.plan.estimate import Estimate, estimate
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
@@ -90,13 +90,14 @@ def make_plan(
         notes=(*environment.notes, *pyg.notes),
     )
     plan = looked_again(replace(plan, extensions=pyg.finish(plan)))
+    taken = learned.read(options, report)
     jobs = compile_jobs(
         measure(),
-        bytes_per_job=_estimate(plan, 1).memory_per_job,
+        bytes_per_job=_estimate(plan, 1, taken).memory_per_job,
         requested=options.cpu_count,
         environ=os.environ,
     )
-    return replace(plan, jobs=jobs, estimate=_estimate(plan, jobs.count))
+    return replace(plan, jobs=jobs, estimate=_estimate(plan, jobs.count, taken))
 
 
 def looked_again(plan: Plan) -> Plan:
@@ -119,23 +120,25 @@ def looked_again(plan: Plan) -> Plan:
     )
 
 
-def _estimate(plan: Plan, jobs: int) -> Estimate:
-    """Estimate what is still to be done of a plan."""
+def _estimate(plan: Plan, jobs: int, taken: learned.Taken | None) -> Estimate:
+    """Estimate what is still to be done of a plan, by an earlier run where there was one."""
     variant = plan.config.variant
     missing = plan.missing
     compiles = any(fingerprint.inherits(package) for package in missing) and not (
         plan.staging_decision.decision == "reuse" and staging_caches(plan.options.state / "out")
     )
-    return estimate(
+    pythons = len({package.python for package in missing if package.python})
+    guess = estimate(
         source=variant["torch_source"][0],
         cuda=plan.options.config.cuda_version is not None,
         optimization=variant["torch_optimization"][0],
-        pythons=len({package.python for package in missing if package.python}),
+        pythons=pythons,
         staging=compiles,
         extensions=sum(task.how != "nothing" for task in plan.extensions.missing),
         compiled=sum(task.how == "compile" for task in plan.extensions.missing),
         jobs=jobs,
     )
+    return learned.better(guess, taken, staging=compiles, pythons=pythons, jobs=jobs)
 
 
 def asked(options: Options) -> dict[str, tuple[str, ...]]:

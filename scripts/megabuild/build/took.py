@@ -1,0 +1,74 @@
+"""What a run took, put beside what its plan said of it, and remembered for the next plan."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from dataclasses import replace
+
+from megabuild.build.summary import Summary
+from megabuild.plan import learned
+from megabuild.plan.plan import Plan
+
+_UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
+
+
+class Meter:
+    """Measures from the moment it is made: time, and what the programs that this process started took."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._cpu, self._largest = _used()
+        self._pytorch: tuple[float, float, int] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been."""
+        return time.monotonic() - self._began
+
+    def pytorch_is_done(self) -> None:
+        """Note what PyTorch's part took; the extensions come next."""
+        cpu, _ = _used()
+        self._pytorch = self.seconds, cpu - self._cpu, self._memory()
+
+    def compared(self, plan: Plan, summary: Summary) -> Summary:
+        """Return a summary with what was measured; what was done as a whole is compared, and remembered."""
+        summary = replace(summary, memory=self._memory())
+        whole = summary.staging in ("fresh", "recompile") or not plan.missing
+        if not summary.ok or summary.reused or not whole or not (plan.missing or plan.extensions.missing):
+            return summary  # nothing was done, or only the rest of something
+        of = {(one.name, one.build_string): one.python for one in plan.missing if one.python}
+        rows = [row for row in summary.packages if (row.name, row.build_string) in of]
+        pythons, scripts = len(set(of.values())), sum(row.seconds for row in rows)
+        if self._pytorch is not None and summary.staging_seconds and pythons:
+            seconds, cpu, memory = self._pytorch
+            taken = learned.Taken(
+                jobs=plan.jobs.count,
+                pythons=pythons,
+                staging=summary.staging_seconds,
+                python=round(scripts / pythons, 1),
+                rest=round(max(0.0, seconds - summary.staging_seconds - scripts), 1),
+                cores=round(cpu / seconds, 2),
+                memory=memory,
+                disk=summary.disk.peak,
+            )
+            learned.keep(plan.options, taken)
+        compiling = sum(task.cpu_seconds for task in plan.extensions.missing) / max(1, plan.jobs.count)
+        per_job = plan.estimate.memory_per_job if plan.missing else 0
+        return replace(
+            summary,
+            estimated_seconds=round(plan.estimate.hours * 3600 + compiling, 1),
+            estimated_memory=max(per_job, plan.estimate.memory_of_extensions),
+        )
+
+    def _memory(self) -> int:
+        """Bytes of the largest program so far; 0 where one before us was larger, or where they run in a container."""
+        largest = _used()[1]
+        return largest if largest > self._largest else 0
+
+
+def _used() -> tuple[float, int]:
+    """Return the CPU seconds of all programs that were started and have ended, and the bytes of the largest."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * _UNIT

@@ -1,0 +1,96 @@
+"""What PyTorch's part of earlier runs on this machine took: a better estimate of the next than anybody's table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from megabuild import files
+from megabuild.plan.estimate import Estimate
+from megabuild.plan.options import Options
+
+_FILE = "estimates.json"
+#: What is measured is the least that it takes: disk is looked at now and then, memory after the fact.
+_MARGIN = 1.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """What a whole run took, from the start to the last of PyTorch's packages."""
+
+    #: compile jobs at once
+    jobs: int
+    #: number of Pythons
+    pythons: int
+    #: seconds: of libtorch, of one Python's side, and of everything else (environments, tests, packing)
+    staging: float
+    python: float
+    rest: float
+    #: CPU seconds for every second, 0 where nobody knows (in a container)
+    cores: float = 0.0
+    #: bytes of the largest process, 0 where nobody knows; of the state folder at its peak
+    memory: int = 0
+    disk: int = 0
+
+
+def read(options: Options, report: Callable[[str], None]) -> Taken | None:
+    """Return what the last whole run took that was asked for the same way; a damaged file is told of, and ignored."""
+    try:
+        return _all(options.cache).get(_key(options))
+    except msgspec.MsgspecError:
+        report(f"! {options.cache / _FILE} is damaged: what earlier runs took is not known")
+        return None
+
+
+def keep(options: Options, taken: Taken) -> None:
+    """Remember it for the next plan."""
+    known: dict[str, Taken] = {}
+    with suppress(msgspec.MsgspecError):  # that it was damaged has been told
+        known = _all(options.cache)
+    content = msgspec.json.encode({**known, _key(options): taken})
+    files.write(options.cache / _FILE, msgspec.json.format(content, indent=1).decode() + "\n")
+
+
+def better(guess: Estimate, taken: Taken | None, *, staging: bool, pythons: int, jobs: int) -> Estimate:
+    """Return an estimate that goes by what a run took.
+
+    Parameters
+    ----------
+    guess:
+        By the table; it stands for what nobody knows.
+    taken:
+        From :func:`read`.
+    staging, pythons, jobs:
+        What is still to be done, and with how many compile jobs at once.
+    """
+    if taken is None or not (staging or pythons):
+        return guess
+    seconds = (staging * taken.staging + pythons * taken.python) * taken.jobs / max(1, jobs) + taken.rest
+    cores = taken.cores * jobs / taken.jobs
+    return replace(
+        guess,
+        disk=int(taken.disk * _MARGIN) if taken.disk and pythons <= taken.pythons else guess.disk,
+        memory_per_job=int(taken.memory * _MARGIN) or guess.memory_per_job,
+        hours=seconds / 3600,
+        cpu_hours=seconds * cores / 3600 if cores else guess.cpu_hours,
+        basis="the last run here",
+    )
+
+
+def _all(cache: Path) -> dict[str, Taken]:
+    try:
+        return msgspec.json.decode((cache / _FILE).read_bytes(), type=dict[str, Taken])
+    except OSError:
+        return {}
+
+
+def _key(options: Options) -> str:
+    """Name what changes how long it takes; state folders of two checkouts share a cache."""
+    how = [options.optimization, options.arch_list, str(options.torch_source or ""), options.engine]
+    return f"{options.run_name} {hashlib.sha256(json.dumps(how).encode()).hexdigest()[:8]}"

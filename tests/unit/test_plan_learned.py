@@ -1,0 +1,126 @@
+"""Estimates that learn: what a whole run took is what the next plan says, and what was resumed is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from megabuild.build.summary import PackageResult, Summary
+from megabuild.build.took import Meter
+from megabuild.configs.config import load
+from megabuild.configs.render import render
+from megabuild.plan import learned
+from megabuild.plan.estimate import Estimate
+from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.learned import Taken
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.stamp import Decision
+from megabuild.providers.environment import Environment
+from megabuild.resources.jobs import Jobs
+
+GUESS = Estimate(
+    disk=4 * 10**9, memory_per_job=17 * 10**8, cpu_hours=4.0, hours=2.0, basis="measured elsewhere"
+)
+TAKEN = Taken(jobs=2, pythons=2, staging=600, python=120, rest=60, cores=1.8, memory=10**9, disk=2 * 10**9)
+
+
+@pytest.fixture
+def options(repository: Path, tmp_path: Path) -> Options:
+    return Options(
+        config=load(repository, "linux_64_cpu_debian"), root=repository, output=tmp_path, cache=tmp_path
+    )
+
+
+def _read(options: Options) -> tuple[Taken | None, list[str]]:
+    said: list[str] = []
+    return learned.read(options, said.append), said
+
+
+def test_what_is_kept_is_found_for_the_same_question_only(options: Options) -> None:
+    assert _read(options) == (None, [])
+    learned.keep(options, TAKEN)
+    learned.keep(replace(options, optimization="0"), replace(TAKEN, staging=300))
+    assert _read(options) == (TAKEN, [])
+    assert _read(replace(options, arch_list="9.0")) == (None, [])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"x": 1}', '{"x": {"jobs": "two"}}'])
+def test_a_damaged_file_is_told_of_and_replaced(options: Options, text: str) -> None:
+    (options.cache / "estimates.json").write_text(text)
+    found, (said,) = _read(options)
+    assert found is None
+    assert "estimates.json is damaged" in said
+    learned.keep(options, TAKEN)
+    assert _read(options) == (TAKEN, [])
+
+
+def test_an_estimate_goes_by_the_last_run_and_by_what_is_left_to_do() -> None:
+    whole = learned.better(GUESS, TAKEN, staging=True, pythons=2, jobs=2)
+    assert whole.hours * 3600 == pytest.approx(600 + 2 * 120 + 60)
+    assert whole.cpu_hours == pytest.approx(1.8 * whole.hours)
+    assert (whole.memory_per_job, whole.disk) == (12 * 10**8, 24 * 10**8)
+    assert whole.basis == "the last run here"
+    rest = learned.better(GUESS, TAKEN, staging=False, pythons=1, jobs=4)
+    assert rest.hours * 3600 == pytest.approx(120 / 2 + 60)
+    more = learned.better(GUESS, TAKEN, staging=True, pythons=3, jobs=2)
+    assert more.disk == GUESS.disk
+    assert learned.better(GUESS, None, staging=True, pythons=2, jobs=2) == GUESS
+    assert learned.better(GUESS, TAKEN, staging=False, pythons=0, jobs=2) == GUESS
+
+
+def _compared(options: Options, **changes: object) -> Summary:
+    """End a run over a plan with everything missing, with a summary that differs from a good one."""
+    packages = [one for one in render(options.config, options.recipe) if not one.skipped]
+    plan = Plan(
+        options=options,
+        items=tuple(PlanItem(package=package) for package in packages),
+        left_out={},
+        environment=Environment(channels=(), pythons=()),
+        staging=Fingerprint(),
+        staging_decision=Decision(decision="fresh", reasons=()),
+        estimate=GUESS,
+        jobs=Jobs(count=2, reason=""),
+    )
+    rows = tuple(
+        PackageResult(name=one.name, version="2", build_string=one.build_string, status="built", seconds=30.0)
+        for one in packages
+    )
+    summary = Summary(
+        ok=True, config="x", packages=rows, seconds=100.0, log=Path("log"), channel=Path("channel"),
+        staging="fresh", staging_seconds=50.0,
+    )  # fmt: skip
+    meter = Meter()
+    subprocess.run([sys.executable, "-c", "sum(range(10**6)); bytes(200_000_000)"], check=True)
+    meter.pytorch_is_done()
+    return meter.compared(plan, replace(summary, **changes))  # type: ignore[arg-type]
+
+
+def test_a_whole_run_is_compared_and_remembered(options: Options) -> None:
+    summary = _compared(options)
+    assert (summary.estimated_seconds, summary.estimated_memory) == (7200.0, 17 * 10**8)
+    found, _ = _read(options)
+    assert found is not None
+    assert (found.jobs, found.pythons, found.staging, found.python) == (2, 4, 50.0, 30.0)
+    assert found.cores > 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ok": False},
+        {"staging": "resume"},
+        {"staging": "reuse"},
+        {"reused": {"ccache": 7}},
+        {"reused": {"tree": 7}},
+    ],
+)
+def test_what_was_not_done_as_a_whole_is_not_taken_for_it(
+    options: Options, changes: dict[str, object]
+) -> None:
+    assert _compared(options, **changes).estimated_seconds == 0
+    assert _read(options) == (None, [])

@@ -104,7 +104,7 @@ def test_a_folder_with_wheels_will_do(site: Site, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("needs", "said"),
     [
-        (["lib>=9"], "no index that was asked has a wheel of lib>=9 (Python 3.12)"),
+        (["lib>=9"], "no index that was asked has a wheel of lib>=9 for Python 3.12"),
         (["app", "lib==3.0"], "do not fit together: lib<3 (of app 2.0), lib==3.0"),
         (["nothing"], "no index that pip is configured to use has nothing"),
     ],

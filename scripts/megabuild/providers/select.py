@@ -252,10 +252,10 @@ def _wheel(wish: _Wish) -> Environment:
     config, cuda = wish.config, wish.config.cuda_version
     channel.require(config.platform)
     pythons = find(wish.report)
-    found = torch_wheels.find(config, pythons, wish.cache / "wheels", wish.torch_index)
+    asked_for = {package.python for package in wish.planned if package.python}
+    found = torch_wheels.find(config, pythons, wish.cache / "wheels", wish.torch_index, asked_for)
     base = found.base(config.variant.get("torch_python_base", ("",))[0])
     locked = found.locks[base]
-    asked_for = {package.python for package in wish.planned if package.python}
     here = [python for python in found.locks if python in asked_for or python == base]
     source = torch_wheels.folder(config, wish.cache)
     if not wish.plan:

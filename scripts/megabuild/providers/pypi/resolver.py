@@ -223,9 +223,9 @@ def resolve(
         answer = Resolver(provider, BaseReporter()).resolve(wanted, max_rounds=_ROUNDS)
     except ResolutionImpossible as error:
         needs = sorted({_asked(cause.requirement, cause.parent) for cause in error.causes})
-        reason = provider.lacking or f"these do not fit together: {', '.join(needs)}"
+        together = f"for Python {interpreter.python} these do not fit together: {', '.join(needs)}"
         told = "".join(f"\n{trouble}" for trouble in where.troubles)
-        raise ProviderError(f"{reason} (Python {interpreter.python}){told}", _REMEDY) from error
+        raise ProviderError(f"{provider.lacking or together}{told}", _REMEDY) from error
     except ResolutionTooDeep as error:
         raise ProviderError(f"no end to finding wheels for Python {interpreter.python}", _REMEDY) from error
     chosen = {one.file.name: one.file for one in answer.mapping.values()}
@@ -238,6 +238,7 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
     def __init__(self, interpreter: Interpreter, where: Offers, folder: Path, *, dependencies: bool) -> None:
         self._where, self._folder, self._deep = where, folder, dependencies
         self._environment, self._version = environment(interpreter), interpreter.version
+        self._python = interpreter.python
         digits = interpreter.sort_key[:2]
         platforms = list(platform_tags())
         own = [*cpython_tags(digits, abis=[interpreter.tag], platforms=platforms)]
@@ -289,7 +290,8 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
         found = [file for file in self._ordered(project, both) if file.name not in bad]
         hopeless = [one for one in asked if not found and not self._ordered(project, one.specifier)]
         if hopeless:
-            self.lacking = f"no index that was asked has a wheel of {project}{hopeless[0].specifier}"
+            wanted = f"{project}{hopeless[0].specifier}"
+            self.lacking = f"no index that was asked has a wheel of {wanted} for Python {self._python}"
         return [_Candidate(file=file, extras=extras) for file in found]
 
     def _ordered(self, project: str, wanted: SpecifierSet) -> list[File]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +54,11 @@ def upstream(config: Config) -> str:
 
 
 def find(
-    config: Config, interpreters: Mapping[str, Interpreter], folder: Path, index: str | None = None
+    config: Config,
+    interpreters: Mapping[str, Interpreter],
+    folder: Path,
+    index: str | None = None,
+    needed: Container[str] | None = None,
 ) -> Found:
     """Ask which wheels of PyTorch fit; nothing is downloaded.
 
@@ -72,6 +76,8 @@ def find(
     index:
         The one to ask, an address or a folder; None for those that pip is configured with, and then upstream's for
         what they lack.
+    needed:
+        Pythons without whose wheels upstream's is asked; None for all of the config.
 
     Raises
     ------
@@ -84,6 +90,8 @@ def find(
     notes: list[str] = []
     for place in [index] if index else [None, upstream(config)]:
         wanted = [one for one in config.pythons if one in interpreters and one not in locks]
+        if locks and needed is not None and not any(one in needed for one in wanted):
+            break
         trouble = why_silent(place) if wanted and place else ""
         if trouble:
             notes.append(trouble)
@@ -103,9 +111,12 @@ def find(
                 left_out.setdefault(python, answer)
     locks = {python: locks[python] for python in config.pythons if python in locks}
     if not locks:
-        reasons = "; ".join(f"Python {python}: {reason}" for python, reason in left_out.items())
-        told = "".join(f"; {note}" for note in notes)
-        raise ProviderError(f"{config.name}: no wheel of PyTorch fits ({reasons}{told})", _REMEDY)
+        pythons: dict[str, list[str]] = {}
+        for python, reason in left_out.items():
+            pythons.setdefault(reason, []).append(python)
+        reasons = [f"Python {', '.join(found)}: {reason}" for reason, found in pythons.items()]
+        told = "; ".join([*reasons, *notes])
+        raise ProviderError(f"{config.name}: no wheel of PyTorch fits ({told})", _REMEDY)
     return Found(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
 
 
@@ -134,7 +145,7 @@ def _look(config: Config, interpreter: Interpreter, locks: Path, index: str | No
                 [f"torch==={exact}"], interpreter, locks, dependencies=False, index=index
             )
         except ProviderError as error:
-            failed = f"no wheel of torch {exact} ({error.message.splitlines()[-1].strip()})"
+            failed = error.message.splitlines()[0].removesuffix(f" for Python {interpreter.python}")
             continue
         offered = accelerator(answer)
         if offered == cuda:

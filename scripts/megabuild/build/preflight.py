@@ -25,6 +25,7 @@ from megabuild.plan.estimate import GB
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
 from megabuild.resources.machine import disk_free, measure
+from megabuild.wording import counted
 
 #: The engine makes prefixes of 255 characters out of this path, and work folders go deeper than it does.
 _LONGEST_PATH = 160
@@ -66,7 +67,7 @@ def checks(plan: Plan, isolation: Isolation) -> Iterator[Check]:
     yield "source", _source(plan)
     isolation.check()
     yield "isolation", isolation.name
-    yield "packages", f"{_environments(plan)} environments can be put together"
+    yield "packages", f"{counted(_environments(plan), 'environment')} can be put together"
 
 
 def _environments(plan: Plan) -> int:
@@ -116,7 +117,7 @@ def _memory(plan: Plan) -> str:
             f"the largest compile takes about {per_job / GB:.1f} GB, this machine has {machine.memory / GB:.1f} GB",
             "build on a machine with more memory",
         )
-    return f"{machine.memory_free / GB:.1f} GB free, {plan.jobs.count} compile jobs ({plan.jobs.reason})"
+    return f"{machine.memory_free / GB:.1f} GB free, {counted(plan.jobs.count, 'compile job')} ({plan.jobs.reason})"
 
 
 def _source(plan: Plan) -> str:

@@ -37,6 +37,7 @@ from megabuild.plan.published import Record, is_published, records
 from megabuild.providers.conda_forge import without_channel
 from megabuild.resources.jobs import Jobs, bytes_per_compile, jobs_within
 from megabuild.resources.machine import measure
+from megabuild.wording import counted
 
 #: Extensions that are built at the same time.
 _AT_ONCE = 3
@@ -155,7 +156,7 @@ class _Run:
             )
         ended = strays.end(options.state)
         if ended:
-            self._tell(events.Healed(what=f"{ended} processes of an earlier run"))
+            self._tell(events.Healed(what=f"{counted(ended, 'process')} of an earlier run"))
         self._build(isolation)
 
     def _started(self, isolation: str) -> None:

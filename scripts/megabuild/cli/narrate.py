@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from megabuild.build import events
 from megabuild.cli.root import display
 from megabuild.cli.text import Signs, duration
+from megabuild.wording import counted
 
 _STAGING = {
     "fresh": "libtorch is made from the start",
@@ -65,8 +66,8 @@ def narrate(event: events.Event, signs: Signs) -> str | None:
             return step(event)
         case events.Swapped():
             return (
-                f"Python {event.from_python} -> {event.to_python}: {event.steps} steps to run, "
-                f"{event.core} core objects among them"
+                f"Python {event.from_python} -> {event.to_python}: {counted(event.steps, 'step')} to run, "
+                f"{counted(event.core, 'core object')} among them"
             )
         case events.Reused():
             return f"{event.objects} of {event.of} objects reused from {event.source}"
@@ -78,7 +79,9 @@ def narrate(event: events.Event, signs: Signs) -> str | None:
         case events.Warned():
             return f"{signs.warning} {event.message}"
         case events.JobsChanged():
-            return f"{event.count} compile jobs at once for all extensions together ({event.reason})"
+            return (
+                f"{counted(event.count, 'compile job')} at once for all extensions together ({event.reason})"
+            )
         case events.TaskStarted():
             return f"{event.task}: started"
         case events.TaskEnded(status="failed"):

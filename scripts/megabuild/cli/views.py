@@ -12,6 +12,7 @@ from megabuild.cli.text import Signs, duration, picked, size, table
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan
 from megabuild.plan.planning import asked, rendered
+from megabuild.wording import counted
 
 _HASH_DIGITS = 12
 _PACKAGE = "name version build_string build_number subdir file_name python"
@@ -46,7 +47,7 @@ def plan_lines(plan: Plan, signs: Signs) -> list[str]:
         lines.append(decision(decided.decision, decided.reasons, compiles=plan.compiles_torch))
         lines.append(
             f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours)} "
-            f"({_time(figures.hours)} with {plan.jobs.count} {'job' if plan.jobs.count == 1 else 'jobs'})"
+            f"({_time(figures.hours)} with {counted(plan.jobs.count, 'job')})"
         )
         lines.append(f"  ({figures.basis})")
     elif plan.extensions.missing:
@@ -168,7 +169,7 @@ def summary_lines(summary: Summary, signs: Signs) -> list[str]:
         counts = ", ".join(f"{count} {what}" for what, count in figures.items())
         lines.append(f"swap to Python {python}: {counts}")
     for source, count in summary.reused.items():
-        lines.append(f"{count} objects reused from {source}")
+        lines.append(f"{counted(count, 'object')} reused from {source}")
     if summary.estimated_seconds:
         took = f"took {duration(summary.seconds)}, estimated {duration(summary.estimated_seconds)}"
         if summary.memory and summary.estimated_memory:

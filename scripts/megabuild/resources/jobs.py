@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from megabuild.errors import UsageError
 from megabuild.resources.machine import Machine
+from megabuild.wording import counted
 
 #: Measured peaks of one compile with PyTorch 2.13's headers and g++ 12: 2.2 to 2.5 GB per g++, 3.1 GB per nvcc.
 _GXX_BYTES, _NVCC_BYTES = 2_600_000_000, 3_300_000_000
@@ -55,9 +56,12 @@ def compile_jobs(
         return asked
     fitting = max(1, machine.memory_free // bytes_per_job)
     if fitting >= machine.cores:
-        return Jobs(count=machine.cores, reason=f"{machine.cores} cores")
+        return Jobs(count=machine.cores, reason=counted(machine.cores, "core"))
     gib = bytes_per_job / 2**30
-    return Jobs(count=fitting, reason=f"memory for {fitting} jobs of {gib:.1f} GiB on {machine.cores} cores")
+    return Jobs(
+        count=fitting,
+        reason=f"memory for {counted(fitting, 'job')} of {gib:.1f} GiB on {counted(machine.cores, 'core')}",
+    )
 
 
 def _asked(requested: int | None, environ: Mapping[str, str]) -> Jobs | None:
@@ -91,7 +95,7 @@ def jobs_within(
     most:
         Bytes that all jobs may take together, or None for all that is free.
     """
-    ceiling = _asked(requested, environ) or Jobs(count=machine.cores, reason=f"{machine.cores} cores")
+    ceiling = _asked(requested, environ) or Jobs(count=machine.cores, reason=counted(machine.cores, "core"))
     free = machine.memory_free if most is None else min(machine.memory_free, most)
     usable = max(0, free - _RESERVE)
     fitting = max(1, usable // bytes_per_job)

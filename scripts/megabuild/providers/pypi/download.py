@@ -13,6 +13,7 @@ from megabuild.errors import IntegrityError
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.pypi.lock import Lock, Wheel, pip
+from megabuild.wording import counted
 
 _AT_ONCE = 3
 
@@ -60,7 +61,7 @@ def download(
         missing.setdefault(python, []).append(wheel)
     if missing:
         count = sum(map(len, missing.values()))
-        report(f"downloading {count} {'wheel' if count == 1 else 'wheels'}")
+        report(f"downloading {counted(count, 'wheel')}")
 
     def fetch(python: str) -> None:
         # beside their final place: gigabytes need not be copied

@@ -15,6 +15,7 @@ from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, s
 
 from megabuild.errors import ProviderError
 from megabuild.providers.debian import apt, libraries, root
+from megabuild.providers.debian.foreseen import foresee
 from megabuild.providers.debian.root import DebianRoot, enter
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local import channel
@@ -58,7 +59,7 @@ def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(debian: D
 
 def test_the_mirror_tells_beforehand_what_the_root_is_made_of(debian: DebianRoot, tmp_path: Path) -> None:
     made = probe(root=debian.path, enter=enter(debian.path))
-    expected, toolchain, archive = root.foreseen(tmp_path, lambda _: None)
+    expected, toolchain, archive = foresee(tmp_path, lambda _: None)
     assert (toolchain.version, toolchain.glibc) == (made.version, made.glibc)
     assert expected.release == debian.release
     assert archive.size > 3e8

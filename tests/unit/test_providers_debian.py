@@ -11,6 +11,7 @@ from megabuild.configs.config import load
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.errors import ProviderError
 from megabuild.providers.debian import libraries, root
+from megabuild.providers.debian.foreseen import foresee
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.select import provide
 
@@ -100,12 +101,12 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_mirror_tells_compiler_and_sizes_of_a_root_that_is_not_made_yet(
     mirror: Path, tmp_path: Path
 ) -> None:
-    expected, toolchain, archive = root.foreseen(tmp_path, lambda _: None)
+    expected, toolchain, archive = foresee(tmp_path, lambda _: None)
     assert (toolchain.version, toolchain.major, toolchain.glibc) == ("14.2.0", "14", "2.41")
     assert expected.release == "13.7"
     assert (archive.files, archive.size) == (6, 90_008_000)
     asked = mirror.read_text()
-    root.foreseen(tmp_path, lambda _: None)  # kept for a day
+    foresee(tmp_path, lambda _: None)  # kept for a day
     assert mirror.read_text() == asked
     assert root.there(tmp_path) is None
 

@@ -18,7 +18,7 @@ from megabuild.errors import ProviderError
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.local import interpreters
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.pypi import download, lock, nvidia, resolver, torch
+from megabuild.providers.pypi import download, lock, nvidia, offers, torch
 from megabuild.providers.pypi.lock import Lock
 
 PURE = "py3-none-any"
@@ -75,7 +75,7 @@ def test_wheels_are_chosen_by_metadata_alone(site: Site, tmp_path: Path) -> None
     parts = [part for path, part in site.asked if path.endswith(".whl")]
     assert parts
     assert all(parts)  # nobody asked for a whole one
-    seen = resolver.noted(tmp_path / "locks", found.wheels[0].sha256)
+    seen = offers.noted(tmp_path / "locks", found.wheels[0].sha256)
     assert seen is not None
     assert "large.bin" in seen.names
 

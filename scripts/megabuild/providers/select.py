@@ -13,13 +13,14 @@ from megabuild.providers import catalogue, conda_forge
 from megabuild.providers.debian import cuda as debian_cuda
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
+from megabuild.providers.debian.foreseen import foresee
 from megabuild.providers.environment import Download, Environment, virtual_gpu
 from megabuild.providers.local import channel
 from megabuild.providers.local.channel import LocalChannel
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter, find
 from megabuild.providers.local.package import Package
-from megabuild.providers.pypi import download, lock, nvidia, resolver
+from megabuild.providers.pypi import download, lock, nvidia, offers
 from megabuild.providers.pypi import torch as torch_wheels
 
 #: Where a build inside a root folder finds the source.
@@ -144,7 +145,7 @@ class _Wish:
             {found.python: python},
             wheels,
             self.report,
-            only=lambda wheel: not self.plan or resolver.noted(locks, wheel.sha256) is None,
+            only=lambda wheel: not self.plan or offers.noted(locks, wheel.sha256) is None,
             more=more,
         )
         cuda = self.config.cuda_version or ""
@@ -208,7 +209,7 @@ def _debian(wish: _Wish, ask: Callable[[str], bool]) -> Environment:
     versions: Mapping[str, str] | None = None
     downloads: tuple[Download, ...] = ()
     if wish.plan and debian_root.there(place, cuda=more) is None:
-        root, toolchain, archive = debian_root.foreseen(place, wish.report, cuda=more)
+        root, toolchain, archive = foresee(place, wish.report, cuda=more)
         versions = archive.versions
         downloads = (Download(what="Debian packages", count=archive.files, size=archive.size),)
     else:

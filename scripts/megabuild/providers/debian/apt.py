@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email import message_from_string
 from pathlib import Path
-from urllib.parse import unquote
 
 from megabuild.errors import ProviderError
-from megabuild.providers.command import run
 
 #: Options that describe how this machine reaches its mirrors.
 _OPTIONS = re.compile(
@@ -134,58 +130,3 @@ def options() -> list[str]:
         return []
     chosen = [match for line in dump.splitlines() if (match := _OPTIONS.match(line))]
     return [f"{match[1]} {match[3]};" for match in chosen if match[3] != '""']
-
-
-@dataclass(frozen=True, kw_only=True)
-class Archive:
-    """What apt would download."""
-
-    #: package to version
-    versions: Mapping[str, str]
-    #: source archives included
-    files: int
-    size: int
-
-
-def asked(lines: Sequence[str], packages: Sequence[str], source: str) -> Archive:
-    """Ask a Debian mirror, without installing anything, what a root would be made of.
-
-    Parameters
-    ----------
-    lines:
-        Of a sources.list.
-    packages, source:
-        What is installed besides the essential packages, and the source package with its build dependencies.
-
-    Raises
-    ------
-    ProviderError
-        There is no apt, the mirror does not answer, or it lacks a package.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for part in ("lists/partial", "archives/partial", "nothing"):
-            (folder / part).mkdir(parents=True)
-        (folder / "status").touch()
-        (folder / "sources.list").write_text("\n".join(lines) + "\n")
-        places = {
-            "Dir::State::status": "status", "Dir::State::lists": "lists", "Dir::Cache": "",
-            "Dir::Etc::SourceList": "sources.list", "Dir::Etc::SourceParts": "nothing",
-        }  # fmt: skip
-        own = [f"-o={option}={folder / place}" for option, place in places.items()]
-        own += ["-o=Acquire::Languages=none", "-o=APT::Sandbox::User=", "-qq"]
-
-        def get(*words: str) -> str:
-            remedy = "Check the network and this machine's apt sources (apt-get update)."
-            return run(["apt-get", *own, *words], what="asking the Debian mirror", remedy=remedy, timeout=300)
-
-        get("update")
-        brief = ("--print-uris", "--no-install-recommends")
-        printed = get("install", *brief, "?essential", "build-essential", *packages)
-        printed += get("build-dep", *brief, source) + get("source", "--print-uris", source)
-    rows = [shlex.split(line)[1:3] for line in printed.splitlines() if line.startswith("'")]
-    sizes = {unquote(file): int(size) for file, size in rows}
-    debs = (file.split("_") for file in sizes if file.endswith(".deb"))
-    return Archive(
-        versions={deb: version for deb, version, _ in debs}, files=len(sizes), size=sum(sizes.values())
-    )

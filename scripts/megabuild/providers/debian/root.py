@@ -6,29 +6,23 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import psutil
 from filelock import FileLock
 
-from megabuild import files
 from megabuild.errors import ProviderError
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
-from megabuild.providers.local.compilers import Toolchain
 
 _FORMAT = 1
 #: Seconds. Minutes on a machine of its own; beside a compile on every core, and with CUDA, more than half an hour.
 _PATIENCE = 2 * 3600
-_DAY = 24 * 3600.0
 #: What this machine needs: program to package.
 _PROGRAMS = {"mmdebstrap": "mmdebstrap", "bwrap": "bubblewrap"}
 SUITE = "trixie"
@@ -54,9 +48,9 @@ _UNPACK = (
 )
 
 #: Where the source lies inside the root, and the command that puts it there; apt checks signatures and hashes.
-_SOURCE_FOLDER = "usr/src/megabuild"
+SOURCE_FOLDER = "usr/src/megabuild"
 _FETCH = (
-    f"mkdir -p /{_SOURCE_FOLDER} && cd /{_SOURCE_FOLDER}"
+    f"mkdir -p /{SOURCE_FOLDER} && cd /{SOURCE_FOLDER}"
     f" && apt-get source --download-only -o APT::Sandbox::User=root {SOURCE}"
     f" && dpkg-source -x {SOURCE}_*.dsc tree && sha256sum {SOURCE}_* > SHA256SUMS && rm -f {SOURCE}_*.tar.*"
 )
@@ -97,7 +91,7 @@ def make(
     ProviderError
         A tool is missing and may not be installed, no mirror is configured or answers, or a package is gone.
     """
-    lines, packages, entry = _wanted(cache, cuda=cuda)
+    lines, packages, entry = wanted(cache, cuda=cuda)
     if found := _read(entry):
         return found
     cache.mkdir(parents=True, exist_ok=True)
@@ -126,7 +120,7 @@ def make(
     raise ProviderError(f"{entry} is incomplete", f"Delete {entry} and run again.")
 
 
-def _wanted(cache: Path, *, cuda: bool) -> tuple[list[str], tuple[str, ...], Path]:
+def wanted(cache: Path, *, cuda: bool) -> tuple[list[str], tuple[str, ...], Path]:
     """Return lines of a sources.list, packages, and where the root of these lies."""
     lines = apt.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ())
     packages = (*_PACKAGES, *(_CUDA_PACKAGES if cuda else ()))
@@ -136,48 +130,7 @@ def _wanted(cache: Path, *, cuda: bool) -> tuple[list[str], tuple[str, ...], Pat
 
 def there(cache: Path, *, cuda: bool = False) -> DebianRoot | None:
     """Return the root if it was made, else None; raises ProviderError where no mirror is configured."""
-    return _read(_wanted(cache, cuda=cuda)[2])
-
-
-def foreseen(
-    cache: Path, report: Callable[[str], None], *, cuda: bool = False
-) -> tuple[DebianRoot, Toolchain, apt.Archive]:
-    """Return root and compiler as they would be made, and what for: nothing of them is there yet.
-
-    The mirror's answer is kept for a day.
-
-    Raises
-    ------
-    ProviderError
-        No mirror is configured or answers, or a package is gone.
-    """
-    lines, packages, entry = _wanted(cache, cuda=cuda)
-    kept = entry.with_suffix(".json")
-    try:
-        known = time.time() - kept.stat().st_mtime < _DAY
-        archive = msgspec.json.decode(kept.read_bytes() if known else b"", type=apt.Archive)
-    except (OSError, msgspec.MsgspecError):
-        report(f"asking the Debian mirror what a {SUITE} root would be made of")
-        archive = apt.asked(lines, packages, SOURCE)
-        files.write(kept, msgspec.json.encode(archive).decode())
-    release = re.search(r"deb(\d+)u(\d+)$", archive.versions.get("base-files", ""))
-    root = DebianRoot(
-        path=entry / "root",
-        source=entry / "root" / _SOURCE_FOLDER / "tree",
-        fingerprint="not made yet",
-        release=".".join(release.groups()) if release else SUITE,
-    )
-    named = archive.versions.get("gcc", "").partition(":")[2].split(".")[0]
-    toolchain = Toolchain(
-        cc="/usr/bin/gcc",
-        cxx="/usr/bin/g++",
-        version=archive.versions.get(f"gcc-{named}", "0").partition("-")[0],
-        glibc=archive.versions.get("libc6", "0").partition("-")[0],
-        programs={},
-        libraries=dict.fromkeys(("libgcc", "libstdcxx", "libgomp"), root.path),
-        digest=root.fingerprint,
-    )
-    return root, toolchain, archive
+    return _read(wanted(cache, cuda=cuda)[2])
 
 
 def lacking() -> str:
@@ -269,8 +222,8 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
 def _describe(root: Path) -> dict[str, str]:
     words = ["dpkg-query", f"--root={root}", "--show", "--showformat=${binary:Package} ${Version}\n"]
     listed = run(words, what="listing the packages of the Debian root")
-    sums = (root / _SOURCE_FOLDER / "SHA256SUMS").read_text()
-    if not (root / _SOURCE_FOLDER / "tree" / "setup.py").is_file():
+    sums = (root / SOURCE_FOLDER / "SHA256SUMS").read_text()
+    if not (root / SOURCE_FOLDER / "tree" / "setup.py").is_file():
         raise ProviderError(f"Debian's source package {SOURCE} has no setup.py", "Report this as a bug.")
     return {
         "fingerprint": hashlib.sha256((listed + sums).encode()).hexdigest(),
@@ -288,7 +241,7 @@ def _read(entry: Path) -> DebianRoot | None:
     root = entry / "root"
     return DebianRoot(
         path=root,
-        source=root / _SOURCE_FOLDER / "tree",
+        source=root / SOURCE_FOLDER / "tree",
         fingerprint=record["fingerprint"],
         release=record["release"],
     )

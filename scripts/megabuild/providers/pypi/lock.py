@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from megabuild import files
 from megabuild.providers.command import run
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.pypi import resolver
+from megabuild.providers.pypi import offers, resolver
 from megabuild.providers.pypi.resolver import Found
 
 _FORMAT = 1
@@ -97,7 +97,7 @@ def resolve(
     except (OSError, msgspec.MsgspecError):
         pass
     found = resolver.resolve(
-        requirements, interpreter, resolver.offers(more, index), folder, dependencies=dependencies
+        requirements, interpreter, offers.offers(more, index), folder, dependencies=dependencies
     )
     lock = Lock(
         python=interpreter.python,

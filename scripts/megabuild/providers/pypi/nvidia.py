@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.local.compilers import MACHINES, activation
 from megabuild.providers.local.package import Package
-from megabuild.providers.pypi import resolver
+from megabuild.providers.pypi import offers
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.pypi.unpack import members
 
@@ -65,7 +65,7 @@ def packages(
         needed = (canonicalize_name(one.name) for one in wheel.needs(lock.environment))
         needs = (f"cuda-version {cuda}.*", *(table[name].run for name in needed if name in table))
         path = files[wheel.sha256]
-        note = resolver.noted(notes, wheel.sha256) if notes and not path.exists() else None
+        note = offers.noted(notes, wheel.sha256) if notes and not path.exists() else None
         everything = _chosen(note.names) if note else _members(path)
         made += _of_wheel(wheel, path, everything, table[project], needs, platform)
     versions = {package.name: package.version for package in made}

@@ -6,51 +6,28 @@ does with ``--dry-run`` (pip 26.3): 2.5 GB for PyTorch with CUDA. Here a wheel c
 
 from __future__ import annotations
 
-import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
-import msgspec
 from packaging.markers import default_environment
-from packaging.metadata import parse_email
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import compatible_tags, cpython_tags, platform_tags
 from packaging.utils import canonicalize_name
 from resolvelib import AbstractProvider, BaseReporter, ResolutionImpossible, Resolver
-from resolvelib.resolvers import ResolutionTooDeep
+from resolvelib.resolvers import RequirementInformation, ResolutionTooDeep
 
-from megabuild import files
 from megabuild.errors import ProviderError
-from megabuild.network.client import Client, NetworkError, Patience
-from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered
-from megabuild.network.wheel_metadata import BROKEN, inside, member
+from megabuild.network.index import File
 from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.pypi.offers import REMEDY, Content, Offers, required
 
 _AT_ONCE = 8  # pages and metadata on their way
 _ROUNDS = 2000
-_PATIENCE = Patience(connect=5.0, read=20.0, total=60.0)
-#: For a single index, which a firewall may hide.
-_HASTE = Patience(connect=4.0, read=20.0, total=20.0)
-_REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
-
-
-@dataclass(frozen=True, kw_only=True)
-class Content:
-    """What is known of a wheel without having it."""
-
-    #: sha256, and bytes
-    sha256: str
-    size: int
-    #: its METADATA
-    metadata: str
-    #: of all files in it
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,121 +42,6 @@ class Found:
 class _Candidate:
     file: File
     extras: frozenset[str]
-
-
-class Offers:
-    """What the indexes have: every page and every wheel is looked at once.
-
-    Parameters
-    ----------
-    more:
-        Addresses of simple indexes, and folders with wheels, asked after those that pip is configured with.
-    index:
-        The only one to ask, or None.
-    environ:
-        Environment variables, where pip's configuration may stand.
-    """
-
-    def __init__(self, more: Sequence[str], index: str | None, environ: Mapping[str, str]) -> None:
-        known = _known(tuple(sorted(environ.items())))
-        given = [index] if index else [*known.indexes, *more]
-        folders = tuple(one for one in given if "://" not in one)
-        self._where = Configured(
-            indexes=tuple(one.rstrip("/") for one in given if "://" in one),
-            links=folders if index else (*known.links, *folders),
-        )
-        patience = _HASTE if index else _PATIENCE
-        self._client = Client(patience=patience, certificates=known.certificates, proxy=known.proxy)
-        self._pages: dict[str, tuple[File, ...] | NetworkError] = {}
-        #: why some of the indexes said nothing
-        self.troubles: dict[str, None] = {}
-
-    def files(self, project: str) -> tuple[File, ...]:
-        """Return the wheels of a project; raises NetworkError where no index has it."""
-        if project not in self._pages:
-            try:
-                found, troubles = offered(
-                    project, self._where, lambda url: self._client.get(url, headers=HEADERS)
-                )
-                self.troubles |= dict.fromkeys(troubles)
-                self._pages[project] = tuple(one for one in found if one.tags)
-            except NetworkError as error:
-                self._pages[project] = error
-        answer = self._pages[project]
-        if isinstance(answer, NetworkError):
-            raise answer
-        return answer
-
-    def content(self, file: File, folder: Path) -> Content:
-        """Look into a wheel, or into the note of what was seen there before.
-
-        Parameters
-        ----------
-        file:
-            The wheel.
-        folder:
-            Where notes are kept.
-
-        Raises
-        ------
-        ProviderError
-            It cannot be read, or nobody says what its hash is.
-        """
-        note = noted(folder, file.sha256) if file.sha256 else None
-        if note is not None:
-            return note
-        try:
-            seen = self._look(file, folder)
-        except (*BROKEN, OSError) as error:
-            raise ProviderError(f"{file.name} is no wheel, or a broken one: {error}", _REMEDY) from error
-        files.write(_note(folder, seen.sha256), msgspec.json.encode(seen).decode())
-        return seen
-
-    def _look(self, file: File, folder: Path) -> Content:
-        if file.url.startswith("file:"):
-            return _inside(local_path(file.url), file.sha256)
-        if not file.sha256:
-            raise ProviderError(
-                f"the index does not say what the hash of {file.name} is", "Use an index that gives hashes."
-            )
-        try:
-            seen = inside(self._client, file)
-        except NetworkError as error:
-            if error.status not in (200, 416, 501):
-                raise
-            # that server gives whole files only
-            with files.scratch(folder) as temporary:
-                self._client.save(file.url, temporary / file.name)
-                return _inside(temporary / file.name, file.sha256)
-        return Content(
-            sha256=file.sha256,
-            size=seen.length,
-            metadata=seen.content.decode(errors="replace"),
-            names=tuple(one.filename for one in seen.members),
-        )
-
-
-@cache
-def _known(environ: tuple[tuple[str, str], ...]) -> Configured:
-    return configured(dict(environ))  # pip takes seconds to say so
-
-
-@cache
-def _offers(more: tuple[str, ...], index: str | None, environ: tuple[tuple[str, str], ...]) -> Offers:
-    return Offers(more, index, dict(environ))
-
-
-def offers(more: Sequence[str] = (), index: str | None = None) -> Offers:
-    """Return what the indexes of this process's environment have; the same object for the same question."""
-    return _offers(tuple(more), index, tuple(sorted(os.environ.items())))
-
-
-def noted(folder: Path, sha256: str) -> Content | None:
-    """Return what was seen of a wheel before, or None."""
-    try:
-        return msgspec.json.decode(_note(folder, sha256).read_bytes(), type=Content)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def environment(interpreter: Interpreter) -> dict[str, str]:
@@ -225,11 +87,14 @@ def resolve(
         needs = sorted({_asked(cause.requirement, cause.parent) for cause in error.causes})
         together = f"for Python {interpreter.python} these do not fit together: {', '.join(needs)}"
         told = "".join(f"\n{trouble}" for trouble in where.troubles)
-        raise ProviderError(f"{provider.lacking or together}{told}", _REMEDY) from error
+        raise ProviderError(f"{provider.lacking or together}{told}", REMEDY) from error
     except ResolutionTooDeep as error:
-        raise ProviderError(f"no end to finding wheels for Python {interpreter.python}", _REMEDY) from error
+        raise ProviderError(f"no end to finding wheels for Python {interpreter.python}", REMEDY) from error
     chosen = {one.file.name: one.file for one in answer.mapping.values()}
     return tuple(Found(file=file, content=where.content(file, folder)) for _, file in sorted(chosen.items()))
+
+
+_Information: TypeAlias = RequirementInformation[Requirement, _Candidate]
 
 
 class _Provider(AbstractProvider[Requirement, _Candidate, str]):
@@ -269,13 +134,11 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
         identifier: str,
         resolutions: Mapping[str, _Candidate],
         candidates: Mapping[str, Iterator[_Candidate]],
-        information: Mapping[str, Iterator[object]],
-        backtrack_causes: Sequence[object],
+        information: Mapping[str, Iterator[_Information]],
+        backtrack_causes: Sequence[_Information],
     ) -> tuple[bool, str]:
         # what is pinned first: it decides most
-        needs = [getattr(one, "requirement", None) for one in information[identifier]]
-        pinned = any("==" in str(need.specifier) for need in needs if isinstance(need, Requirement))
-        return not pinned, identifier
+        return not any("==" in str(one.requirement.specifier) for one in information[identifier]), identifier
 
     def find_matches(
         self,
@@ -333,30 +196,5 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
             return True
 
 
-def required(content: Content) -> list[Requirement]:
-    """Return the requirements that a wheel's metadata names, those that nobody understands left out."""
-    found = []
-    for line in parse_email(content.metadata)[0].get("requires_dist", []):
-        try:
-            found.append(Requirement(line))
-        except InvalidRequirement:
-            continue
-    return found
-
-
 def _asked(requirement: Requirement, parent: _Candidate | None) -> str:
     return f"{requirement} (of {parent.file.project} {parent.file.version})" if parent else str(requirement)
-
-
-def _inside(path: Path, sha256: str) -> Content:
-    with zipfile.ZipFile(path) as archive:
-        metadata = archive.read(member(archive)).decode(errors="replace")
-        names = tuple(archive.namelist())
-    found = files.sha256(path)
-    if sha256 not in ("", found):
-        raise ValueError(f"its sha256 is {found}, and the index says {sha256}")
-    return Content(sha256=found, size=path.stat().st_size, metadata=metadata, names=names)
-
-
-def _note(folder: Path, sha256: str) -> Path:
-    return folder / "contents" / f"{sha256}.json"

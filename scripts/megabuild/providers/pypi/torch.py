@@ -18,7 +18,7 @@ from megabuild.network import redact
 from megabuild.network.client import NetworkError
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.pypi import download, resolver
+from megabuild.providers.pypi import download, offers
 from megabuild.providers.pypi import lock as locking
 from megabuild.providers.pypi.lock import Lock
 
@@ -123,7 +123,7 @@ def find(
 def why_silent(index: str) -> str:
     """Return why an index has nothing to say about PyTorch, or an empty string."""
     try:
-        resolver.offers(index=index).files("torch")
+        offers.offers(index=index).files("torch")
     except NetworkError as error:
         return f"{redact.address(index)} was asked for PyTorch's wheels: {error.message}"
     return ""

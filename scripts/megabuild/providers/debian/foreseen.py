@@ -1,0 +1,118 @@
+"""What a Debian root will be made of, asked of the mirror before it is made: versions, and what is downloaded."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import msgspec
+
+from megabuild import files
+from megabuild.providers.command import run
+from megabuild.providers.debian import root as debian_root
+from megabuild.providers.debian.root import DebianRoot
+from megabuild.providers.local.compilers import Toolchain
+
+_DAY = 24 * 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archive:
+    """What apt would download."""
+
+    #: package to version
+    versions: Mapping[str, str]
+    #: source archives included
+    files: int
+    size: int
+
+
+def foresee(
+    cache: Path, report: Callable[[str], None], *, cuda: bool = False
+) -> tuple[DebianRoot, Toolchain, Archive]:
+    """Return root and compiler as they would be made, and what for: nothing of them is there yet.
+
+    The mirror's answer is kept for a day.
+
+    Raises
+    ------
+    ProviderError
+        No mirror is configured or answers, or a package is gone.
+    """
+    lines, packages, entry = debian_root.wanted(cache, cuda=cuda)
+    kept = entry.with_suffix(".json")
+    try:
+        known = time.time() - kept.stat().st_mtime < _DAY
+        archive = msgspec.json.decode(kept.read_bytes() if known else b"", type=Archive)
+    except (OSError, msgspec.MsgspecError):
+        report(f"asking the Debian mirror what a {debian_root.SUITE} root would be made of")
+        archive = asked(lines, packages, debian_root.SOURCE)
+        files.write(kept, msgspec.json.encode(archive).decode())
+    release = re.search(r"deb(\d+)u(\d+)$", archive.versions.get("base-files", ""))
+    root = DebianRoot(
+        path=entry / "root",
+        source=entry / "root" / debian_root.SOURCE_FOLDER / "tree",
+        fingerprint="not made yet",
+        release=".".join(release.groups()) if release else debian_root.SUITE,
+    )
+    named = archive.versions.get("gcc", "").partition(":")[2].split(".")[0]
+    toolchain = Toolchain(
+        cc="/usr/bin/gcc",
+        cxx="/usr/bin/g++",
+        version=archive.versions.get(f"gcc-{named}", "0").partition("-")[0],
+        glibc=archive.versions.get("libc6", "0").partition("-")[0],
+        programs={},
+        libraries=dict.fromkeys(("libgcc", "libstdcxx", "libgomp"), root.path),
+        digest=root.fingerprint,
+    )
+    return root, toolchain, archive
+
+
+def asked(lines: Sequence[str], packages: Sequence[str], source: str) -> Archive:
+    """Ask a Debian mirror, without installing anything, what a root would be made of.
+
+    Parameters
+    ----------
+    lines:
+        Of a sources.list.
+    packages, source:
+        What is installed besides the essential packages, and the source package with its build dependencies.
+
+    Raises
+    ------
+    ProviderError
+        There is no apt, the mirror does not answer, or it lacks a package.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("lists/partial", "archives/partial", "nothing"):
+            (folder / part).mkdir(parents=True)
+        (folder / "status").touch()
+        (folder / "sources.list").write_text("\n".join(lines) + "\n")
+        places = {
+            "Dir::State::status": "status", "Dir::State::lists": "lists", "Dir::Cache": "",
+            "Dir::Etc::SourceList": "sources.list", "Dir::Etc::SourceParts": "nothing",
+        }  # fmt: skip
+        own = [f"-o={option}={folder / place}" for option, place in places.items()]
+        own += ["-o=Acquire::Languages=none", "-o=APT::Sandbox::User=", "-qq"]
+
+        def get(*words: str) -> str:
+            remedy = "Check the network and this machine's apt sources (apt-get update)."
+            return run(["apt-get", *own, *words], what="asking the Debian mirror", remedy=remedy, timeout=300)
+
+        get("update")
+        brief = ("--print-uris", "--no-install-recommends")
+        printed = get("install", *brief, "?essential", "build-essential", *packages)
+        printed += get("build-dep", *brief, source) + get("source", "--print-uris", source)
+    rows = [shlex.split(line)[1:3] for line in printed.splitlines() if line.startswith("'")]
+    sizes = {unquote(file): int(size) for file, size in rows}
+    debs = (file.split("_") for file in sizes if file.endswith(".deb"))
+    return Archive(
+        versions={deb: version for deb, version, _ in debs}, files=len(sizes), size=sum(sizes.values())
+    )

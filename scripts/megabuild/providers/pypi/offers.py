@@ -1,0 +1,178 @@
+"""Which wheels the indexes have, and what is in a wheel: read from its end, so that it costs some 100 kB."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import msgspec
+from packaging.metadata import parse_email
+from packaging.requirements import InvalidRequirement, Requirement
+
+from megabuild import files
+from megabuild.errors import ProviderError
+from megabuild.network.client import Client, NetworkError, Patience
+from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered
+from megabuild.network.wheel_metadata import BROKEN, inside, member
+
+_PATIENCE = Patience(connect=5.0, read=20.0, total=60.0)
+#: For a single index, which a firewall may hide.
+_HASTE = Patience(connect=4.0, read=20.0, total=20.0)
+REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """What is known of a wheel without having it."""
+
+    #: sha256, and bytes
+    sha256: str
+    size: int
+    #: its METADATA
+    metadata: str
+    #: of all files in it
+    names: tuple[str, ...]
+
+
+class Offers:
+    """What the indexes have: every page and every wheel is looked at once.
+
+    Parameters
+    ----------
+    more:
+        Addresses of simple indexes, and folders with wheels, asked after those that pip is configured with.
+    index:
+        The only one to ask, or None.
+    environ:
+        Environment variables, where pip's configuration may stand.
+    """
+
+    def __init__(self, more: Sequence[str], index: str | None, environ: Mapping[str, str]) -> None:
+        known = _known(tuple(sorted(environ.items())))
+        given = [index] if index else [*known.indexes, *more]
+        folders = tuple(one for one in given if "://" not in one)
+        self._where = Configured(
+            indexes=tuple(one.rstrip("/") for one in given if "://" in one),
+            links=folders if index else (*known.links, *folders),
+        )
+        patience = _HASTE if index else _PATIENCE
+        self._client = Client(patience=patience, certificates=known.certificates, proxy=known.proxy)
+        self._pages: dict[str, tuple[File, ...] | NetworkError] = {}
+        #: why some of the indexes said nothing
+        self.troubles: dict[str, None] = {}
+
+    def files(self, project: str) -> tuple[File, ...]:
+        """Return the wheels of a project; raises NetworkError where no index has it."""
+        if project not in self._pages:
+            try:
+                found, troubles = offered(
+                    project, self._where, lambda url: self._client.get(url, headers=HEADERS)
+                )
+                self.troubles |= dict.fromkeys(troubles)
+                self._pages[project] = tuple(one for one in found if one.tags)
+            except NetworkError as error:
+                self._pages[project] = error
+        answer = self._pages[project]
+        if isinstance(answer, NetworkError):
+            raise answer
+        return answer
+
+    def content(self, file: File, folder: Path) -> Content:
+        """Look into a wheel, or into the note of what was seen there before.
+
+        Parameters
+        ----------
+        file:
+            The wheel.
+        folder:
+            Where notes are kept.
+
+        Raises
+        ------
+        ProviderError
+            It cannot be read, or nobody says what its hash is.
+        """
+        note = noted(folder, file.sha256) if file.sha256 else None
+        if note is not None:
+            return note
+        try:
+            seen = self._look(file, folder)
+        except (*BROKEN, OSError) as error:
+            raise ProviderError(f"{file.name} is no wheel, or a broken one: {error}", REMEDY) from error
+        files.write(_note(folder, seen.sha256), msgspec.json.encode(seen).decode())
+        return seen
+
+    def _look(self, file: File, folder: Path) -> Content:
+        if file.url.startswith("file:"):
+            return _inside(local_path(file.url), file.sha256)
+        if not file.sha256:
+            raise ProviderError(
+                f"the index does not say what the hash of {file.name} is", "Use an index that gives hashes."
+            )
+        try:
+            seen = inside(self._client, file)
+        except NetworkError as error:
+            if error.status not in (200, 416, 501):
+                raise
+            # that server gives whole files only
+            with files.scratch(folder) as temporary:
+                self._client.save(file.url, temporary / file.name)
+                return _inside(temporary / file.name, file.sha256)
+        return Content(
+            sha256=file.sha256,
+            size=seen.length,
+            metadata=seen.content.decode(errors="replace"),
+            names=tuple(one.filename for one in seen.members),
+        )
+
+
+@cache
+def _known(environ: tuple[tuple[str, str], ...]) -> Configured:
+    return configured(dict(environ))  # pip takes seconds to say so
+
+
+@cache
+def _offers(more: tuple[str, ...], index: str | None, environ: tuple[tuple[str, str], ...]) -> Offers:
+    return Offers(more, index, dict(environ))
+
+
+def offers(more: Sequence[str] = (), index: str | None = None) -> Offers:
+    """Return what the indexes of this process's environment have; the same object for the same question."""
+    return _offers(tuple(more), index, tuple(sorted(os.environ.items())))
+
+
+def noted(folder: Path, sha256: str) -> Content | None:
+    """Return what was seen of a wheel before, or None."""
+    try:
+        return msgspec.json.decode(_note(folder, sha256).read_bytes(), type=Content)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def required(content: Content) -> list[Requirement]:
+    """Return the requirements that a wheel's metadata names, those that nobody understands left out."""
+    found = []
+    for line in parse_email(content.metadata)[0].get("requires_dist", []):
+        try:
+            found.append(Requirement(line))
+        except InvalidRequirement:
+            continue
+    return found
+
+
+def _inside(path: Path, sha256: str) -> Content:
+    with zipfile.ZipFile(path) as archive:
+        metadata = archive.read(member(archive)).decode(errors="replace")
+        names = tuple(archive.namelist())
+    found = files.sha256(path)
+    if sha256 not in ("", found):
+        raise ValueError(f"its sha256 is {found}, and the index says {sha256}")
+    return Content(sha256=found, size=path.stat().st_size, metadata=metadata, names=names)
+
+
+def _note(folder: Path, sha256: str) -> Path:
+    return folder / "contents" / f"{sha256}.json"

@@ -270,7 +270,7 @@ def test_a_python_that_is_not_here_is_left_out_with_the_reason(
 ) -> None:
     monkeypatch.setattr(planning, "provide", provider(channel, pythons=("3.12",)))
     plan = tiny.plan()
-    assert dict(plan.left_out) == {"3.11": "not available here"}
+    assert dict(plan.left_out) == {"3.11": "this machine has no such Python with its headers"}
     assert {item.package.python for item in plan.items} == {None, "3.12"}
 
 

@@ -183,7 +183,7 @@ def _adjusted(
     versions = dict(zip(options.config.variant["python"], options.config.pythons, strict=True))
     pins = {pin: versions[pin] for pin in wanted["python"]}
     left_out = {
-        version: environment.left_out.get(version, "not available here")
+        version: environment.left_out.get(version, "this machine has no such Python with its headers")
         for version in pins.values()
         if version not in environment.pythons
     }

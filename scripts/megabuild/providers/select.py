@@ -178,17 +178,13 @@ class _Wish:
         # libtorch is compiled against the config's Python, or the newest with a GIL that is here
         base = wanted if wanted in usable or not usable else usable[-1]
         overrides = self.overrides(_machine(made, needs, torch_python_base=base))
-        absent = [python for python in self.config.pythons if python not in made.interpreters]
         return Environment(
             channels=(made.path,),
             pythons=tuple(python for python in self.config.pythons if python in made.interpreters),
             overrides=overrides,
             virtual_packages=virtual_gpu(self.config),
             downloads=self.downloads(made, *locks),
-            notes=(
-                *self.notes(overrides),
-                *([f"not on this machine: Python {', '.join(absent)}"] if absent else ()),
-            ),
+            notes=tuple(self.notes(overrides)),
         )
 
 

@@ -73,7 +73,7 @@ def test_an_estimate_goes_by_the_last_run_and_by_what_is_left_to_do() -> None:
     assert learned.better(GUESS, TAKEN, staging=False, pythons=0, jobs=2) == GUESS
 
 
-def _compared(options: Options, **changes: object) -> Summary:
+def _compared(options: Options, *, blind: bool = False, **changes: object) -> Summary:
     """End a run over a plan with everything missing, with a summary that differs from a good one."""
     packages = [one for one in render(options.config, options.recipe) if not one.skipped]
     plan = Plan(
@@ -95,6 +95,7 @@ def _compared(options: Options, **changes: object) -> Summary:
         staging="fresh", staging_seconds=50.0,
     )  # fmt: skip
     meter = Meter()
+    meter.blind = blind
     subprocess.run([sys.executable, "-c", "sum(range(10**6)); bytes(200_000_000)"], check=True)
     meter.pytorch_is_done()
     return meter.compared(plan, replace(summary, **changes))  # type: ignore[arg-type]
@@ -107,6 +108,16 @@ def test_a_whole_run_is_compared_and_remembered(options: Options) -> None:
     assert found is not None
     assert (found.jobs, found.pythons, found.staging, found.python) == (2, 4, 50.0, 30.0)
     assert found.cores > 0
+
+
+def test_what_runs_in_a_container_is_not_measured_by_its_client(options: Options) -> None:
+    assert _compared(options, blind=True).memory == 0
+    found, _ = _read(options)
+    assert found is not None
+    assert (found.memory, found.cores) == (0, 0.0)
+    assert (
+        learned.better(GUESS, found, staging=True, pythons=1, jobs=2).memory_per_job == GUESS.memory_per_job
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from megabuild.engine import archive, strays
 from megabuild.errors import BuildError, BusyError, Interrupted, MegabuildError
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.choose import choose
+from megabuild.isolation.container import Container
 from megabuild.network.redact import Mask
 from megabuild.plan import published, stamp
 from megabuild.plan.estimate import GB
@@ -144,6 +145,7 @@ class _Run:
             alternatives=without_channel(options.config),
         )
         self._started(isolation.name)
+        self._meter.blind = isinstance(isolation, Container)
         for name, found in checks(plan, isolation):
             self._tell(events.Checked(check=name, detail=found))
         jobs, per_job, memory = plan.jobs, plan.estimate.memory_per_job, measure().memory

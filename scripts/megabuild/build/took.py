@@ -21,6 +21,8 @@ class Meter:
         self._began = time.monotonic()
         self._cpu, self._largest = _used()
         self._pytorch: tuple[float, float, int] | None = None
+        #: programs run in a container: they are no children of ours, and nobody knows what they took
+        self.blind = False
 
     @property
     def seconds(self) -> float:
@@ -30,7 +32,7 @@ class Meter:
     def pytorch_is_done(self) -> None:
         """Note what PyTorch's part took; the extensions come next."""
         cpu, _ = _used()
-        self._pytorch = self.seconds, cpu - self._cpu, self._memory()
+        self._pytorch = self.seconds, 0.0 if self.blind else cpu - self._cpu, self._memory()
 
     def compared(self, plan: Plan, summary: Summary) -> Summary:
         """Return a summary with what was measured; what was done as a whole is compared, and remembered."""
@@ -63,9 +65,9 @@ class Meter:
         )
 
     def _memory(self) -> int:
-        """Bytes of the largest program so far; 0 where one before us was larger, or where they run in a container."""
+        """Bytes of the largest program so far; 0 where nobody knows, one before us having been larger."""
         largest = _used()[1]
-        return largest if largest > self._largest else 0
+        return largest if largest > self._largest and not self.blind else 0
 
 
 def _used() -> tuple[float, int]:

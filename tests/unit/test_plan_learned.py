@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_an_estimate_goes_by_the_last_run_and_by_what_is_left_to_do() -> None:
     assert learned.better(GUESS, TAKEN, staging=False, pythons=0, jobs=2) == GUESS
 
 
-def _compared(options: Options, *, blind: bool = False, **changes: object) -> Summary:
+def _compared(options: Options, *, blind: bool = False, **changes: Any) -> Summary:
     """End a run over a plan with everything missing, with a summary that differs from a good one."""
     packages = [one for one in render(options.config, options.recipe) if not one.skipped]
     plan = Plan(
@@ -98,7 +99,7 @@ def _compared(options: Options, *, blind: bool = False, **changes: object) -> Su
     meter.blind = blind
     subprocess.run([sys.executable, "-c", "sum(range(10**6)); bytes(200_000_000)"], check=True)
     meter.pytorch_is_done()
-    return meter.compared(plan, replace(summary, **changes))  # type: ignore[arg-type]
+    return meter.compared(plan, replace(summary, **changes))
 
 
 def test_a_whole_run_is_compared_and_remembered(options: Options) -> None:
@@ -130,8 +131,6 @@ def test_what_runs_in_a_container_is_not_measured_by_its_client(options: Options
         {"reused": {"tree": 7}},
     ],
 )
-def test_what_was_not_done_as_a_whole_is_not_taken_for_it(
-    options: Options, changes: dict[str, object]
-) -> None:
+def test_what_was_not_done_as_a_whole_is_not_taken_for_it(options: Options, changes: dict[str, Any]) -> None:
     assert _compared(options, **changes).estimated_seconds == 0
     assert _read(options) == (None, [])

@@ -22,6 +22,7 @@ from resolvelib import AbstractProvider, BaseReporter, ResolutionImpossible, Res
 from resolvelib.resolvers import RequirementInformation, ResolutionTooDeep
 
 from megabuild.errors import ProviderError
+from megabuild.network.client import NetworkError
 from megabuild.network.index import File
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.pypi.offers import REMEDY, Content, Offers, required
@@ -88,6 +89,10 @@ def resolve(
         together = f"for Python {interpreter.python} these do not fit together: {', '.join(needs)}"
         told = "".join(f"\n{trouble}" for trouble in where.troubles)
         raise ProviderError(f"{provider.lacking or together}{told}", REMEDY) from error
+    except NetworkError as error:
+        raise ProviderError(
+            f"resolving wheels for Python {interpreter.python}: {error.message}", REMEDY
+        ) from error
     except ResolutionTooDeep as error:
         raise ProviderError(f"no end to finding wheels for Python {interpreter.python}", REMEDY) from error
     chosen = {one.file.name: one.file for one in answer.mapping.values()}

@@ -6,7 +6,7 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from megabuild.network.index import HEADERS, Configured, File, configured, local
 from megabuild.network.wheel_metadata import BROKEN, inside, member
 
 _PATIENCE = Patience(connect=5.0, read=20.0, total=60.0)
+_HOURS = Patience(read=60.0, total=7200.0)
 #: For a single index, which a firewall may hide.
 _HASTE = Patience(connect=4.0, read=20.0, total=20.0)
 REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
@@ -59,8 +60,11 @@ class Offers:
             indexes=tuple(one.rstrip("/") for one in given if "://" in one),
             links=folders if index else (*known.links, *folders),
         )
-        patience = _HASTE if index else _PATIENCE
-        self._client = Client(patience=patience, certificates=known.certificates, proxy=known.proxy)
+        client = partial(Client, certificates=known.certificates, proxy=known.proxy)
+        self._client, self._for_files = (
+            client(patience=_HASTE if index else _PATIENCE),
+            client(patience=_HOURS),
+        )
         self._pages: dict[str, tuple[File, ...] | NetworkError] = {}
         #: why some of the indexes said nothing
         self.troubles: dict[str, None] = {}
@@ -120,7 +124,7 @@ class Offers:
                 raise
             # that server gives whole files only
             with files.scratch(folder) as temporary:
-                self._client.save(file.url, temporary / file.name)
+                self._for_files.save(file.url, temporary / file.name)
                 return _inside(temporary / file.name, file.sha256)
         return Content(
             sha256=file.sha256,

@@ -114,6 +114,7 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
         own = [*cpython_tags(digits, abis=[interpreter.tag], platforms=platforms)]
         any_one = compatible_tags(digits, interpreter=f"cp{digits[0]}{digits[1]}", platforms=platforms)
         self._rank = {tag: rank for rank, tag in enumerate([*own, *any_one])}
+        self._fitting: dict[str, list[File]] = {}
         #: the last name of which nothing was found
         self.lacking = ""
 
@@ -164,18 +165,18 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
 
     def _ordered(self, project: str, wanted: SpecifierSet) -> list[File]:
         """Return the wheels that fit the Python and a specifier, the best first."""
-        fitting = [
-            file
-            for file in self._where.files(project)
-            if not self._rank.keys().isdisjoint(file.tags)
-            if self._is_for(file) and not (file.yanked and "==" not in str(wanted))
-        ]
+        if project not in self._fitting:
+            self._fitting[project] = sorted(
+                (file for file in self._where.files(project) if self._is_for(file)),
+                key=lambda file: (
+                    file.version,
+                    -min(self._rank[tag] for tag in file.tags & self._rank.keys()),
+                ),
+                reverse=True,
+            )
+        fitting = [file for file in self._fitting[project] if not file.yanked or "==" in str(wanted)]
         versions = set(wanted.filter({file.version for file in fitting}))
-        return sorted(
-            (file for file in fitting if file.version in versions),
-            key=lambda file: (file.version, -min(self._rank[tag] for tag in file.tags if tag in self._rank)),
-            reverse=True,
-        )
+        return [file for file in fitting if file.version in versions]
 
     def is_satisfied_by(self, requirement: Requirement, candidate: _Candidate) -> bool:
         return requirement.specifier.contains(candidate.file.version, prereleases=True)
@@ -195,6 +196,8 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
         return [*([Requirement(f"{file.project}==={file.version}")] if candidate.extras else []), *needs]
 
     def _is_for(self, file: File) -> bool:
+        if self._rank.keys().isdisjoint(file.tags):
+            return False
         try:
             return SpecifierSet(file.requires_python).contains(self._version)
         except InvalidSpecifier:

@@ -8,29 +8,28 @@ what they need of it they must bring.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import platformdirs
 import pytest
-from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, solve
-from rattler.virtual_package.virtual_package import Override
 
 from megabuild.configs import config as configs
 from megabuild.configs.render import render
 from megabuild.errors import MegabuildError
+from megabuild.files import cache_folder
 from megabuild.isolation.base import Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provide
+from megabuild.using.environment import Wanted, create, solve
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU, CUDA = "linux_64_cpu_debian", "linux_64_cuda124_debian"
 OUTPUT = Path(os.environ.get("MEGABUILD_TEST_PACKAGES") or ROOT / "output")
+CACHE = cache_folder(os.environ)
 
 
 def built(config: str) -> list[str]:
@@ -52,10 +51,9 @@ def environment(name: str) -> Environment:
     """The provider's channel and root, as the build had them."""
     config = configs.load(ROOT, name)
     planned = render(config, ROOT / "recipe" / "recipe.yaml")
-    cache = Path(os.environ.get("MEGABUILD_CACHE") or platformdirs.user_cache_path("megabuild"))
     try:
         return provide(
-            config, planned, rehearsal=False, cache=cache, report=lambda _: None, ask=lambda _: False
+            config, planned, rehearsal=False, cache=CACHE, report=lambda _: None, ask=lambda _: False
         )
     except MegabuildError as error:
         pytest.skip(error.message)
@@ -64,23 +62,15 @@ def environment(name: str) -> Environment:
 def make(prefix: Path, config: str, specs: Sequence[str]) -> list[str]:
     """Solve and install, also over what is there already; returns the file names of the packages."""
     made = environment(config)
-    channels = [OUTPUT / "packages" / config, *(Path(channel) for channel in made.channels)]
-    overrides = VirtualPackageOverrides()
-    overrides.libc = Override.string(made.virtual_packages["__glibc"])
-    if "__cuda" in made.virtual_packages:
-        overrides.cuda = Override.string(made.virtual_packages["__cuda"])
-
-    async def both() -> list[str]:
-        records = await solve(
-            [Channel(channel.absolute().as_uri()) for channel in channels],
-            specs,
-            platforms=["linux-64", "noarch"],
-            virtual_packages=VirtualPackage.detect(overrides),
-        )
-        await install(records, target_prefix=str(prefix))
-        return [record.file_name for record in records]
-
-    return asyncio.run(both())
+    wanted = Wanted(
+        specs=tuple(specs),
+        published=OUTPUT / "packages" / config,
+        more=made.channels,
+        virtual=made.virtual_packages,
+    )
+    solution = solve(wanted)
+    create(prefix, wanted, solution, cache=CACHE, report=lambda _: None)
+    return [record.file_name for record in solution.records]
 
 
 def run(prefix: Path, root: str, check: str, *arguments: str) -> str:
@@ -88,15 +78,8 @@ def run(prefix: Path, root: str, check: str, *arguments: str) -> str:
     made = environment(root)
     assert made.root is not None
     inside = str(prefix)  # paths in the environment name the place it was installed to
-    command = (
-        f'for script in {inside}/etc/conda/activate.d/*.sh; do . "$script"; done; exec python {check} "$@"'
-    )
-    variables = {
-        "PATH": f"{inside}/bin:/usr/bin:/bin",
-        "CONDA_PREFIX": inside,
-        "HOME": "/tmp",
-        "MAX_JOBS": "2",
-    }
+    command = f'. {inside}/activate; exec python {check} "$@"'
+    variables = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "MAX_JOBS": "2"}
     engine = Bubblewrap(root=made.root, network=False)
     done = subprocess.run(
         engine.command(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,12 @@ PACKAGES = (("tool", "1.0", "0"), ("python", "3.11.7", "0_cpython"), ("python", 
 
 
 def make_package(
-    folder: Path, name: str, version: str, build: str, files: Mapping[str, str] | None = None
+    folder: Path,
+    name: str,
+    version: str,
+    build: str,
+    files: Mapping[str, str] | None = None,
+    depends: Sequence[str] = (),
 ) -> Path:
     """Write a package file, empty but for ``files``."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +47,7 @@ def make_package(
         (content / path).write_text(text)
     made = assemble_package(
         name=name, version=version, build_string=build, target_platform="linux-64", output_dir=folder,
-        files_dir=content, compression_level=1, detect_prefix=False,
+        files_dir=content, compression_level=1, detect_prefix=False, depends=list(depends),
     )  # fmt: skip
     return Path(str(made.path if hasattr(made, "path") else made))
 

@@ -88,6 +88,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
             error = log.mask(f"{type(failed).__name__}: {failed}")
             raise
         finally:
+            published.note_channels(options.packages, plan.environment.channels)
             summary = run.summary(error)
             if error:
                 log.write("driver", f"error: {error}")

@@ -13,6 +13,8 @@ from megabuild.errors import IntegrityError
 from megabuild.providers.local.store import indexed
 
 RECORDS = ".megabuild-packages.json"
+#: In a published channel: lists of the channels that its packages need besides, those of the latest run first.
+_BESIDE = ".megabuild-channels.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,28 @@ def records(channel: Path) -> dict[str, Record]:
         return {name: Record(**record) for name, record in data.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
+
+
+def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
+    """Return what :func:`note_channels` was told and is still there, the latest first."""
+    try:
+        lists = [[str(one) for one in names] for names in json.loads((channel / _BESIDE).read_text())]
+    except (OSError, ValueError, TypeError):
+        return []
+    found = [tuple(one if "://" in one else Path(one) for one in names) for names in lists]
+    return [names for names in found if all(isinstance(one, str) or one.is_dir() for one in names)]
+
+
+def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
+    """Note with which channels the packages of a published one were made, in order of priority.
+
+    Runs for different Pythons may have had different ones, so those of former runs are kept.
+    """
+    if channel.is_dir():
+        known = [list(map(str, names)) for names in channels_beside(channel)]
+        now = [str(one) for one in beside]
+        text = json.dumps([now, *(names for names in known if names != now)], indent=1)
+        files.write(channel / _BESIDE, text)
 
 
 def paths(channel: Path, names: Iterable[str]) -> list[Path]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rattler import Channel, ChannelPriority, VirtualPackage, solve
+from rattler import Channel, ChannelPriority, RepoDataRecord, VirtualPackage, solve
 from rattler.virtual_package.virtual_package import Override, VirtualPackageOverrides
 
 from megabuild.configs.render import PlannedPackage
@@ -63,21 +63,8 @@ def environment(
     PreflightError
         There is no solution; the message says which packages are in the way.
     """
-    try:
-        records = asyncio.run(
-            solve(
-                [Channel(url(one)) for one in channels],
-                list(specs),
-                platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
-                virtual_packages=VirtualPackage.detect(_overrides(virtual)),
-                channel_priority=ChannelPriority.Strict,
-            )
-        )
-    except Exception as error:  # rattler has one exception per layer, without a common base
-        raise PreflightError(
-            f"{what} cannot be put together: {' '.join(str(error).split())}",
-            "the provider lacks a package that the recipe asks for: see --plan for what it has",
-        ) from error
+    remedy = "the provider lacks a package that the recipe asks for: see --plan for what it has"
+    records = solved(specs, channels, platform, virtual=virtual, what=what, remedy=remedy)
     made_of = {
         name: key
         for folder in channels
@@ -98,6 +85,31 @@ def environment(
             key=lambda solved: solved.name,
         )
     )
+
+
+def solved(
+    specs: Sequence[str],
+    channels: Sequence[Path | str],
+    platform: str,
+    *,
+    virtual: Mapping[str, str],
+    what: str,
+    remedy: str,
+) -> list[RepoDataRecord]:
+    """Return the packages of one environment, as :func:`environment` does with a ``remedy`` for its error."""
+    try:
+        return asyncio.run(
+            solve(
+                [Channel(url(one)) for one in channels],
+                list(specs),
+                platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
+                virtual_packages=VirtualPackage.detect(_overrides(virtual)),
+                channel_priority=ChannelPriority.Strict,
+            )
+        )
+    except Exception as error:  # rattler has one exception per layer, without a common base
+        reason = " ".join(str(error).split())
+        raise PreflightError(f"{what} cannot be put together: {reason}", remedy) from error
 
 
 def _overrides(virtual: Mapping[str, str]) -> VirtualPackageOverrides:

@@ -1,0 +1,1 @@
+"""Making use of what was built."""

@@ -1,0 +1,194 @@
+"""Environments of what was built."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tiny import make_channel, make_package
+
+from megabuild import files
+from megabuild.cli.exits import Invocation
+from megabuild.cli.megabuild import megabuild
+from megabuild.engine import archive
+from megabuild.errors import BusyError, ConfigError, MegabuildError, PreflightError, ProviderError, UsageError
+from megabuild.plan import published
+from megabuild.providers.environment import machine_platform
+from megabuild.using import environment
+from megabuild.using.environment import MARKER, Wanted
+
+pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
+NAME = "linux_64_cuda132_wheel"
+HELLO = '#!/bin/sh\necho "hello from $GREETER"\n'
+ACTIVATION = {"etc/conda/activate.d/greet.sh": "export GREETER=me\n"}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build's output with packages for a GPU and for none, and channels with Python 3.11 and 3.12 beside it."""
+    folder = tmp_path_factory.mktemp("world")
+    made = [
+        make_package(folder / "made" / "linux-64", name, "1.0", "0", content, depends=depends)
+        for name, depends, content in (
+            ("greeting", ["python", "tool"], {"bin/hello": HELLO, **ACTIVATION}),
+            ("for_gpu", ["__cuda"], {"share/gpu": "x"}),
+            ("for_glibc", ["__glibc >=9"], {"share/glibc": "x"}),
+        )
+    ]
+    published.publish(
+        folder / "output" / "packages" / NAME,
+        [archive.read(path) for path in made],
+        platform="linux-64",
+        fingerprints={path.name: "f" for path in made},
+        seconds={},
+    )
+    for number, version in ((1, "3.11.7"), (2, "3.12.1")):
+        make_channel(folder / f"beside{number}", (("python", version, "0"), ("tool", "1.0", "0")))
+    return folder
+
+
+@pytest.fixture
+def output(world: Path, tmp_path: Path) -> Path:
+    """That output, in a folder of the test's own: the latest run was for Python 3.12."""
+    for name in ("output", "beside1", "beside2"):
+        shutil.copytree(world / name, tmp_path / name)
+    for number in (1, 2):
+        published.note_channels(tmp_path / "output" / "packages" / NAME, (tmp_path / f"beside{number}",))
+    return tmp_path / "output"
+
+
+def wanted(output: Path, *specs: str) -> Wanted:
+    return Wanted(specs=specs, published=environment.find(output, NAME))
+
+
+def make(folder: Path, output: Path, *specs: str) -> list[str]:
+    wish = wanted(output, *specs)
+    told: list[str] = []
+    environment.create(
+        folder, wish, environment.solve(wish), cache=output.parent / "cache", report=told.append
+    )
+    return told
+
+
+def test_an_environment_works_as_it_is_and_activated(output: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "my env"
+    told = make(folder, output, "greeting")
+    assert told[-1].startswith("installing 3/3 ")
+    assert (folder / "share" / "tool" / "note").is_file()
+    hello = folder / "bin" / "hello"
+    hello.chmod(0o755)  # rattler-build's packages have modes, these have not
+    shown = subprocess.run(
+        ["bash", "-euc", f". '{folder}/activate'; hello; echo $CONDA_PREFIX"], capture_output=True, text=True
+    )
+    assert shown.stdout == f"hello from me\n{folder}\n", shown.stderr
+
+
+def test_a_python_of_a_former_run_is_had_from_that_runs_channel(output: Path) -> None:
+    newest = environment.solve(wanted(output, "greeting"))
+    former = environment.solve(wanted(output, "greeting", "python 3.11.*"))
+    versions = [str(one.version) for solution in (newest, former) for one in solution.records]
+    assert [version for version in versions if version.startswith("3.")] == ["3.12.1", "3.11.7"]
+
+
+def test_what_was_made_so_is_brought_up_to_date(output: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "env"
+    make(folder, output, "greeting", "python 3.11.*")
+    (folder / "mine").write_text("notes")
+    make(folder, output, "greeting", "python 3.12.*")
+    assert [path.name for path in (folder / "conda-meta").glob("python-*")] == ["python-3.12.1-0.json"]
+    assert (folder / "mine").is_file()
+
+
+def test_nothing_that_is_not_ours_is_touched(output: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "env"
+    folder.mkdir()
+    (folder / "mine").write_text("notes")
+    for place in (folder, folder / "mine"):
+        with pytest.raises(UsageError, match=r"not empty|no folder") as raised:
+            make(place, output, "greeting")
+        assert raised.value.remedy
+    assert [path.name for path in folder.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_nothing_half_made_is_left(output: Path, tmp_path: Path, existed: bool) -> None:
+    folder = tmp_path / "env"
+    if existed:
+        folder.mkdir()
+    (damaged,) = (tmp_path / "beside2").glob("linux-64/tool-*.conda")
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    with pytest.raises(ProviderError, match="tool"):
+        make(folder, output, "greeting")
+    assert folder.is_dir() == existed
+    assert not existed or not list(folder.iterdir())
+
+
+def test_what_a_killed_run_left_is_made_anew_and_that_of_a_running_one_is_left_alone(
+    output: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "env"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "half").write_text("half")
+    files.write(folder / MARKER, json.dumps({"unfinished": os.getppid()}))
+    with pytest.raises(BusyError):
+        make(folder, output, "greeting")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    files.write(folder / MARKER, json.dumps({"unfinished": gone.pid}))
+    make(folder, output, "greeting")
+    assert not (folder / "bin" / "half").exists()
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "remedy"),
+    [
+        ("elsewhere", "elsewhere", "has for_glibc, for_gpu, greeting"),
+        ("for_gpu", "__cuda", "CONDA_OVERRIDE_CUDA=13.2"),
+        ("for_glibc", "__glibc", "too old"),
+    ],
+)
+def test_what_cannot_be_had_says_why(
+    output: Path, spec: str, reason: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "")  # as without a driver
+    with pytest.raises(PreflightError, match=reason) as raised:
+        environment.solve(wanted(output, spec))
+    assert remedy in raised.value.remedy
+
+
+def test_what_was_not_built_or_lost_its_channel_says_so(output: Path) -> None:
+    with pytest.raises(ConfigError, match="no packages of linux_64_cpu") as raised:
+        environment.find(output, "linux_64_cpu")
+    assert NAME in raised.value.remedy
+    for number in (1, 2):
+        (output.parent / f"beside{number}").rename(output.parent / f"gone{number}")
+    with pytest.raises(PreflightError, match="need besides is gone"):
+        environment.solve(wanted(output, "greeting"))
+
+
+def test_the_command_plans_and_makes(output: Path, tmp_path: Path, invocation: Invocation) -> None:
+    documents: list[object] = []
+    invocation.show = documents.append
+    folder = tmp_path / "env"
+    arguments = ["env", "create", str(folder), "greeting", "--from", NAME, "-o", str(output), "-p", "3.11"]
+    variables = {"MEGABUILD_CACHE": str(tmp_path / "cache")}
+
+    def run(*more: str) -> str:
+        done = CliRunner(env=variables).invoke(megabuild, [*arguments, *more], obj=invocation)
+        assert not isinstance(done.exception, MegabuildError), done.exception
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "python    3.11.7" in run("--plan")
+    assert not folder.exists()
+    assert f". {folder}/activate" in run()
+    run("--json")
+    (document,) = documents
+    assert isinstance(document, dict)
+    assert document["environment"] == str(folder)
+    assert {package["name"] for package in document["packages"]} == {"greeting", "python", "tool"}

@@ -54,6 +54,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     fake = Runs()
     monkeypatch.setattr(running, "make_plan", fake.plan)
     monkeypatch.setattr(running, "execute", fake.execute)
+    monkeypatch.setattr(running, "commands", lambda plan, summary: {})
     monkeypatch.setattr(running, "plan_lines", lambda plan, signs: [f"plan of {plan.config.name}"])
     return fake
 

@@ -19,11 +19,19 @@ from megabuild.cli.configs import person_present
 from megabuild.cli.exits import Invocation, outcome
 from megabuild.cli.reporters import PlainReporter, reporter
 from megabuild.cli.text import Signs, duration, table
-from megabuild.cli.views import package_lines, plan_document, plan_lines, rendered_lines, summary_lines
+from megabuild.cli.views import (
+    package_lines,
+    plan_document,
+    plan_lines,
+    rendered_lines,
+    summary_lines,
+    use_lines,
+)
 from megabuild.errors import BuildError, Interrupted, MegabuildError, ProviderError
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
+from megabuild.using.commands import commands
 
 
 def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> int:
@@ -53,9 +61,10 @@ def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool)
     except MegabuildError:
         _print(console, ["", *_what_there_is(options, signs)])
         raise
-    _print(console, ["", *summary_lines(summary, signs)])
+    use = commands(made, summary)
+    _print(console, ["", *summary_lines(summary, signs), *use_lines(use)])
     if invocation.json:
-        invocation.show(summary.to_dict())
+        invocation.show({**summary.to_dict(), "use": use})
     return 0 if summary.ok else BuildError.exit_code
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from megabuild.build.summary import PackageResult, Summary
@@ -187,6 +187,13 @@ def summary_lines(summary: Summary, signs: Signs) -> list[str]:
     lines.append(f"{end} in {duration(summary.seconds)}; channel: {display(summary.channel)}")
     lines.append(f"log: {display(summary.log)}")
     return lines
+
+
+def use_lines(commands: Mapping[str, str]) -> list[str]:
+    """Return how what was built is installed, with whichever program there is."""
+    if not commands:
+        return []
+    return ["", "to use it, whichever you have:", *(f"  {line}" for line in commands.values())]
 
 
 def _time(hours: float) -> str:

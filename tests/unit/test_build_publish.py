@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +49,25 @@ def test_a_package_that_is_what_was_planned_is_published_and_known_from_then_on(
     assert files.sha256(channel / record.path) == record.sha256
     repodata = json.loads((channel / "linux-64" / "repodata.json").read_text())
     assert list(repodata["packages.conda"]) == [PLANNED.file_name]
+
+
+def test_everybody_may_read_what_is_published_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        found = archive.read(package(tmp_path, {"a": "x"}))
+        channel = tmp_path / "packages" / "config"
+        published.publish(
+            channel, [found], platform="linux-64", fingerprints={PLANNED.file_name: "f"}, seconds={}
+        )
+        published.note_channels(channel, ("conda-forge",))
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in [channel.parent, channel, *channel.rglob("*")]}
+    assert {path.name for path, mode in modes.items() if mode == 0o644} >= {
+        "repodata.json",
+        PLANNED.file_name,
+    }
+    assert all(mode == (0o755 if path.is_dir() else 0o644) for path, mode in modes.items()), modes
 
 
 def test_a_package_with_another_build_string_is_refused(tmp_path: Path) -> None:

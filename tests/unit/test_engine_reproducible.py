@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,11 +14,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
 from rattler.package import IndexJson, PathsJson
 from rattler.package_streaming import extract
 from rattler_build import assemble_package
 
-from megabuild.engine import archive, reproducible
+from elf_file import opened
+from megabuild.engine import archive, glibc, reproducible
 
 DATE = 1_750_000_000
 
@@ -32,9 +36,14 @@ def package(folder: Path, *, modified: int, depends: list[str]) -> Path:
     py_compile.compile(
         str(module), dfile="module.py", invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP
     )
+    return assemble(folder, folder / "content", depends, modified)
+
+
+def assemble(folder: Path, content: Path, depends: list[str], modified: int = DATE) -> Path:
+    """Assemble a package of files."""
     assemble_package(
         name="one", version="1.0", build_string="0", target_platform="linux-64", output_dir=folder,
-        files_dir=folder / "content", depends=depends, detect_prefix=False,
+        files_dir=content, depends=depends, detect_prefix=False,
         timestamp=datetime.fromtimestamp(modified, timezone.utc),
     )  # fmt: skip
     (made,) = folder.rglob("*.conda")
@@ -123,3 +132,42 @@ def test_the_file_is_a_plain_zip_of_stored_parts(tmp_path: Path) -> None:
         assert {entry.compress_type for entry in file.infolist()} == {zipfile.ZIP_STORED}
         assert file.testzip() is None
     assert made.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.parametrize("local", [True, False])
+def test_a_package_asks_for_the_glibc_that_its_symbols_need(tmp_path: Path, local: bool) -> None:
+    lib = tmp_path / "content" / "lib"
+    lib.mkdir(parents=True)
+    (tmp_path / "one.c").write_text(
+        "#include <sys/random.h>\nint f(char *p) { return getrandom(p, 1, 0); }\n"
+    )
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", str(lib / "libone.so"), str(tmp_path / "one.c")], check=True
+    )
+    (lib / "torn.so").write_bytes((lib / "libone.so").read_bytes()[:100])
+    made = assemble(
+        tmp_path, tmp_path / "content", ["__glibc >=2.41,<3.0.a0", "__glibc >=2.5", "libgcc >=12"]
+    )
+    reproducible.normalise(made, DATE, local=local)
+    with opened(lib / "libone.so") as library:
+        assert max(glibc.needed(library)) == max(by_pyelftools(lib / "libone.so"))
+    pin = "__glibc >=2.25,<3.0.a0" if local else "__glibc >=2.41,<3.0.a0"  # getrandom came with 2.25
+    assert IndexJson.from_package_archive(made).depends == sorted(["__glibc >=2.5", pin, "libgcc >=12"])
+    extract(made, tmp_path / "prefix")
+    assert (tmp_path / "prefix" / "lib" / "libone.so").read_bytes() == (lib / "libone.so").read_bytes()
+
+
+def by_pyelftools(library: Path) -> list[tuple[int, ...]]:
+    with library.open("rb") as stream:
+        section = ELFFile(stream).get_section_by_name(".gnu.version_r")
+        assert isinstance(section, GNUVerNeedSection)
+        names = [one.name for _, needed in section.iter_versions() for one in needed]
+    return [tuple(map(int, name[6:].split("."))) for name in names if name.startswith("GLIBC_")]
+
+
+def test_marks_that_are_no_versions_count_and_nobody_has_an_older_glibc_than_the_oldest() -> None:
+    assert glibc._version("ABI_DT_RELR") == (2, 36)
+    assert glibc._version("PRIVATE") is None
+    assert glibc.pinned(["__glibc >=2.36,<3.0.a0"], [(2, 2, 5)]) == ["__glibc >=2.17,<3.0.a0"]
+    assert glibc.pinned(["__glibc >=2.36,<3.0.a0"], [(2, 9), (2, 32)]) == ["__glibc >=2.32,<3.0.a0"]

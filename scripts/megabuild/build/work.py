@@ -251,7 +251,7 @@ class Work(ABC):
         passed = [path for path in there if path.name in outcome.passed]
         date = reproducible.recipe_date(self._plan.options.root)
         for path in passed:
-            reproducible.normalise(path, date)
+            reproducible.normalise(path, date, local=self._plan.environment.local)
         archives = [packages.verify(wanted[path.name], path) for path in passed]
         for path in passed:
             self.check(path)

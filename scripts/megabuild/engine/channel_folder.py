@@ -116,7 +116,12 @@ def link(source: Path, target: Path) -> None:
 
 
 def index(folder: Path, platform: str) -> None:
-    """Write a channel's ``repodata.json`` anew from what is there; the platform's subdir exists even when empty."""
+    """Write a channel's ``repodata.json`` anew from what is there; the platform's subdir exists even when empty.
+
+    Everybody may read it then, whatever the umask.
+    """
     for subdir in (platform, "noarch"):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
     asyncio.run(index_fs(folder, force=True, write_zst=False, write_shards=False))
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)

@@ -7,24 +7,33 @@ and notes the channels that it was given, which may be folders of this machine.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
+import mmap
 import os
+import shutil
 import struct
 import subprocess
 import tarfile
+import tempfile
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import zstandard
+
+from elf_file import ElfFile, NotElf
+from megabuild.engine import glibc
 
 #: What rattler calls the default; engine/worker.py has the engine compress weakly, since all is compressed again here.
 _LEVEL = 15
 _BLOCK = 1 << 20
+_ELF = b"\x7fELF"
 #: Bytes above which an entry of a zip file needs wide fields; compressed anew it is smaller than it was.
 _WIDE = 2**31 - 1
 #: The first date a zip file can hold: 1980-01-01, in seconds.
@@ -49,13 +58,31 @@ def recipe_date(root: Path) -> int:
     return max(int(told), _OLDEST) if told.isdecimal() else _OLDEST
 
 
-def normalise(package: Path, date: int) -> None:
+@dataclass(kw_only=True)
+class _Seen:
+    """What is true of a package, and what was found in its files so far."""
+
+    #: seconds since 1970, for everything that has a date
+    date: int
+    #: make the pin on glibc that of ``glibc``
+    local: bool
+    #: for temporary files
+    folder: Path
+    #: digest and size of files that became others
+    changed: dict[str, tuple[str, int]] = field(default_factory=dict)
+    #: versions of glibc that files need
+    glibc: set[glibc.Version] = field(default_factory=set)
+
+
+def normalise(package: Path, date: int, *, local: bool = False) -> None:
     """Write a ``.conda`` file anew so that it depends on its content alone; it is there in full at any time.
 
     Parameters
     ----------
     package, date:
         The file, which is replaced; seconds since 1970 for everything that has a date.
+    local:
+        It was compiled against the system's own glibc: let it ask for no newer one than its files need.
 
     Raises
     ------
@@ -66,12 +93,12 @@ def normalise(package: Path, date: int) -> None:
     try:
         with zipfile.ZipFile(package) as old, zipfile.ZipFile(beside, "w") as new:
             _write(new, "metadata.json", date).write(old.read("metadata.json"))
-            changed: dict[str, tuple[str, int]] = {}
+            seen = _Seen(date=date, local=local, folder=package.parent)
             for kind in ("pkg-", "info-"):  # info names the digests of the other's files
                 (name,) = (name for name in old.namelist() if name.startswith(kind))
                 wide = old.getinfo(name).file_size > _WIDE
                 with old.open(name) as source, _write(new, name, date, wide=wide) as target:
-                    _archive(source, target, date, changed)
+                    _archive(source, target, seen)
         beside.chmod(0o644)
         os.replace(beside, package)
     finally:
@@ -84,8 +111,8 @@ def _write(file: zipfile.ZipFile, name: str, date: int, *, wide: bool = False) -
     return file.open(entry, "w", force_zip64=wide)
 
 
-def _archive(source: IO[bytes], target: IO[bytes], date: int, changed: dict[str, tuple[str, int]]) -> None:
-    """Copy a compressed tar archive; ``changed`` collects digest and size of files that became others."""
+def _archive(source: IO[bytes], target: IO[bytes], seen: _Seen) -> None:
+    """Copy a compressed tar archive."""
     reader = zstandard.ZstdDecompressor().stream_reader(source)
     writer = zstandard.ZstdCompressor(level=_LEVEL, threads=-1).stream_writer(target, closefd=False)
     with (
@@ -96,33 +123,51 @@ def _archive(source: IO[bytes], target: IO[bytes], date: int, changed: dict[str,
     ):
         for member in old:
             content: IO[bytes] | None = old.extractfile(member) if member.isreg() else None
-            member.mtime, member.uid, member.gid, member.uname, member.gname = date, 0, 0, "", ""
+            member.mtime, member.uid, member.gid, member.uname, member.gname = seen.date, 0, 0, "", ""
             if member.isreg():
                 member.mode = 0o755 if member.mode & 0o100 else 0o644
-            if content is not None and (edited := _edited(member.name, content, date, changed)) is not None:
+            if content is not None and (edited := _edited(member.name, content, seen)) is not None:
                 member.size = len(edited)
-                content = io.BytesIO(edited)
-            new.addfile(member, content)
+                new.addfile(member, io.BytesIO(edited))
+            elif content is not None and seen.local and cast(io.BufferedReader, content).peek(4)[:4] == _ELF:
+                with _mapped(content, seen.folder) as (copy, mapped):
+                    with contextlib.suppress(NotElf):  # of another kind of machine
+                        seen.glibc.update(glibc.needed(ElfFile(mapped)))
+                    new.addfile(member, copy)
+            else:
+                new.addfile(member, content)
 
 
-def _edited(name: str, content: IO[bytes], date: int, changed: dict[str, tuple[str, int]]) -> bytes | None:
+@contextlib.contextmanager
+def _mapped(content: IO[bytes], folder: Path) -> Iterator[tuple[IO[bytes], mmap.mmap]]:
+    """Copy what can be read only once, and may be larger than memory, into a file without a name."""
+    with tempfile.TemporaryFile(dir=folder) as copy:
+        shutil.copyfileobj(content, copy, _BLOCK)
+        copy.seek(0)
+        with mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            yield copy, mapped
+
+
+def _edited(name: str, content: IO[bytes], seen: _Seen) -> bytes | None:
     """Return what a file becomes, or None where it stays."""
     if name.endswith(".pyc"):
-        code = _byte_code(content.read(), date)
-        changed[name] = hashlib.sha256(code).hexdigest(), len(code)
+        code = _byte_code(content.read(), seen.date)
+        seen.changed[name] = hashlib.sha256(code).hexdigest(), len(code)
         return code
     if name not in ("info/index.json", "info/about.json", "info/paths.json"):
         return None
     data = json.loads(content.read())
     match name:
         case "info/index.json":
-            data["timestamp"] = date * 1000
+            data["timestamp"] = seen.date * 1000
+            if seen.local:
+                data["depends"] = glibc.pinned(data.get("depends", ()), seen.glibc)
             for key in {"depends", "constrains"} & data.keys():
                 data[key] = sorted(data[key])
         case "info/about.json":
             data["channels"] = [url for url in data.get("channels", ()) if not url.startswith("file:")]
         case _:
-            _update(data["paths"], changed)
+            _update(data["paths"], seen.changed)
     return json.dumps(data, indent=2, ensure_ascii=False).encode()
 
 

@@ -61,7 +61,7 @@ def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
         known = [list(map(str, names)) for names in channels_beside(channel)]
         now = [str(one) for one in beside]
         text = json.dumps([now, *(names for names in known if names != now)], indent=1)
-        files.write(channel / _BESIDE, text)
+        _write_for_all(channel / _BESIDE, text)
 
 
 def paths(channel: Path, names: Iterable[str]) -> list[Path]:
@@ -181,10 +181,16 @@ def publish(
             seconds=round(seconds.get(name, 0.0), 1),
         )
     channel_folder.index(channel, platform)
+    channel.parent.chmod(0o755)
     _write(channel, known)
     return known
 
 
 def _write(channel: Path, known: Mapping[str, Record]) -> None:
     document = {name: asdict(record) for name, record in known.items()}
-    files.write(channel / RECORDS, json.dumps(document, indent=1, sort_keys=True))
+    _write_for_all(channel / RECORDS, json.dumps(document, indent=1, sort_keys=True))
+
+
+def _write_for_all(path: Path, text: str) -> None:
+    files.write(path, text)
+    path.chmod(0o644)

@@ -49,6 +49,11 @@ class Environment:
     #: Of a plan: what its run would get first.
     downloads: tuple[Download, ...] = ()
 
+    @property
+    def local(self) -> bool:
+        """Whether compilers and glibc are this machine's or its root's, not those of a channel made for old systems."""
+        return any(isinstance(channel, Path) for channel in self.channels)
+
 
 def virtual_gpu(config: Config) -> dict[str, str]:
     """Return the GPU that CUDA packages ask for, which building and testing them does not need."""

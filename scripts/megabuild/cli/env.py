@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 from rich.console import Console
 
+from megabuild.cli.completion import published_names
 from megabuild.cli.exits import Invocation
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import display, repository
@@ -34,15 +34,10 @@ def env() -> None:
     """Make environments of what was built."""
 
 
-def _published(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    folder = Path(context.params.get("output") or repository() / "output") / "packages"
-    return [CompletionItem(path.name) for path in sorted(folder.glob(f"{incomplete}*"))]
-
-
 @env.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
-@option(WHAT, "--from", "config", metavar="CONFIG", required=True, shell_complete=_published,
+@option(WHAT, "--from", "config", metavar="CONFIG", required=True, shell_complete=published_names,
         help="The config that was built, with what its run added: linux_64_cpu-rehearsal.")  # fmt: skip
 @option(WHAT, "--python", "-p", metavar="X.Y", help="Its Python.  [default: the newest that fits]")
 @option(WHAT, "--channel", "-c", "channels", multiple=True, metavar="URL|NAME|DIR",

@@ -8,6 +8,7 @@ from megabuild.cli.audit import audit
 from megabuild.cli.build import build
 from megabuild.cli.completion import completion
 from megabuild.cli.configs import configs
+from megabuild.cli.containerfile import containerfile
 from megabuild.cli.env import env
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.install_pyg import install_pyg
@@ -25,6 +26,7 @@ def megabuild() -> None:
 megabuild.add_command(audit)
 megabuild.add_command(build)
 megabuild.add_command(configs)
+megabuild.add_command(containerfile)
 megabuild.add_command(env)
 megabuild.add_command(install_pyg)
 megabuild.add_command(sizes)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from megabuild.errors import (
 from megabuild.plan import published
 from megabuild.plan.solving import solved
 from megabuild.providers.environment import machine_platform
+from megabuild.using.container import cuda_of
 
 #: Says that an environment is ours, and whether it is finished.
 MARKER = Path("conda-meta", "megabuild")  # JSON, but all that is named so there is taken for a package
@@ -137,8 +137,7 @@ def solve(wanted: Wanted) -> Solution:
 
 def _remedy(reason: str, wanted: Wanted) -> str:
     if "__cuda" in reason:
-        built = re.search(r"cuda(\d+)(\d)", wanted.published.name)
-        version = f"{built[1]}.{built[2]}" if built else "12.4"
+        version = cuda_of(wanted.published.name) or "12.4"
         return (
             f"no NVIDIA driver for it was found here: with CONDA_OVERRIDE_CUDA={version} in front, the environment is "
             "made for a machine that has one"

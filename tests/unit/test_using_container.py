@@ -1,0 +1,151 @@
+"""Containerfiles, parsed as an engine does."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tiny import make_channel, make_package
+
+from megabuild.cli.exits import Invocation
+from megabuild.cli.megabuild import megabuild
+from megabuild.engine import archive
+from megabuild.errors import MegabuildError, PreflightError, UsageError
+from megabuild.plan import published
+from megabuild.using import container
+
+NAME = "linux_64_cuda132_wheel"
+WORDS = frozenset(["ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "FROM", "RUN"])
+
+
+def instructions(text: str) -> Iterator[tuple[str, str]]:
+    """Give each instruction with its argument; comments are left out and lines joined."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    for line in "\n".join(lines).replace("\\\n", " ").splitlines():
+        if line.strip():
+            word, _, argument = line.partition(" ")
+            assert word in WORDS, line
+            yield word, argument.strip()
+
+
+def arguments(text: str) -> dict[str, str]:
+    """Values of ARG, as they are in the end; those of one name are the same in all stages."""
+    found: dict[str, str] = {}
+    for word, argument in instructions(text):
+        if word == "ARG":
+            for declared in shlex.split(argument):
+                name, _, value = declared.partition("=")
+                assert found.setdefault(name, value) == value, name
+    return found
+
+
+def channel(folder: Path, beside: Path | str) -> Path:
+    """A published channel with two extensions for a GPU."""
+    made = [
+        make_package(folder / "made" / "linux-64", name, "1.0", "0")
+        for name in ("pytorch_scatter", "pytorch")
+    ]
+    where = folder / "packages" / NAME
+    published.publish(
+        where,
+        [archive.read(path) for path in made],
+        platform="linux-64",
+        fingerprints={path.name: "f" for path in made},
+        seconds={},
+    )
+    published.note_channels(where, (beside,))
+    return where
+
+
+@pytest.mark.parametrize("name", ["wheel", "built"])
+def test_a_template_is_a_containerfile_with_two_stages_and_what_they_copy_is_there(
+    name: str, repository: Path
+) -> None:
+    text = (files("megabuild.using") / f"{name}.Containerfile").read_text()
+    found = list(instructions(text))
+    assert [argument for word, argument in found if word == "FROM"] == ["${BASE} AS build", "${BASE}"]
+    last = [word for word, _ in found][::-1].index("FROM")
+    assert ("COPY", "--from=build /opt/env /opt/env") in found[-last:]
+    assert not any("g++" in argument for _, argument in found[-last:])
+    copied = [word for kind, argument in found if kind == "COPY" for word in argument.split()[:-1]]
+    sources = [word for word in copied if not word.startswith(("--from", "/opt", "."))]
+    assert "scripts" in sources
+    assert not [source for source in sources if not (repository / source).exists()]
+    names = set(arguments(text))
+    for kind, argument in found:
+        used = {word.split("}")[0].split(":")[0] for word in argument.split("${")[1:]}
+        assert kind == "ENV" or used <= names, argument
+
+
+def test_a_wheels_values_are_those_asked_for(invocation: Invocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")  # no nvidia-smi
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(megabuild, ["containerfile", *words], obj=invocation)
+        if isinstance(done.exception, MegabuildError):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    cuda = arguments(run("--arch-list", "9.0 12.0+PTX", "--torch", "2.15.0", "torch_scatter", "pyg-lib"))
+    assert (cuda["ARCHS"], cuda["TORCH"], cuda["CUDA"]) == ("9.0;12.0+PTX", "2.15.0", "13.2")
+    assert cuda["EXTENSIONS"] == "torch_scatter pyg-lib"
+    assert cuda["TORCH_INDEX"] == ""
+    cpu = arguments(run("--cpu", "--base", "python:3.12-slim"))
+    assert (cpu["ARCHS"], cpu["CUDA"], cpu["BASE"]) == ("", "", "python:3.12-slim")
+    assert cpu["TORCH_INDEX"] == container.CPU_INDEX
+    assert cpu["EXTENSIONS"] == "torch_scatter torch_sparse torch_cluster torch_spline_conv"
+    with pytest.raises(UsageError, match="no NVIDIA GPU here"):
+        run()
+    with pytest.raises(UsageError, match="--python does not go without --from"):
+        run("--cpu", "--python", "3.12")
+    with pytest.raises(UsageError, match="does not fit into a Containerfile"):
+        run("--cpu", "--base", 'debian"\nRUN true')
+
+
+def test_the_gpu_here_is_what_extensions_are_compiled_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nprintf '12.0\\n9.0\\n12.0\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert container.archs_here() == "9.0;12.0"
+    program.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
+    assert container.archs_here() == ""
+
+
+def test_what_was_built_comes_with_the_channel_that_it_needs(tmp_path: Path) -> None:
+    beside = make_channel(tmp_path / "beside")
+    where = channel(tmp_path, beside)
+    text = container.built(where, packages=(), python="3.12", base=None)
+    found = arguments(text)
+    assert (found["CONFIG"], found["CUDA"]) == (NAME, "13.2")
+    assert (found["PACKAGES"], found["BESIDE"]) == ("pytorch_scatter python=3.12", "/opt/beside")
+    assert f"--build-context built={where} --build-context beside={beside}" in text.splitlines()[3]
+    assert ("COPY", "--from=beside . /opt/beside/") in instructions(text)
+
+
+def test_a_channel_on_the_network_is_named_and_not_copied(tmp_path: Path) -> None:
+    text = container.built(channel(tmp_path, "https://example.org/c"), packages=("x",), python=None, base="b")
+    found = arguments(text)
+    assert (found["BESIDE"], found["PACKAGES"], found["BASE"]) == ("https://example.org/c", "x", "b")
+    assert "=beside" not in text
+
+
+def test_without_that_channel_it_says_so(tmp_path: Path) -> None:
+    where = channel(tmp_path, tmp_path / "gone")
+    with pytest.raises(PreflightError, match="need besides is gone"):
+        container.built(where, packages=(), python=None, base=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("linux_64_cuda132_wheel", "13.2"), ("linux_64_cuda129-2.13.0", "12.9"), ("linux_64_cpu_debian", None)],
+)
+def test_a_name_tells_the_cuda_version(name: str, version: str | None) -> None:
+    assert container.cuda_of(name) == version

@@ -149,7 +149,7 @@ def test_what_a_killed_run_left_is_made_anew_and_that_of_a_running_one_is_left_a
     [
         ("elsewhere", "elsewhere", "has for_glibc, for_gpu, greeting"),
         ("for_gpu", "__cuda", "CONDA_OVERRIDE_CUDA=13.2"),
-        ("for_glibc", "__glibc", "too old"),
+        ("for_glibc", "__glibc", "CONDA_OVERRIDE_GLIBC=9 "),
     ],
 )
 def test_what_cannot_be_had_says_why(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
@@ -17,14 +15,6 @@ AUDIT = "audit-pins"
 def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the config names that start with what was typed."""
     return [CompletionItem(name) for name in available(repository()) if name.startswith(incomplete)]
-
-
-def published_names(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Return the names of what was built that start with what was typed."""
-    folder = Path(context.params.get("output") or repository() / "output") / "packages"
-    return [CompletionItem(path.name) for path in sorted(folder.glob(f"{incomplete}*"))]
 
 
 @click.command()

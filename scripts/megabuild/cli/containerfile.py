@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from megabuild.cli.completion import published_names
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import repository
 from megabuild.configs.config import available, load
@@ -35,7 +34,7 @@ BUILT = "From packages that were built"
 @option(WHAT, "--cpu", is_flag=True, help="For CPUs.")
 @option(WHAT, "--torch", metavar="X.Y.Z", help="PyTorch's version.  [default: the newest that is known here]")
 @option(WHAT, "--base", metavar="IMAGE", help="Debian or derived from it.  [default: debian:trixie-slim]")
-@option(BUILT, "--from", "config", metavar="CONFIG", shell_complete=published_names,
+@option(BUILT, "--from", "config", metavar="CONFIG",
         help="The config that was built, in place of a wheel; EXTENSIONs are its packages then.")  # fmt: skip
 @option(BUILT, "--python", "-p", metavar="X.Y", help="Its Python.  [default: the newest that fits]")
 @option(BUILT, "--output", "-o", metavar="DIR", help="The build's.  [default: output/ in the repository]")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from megabuild.cli.completion import published_names
 from megabuild.cli.exits import Invocation
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import display, repository
@@ -37,7 +36,7 @@ def env() -> None:
 @env.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
-@option(WHAT, "--from", "config", metavar="CONFIG", required=True, shell_complete=published_names,
+@option(WHAT, "--from", "config", metavar="CONFIG", required=True,
         help="The config that was built, with what its run added: linux_64_cpu-rehearsal.")  # fmt: skip
 @option(WHAT, "--python", "-p", metavar="X.Y", help="Its Python.  [default: the newest that fits]")
 @option(WHAT, "--channel", "-c", "channels", multiple=True, metavar="URL|NAME|DIR",

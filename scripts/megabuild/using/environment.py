@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -142,9 +143,10 @@ def _remedy(reason: str, wanted: Wanted) -> str:
             f"no NVIDIA driver for it was found here: with CONDA_OVERRIDE_CUDA={version} in front, the environment is "
             "made for a machine that has one"
         )
-    if "__glibc" in reason:
+    if glibc := re.search(r"__glibc >=([\d.]+)", reason):
         return (
-            "this machine's glibc is too old for them: use them on a newer system, or build them on this one"
+            f"this machine's glibc is too old for them: build them here, or, with CONDA_OVERRIDE_GLIBC={glibc[1]} in "
+            "front, make the environment for a newer system"
         )
     names = sorted({name.rsplit("-", 2)[0] for name in published.records(wanted.published)})
     return f"{wanted.published.name} has {', '.join(names)}"

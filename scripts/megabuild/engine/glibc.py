@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator
 
 from elf_file import ElfFile
 
-Version = tuple[int, ...]
+#: A version of glibc; None for a mark of which it is not known here when it came.
+Version = tuple[int, ...] | None
 
 #: The oldest that is ever named (conda-forge's oldest and that of manylinux2014, PEP 599): nobody has an older one.
-_OLDEST: Version = (2, 17)
+_OLDEST: tuple[int, ...] = (2, 17)
 _PIN = re.compile(r"__glibc >=[\d.]+,<3\.0\.a0")
-#: Marks that are no versions, and the glibc that introduced them (glibc's NEWS).
-_MARKS = {"ABI_DT_RELR": (2, 36), "ABI_GNU_TLS": (2, 42), "ABI_GNU2_TLS": (2, 42)}
+#: A mark that is no version, and the glibc that introduced it (its NEWS).
+_MARKS = {"ABI_DT_RELR": (2, 36)}
 _NEED, _SYMBOL = struct.Struct("<HHIII"), struct.Struct("<8xII")
 
 
@@ -36,19 +37,23 @@ def needed(library: ElfFile) -> Iterator[Version]:
         for _ in range(count):
             start, step = _SYMBOL.unpack_from(data, symbol)
             name = names[start : names.index(b"\0", start)].decode()
-            if name.startswith("GLIBC_") and (version := _version(name.removeprefix("GLIBC_"))):
-                yield version
+            if name.startswith("GLIBC_"):
+                yield _version(name.removeprefix("GLIBC_"))
             symbol += step
         at += following
 
 
-def _version(name: str) -> Version | None:
+def _version(name: str) -> Version:
     if re.fullmatch(r"[\d.]+", name):
         return tuple(int(part) for part in name.split("."))
     return _MARKS.get(name)
 
 
 def pinned(depends: Iterable[str], versions: Iterable[Version]) -> list[str]:
-    """Return what a package depends on, with the pin on glibc, where it has one, at what its files need."""
-    version = ".".join(map(str, max([_OLDEST, *versions])))
-    return [_PIN.sub(f"__glibc >={version},<3.0.a0", one) for one in depends]
+    """Return what a package depends on, with its pin on glibc, if any, at what its files need; as it is if unknown."""
+    newest = _OLDEST
+    for version in versions:
+        if version is None:
+            return [*depends]
+        newest = max(newest, version)
+    return [_PIN.sub(f"__glibc >={'.'.join(map(str, newest))},<3.0.a0", one) for one in depends]

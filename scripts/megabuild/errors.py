@@ -130,6 +130,12 @@ class ChangesError(MegabuildError):
     exit_code = 18
 
 
+class UnknownError(MegabuildError):
+    """Nothing is wrong as far as can be told, but what was asked cannot be answered from what there is."""
+
+    exit_code = 19
+
+
 class Interrupted(MegabuildError):
     """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
 

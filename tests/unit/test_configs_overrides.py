@@ -56,12 +56,12 @@ def test_a_whole_group_may_change_its_length(repository: Path) -> None:
     assert complete(config, both) == {key: tuple(values) for key, values in both.items()}
 
 
-@pytest.mark.parametrize("text", ["9.0;12.0+PTX", "9.0,12.0+PTX", " 9.0 12.0+PTX;"])
+@pytest.mark.parametrize("text", ["9.0;12.0+PTX", " 9.0 12.0+PTX;", "sm_90,120+ptx", "90;sm_90 12.0+PTX"])
 def test_an_arch_list_is_spelled_as_the_config_spells_it(repository: Path, text: str) -> None:
     assert arch_list(load(repository, "linux_64_cuda130"), text) == "9.0;12.0+PTX"
 
 
-@pytest.mark.parametrize("text", ["sm_90", "9", "", "9.0;twelve"])
+@pytest.mark.parametrize("text", ["12", "sm_9", "9", "", "9.0;twelve", "compute_90"])
 def test_what_is_no_arch_list_is_refused(repository: Path, text: str) -> None:
     with pytest.raises(UsageError, match="no CUDA architecture"):
         arch_list(load(repository, "linux_64_cuda130"), text)

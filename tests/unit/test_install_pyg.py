@@ -215,7 +215,7 @@ def test_an_option_has_its_former_name_too(invocation: Invocation, name: str) ->
     [
         (("torch_scater",), "there is no extension 'torch_scater'"),
         (("torch_scatter==new",), "'new' is no version"),
-        (("--arch-list", "sm_90"), "'sm_90' is no CUDA arch"),
+        (("--arch-list", "Hopper"), "'Hopper' is no CUDA architecture"),
         (("--python", "/nowhere/python"), "there is no Python /nowhere/python"),
     ],
 )

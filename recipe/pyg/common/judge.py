@@ -77,7 +77,7 @@ def _one(facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted
     if wrong := wrong_python(facts, wanted.python):
         return wrong
     if not cuda:
-        return _for_cpu(facts, flavour)
+        return for_cpu(facts)
     if flavour == "cpu" and f"_{stem}_cuda.so" in names:
         return Judgement(path=facts.path, note=f"_{stem}_cuda.so is loaded in its place")
     archs = tuple(arch for arch in wanted.archs if _as_number(arch) >= _as_number(table.oldest))
@@ -87,10 +87,14 @@ def _one(facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted
         return wrong
     if stem in table.plain and facts.units:
         return Judgement(path=facts.path, note="carries device code, though upstream has none for it")
-    return _archs(facts, archs, exact=wanted.exact) if stem in table.kernels else Judgement(path=facts.path)
+    return (
+        for_archs(facts, archs, exact=wanted.exact) if stem in table.kernels else Judgement(path=facts.path)
+    )
 
 
-def _for_cpu(facts: LibraryFacts, flavour: str) -> Judgement:
+def for_cpu(facts: LibraryFacts) -> Judgement:
+    """Judge whether a library is one for a torch without CUDA."""
+    _, flavour = split(facts.path.rpartition("/")[2])
     if not (facts.units or facts.links_cuda or flavour == "cuda"):
         return Judgement(path=facts.path)
     what = "has device code" if facts.units else "links to CUDA" if facts.links_cuda else "is named for CUDA"
@@ -117,7 +121,8 @@ def _without_cuda(facts: LibraryFacts, flavour: str, archs: Sequence[str]) -> Ju
     )
 
 
-def _archs(facts: LibraryFacts, archs: Sequence[str], *, exact: bool) -> Judgement:
+def for_archs(facts: LibraryFacts, archs: Sequence[str], *, exact: bool) -> Judgement:
+    """Judge whether a library has code for some architectures; with ``exact`` every one as machine code of its own."""
     wanted_sm, wanted_ptx = cuda_archs.wanted(archs)
     lacking = []
     for name in cuda_archs.ordered(wanted_sm):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -19,6 +18,7 @@ from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import display, repository
 from megabuild.cli.text import Signs, duration, picked, table, wrapped
 from megabuild.configs.config import available, load
+from megabuild.configs.overrides import cuda_archs
 from megabuild.errors import UsageError
 from megabuild.extensions.index import INDEX, Index
 from megabuild.extensions.install.installer import Installer, Request, Row, archs_for, jobs_for
@@ -38,7 +38,6 @@ WHERE = "Where to"
 WHAT = "Wheels and sources"
 HOW = "How they are compiled"
 _FROM = {"prebuilt": "wheel", "source": "source", "there": "was there"}
-_ARCH = re.compile(r"\d+\.\d[af]?(?:\+PTX)?")
 
 
 @click.command(
@@ -118,7 +117,7 @@ def install_pyg(
     """
     invocation: Invocation = context.obj
     invocation.json = as_json
-    archs = _archs(arch_list)
+    archs = cuda_archs(arch_list or "")
     requests = _requests(extensions)
     environment = look(interpreter(python, os.environ))
     jobs_found = jobs_for(environment, measure(), jobs)
@@ -172,14 +171,6 @@ def _requests(words: tuple[str, ...]) -> tuple[Request, ...]:
                 known = Release(name=extension.name, version=version)
             requests.append(Request(extension=extension, version=version, release=known))
     return tuple(requests)
-
-
-def _archs(text: str | None) -> tuple[str, ...]:
-    archs = tuple(part for part in re.split(r"[;,\s]+", text or "") if part)
-    wrong = next((arch for arch in archs if not _ARCH.fullmatch(arch)), None)
-    if wrong is not None:
-        raise UsageError(f"'{wrong}' is no CUDA arch", 'write them like "9.0;12.0+PTX"')
-    return archs
 
 
 def _say(lines: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,8 @@ import click
 
 from megabuild.cli.options import GroupedOption
 from megabuild.cli.text import Signs, table, wrapped
-from megabuild.errors import NoGpuError, VerdictError
+from megabuild.configs.overrides import cuda_archs
+from megabuild.errors import NoGpuError, UnknownError, UsageError, VerdictError
 
 if TYPE_CHECKING:  # reading libraries takes a moment to import, and most commands need none of it
     from megabuild.verify.gpu import GpuReport
@@ -37,7 +37,7 @@ _CODE_WIDTH = 22
     former=["--archs"],
     default="",
     metavar="LIST",
-    help='CUDA architectures they must have: "9.0;12.0+PTX".',
+    help='CUDA architectures they must have: "9.0;12.0+PTX" or sm_120.',
 )
 @click.option("--python", metavar="X.Y", help="The Python they must be built for.")
 @click.option("--torch", "torch_version", metavar="VERSION", help="The torch they must be built for.")
@@ -56,7 +56,8 @@ def verify(
     """Read built packages, wheels or an environment, without a GPU.
 
     Says of every library which GPUs it has code for, what it links to, and against which torch, CUDA and Python it
-    was built; fails with exit code 14 where that is not what is expected, or does not fit the torch beside it.
+    was built. Exit code 14: that is not what is expected, or does not fit the torch beside it; 19: nothing is wrong as
+    far as can be told, but a question cannot be answered.
     """
     from megabuild.verify.check import verify as check
     from megabuild.verify.expected import Expectation
@@ -64,18 +65,22 @@ def verify(
     context.obj.json = as_json
     expect = Expectation(
         accelerator=accelerator,
-        archs=tuple(arch for arch in re.split(r"[;, ]", archs) if arch),
+        archs=cuda_archs(archs),
         python=python,
         torch_version=torch_version,
     )
+    if expect.archs and expect.cuda is False:
+        raise UsageError("--arch-list asks for CUDA, --accelerator for the CPU", "leave one of the two out")
     verdicts = [check(subject, beside=beside, expect=expect) for subject in subjects]
     if as_json:
         context.obj.show([verdict.to_json() for verdict in verdicts])
     else:
         signs = Signs.of(sys.stdout)
         click.echo("\n\n".join("\n".join(verdict_lines(verdict, signs)) for verdict in verdicts))
-    if not all(verdict.ok for verdict in verdicts):
+    if not all(verdict.ok or verdict.unknown for verdict in verdicts):
         context.exit(VerdictError.exit_code)
+    if any(verdict.unknown for verdict in verdicts):
+        context.exit(UnknownError.exit_code)
 
 
 @click.command("verify-gpu")
@@ -124,7 +129,7 @@ def verdict_lines(verdict: Verdict, signs: Signs) -> list[str]:
             library.cuda or signs.dash,
             library.python or signs.dash,
             code(library.archs, library.ptx) or signs.dash,
-            f"{signs.done} ok" if library.ok else f"{signs.failed} no",
+            f"{signs.done} ok" if library.ok else "? unknown" if library.unknown else f"{signs.failed} no",
         )
         for library in shown
     ]
@@ -140,14 +145,15 @@ def verdict_lines(verdict: Verdict, signs: Signs) -> list[str]:
 
 def _reasons(libraries: Sequence[LibraryVerdict], signs: Signs) -> list[str]:
     """Give each reason once, with the libraries that it holds for."""
-    groups: dict[tuple[bool, str, str], list[str]] = {}
+    groups: dict[tuple[str, str, str], list[str]] = {}
     for library in libraries:
         if library.reason:
-            key = (library.ok, library.reason, library.remedy)
-            groups.setdefault(key, []).append(library.path.rpartition("/")[2])
+            mark = signs.warning if library.ok else "?" if library.unknown else signs.failed
+            groups.setdefault((mark, library.reason, library.remedy), []).append(
+                library.path.rpartition("/")[2]
+            )
     lines: list[str] = []
-    for (ok, reason, remedy), names in groups.items():
-        mark = signs.warning if ok else signs.failed
+    for (mark, reason, remedy), names in groups.items():
         lines += ["", *wrapped(f"{mark} {', '.join(names)}: {reason}")]
         lines += wrapped(f"  {remedy}") if remedy else []
     return lines

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from megabuild.configs.config import Config, python_version
 from megabuild.errors import UsageError
+
+#: 12.0, 120 and sm_120 are the same; the smallest that was ever called so by PyTorch is 3.0, so that 12 is a slip.
+_ARCH = re.compile(r"(?:sm_?)?([3-9]|[1-9]\d)\.?(\d)([af]?)((?:\+PTX)?)", re.IGNORECASE)
 
 
 def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -104,7 +108,7 @@ def _normalised(version: str) -> str:
 
 
 def arch_list(config: Config, text: str) -> str:
-    """Return CUDA architectures with ``;``, ``,`` or blanks between them as configs have them: ``9.0;12.0+PTX``.
+    """Return CUDA architectures, however they are written, as configs have them: ``9.0;12.0+PTX``.
 
     Raises
     ------
@@ -113,8 +117,32 @@ def arch_list(config: Config, text: str) -> str:
     """
     if config.cuda_version is None:
         raise UsageError(f"{config.name} is for CPUs", "an arch list goes with a CUDA config")
-    archs = re.split(r"[;,\s]+", text.strip(" ;,"))
-    bad = [arch for arch in archs if not re.fullmatch(r"\d{1,2}\.\d[af]?(\+PTX)?", arch)]
-    if bad:
-        raise UsageError(f"'{bad[0]}' is no CUDA architecture", "write them like '9.0;12.0+PTX'")
-    return ";".join(archs)
+    return ";".join(cuda_archs(text) or _no_arch(text))
+
+
+def cuda_archs(text: str) -> tuple[str, ...]:
+    """Return CUDA architectures as in ``TORCH_CUDA_ARCH_LIST``: ``("9.0", "12.0+PTX")`` for ``sm_90;120+ptx``.
+
+    Parameters
+    ----------
+    text:
+        Architectures with ``;``, ``,`` or blanks between them, with or without ``sm_`` and the dot.
+
+    Raises
+    ------
+    UsageError
+        The text holds something else.
+    """
+    archs: dict[str, None] = {}
+    for word in re.split(r"[;,\s]+", text):
+        found = _ARCH.fullmatch(word)
+        if found:
+            major, minor, letter, ptx = found.groups()
+            archs[f"{major}.{minor}{letter.lower()}{ptx.upper()}"] = None
+        elif word:
+            _no_arch(word)
+    return tuple(archs)
+
+
+def _no_arch(word: str) -> NoReturn:
+    raise UsageError(f"'{word}' is no CUDA architecture", "write them like '9.0;12.0+PTX', or 'sm_90'")

@@ -98,6 +98,6 @@ def _from_tags(tags: Iterable[str]) -> str | None:
 
 
 def same_torch(said: str, installed: str) -> bool:
-    """Whether ``2.13`` or ``2.13.0`` is the torch installed, such as ``2.13.0+cu130``."""
+    """Whether ``2.13`` or ``2.13.0`` is the torch installed or asked for: ``2.13.0+cu130``, ``2.13``."""
     parts, there = said.partition("+")[0].split("."), installed.partition("+")[0].split(".")
-    return parts == there[: len(parts)]
+    return all(one == other for one, other in zip(parts, there, strict=False))

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from judge import Judgement, Wanted, judge, wrong_python, wrong_runtime
-from kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS, split
+from judge import Judgement, Wanted, for_archs, for_cpu, judge, wrong_python, wrong_runtime
+from kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS
 from library_facts import LibraryFacts, read
 from megabuild.configs.config import accelerator
+from megabuild.verify.answers import REMEDY, Module, built_with, unanswered, wrong_torch
 from megabuild.verify.built_for import BuiltFor, same_torch
 from megabuild.verify.expected import Expectation
 from megabuild.verify.subject import Library, Subject, open_subject
-from megabuild.verify.torch_beside import TorchBeside, readable
+from megabuild.verify.torch_beside import readable
 from megabuild.verify.verdict import LibraryVerdict, Verdict
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Module:
-    """What the libraries of one module are compared with."""
-
-    name: str
-    expected: Expectation
-    beside: TorchBeside | None
-    said: BuiltFor
 
 
 def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None = None) -> Verdict:
@@ -64,16 +55,31 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
             archs=torch.archs,
             exact_archs=bool(torch.promised),
         )
-    expected = (expect or Expectation(accelerator="")).filled(known)
+    asked = expect or Expectation(accelerator="")
+    expected = asked.filled(known)
     verdicts: list[LibraryVerdict] = []
     for name in sorted({library.module for library in subject.libraries}):
+        libraries = [library for library in subject.libraries if library.module == name]
         said = subject.built_for.get(name, BuiltFor(source=""))
-        module = _Module(name=name, expected=expected, beside=torch, said=said)
-        verdicts += _judged(module, [library for library in subject.libraries if library.module == name])
+        if subject is environment:
+            said = replace(said, python=said.python or subject.python)
+            if torch is not None and name == "torch":
+                said = replace(said, torch=torch.version, cuda=torch.cuda or "cpu")
+        verdicts += _judged(
+            Module(
+                name=name,
+                names=frozenset(library.path.rpartition("/")[2] for library in libraries),
+                asked=asked,
+                expected=expected,
+                beside=torch,
+                said=said,
+            ),
+            libraries,
+        )
     return Verdict(subject=subject.name, libraries=tuple(verdicts))
 
 
-def _judged(module: _Module, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
+def _judged(module: Module, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
     found: dict[str, LibraryFacts] = {}
     for library in libraries:
         try:
@@ -91,16 +97,19 @@ def _judged(module: _Module, libraries: Sequence[Library]) -> Iterator[LibraryVe
         facts = found.get(one.path)
         if facts is None:
             yield _without_facts(module, one)
-        elif one.ok and module.name != "torch":
-            yield _library(module, facts, _beside(module, facts) or one)
+        elif one.ok:
+            more = wrong_torch if module.name == "torch" else _beside
+            yield _library(module, facts, more(module, facts) or one)
         else:
             yield _library(module, facts, one)
 
 
-def _wanted(module: _Module) -> Wanted:
+def _wanted(module: Module) -> Wanted:
     expected, said = module.expected, module.said
     cuda_version = expected.cuda_version or (said.cuda if said.cuda not in (None, "cpu") else None)
-    cuda = expected.cuda if expected.accelerator else (None if said.cuda is None else said.cuda != "cpu")
+    cuda = expected.cuda if module.wants_cuda is None else module.wants_cuda
+    if cuda is None and said.cuda is not None:
+        cuda = said.cuda != "cpu"
     python = None if said.python == "abi3" else expected.python or said.python
     return Wanted(
         cuda=cuda,
@@ -111,16 +120,22 @@ def _wanted(module: _Module) -> Wanted:
     )
 
 
-def _other(module: _Module, facts: LibraryFacts, wanted: Wanted) -> Judgement:
+def _other(module: Module, facts: LibraryFacts, wanted: Wanted) -> Judgement:
     """Judge a library of torch's, or of a module not in the table: only what holds for all."""
     if module.name == "torch":
         return _torch(facts, wanted)
     wrong = wrong_python(facts, wanted.python) or wrong_runtime(facts, wanted.cuda_major)
+    if wrong is None and module.asked.archs and facts.units:
+        wrong = for_archs(facts, wanted.archs, exact=wanted.exact)
+    if wrong is None and module.asked.cuda is False:
+        wrong = for_cpu(facts)
     return wrong or Judgement(path=facts.path)
 
 
 def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     name = facts.path.rpartition("/")[2]
+    if wrong := wrong_runtime(facts, wanted.cuda_major):
+        return wrong
     if name not in TORCH_KERNELS | TORCH_MAY_HAVE_KERNELS or wanted.cuda is False:
         return Judgement(path=facts.path)
     if name in TORCH_KERNELS and not facts.units:
@@ -138,7 +153,7 @@ def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
                      remedy=f'build libtorch again with TORCH_CUDA_ARCH_LIST="{";".join(wanted.archs)}"')  # fmt: skip
 
 
-def _beside(module: _Module, facts: LibraryFacts) -> Judgement | None:
+def _beside(module: Module, facts: LibraryFacts) -> Judgement | None:
     """Judge a library against the torch beside it and what its metadata say; None where all is well."""
     said, expected, torch = module.said, module.expected, module.beside
     reason, python = "", expected.python
@@ -161,17 +176,6 @@ def _beside(module: _Module, facts: LibraryFacts) -> Judgement | None:
     return Judgement(path=facts.path, reason=reason, remedy=remedy) if reason else None
 
 
-def _built_with(module: _Module, facts: LibraryFacts) -> str | None:
-    """Return the CUDA that a library tells of, ``cpu``, or else what metadata say."""
-    if facts.cuda_runtime:
-        return str(facts.cuda_runtime)
-    if facts.units or facts.links_cuda:
-        return module.said.cuda
-    stem, flavour = split(facts.path.rpartition("/")[2])
-    lacks_kernels = module.name in KERNELS and stem in KERNELS[module.name].kernels
-    return "cpu" if flavour == "cpu" or facts.says_not_compiled or lacks_kernels else module.said.cuda
-
-
 def _more(items: Sequence[str]) -> str:
     return f" (and {len(items) - 1} more)" if len(items) > 1 else ""
 
@@ -180,22 +184,24 @@ def _processor(cuda: str) -> str:
     return "the CPU" if cuda == "cpu" else f"CUDA {cuda}"
 
 
-def _without_facts(module: _Module, one: Judgement) -> LibraryVerdict:
+def _without_facts(module: Module, one: Judgement) -> LibraryVerdict:
     return LibraryVerdict(path=one.path, module=module.name, ok=False, reason=one.reason, remedy=one.remedy)
 
 
-def _library(module: _Module, facts: LibraryFacts, one: Judgement) -> LibraryVerdict:
-    said, torch = module.said, module.beside
+def _library(module: Module, facts: LibraryFacts, one: Judgement) -> LibraryVerdict:
+    said = module.said
+    question = unanswered(module, facts) if one.ok else ""
     return LibraryVerdict(
         path=facts.path,
         module=module.name,
         archs=facts.archs,
         ptx=facts.ptx,
         needed=facts.needed,
-        torch=torch.version if module.name == "torch" and torch else said.torch,
-        cuda=_built_with(module, facts),
+        torch=said.torch,
+        cuda=built_with(module, facts),
         python=facts.pythons[0][0] if facts.pythons and said.python != "abi3" else said.python,
-        ok=one.ok,
-        reason=one.reason or one.note,
-        remedy=one.remedy,
+        ok=one.ok and not question,
+        unknown=bool(question),
+        reason=question or one.reason or one.note,
+        remedy=REMEDY if question else one.remedy,
     )

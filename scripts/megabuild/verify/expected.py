@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from megabuild.configs.overrides import cuda_archs
 from megabuild.errors import UsageError
 
 _ACCELERATOR = re.compile(r"cpu|cuda(\d+)(\d)")
-_ARCH = re.compile(r"\d+\.\d[af]?(\+PTX)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,7 @@ class Expectation:
             raise UsageError(
                 f"{self.accelerator} is no accelerator", "give cpu, or cuda and a version: cuda130"
             )
-        for arch in self.archs:
-            if not _ARCH.fullmatch(arch):
-                raise UsageError(f"{arch} is no CUDA architecture", 'give a list such as "9.0;12.0+PTX"')
+        cuda_archs(";".join(self.archs))
 
     @property
     def cuda(self) -> bool | None:

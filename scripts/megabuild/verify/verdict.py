@@ -24,6 +24,8 @@ class LibraryVerdict:
     python: str | None = None
     #: Whether it is what it should be; if not, why not and what to do. With ``ok``, a reason is a remark.
     ok: bool = True
+    #: Not ``ok`` for no other reason than that a question cannot be answered, which is the reason.
+    unknown: bool = False
     reason: str = ""
     remedy: str = ""
 
@@ -40,10 +42,17 @@ class Verdict:
         """Whether there is something to judge, and all of it is what it should be."""
         return bool(self.libraries) and all(library.ok for library in self.libraries)
 
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing is wrong as far as can be told, but a question cannot be answered."""
+        wrong = any(not (library.ok or library.unknown) for library in self.libraries)
+        return not wrong and any(library.unknown for library in self.libraries)
+
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values."""
         return {
             "subject": self.subject,
             "ok": self.ok,
+            "unknown": self.unknown,
             "libraries": [asdict(library) for library in self.libraries],
         }

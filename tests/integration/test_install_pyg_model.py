@@ -15,6 +15,8 @@ import pytest
 import torch_model
 from wheel_files import make_page, make_wheel
 
+from megabuild.extensions.wheels import why_broken
+
 pytestmark = pytest.mark.slow
 
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
@@ -84,7 +86,8 @@ class Place:
         )
         rows: dict[str, Any] = {}
         if "--json" in words:
-            rows = {row["name"]: row for row in json.loads(done.stdout)["extensions"]}
+            document = json.loads(done.stdout)
+            rows = {row["name"]: row for row in document.get("extensions") or document["plan"]}
         return done.returncode, rows, f"{done.stderr}{END}{done.stdout}"
 
     def libraries(self, name: str) -> list[str]:
@@ -105,8 +108,7 @@ def plain_venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(tmp_path: Path, repository: Path, plain_venv: Path) -> Place:
     place = Place(tmp_path, repository)
     shutil.copytree(plain_venv, place.venv, symlinks=True)
-    (tmp_path / "cuda" / "bin").mkdir(parents=True)
-    (tmp_path / "cuda" / "bin" / "nvcc").touch()
+    torch_model.make_nvcc(tmp_path / "cuda")
     place.sdists.mkdir()
     (tmp_path / "index").mkdir()
     return place
@@ -237,3 +239,58 @@ def test_an_environment_needs_no_pip_of_its_own(place: Place) -> None:
     code, rows, said = place.install("--json", *asked("torch_spline_conv"))
     assert code == 0, said
     assert rows["torch_spline_conv"]["source"] == "prebuilt"
+
+
+def test_the_second_environment_gets_what_the_first_compiled(place: Place, plain_venv: Path) -> None:
+    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
+    words = ["--json", "--arch-list", "sm_90", *asked("torch_spline_conv")]
+
+    def planned(*more: str) -> dict[str, Any]:
+        code, rows, said = place.install("--plan", *words, *more)
+        assert code == 0, said
+        return dict(rows["torch_spline_conv"])
+
+    assert (planned()["how"], planned()["archs"], planned()["cpu_seconds"] > 0) == ("source", ["9.0"], True)
+    assert not place.libraries("torch_spline_conv")
+    assert not (place.folder / "cache").exists()
+
+    taken = place.folder / "taken"
+    code, rows, said = place.install(*words, "--wheel-dir", str(taken))
+    assert code == 0, said
+    row = rows["torch_spline_conv"]
+    assert (row["source"], row["version"]) == ("source", f"{VERSION}+pt213cu130")
+    assert "compile 3/3" in said
+    assert [need for need in row["needs"] if need.startswith("glibc 2.")]
+    (wheel,) = taken.iterdir()
+    assert wheel.name.startswith(f"torch_spline_conv-{VERSION}+pt213cu130-{TAG}-{TAG}-linux_")
+    assert why_broken(wheel) == ""
+
+    second = Place(place.folder / "second", place.repository)
+    shutil.copytree(plain_venv, second.venv, symlinks=True)
+    for folder in ("index", "sdists"):
+        shutil.copytree(place.folder / folder, second.folder / folder)
+    shared = {"MEGABUILD_CACHE": str(place.folder / "cache"), "CUDA_HOME": "/nowhere", "CXX": ""}
+    code, rows, said = second.install(*words, **shared)
+    assert code == 0, said
+    assert rows["torch_spline_conv"]["source"] == "kept"
+    assert second.libraries("torch_spline_conv") == place.libraries("torch_spline_conv")
+    assert "compiling" not in said
+
+    # what makes it another wheel: architectures, and the sources
+    assert planned("--force")["how"] == "kept"
+    assert planned("--force", "--arch-list", "9.0;12.0")["how"] == "source"
+    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists / "other", broken=True)
+    assert planned("--force", "--pyg-sources", str(place.sdists / "other"))["how"] == "source"
+
+
+def test_a_kept_wheel_that_fails_is_compiled_again(place: Place) -> None:
+    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
+    words = ["--json", "--arch-list", "9.0", "--force", *asked("torch_spline_conv")]
+    assert place.install(*words)[0] == 0
+    (kept,) = (place.folder / "cache" / "pyg-compiled").glob("*/*.whl")
+    files = {"torch_spline_conv/__init__.py": b"import a_module_that_nobody_has\n"}
+    make_wheel(kept.parent, kept.name, files)
+    code, rows, said = place.install(*words)
+    assert code == 0, said
+    assert rows["torch_spline_conv"]["source"] == "source"
+    assert "installed, and removed again" in rows["torch_spline_conv"]["notes"][-1]

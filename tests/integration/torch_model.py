@@ -19,6 +19,24 @@ TORCH, CUDA = "2.13.0", "13.0"
 _LIBRARIES = ("c10", "torch", "torch_cpu", "torch_python", "c10_cuda", "torch_cuda")
 _RUNTIME = "libcudart.so.13"
 
+_HEADERS = (
+    "cub/version.cuh", "cublas_v2.h", "cuda_profiler_api.h", "curand_kernel.h", "cusolverDn.h", "cusparse.h",
+)  # fmt: skip
+_NVCC = """\
+#!/bin/sh
+case "$1" in
+--version) echo "Cuda compilation tools, release {version}, V{version}.88"; exit ;;
+--dryrun) echo "#$ _HERE_={home}/bin" >&2; echo "#$ TOP={home}/bin/.." >&2; exit ;;
+esac
+for word; do
+    case "$word" in
+    *.cu) input="$word" ;;
+    *compute_45*) echo "nvcc fatal   : Unsupported gpu architecture 'compute_45'" >&2; exit 1 ;;
+    esac
+    output="$word"
+done
+exec g++ -x c++ -D__global__= -I{home}/include -c "$input" -o "$output"
+"""
 _INIT = """\
 import ctypes, glob, os
 from types import SimpleNamespace
@@ -50,6 +68,10 @@ class BuildExtension(build_ext):
         kwargs.pop("no_python_abi_suffix", None)
         super().__init__(*args, **kwargs)
         assert self.use_ninja, "the slow way"
+    def build_extension(self, extension):
+        super().build_extension(extension)
+        status = os.environ.get("NINJA_STATUS", "")  # as ninja would say it
+        print(status.replace("%f", "1").replace("%t", "1").replace("%e", "0.1") + "cc", flush=True)
     def get_ext_filename(self, name):
         return name.replace(".", os.sep) + ".so"
 def extension(name, sources, cuda):
@@ -119,6 +141,18 @@ def make_torch(site: Path, cuda: str | None = CUDA) -> None:
         if cuda or "cuda" not in name:
             path = package / "lib" / name
             _link("int model;\n", path, f"-Wl,-soname,{name}")
+
+
+def make_nvcc(home: Path, version: str = CUDA) -> None:
+    """Put a toolkit into a folder: headers with nothing in them, and an nvcc whose C++ is what g++ makes of it."""
+    for name in _HEADERS:
+        (home / "include" / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / "include" / name).touch()
+    number = int(version.replace(".", "")) * 100
+    (home / "include" / "cuda_runtime.h").write_text(f"#define CUDART_VERSION {number}\n")
+    (home / "bin").mkdir()
+    (home / "bin" / "nvcc").write_text(_NVCC.format(home=home, version=version))
+    (home / "bin" / "nvcc").chmod(0o755)
 
 
 def libraries(

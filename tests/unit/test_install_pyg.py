@@ -18,13 +18,15 @@ from click.testing import CliRunner, Result
 
 from megabuild.cli import install_pyg as command
 from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.install_pyg import environment_lines, result_lines
+from megabuild.cli.install_pyg_views import environment_lines, result_lines
 from megabuild.cli.megabuild import megabuild
 from megabuild.cli.text import Signs
 from megabuild.errors import PreflightError, UsageError
-from megabuild.extensions.install.compiling import Workshop, cuda_home
-from megabuild.extensions.install.installer import Row, archs_for, jobs_for
+from megabuild.extensions.install.compiling import Workshop
+from megabuild.extensions.install.deciding import archs_for
+from megabuild.extensions.install.installer import Row, jobs_for
 from megabuild.extensions.install.pip import last_words
+from megabuild.extensions.install.toolchain import cuda_home
 from megabuild.extensions.install.user_environment import UserEnvironment, arch_list, interpreter, look
 from megabuild.resources.jobs import Jobs
 from megabuild.resources.machine import Machine
@@ -172,7 +174,8 @@ def test_an_interrupted_compile_leaves_no_compiler_behind(tmp_path: Path) -> Non
         wrapper=wrapper,
         jobs=1,
         archs=(),
-        tools=tmp_path / "tools",
+        folder=tmp_path,
+        objects=tmp_path / "ccache",
     )
     (tmp_path / "source").mkdir()
     before = signal.signal(signal.SIGALRM, interrupt)

@@ -10,6 +10,7 @@ from megabuild.configs.config import available
 
 PROGRAM = "build-locally.py"
 AUDIT = "audit-pins"
+INSTALL = "install-pyg"
 
 
 def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -19,9 +20,9 @@ def config_names(context: click.Context, parameter: click.Parameter, incomplete:
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.argument("program", type=click.Choice([PROGRAM, AUDIT]), default=PROGRAM)
+@click.argument("program", type=click.Choice([PROGRAM, AUDIT, INSTALL]), default=PROGRAM)
 def completion(shell: str, program: str) -> None:
-    """Print a completion script for build-locally.py or audit-pins, to be read by the shell.
+    """Print a completion script for build-locally.py, audit-pins or install-pyg, to be read by the shell.
 
     \b
     bash, in ~/.bashrc:    eval "$(python scripts/megabuild completion bash)"
@@ -32,9 +33,10 @@ def completion(shell: str, program: str) -> None:
     """
     from megabuild.cli.audit import audit
     from megabuild.cli.build import build
+    from megabuild.cli.install_pyg import install_pyg
 
     generator = get_completion_class(shell)
     assert generator is not None
-    command = build if program == PROGRAM else audit
+    command = {PROGRAM: build, AUDIT: audit, INSTALL: install_pyg}[program]
     variable = f"_{program.replace('-', '_').replace('.', '_').upper()}_COMPLETE"
     click.echo(generator(command, {}, program, variable).source())

@@ -5,39 +5,54 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 from packaging.version import InvalidVersion, Version
+from rich.console import Console
 
 from megabuild.cli.exits import Invocation, run
+from megabuild.cli.install_pyg_views import (
+    document,
+    environment_lines,
+    plan_document,
+    plan_lines,
+    result_lines,
+)
 from megabuild.cli.options import GroupedCommand, option
-from megabuild.cli.root import display, repository
-from megabuild.cli.text import Signs, duration, picked, table, wrapped
+from megabuild.cli.reporters import reporter
+from megabuild.cli.root import repository
+from megabuild.cli.text import Signs
 from megabuild.configs.config import available, load
 from megabuild.configs.overrides import cuda_archs
-from megabuild.errors import UsageError
+from megabuild.errors import PreflightError, UsageError
 from megabuild.extensions.index import INDEX, Index
-from megabuild.extensions.install.installer import Installer, Request, Row, archs_for, jobs_for
-from megabuild.extensions.install.user_environment import UserEnvironment, interpreter, look
+from megabuild.extensions.install.deciding import Decider, Request, archs_for
+from megabuild.extensions.install.installer import Installer, jobs_for
+from megabuild.extensions.install.user_environment import interpreter, look
 from megabuild.extensions.table import EXTENSIONS, Release, find, release
-from megabuild.files import cache_folder
-from megabuild.resources.jobs import Jobs
+from megabuild.files import cache_folder, writable
 from megabuild.resources.machine import measure
 
 EXAMPLES = """
 {prog}                        all, into the active environment
 {prog} -p ~/venv torch_scatter torch_sparse
 {prog} pyg-lib --pyg source --arch-list "9.0;12.0"
+{prog} --plan                 what would be done
 {prog} --pyg-index ./index --pyg-sources ./sources   no network
 """
 WHERE = "Where to"
 WHAT = "Wheels and sources"
 HOW = "How they are compiled"
-_FROM = {"prebuilt": "wheel", "source": "source", "there": "was there"}
+
+
+def _extension_names(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    names = (extension.name for extension in EXTENSIONS)
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 @click.command(
@@ -46,7 +61,7 @@ _FROM = {"prebuilt": "wheel", "source": "source", "there": "was there"}
     examples=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.argument("extensions", nargs=-1, metavar="[EXTENSION[==VERSION]]...")
+@click.argument("extensions", nargs=-1, metavar="[EXTENSION[==VERSION]]...", shell_complete=_extension_names)
 @option(
     WHERE,
     "--python",
@@ -55,6 +70,14 @@ _FROM = {"prebuilt": "wheel", "source": "source", "there": "was there"}
     metavar="PATH",
     help="An interpreter or an environment's folder; the active environment without it.",
 )
+@option(
+    WHERE,
+    "--wheel-dir",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Copy the wheels there that were installed, to take them away.",
+)
+@option(WHERE, "--plan", is_flag=True, help="Say what would be done, and change nothing.")
 @option(WHERE, "--force", is_flag=True, help="Install again what is there and fits.")
 @option(
     WHAT,
@@ -102,6 +125,8 @@ def install_pyg(
     *,
     extensions: tuple[str, ...],
     python: str | None,
+    wheel_dir: Path | None,
+    plan: bool,
     force: bool,
     mode: str,
     index: str,
@@ -121,30 +146,52 @@ def install_pyg(
     requests = _requests(extensions)
     environment = look(interpreter(python, os.environ))
     jobs_found = jobs_for(environment, measure(), jobs)
-    _say(environment_lines(environment, archs_for(environment, archs), jobs_found))
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    archs_found = archs_for(environment, archs)
+    click.echo("\n".join(environment_lines(environment, archs_found, jobs_found)), err=True)
     from megabuild.extensions.contents import look_inside  # not before: other commands need none of it
 
-    installer = Installer(
-        environment=environment,
-        mode=mode,
-        index=Index(index),
-        sources=sources.absolute() if sources else None,
-        cache=cache_folder(os.environ),
-        wrapper=repository() / "recipe" / "pyg" / "common" / "build_wheel.py",
-        logs=invocation.log_folder / f"install-pyg-{stamp}-{os.getpid()}",
-        archs=archs,
-        force=force,
-        jobs=jobs_found.count,
-        judge=look_inside,
-        report=lambda sentence: _say([sentence]),
-    )
-    rows = installer.install(requests)
-    if as_json:
-        click.echo(json.dumps(document(environment, rows), indent=1))
+    with reporter(Console(stderr=True, soft_wrap=True)) as shown:
+        decider = Decider(
+            environment=environment,
+            mode=mode,
+            index=Index(index),
+            sources=sources.absolute() if sources else None,
+            cache=cache_folder(os.environ),
+            archs=archs,
+            force=force,
+            judge=look_inside,
+            report=(lambda sentence: None) if plan else shown.tell,
+        )
+        if plan:
+            steps = tuple(decider.steps(requests, fetch=False))
+        else:
+            installer = Installer(
+                decider=decider,
+                wrapper=repository() / "recipe" / "pyg" / "common" / "build_wheel.py",
+                logs=_logs(invocation.log_folder, decider.cache),
+                wheel_dir=wheel_dir.absolute() if wheel_dir else None,
+                jobs=jobs_found.count,
+                progress=shown,
+            )
+            rows = installer.install(requests)
+    if plan:
+        made, lines = plan_document(environment, steps), plan_lines(steps, Signs.of(sys.stdout))
+        code = next((step.error.exit_code for step in steps if step.error), 0)
     else:
-        click.echo("\n".join(["", *result_lines(rows, Signs.of(sys.stdout))]))
-    return next((row.exit_code for row in rows if not row.ok), 0)
+        made, lines = document(environment, rows), result_lines(rows, Signs.of(sys.stdout), wheel_dir)
+        code = next((row.exit_code for row in rows if not row.ok), 0)
+    click.echo(json.dumps(made, indent=1) if as_json else "\n".join(["", *lines]))
+    return code
+
+
+def _logs(usual: Path, cache: Path) -> Path:
+    """Return a folder for this run's logs: in the cache where the repository lies on a disk that is read-only."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    try:
+        writable(usual, "")
+    except PreflightError:
+        usual = cache / "logs"
+    return usual / f"install-pyg-{stamp}-{os.getpid()}"
 
 
 def main() -> None:
@@ -171,67 +218,3 @@ def _requests(words: tuple[str, ...]) -> tuple[Request, ...]:
                 known = Release(name=extension.name, version=version)
             requests.append(Request(extension=extension, version=version, release=known))
     return tuple(requests)
-
-
-def _say(lines: list[str]) -> None:
-    click.echo("\n".join(lines), err=True)
-
-
-def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: Jobs) -> list[str]:
-    """Return what was found, for people."""
-    cuda = f"CUDA {environment.cuda_version}" if environment.cuda_version else "CPU"
-    lines = [
-        f"{display(environment.prefix)}: Python {environment.version}, {environment.platform}",
-        f"PyTorch {environment.torch_version}, {cuda}",
-    ]
-    if archs:
-        gpus = "GPUs here: " + ", ".join(environment.devices) if environment.devices else "no GPU here"
-        lines += wrapped(f"compiling for {' '.join(archs)} ({gpus})", rest="")
-    return [*lines, f"{jobs.count} compile jobs ({jobs.reason})"]
-
-
-def result_lines(rows: Sequence[Row], signs: Signs) -> list[str]:
-    """Return the closing table, and below it why what is not as one would like it."""
-    cells = [
-        (
-            row.extension,
-            row.version or signs.dash,
-            _FROM.get(row.source, signs.dash),
-            duration(row.seconds),
-            f"{signs.failed} failed"
-            if not row.ok
-            else f"{signs.kept if row.source == 'there' else signs.done} verified",
-        )
-        for row in rows
-    ]
-    lines = table(("extension", "version", "from", "time", "result"), cells, right=frozenset({3}))
-    for row in rows:
-        for text in dict.fromkeys((*row.notes, row.error, row.remedy)):
-            lines += wrapped(f"{row.extension}: {text}", first="  ", rest="    ") if text else []
-    return lines
-
-
-def document(environment: UserEnvironment, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return everything as JSON values."""
-    return {
-        "environment": {
-            "prefix": str(environment.prefix),
-            "python": environment.version,
-            **picked(environment, "platform torch_version cuda_version tag devices"),
-        },
-        "extensions": [
-            {
-                "name": row.extension,
-                "ok": row.ok,
-                "version": row.version or None,
-                "source": row.source or None,
-                "notes": list(row.notes),
-                "error": row.error or None,
-                "remedy": row.remedy or None,
-                "exit_code": row.exit_code,
-                "seconds": round(row.seconds, 3),
-            }
-            for row in rows
-        ],
-        "ok": all(row.ok for row in rows),
-    }

@@ -71,6 +71,10 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
             self._noted = now
         self._say(text)
 
+    def tell(self, text: str) -> None:
+        """Take a line that stays."""
+        self._say(text)
+
     def ask(self, question: str) -> bool:
         """Put a yes-or-no question to whoever can answer it here, the default being no."""
         return click.confirm(question, default=False, err=True)
@@ -117,6 +121,11 @@ class LiveReporter(PlainReporter):
             self._console.out(text, highlight=False)
         else:
             self._moved(text)
+
+    def tell(self, text: str) -> None:
+        """Take a line that stays; it is also what goes on now."""
+        self._console.out(text, highlight=False)
+        self._moved(text.strip())
 
     def _moved(self, what: str) -> None:
         self._step, self._progress, self._since = what, None, time.monotonic()

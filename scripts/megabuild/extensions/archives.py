@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
+import stat
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,6 +86,26 @@ def _check(archive: Path, wanted: Release, whose: str = "") -> None:
         )
 
 
+def identity(extension: Extension, wanted: Release, folder: Path | None) -> str:
+    """Return what tells an extension's sources from others, without fetching them; as for :func:`unpacked`."""
+    if folder:
+        if archive := wanted.within(folder):
+            return files.sha256(archive)
+        if checkout := _checkout(extension, folder):
+            digest = hashlib.sha256()
+            for path in sorted(checkout.rglob("*")):
+                inside = path.relative_to(checkout)
+                if path.is_file() and inside.parts[0] not in (".git", "build", "dist"):
+                    digest.update(f"{inside}\0{files.sha256(path)}\0".encode())
+            return digest.hexdigest()
+    return wanted.sha256 or f"{extension.repository} {wanted.version}"
+
+
+def _checkout(extension: Extension, folder: Path) -> Path | None:
+    plain = (folder / extension.conda, folder / extension.name)
+    return next((path for path in plain if (path / "setup.py").is_file()), None)
+
+
 def unpacked(extension: Extension, wanted: Release, work: Path, *, folder: Path | None, cache: Path) -> Path:
     """Return a folder with setup.py, ready to be compiled: from an archive, a checkout or a clone.
 
@@ -109,10 +131,9 @@ def unpacked(extension: Extension, wanted: Release, work: Path, *, folder: Path 
     """
     archive = wanted.within(folder) if folder else None
     if folder and archive is None:
-        plain = (folder / extension.conda, folder / extension.name)
-        checkout = next((path for path in plain if (path / "setup.py").is_file()), None)
+        checkout = _checkout(extension, folder)
         if checkout is not None:
-            return Path(shutil.copytree(checkout, work / "checkout", symlinks=True))
+            return _copied(checkout, work / "checkout")
     what = f"no sources of {extension.name} {wanted.version}"
     if archive is None and not extension.has_sdist:
         return _cloned(extension, wanted.version, work / "checkout", what)
@@ -128,6 +149,15 @@ def unpacked(extension: Extension, wanted: Release, work: Path, *, folder: Path 
     if not found:
         raise IntegrityError(f"{archive.name} has no setup.py", "get the archive again")
     return found[0].parent
+
+
+def _copied(checkout: Path, target: Path) -> Path:
+    """Copy a checkout, which may lie on a disk that is read-only: the copy is to be written to."""
+    shutil.copytree(checkout, target, symlinks=True, copy_function=shutil.copy)
+    for path in [target, *target.rglob("*")]:
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode | stat.S_IWUSR)
+    return target
 
 
 def _cloned(extension: Extension, version: str, target: Path, what: str) -> Path:

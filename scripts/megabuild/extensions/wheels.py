@@ -20,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from megabuild import files
 from megabuild.errors import IntegrityError, ProviderError
-from megabuild.extensions.index import Index, Target, fitting
+from megabuild.extensions.index import Fit, Index, Target, fitting
 from megabuild.extensions.table import Extension
 from megabuild.network import redact
 from megabuild.network.client import Client, Patience
@@ -93,14 +93,7 @@ def choose(
     -------
     A choice in any case: an index that does not answer, a broken file or a wheel that fails is a reason to compile.
     """
-    target = wanted.target
-    try:
-        offered = index.wheels(target.torch_version, target.tag)
-    except ProviderError as error:
-        return Choice(wheel=None, reason=error.message)
-    if not offered:
-        return Choice(wheel=None, reason=f"the index has no page for torch {target.torch_minor} {target.tag}")
-    fit = fitting(wanted.extension.name, offered, target, version or None)
+    fit = offers(wanted, version, index)
     problem = fit.reason
     for wheel in fit.wheels:
         try:
@@ -114,6 +107,18 @@ def choose(
             return Choice(wheel=path, version=str(wheel.version), reason=wheel.name)
         problem = problem or f"the wheel {found}"
     return Choice(wheel=None, reason=problem)
+
+
+def offers(wanted: Wanted, version: str, index: Index) -> Fit:
+    """Return the wheels that fit by their names, the best first; as for :func:`choose`, but nothing is fetched."""
+    target = wanted.target
+    try:
+        offered = index.wheels(target.torch_version, target.tag)
+    except ProviderError as error:
+        return Fit(wheels=(), reason=error.message)
+    if not offered:
+        return Fit(wheels=(), reason=f"the index has no page for torch {target.torch_minor} {target.tag}")
+    return fitting(wanted.extension.name, offered, target, version or None)
 
 
 def _had(wheel: File, cache: Path, report: Callable[[str], None]) -> Path:

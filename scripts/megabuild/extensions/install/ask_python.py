@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import platform
 import re
 import sys
@@ -52,7 +53,7 @@ def _main() -> None:
         torch = _torch()
     except ModuleNotFoundError as error:
         problem = "" if error.name == "torch" else f"{type(error).__name__}: {error}"
-    except Exception as error:
+    except BaseException as error:  # also what calls sys.exit
         problem = f"{type(error).__name__}: {error}"
     facts = {
         "prefix": sys.prefix,
@@ -62,6 +63,9 @@ def _main() -> None:
         "platform": sysconfig.get_platform(),
         "glibc": platform.libc_ver()[1],
         "site": sysconfig.get_path("platlib"),
+        # the system's own Python, where its distributor wants pip to install nothing (PEP 668)
+        "managed": sys.prefix == sys.base_prefix
+        and os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
         "distributions": _distributions(),
         "torch": torch,
         "torch_problem": problem,

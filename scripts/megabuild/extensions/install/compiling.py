@@ -8,14 +8,16 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.version import Version
 
-from megabuild.errors import BuildError, OutOfMemoryError, PreflightError
+from megabuild.errors import BuildError, OutOfMemoryError
 from megabuild.extensions.install.pip import Pip
+from megabuild.extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from megabuild.extensions.install.user_environment import UserEnvironment, clean
 from megabuild.extensions.table import Extension
 from megabuild.resources.machine import ran_out_of_memory
@@ -26,6 +28,8 @@ _SETUPTOOLS = Version("70.1")  # the first that makes wheels without the wheel p
 _ERROR = re.compile(
     r"(?:^|[\s:])(?:fatal error|error|undefined reference to|[A-Z]\w*Error)\b:?\s*\S", re.MULTILINE
 )
+#: Between two looks at a log; for a build to end when it is told to.
+_LOOK_SECONDS, _GRACE_SECONDS = 0.2, 5.0
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 
 
@@ -41,8 +45,15 @@ class Workshop:
     jobs: int
     #: ``TORCH_CUDA_ARCH_LIST``; counts for nothing without CUDA
     archs: tuple[str, ...]
-    #: folder for build tools that the environment does not have; it never gets them itself
-    tools: Path
+    #: folder for build tools that the environment does not have, which never gets them itself, and temporary files
+    folder: Path
+    #: ccache's folder, which configs share; the user's own where he names one
+    objects: Path
+
+    @property
+    def tools(self) -> Path:
+        """Where build tools lie that the environment does not have."""
+        return self.folder / "tools"
 
     def environ(self, work: Path) -> dict[str, str]:
         """Return the environment variables of a build in ``work``.
@@ -64,8 +75,13 @@ class Workshop:
             "CMAKE_BUILD_PARALLEL_LEVEL": str(self.jobs),
             "FORCE_NINJA": "1",
         }
-        # object caches: hits in another work folder
+        # Compilers, pip and setup.py leave temporary files when they are killed: with ours, they are deleted.
+        made["TMPDIR"] = str(self.folder)
+        # The object cache that builds use (PyTorch 2.13 and newer put it before g++ and nvcc): hits in another folder.
         made |= {"CCACHE_BASEDIR": str(work), "CCACHE_NOHASHDIR": "1", "NINJA_STATUS": "[%f/%t %es] "}
+        made.setdefault("CCACHE_DIR", str(self.objects))
+        if shutil.which("ccache", path=made["PATH"]):
+            made |= {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX", "CUDA")}
         if self.environment.cuda_version is None:
             return {**made, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
         home = cuda_home(self.environment, made)
@@ -77,6 +93,18 @@ class Workshop:
         )
         return made
 
+    def check(self, environ: Mapping[str, str]) -> None:
+        """Try the compilers.
+
+        Raises
+        ------
+        PreflightError
+            One is not there, does not compile, or does not fit PyTorch.
+        """
+        check_cpp(environ, self.folder)
+        if self.environment.cuda_version is not None:
+            check_cuda(self.environment, Path(environ["CUDA_HOME"]), self.archs, environ, self.folder)
+
     def prepare(self, extension: Extension, pip: Pip) -> None:
         """Put build tools that are missing into `tools`.
 
@@ -84,11 +112,7 @@ class Workshop:
         ------
         ProviderError
             pip cannot get them.
-        PreflightError
-            There is no C++ compiler.
         """
-        if shutil.which(os.environ.get("CXX", "c++").split()[0]) is None and shutil.which("g++") is None:
-            raise PreflightError("there is no C++ compiler", "install one (Debian: apt-get install g++)")
         path = os.pathsep.join(
             [str(self.tools / "bin"), str(self.environment.python.parent), os.environ["PATH"]]
         )
@@ -107,8 +131,32 @@ class Workshop:
                 what=f"no build tools ({', '.join(missing)})",
             )
 
-    def build(self, source: Path, log: Path, environ: Mapping[str, str]) -> Path:
-        """Compile, and return the wheel.
+    def ask(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:
+        """Run setup.py without compiling.
+
+        Raises
+        ------
+        BuildError
+            It fails; the message has its own words.
+        """
+        status = _run([str(self.environment.python), "setup.py", "--version"], source, log, environ)
+        if status != 0:
+            lines = log.read_text(errors="replace").splitlines()
+            said = next(
+                (line.strip() for line in reversed(lines) if _ERROR.search(line)), f"exit status {status}"
+            )
+            raise BuildError(
+                f"its setup.py fails: {said} (see {log})", "correct what the log says and start again"
+            )
+
+    def build(
+        self,
+        source: Path,
+        log: Path,
+        environ: Mapping[str, str],
+        seen: Callable[[str], None] = lambda line: None,
+    ) -> Path:
+        """Compile, and return the wheel; ``seen`` takes the lines of the log while it grows.
 
         Raises
         ------
@@ -118,7 +166,7 @@ class Workshop:
             A compiler was killed.
         """
         out = source.parent / "wheels"
-        status = _run([str(self.environment.python), str(self.wrapper), str(out)], source, log, environ)
+        status = _run([str(self.environment.python), str(self.wrapper), str(out)], source, log, environ, seen)
         wheels = sorted(out.glob("*.whl"))
         if status == 0 and len(wheels) == 1:
             return wheels[0]
@@ -133,42 +181,6 @@ class Workshop:
         raise BuildError(
             f"it does not compile: {line} (see {log})", "correct what the log says and start again"
         )
-
-
-def cuda_home(
-    environment: UserEnvironment, environ: Mapping[str, str], usual: Path = Path("/usr/local/cuda")
-) -> Path:
-    """Return the folder of the CUDA toolkit: ``CUDA_HOME``, NVIDIA's wheels in the environment, or nvcc on PATH.
-
-    Parameters
-    ----------
-    environment:
-        Whose PyTorch it is for.
-    environ:
-        Environment variables.
-    usual:
-        Where NVIDIA's installer puts it, there with a version at its end.
-
-    Raises
-    ------
-    PreflightError
-        There is none.
-    """
-    version = environment.cuda_version or ""
-    major = version.split(".")[0]
-    named = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
-    places = [Path(named)] if named else []
-    places += [environment.site / "nvidia" / f"cu{major}", environment.prefix]
-    on_path = shutil.which("nvcc", path=environ.get("PATH"))
-    places += [Path(on_path).resolve().parent.parent] if on_path else []
-    places += [usual.with_name(f"{usual.name}-{version}"), usual]
-    for place in places:
-        if (place / "bin" / "nvcc").is_file():
-            return place
-    raise PreflightError(
-        f"there is no nvcc, and PyTorch here is for CUDA {version}",
-        f'pip install "cuda-toolkit[nvcc,cccl,curand,profiler]=={version}.*" in that environment, or set CUDA_HOME',
-    )
 
 
 def _plain_names(home: Path, work: Path) -> Path:
@@ -200,10 +212,16 @@ def _fits(version: str, least: Version) -> bool:
     return bool(version) and Version(version) >= least
 
 
-def _run(argv: Sequence[str], folder: Path, log: Path, environ: Mapping[str, str]) -> int:
+def _run(
+    argv: Sequence[str],
+    folder: Path,
+    log: Path,
+    environ: Mapping[str, str],
+    seen: Callable[[str], None] = lambda line: None,
+) -> int:
     """Run a build in a process group of its own, which ends with us, however we end."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as stream:
+    with log.open("wb") as stream, log.open(errors="replace") as written:
         process = subprocess.Popen(
             argv,
             cwd=folder,
@@ -214,9 +232,29 @@ def _run(argv: Sequence[str], folder: Path, log: Path, environ: Mapping[str, str
             start_new_session=True,
         )
         try:
-            return process.wait()
+            rest = ""
+            while True:
+                ended = process.poll()
+                *lines, rest = (rest + written.read()).split("\n")
+                for line in lines:
+                    seen(line)
+                if ended is not None:
+                    return ended
+                time.sleep(_LOOK_SECONDS)
         finally:
             if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGTERM)
-                    process.wait()
+                _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process group, and wait until nobody in it can write to its folder any more."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        until = time.monotonic() + _GRACE_SECONDS
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+            while time.monotonic() < until:
+                process.poll()
+                os.killpg(process.pid, 0)  # raises when the last one is gone
+                time.sleep(_LOOK_SECONDS / 4)
+            continue
+        return

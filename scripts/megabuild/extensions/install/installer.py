@@ -1,39 +1,32 @@
-"""Puts extensions into an environment, each on its own: what is there and fits, a wheel, or a compile; then proof."""
+"""Puts extensions into an environment, each on its own, and proves what it put there.
+
+What is to be done is decided for all of them first, and everything that a compile needs is tried before the first one.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
+from megabuild import files
+from megabuild.build import events
+from megabuild.build.progress import Parser
+from megabuild.engine.logs import LogLine
 from megabuild.errors import IntegrityError, MegabuildError, ProviderError, UsageError
 from megabuild.extensions.archives import unpacked
-from megabuild.extensions.index import Index
 from megabuild.extensions.install.compiling import Workshop
+from megabuild.extensions.install.deciding import Decider, Request, Step
+from megabuild.extensions.install.kept_wheels import KeptWheels
 from megabuild.extensions.install.pip import Pip
 from megabuild.extensions.install.user_environment import UserEnvironment, why_unfit
-from megabuild.extensions.table import Extension, Release
-from megabuild.extensions.wheels import Judge, Wanted, choose
+from megabuild.extensions.table import Extension
+from megabuild.extensions.wheels import Wanted
 from megabuild.resources.jobs import Jobs, bytes_per_compile, compile_jobs
 from megabuild.resources.machine import Machine
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """One extension."""
-
-    #: which
-    extension: Extension
-    #: only this one, or an empty string: the newest wheel that fits, or the matrix's version from source
-    version: str
-    #: what is compiled where there is no wheel
-    release: Release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +37,13 @@ class Row:
     extension: str
     #: installed now; empty for nothing
     version: str = ""
-    #: ``prebuilt``, ``source``, ``there``, or empty
+    #: ``prebuilt``, ``kept``, ``source``, ``there``, or empty
     source: str = ""
     #: why it was not prebuilt, what was wrong with what was there
     notes: tuple[str, ...] = ()
+    #: the wheel that it was installed from, and what that needs besides PyTorch
+    wheel: Path | None = None
+    needs: tuple[str, ...] = ()
     #: why it is not installed; empty where it is
     error: str = ""
     remedy: str = ""
@@ -62,20 +58,6 @@ class Row:
         return not self.error
 
 
-def archs_for(environment: UserEnvironment, asked: Sequence[str]) -> tuple[str, ...]:
-    """Return what to compile for: what was asked for, the machine's GPUs, else PyTorch's own list.
-
-    A machine without a GPU may be preparing an environment for any: then what PyTorch runs on, extensions run on too.
-    """
-    if environment.cuda_version is None:
-        return ()
-    return tuple(asked) or environment.devices or environment.torch_archs
-
-
-def _number(arch: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", arch))
-
-
 def jobs_for(environment: UserEnvironment, machine: Machine, asked: int | None) -> Jobs:
     """Return how many compile jobs fit into the machine."""
     per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
@@ -84,157 +66,196 @@ def jobs_for(environment: UserEnvironment, machine: Machine, asked: int | None) 
 
 @dataclass(frozen=True, kw_only=True)
 class Installer:
-    """Installs into one environment."""
+    """Carries out what was decided."""
 
-    #: where to
-    environment: UserEnvironment
-    #: ``auto``, ``prebuilt`` or ``source``
-    mode: str
-    #: where wheels are looked for
-    index: Index
-    #: a folder with the extensions' sources, or None
-    sources: Path | None
-    #: the folder that configs share
-    cache: Path
+    #: decides, and says where to
+    decider: Decider
     #: ``recipe/pyg/common/build_wheel.py``
     wrapper: Path
     #: where logs of compiles go
     logs: Path
-    #: CUDA archs to compile for and to ask of wheels; empty: those of the machine's GPUs, else PyTorch's own
-    archs: tuple[str, ...]
-    #: install what is there and works once more
-    force: bool
+    #: where the wheels that were installed are copied to, or None
+    wheel_dir: Path | None
     #: compile jobs at a time
     jobs: int
-    #: looks inside a wheel, or into an environment
-    judge: Judge
-    #: takes a sentence for everything that takes time
-    report: Callable[[str], None]
-
-    @cached_property
-    def _pip(self) -> Pip:
-        return Pip(environment=self.environment, links=self.sources)
+    #: takes where a compile stands
+    progress: events.Reporter
 
     def install(self, requests: Sequence[Request]) -> tuple[Row, ...]:
-        """Install all of them; one that fails does not keep the others from being installed."""
-        with tempfile.TemporaryDirectory(prefix="install-pyg-") as folder:
-            return tuple(self._row(request, Path(folder)) for request in requests)
+        """Install all of them; one that fails does not keep the others from being installed.
 
-    def _row(self, request: Request, folder: Path) -> Row:
-        started, name, notes = time.monotonic(), request.extension.name, list[str]()
-        self.report(f"{name}:")
+        Raises
+        ------
+        PreflightError
+            The environment, or another folder, cannot be written to.
+        """
+        cache = self.decider.cache
+        self.decider.environment.check_writable()
+        files.writable(cache, "choose another folder: MEGABUILD_CACHE")
+        if self.wheel_dir:
+            files.writable(self.wheel_dir, "choose another folder: --wheel-dir")
+        with files.scratch(cache / "install-pyg") as folder:
+            run = _Run(self, folder)
+            steps = [run.prepared(step) for step in self.decider.steps(requests, fetch=True)]
+            return tuple(run.row(step) for step in steps)
+
+
+class _Run:
+    """One installation: the folder it works in, and what has been prepared there."""
+
+    def __init__(self, installer: Installer, folder: Path) -> None:
+        self._installer, self._decider = installer, installer.decider
+        self._environment = installer.decider.environment
+        self._report = installer.decider.report
+        self._folder = folder
+        self._pip = Pip(environment=self._environment, links=self._decider.sources, temporary=folder)
+        self._kept = KeptWheels(cache=self._decider.cache, environment=self._environment)
+        self._tried: dict[tuple[str, ...], MegabuildError | None] = {}
+        self._ready: dict[str, tuple[Workshop, Path, dict[str, str]]] = {}
+
+    def prepared(self, step: Step) -> Step:
+        """Make everything ready that a compile needs, and try it; what fails becomes the step's error."""
+        if step.how != "source":
+            return step
+        started = time.monotonic()
         try:
-            version, source = self._one(request, folder, notes)
-            row = Row(extension=name, version=version, source=source)
+            self._prepare(step)
         except MegabuildError as error:
-            self.report(f"  failed: {error.message}")
-            row = Row(extension=name, error=error.message, remedy=error.remedy, exit_code=error.exit_code)
-        return replace(row, notes=tuple(notes), seconds=time.monotonic() - started)
+            self._report(f"{step.request.extension.name} failed: {error.message}")
+            step = replace(step, error=error)
+        return replace(step, seconds=step.seconds + time.monotonic() - started)
 
-    def _one(self, request: Request, folder: Path, notes: list[str]) -> tuple[str, str]:
-        """Return the version that is installed in the end, and where it is from."""
-        if there := self._there(request, notes):
-            return there, "there"
-        if self.mode != "source" and (version := self._prebuilt(request, folder, notes)):
-            return version, "prebuilt"
-        if self.mode == "prebuilt":
-            raise ProviderError(notes[-1], "allow compiling it: --pyg auto")
-        self._compiled(request, folder)
-        return request.release.version, "source"
-
-    def _there(self, request: Request, notes: list[str]) -> str:
-        """Return the version of what is there and fits, else nothing."""
-        there = self.environment.distributions.get(request.extension.name)
-        if there is None or self.force:
-            return ""
-        if request.version and there.partition("+")[0] != request.version:
-            notes.append(f"{there} was there, {request.version} is asked for")
-            return ""
-        problem = self._unfit(request, self._wanted(request))
-        if problem:
-            notes.append(f"{there} was there, but {problem}")
-            self.report(f"  {notes[-1]}")
-        return "" if problem else there
-
-    def _wanted(self, request: Request) -> Wanted:
-        # A wheel, and what is there, must run on the GPUs that were named or are here. Where neither is known, the look
-        # inside asks that it runs on whatever the PyTorch beside it runs on.
-        archs = self.archs or self.environment.devices
-        return Wanted(
-            extension=request.extension,
-            target=self.environment.target,
-            archs=tuple(archs) if self.environment.cuda_version else (),
-            beside=self.environment.prefix,
-        )
-
-    def _unfit(self, request: Request, wanted: Wanted) -> str:
-        """Why what is installed is not what is wanted: it is looked into, and it is tried."""
-        environment = self.environment
-        return self.judge(environment.prefix, wanted) or why_unfit(request.extension, environment)
-
-    def _prebuilt(self, request: Request, folder: Path, notes: list[str]) -> str:
-        """Install a wheel; return its version, or nothing where none fits."""
-        wanted = self._wanted(request)
-        choice = choose(
-            wanted,
-            request.version,
-            index=self.index,
-            cache=self.cache,
-            report=lambda sentence: self.report(f"  {sentence}"),
-            judge=self.judge,
-        )
-        if choice.wheel is None:
-            problem = f"no wheel: {choice.reason}"
-        else:
-            try:
-                self._put(request, choice.wheel, wanted, folder)
-                return choice.version
-            except (IntegrityError, ProviderError) as error:
-                problem = f"wheel: {error.message}"
-        notes.append(problem)
-        self.report(f"  {problem}")
-        return ""
-
-    def _compiled(self, request: Request, folder: Path) -> None:
-        extension, version = request.extension, request.release.version
-        archs = archs_for(self.environment, self.archs)
-        archs = tuple(arch for arch in archs if _number(arch) >= _number(extension.oldest_arch))
-        if self.environment.cuda_version is not None and not archs:
+    def _prepare(self, step: Step) -> None:
+        extension, installer = step.request.extension, self._installer
+        if self._environment.cuda_version is not None and not step.archs:
             raise UsageError(
                 "it is not known what to compile for: there is no GPU here, and this PyTorch names no archs",
                 'name them: --arch-list "9.0;12.0"',
             )
         workshop = Workshop(
-            environment=self.environment,
-            wrapper=self.wrapper,
-            jobs=self.jobs,
-            archs=archs,
-            tools=folder / "tools",
+            environment=self._environment,
+            wrapper=installer.wrapper,
+            jobs=installer.jobs,
+            archs=step.archs,
+            folder=self._folder,
+            objects=self._decider.cache / "ccache",
         )
-        work = folder / extension.name
+        work = self._folder / extension.name
         work.mkdir()
         environ = workshop.environ(work)
+        if step.archs not in self._tried:
+            self._report("trying the compilers")
+            self._tried[step.archs] = None
+            try:
+                workshop.check(environ)
+            except MegabuildError as error:
+                self._tried[step.archs] = error
+        if problem := self._tried[step.archs]:
+            raise problem
         workshop.prepare(extension, self._pip)
-        source = unpacked(extension, request.release, work, folder=self.sources, cache=self.cache)
-        log = self.logs / f"{extension.name}.log"
-        what = f" for {', '.join(archs)}" if archs else ""
-        self.report(f"  compiling {version}{what} with {self.jobs} jobs, log: {log}")
-        wheel = workshop.build(source, log, environ)
-        wanted = replace(self._wanted(request), archs=archs, exact_archs=True)
-        problem = self.judge(wheel, wanted)
+        source = unpacked(
+            extension, step.request.release, work, folder=self._decider.sources, cache=self._decider.cache
+        )
+        workshop.ask(source, self._log(extension), environ)
+        self._ready[extension.name] = (workshop, source, environ)
+
+    def row(self, step: Step) -> Row:
+        """Do what was decided, and return what became of it."""
+        started, notes = time.monotonic(), list(step.notes)
+        try:
+            if step.error:
+                raise step.error
+            row = self._done(step, notes)
+        except MegabuildError as error:
+            if error is not step.error:
+                self._report(f"{step.request.extension.name} failed: {error.message}")
+            row = Row(
+                extension=step.request.extension.name,
+                error=error.message,
+                remedy=error.remedy,
+                exit_code=error.exit_code,
+            )
+        return replace(row, notes=tuple(notes), seconds=step.seconds + time.monotonic() - started)
+
+    def _done(self, step: Step, notes: list[str]) -> Row:
+        request, installer = step.request, self._installer
+        name = request.extension.name
+        if step.how == "there":
+            problem = "" if step.tried else why_unfit(request.extension, self._environment)
+            if not problem:
+                return Row(extension=name, version=step.version, source="there")
+            notes.append(f"{step.version} was there, but {problem}")
+            return self._anew(self._decider.not_there(request, notes), notes)
+        wanted = self._decider.wanted(request)
+        if step.how != "prebuilt":
+            wanted = replace(wanted, archs=step.archs, exact_archs=True)
+        wheel = step.wheel or self._compiled(step, wanted)
+        try:
+            self._put(request, wheel, wanted)
+        except (IntegrityError, ProviderError) as error:
+            if step.how == "source":
+                raise
+            notes.append(f"wheel: {error.message}")
+            if self._decider.mode == "prebuilt":
+                raise ProviderError(notes[-1], "allow compiling it: --pyg auto") from error
+            self._report(f"  {notes[-1]}")
+            if step.place:
+                shutil.rmtree(step.place)
+            return self._anew(self._decider.not_there(request, notes, compiled=True), notes)
+        needs = self._kept.needs(wheel, self._folder / f"{name}-libraries")
+        if installer.wheel_dir:
+            shutil.copy(wheel, installer.wheel_dir)
+        version = wheel.name.split("-")[1]
+        return Row(extension=name, version=version, source=step.how, wheel=wheel, needs=needs)
+
+    def _anew(self, step: Step, notes: list[str]) -> Row:
+        step = self.prepared(step)
+        if step.error:
+            raise step.error
+        return self._done(step, notes)
+
+    def _log(self, extension: Extension) -> Path:
+        return self._installer.logs / f"{extension.name}.log"
+
+    def _compiled(self, step: Step, wanted: Wanted) -> Path:
+        """Compile, look inside, and return the wheel that is kept."""
+        installer, extension, version = self._installer, step.request.extension, step.version
+        workshop, source, environ = self._ready.pop(extension.name)
+        log = self._log(extension)
+        what = f" for {', '.join(step.archs)}" if step.archs else ""
+        self._report(f"{extension.name}: compiling {version}{what} with {installer.jobs} jobs, log: {log}")
+        parser = Parser()
+
+        def seen(text: str) -> None:
+            line = LogLine(
+                kind="build",
+                package=extension.name,
+                version=version,
+                build_string="",
+                python=self._environment.version,
+                text=text,
+            )
+            for event in parser.feed(line):
+                installer.progress(event)
+
+        seen("::megabuild:: phase compile")
+        made = workshop.build(source, log, environ, seen)
+        problem = self._decider.judge(made, wanted)
         if problem:
             raise IntegrityError(f"it was compiled, but {problem} (see {log})", "correct what the log says")
-        self._put(request, wheel, wanted, folder)
-        shutil.rmtree(work)
+        assert step.place is not None
+        wheel = self._kept.keep(made, step.place)
+        shutil.rmtree(self._folder / extension.name)
+        return wheel
 
-    def _put(self, request: Request, wheel: Path, wanted: Wanted, folder: Path) -> None:
+    def _put(self, request: Request, wheel: Path, wanted: Wanted) -> None:
         """Install a wheel and what it requires, PyTorch left as it is, and prove it."""
         name = request.extension.name
-        self.report(f"  installing {wheel.name}")
+        self._report(f"{name}: installing {wheel.name}")
         what = f"pip does not install {wheel.name}"
         self._pip.run("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=what)
-        constraints = folder / "constraints.txt"
-        constraints.write_text(f"torch=={self.environment.torch_version}\n")
+        constraints = self._folder / "constraints.txt"
+        constraints.write_text(f"torch=={self._environment.torch_version}\n")
         lacking: ProviderError | None = None
         try:
             self._pip.run(
@@ -242,7 +263,8 @@ class Installer:
             )
         except ProviderError as error:
             lacking = error
-        problem = self._unfit(request, wanted)
+        problem = self._decider.judge(self._environment.prefix, wanted)
+        problem = problem or why_unfit(request.extension, self._environment)
         if problem and lacking is not None:
             raise ProviderError(f"{problem} ({lacking.message})", lacking.remedy)
         if problem:  # worse than nothing: a program would go wrong with it later, and elsewhere

@@ -26,6 +26,8 @@ class Pip:
     environment: UserEnvironment
     #: a folder with archives that are looked at beside what pip is configured to use, or None
     links: Path | None = None
+    #: for pip's temporary files, of which a pip that is killed leaves some; None for the usual one
+    temporary: Path | None = None
 
     def run(
         self,
@@ -56,7 +58,7 @@ class Pip:
                 text=True,
                 errors="replace",
                 timeout=_SECONDS,
-                env=clean(os.environ),
+                env=clean(os.environ) | ({"TMPDIR": str(self.temporary)} if self.temporary else {}),
                 stdin=subprocess.DEVNULL,
                 check=False,
             )

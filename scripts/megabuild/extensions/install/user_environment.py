@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 from megabuild.errors import PreflightError, UsageError
 from megabuild.extensions.index import Target, cuda_tag
 from megabuild.extensions.table import Extension
+from megabuild.files import writable
 
 _SCRIPT = Path(__file__).with_name("ask_python.py")
 _SECONDS = 180.0  # `import torch` from a cold disk takes its time
@@ -67,6 +69,21 @@ class UserEnvironment:
     devices: tuple[str, ...]
     #: installed distributions, normalised with ``_``, and their versions
     distributions: Mapping[str, str]
+    #: its distributor wants pip to install nothing into it
+    managed: bool = False
+
+    def check_writable(self) -> None:
+        """Try whether packages can be put into it.
+
+        Raises
+        ------
+        PreflightError
+            They cannot.
+        """
+        remedy = "name an environment of your own: python3 -m venv DIR, and --python DIR"
+        if self.managed:
+            raise PreflightError(f"{self.prefix} belongs to the system: pip installs nothing into it", remedy)
+        writable(self.site, f"see to its permissions, or {remedy}")
 
     @property
     def tag(self) -> str:
@@ -133,11 +150,16 @@ def look(python: Path) -> UserEnvironment:
     facts = _ask(python)
     if facts["implementation"] != "cpython":
         raise PreflightError(f"{python} is {facts['implementation']}", "PyTorch needs CPython")
-    torch = facts["torch"]
-    if torch is None:
-        problem = facts["torch_problem"]
+    torch, problem = facts["torch"], facts["torch_problem"]
+    if torch is None and (problem or "torch" in facts["distributions"]):
         raise PreflightError(
-            f"{python}: `import torch` fails: {problem}" if problem else f"{python} has no PyTorch",
+            f"{python} has PyTorch, but `import torch` fails: {problem or 'its files are not there'}",
+            f"mend that first ({python} -m pip install --force-reinstall torch), or name another environment: --python "
+            "PATH",
+        )
+    if torch is None:
+        raise PreflightError(
+            f"{python} has no PyTorch",
             "install PyTorch into this environment first (pip install torch), or name another one: --python PATH",
         )
     if torch["hip"]:
@@ -162,6 +184,7 @@ def look(python: Path) -> UserEnvironment:
         torch_archs=arch_list(torch["archs"]),
         devices=tuple(dict.fromkeys(torch["devices"])),
         distributions=facts["distributions"],
+        managed=facts["managed"],
     )
 
 
@@ -195,7 +218,9 @@ def _ask(python: Path) -> dict[str, Any]:
     except OSError as error:
         raise PreflightError(f"{python} does not run: {error.strerror}", other) from error
     except (ValueError, IndexError) as error:
-        raise PreflightError(f"{python} does not run: {_last_line(done)}", other) from error
+        runs = done.returncode and _run(python, "-c", "").returncode == 0
+        what = "has PyTorch, but `import torch` ends it" if runs else "does not run"
+        raise PreflightError(f"{python} {what}: {_last_line(done)}", other) from error
     return facts
 
 
@@ -234,7 +259,10 @@ def _run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    return (done.stderr.strip().splitlines() or [f"it ends with status {done.returncode}"])[-1]
+    ended = f"it ends with status {done.returncode}"
+    if done.returncode < 0:
+        ended = f"it is ended by {signal.Signals(-done.returncode).name}"
+    return (done.stderr.strip().splitlines() or [ended])[-1]
 
 
 def _conda_platform(name: str) -> str:

@@ -1,8 +1,9 @@
 """The private environment: made from a hashed lock on first use, entered on every start. Standard library only.
 
-Environments lie in ``.venv/<use>-<python>-<first digits of the lock's sha256>/``. A changed lock makes another one, so
-that a build that runs for hours keeps the one it started in; an environment nobody runs in is then removed. What makes
-one trusted is a stamp written last: without it, whatever lies there is what a killed set-up left.
+Environments lie in ``.venv/<use>-<python>-<first digits of the lock's sha256>/``, or in the user's cache where the
+repository cannot be written to. A changed lock makes another one, so that a build that runs for hours keeps the one it
+started in; an environment nobody runs in is then removed. What makes one trusted is a stamp written last: without it,
+whatever lies there is what a killed set-up left.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from megabuild.errors import IntegrityError, MegabuildError, ProviderError
+from megabuild.errors import IntegrityError, MegabuildError, PreflightError, ProviderError
 
 LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 STAMP = "complete"
@@ -78,13 +79,38 @@ def ensure(root: Path, use: str) -> Path:
             f"cannot read {lock}: {error.strerror}", "restore it: git checkout -- " + lock.name
         ) from error
     version = f"{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}"
-    environment = root / ".venv" / f"{use}-{version}-{digest[:12]}"
+    name = f"{use}-{version}-{digest[:12]}"
+    environment = root / ".venv" / name
+    if not _is_complete(environment, digest):
+        environment = _home(root) / name
     if not _is_complete(environment, digest):
         with _alone(lock):
             if not _is_complete(environment, digest):  # another start may have been faster
                 _make(environment, lock, digest)
                 _remove_unused(environment)
     return _python(environment)
+
+
+def _home(root: Path) -> Path:
+    """Return where to make environments: in the repository, or in the user's cache where that cannot be written to.
+
+    Raises
+    ------
+    PreflightError
+        There is no such place.
+    """
+    inside = root / ".venv"
+    usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    cache = Path(os.environ.get("MEGABUILD_CACHE") or os.path.join(usual, "megabuild"))
+    home = inside if os.access(inside if inside.exists() else root, os.W_OK) else cache / "venv"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PreflightError(
+            f"neither {root} nor {home} can be written to: {error.strerror}",
+            "set MEGABUILD_CACHE to a folder that can",
+        ) from error
+    return home
 
 
 def _python(environment: Path) -> Path:

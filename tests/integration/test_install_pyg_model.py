@@ -260,7 +260,7 @@ def test_the_second_environment_gets_what_the_first_compiled(place: Place, plain
     row = rows["torch_spline_conv"]
     assert (row["source"], row["version"]) == ("source", f"{VERSION}+pt213cu130")
     assert "compile 3/3" in said
-    assert [need for need in row["needs"] if need.startswith("glibc 2.")]
+    assert not [need for need in row["needs"] if "torch" in need or "cudart" in need]
     (wheel,) = taken.iterdir()
     assert wheel.name.startswith(f"torch_spline_conv-{VERSION}+pt213cu130-{TAG}-{TAG}-linux_")
     assert why_broken(wheel) == ""
@@ -274,7 +274,7 @@ def test_the_second_environment_gets_what_the_first_compiled(place: Place, plain
     assert code == 0, said
     assert rows["torch_spline_conv"]["source"] == "kept"
     assert second.libraries("torch_spline_conv") == place.libraries("torch_spline_conv")
-    assert "compiling" not in said
+    assert "with 2 jobs" not in said
 
     # what makes it another wheel: architectures, and the sources
     assert planned("--force")["how"] == "kept"

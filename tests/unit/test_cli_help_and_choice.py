@@ -97,6 +97,18 @@ def test_config_names_are_completed() -> None:
     assert names == ["osx_64_cpu", "osx_64_cpu_generic", "osx_arm64_cpu"]
 
 
+def test_extensions_are_completed(invocation: Invocation) -> None:
+    from click.shell_completion import ShellComplete
+
+    from megabuild.cli.install_pyg import install_pyg
+
+    script = invoke("completion", "bash", "install-pyg", invocation=invocation).stdout
+    assert "_INSTALL_PYG_COMPLETE" in script
+    complete = ShellComplete(install_pyg, {}, "install-pyg", "_INSTALL_PYG_COMPLETE")
+    names = [item.value for item in complete.get_completions(["--force"], "torch_s")]
+    assert names == ["torch_scatter", "torch_sparse", "torch_spline_conv"]
+
+
 def test_a_number_chooses(invocation: Invocation) -> None:
     result = ask("2\n")
     assert result.stdout == "linux_64_cuda130\n"

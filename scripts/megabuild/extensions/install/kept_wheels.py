@@ -32,7 +32,7 @@ _EVERYWHERE = re.compile(
     r"lib(?:c|m|dl|rt|pthread|util|nsl|gcc_s|stdc\+\+|z|resolv)\.so\.\d+|ld-linux-.*|linux-vdso\.so\.1"
 )
 _TORCH = re.compile(r"lib(?:torch|c10|caffe2|cud|cu[a-z]|nv|shm).*\.so.*")
-_GLIBC = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?=\0)")
+_GLIBC = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,8 +137,9 @@ def install_pyg(
 ) -> int:
     """Install PyTorch Geometric's extensions beside an installed PyTorch.
 
-    Each extension on its own: wheels first, else its sources are compiled for this very PyTorch. What was installed is
-    looked into and imported; a CPU build beside a CUDA PyTorch does not pass, nor does one that was there before.
+    Each extension on its own: what was compiled here earlier, or a wheel, else its sources are compiled for this very
+    PyTorch. What was installed is looked into and imported; a CPU build beside a CUDA PyTorch does not pass, nor does
+    one that was there before.
     """
     invocation: Invocation = context.obj
     invocation.json = as_json

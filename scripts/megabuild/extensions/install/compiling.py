@@ -65,7 +65,7 @@ class Workshop:
         """
         made = clean(os.environ)
         # a jobserver of somebody else knows nothing of our memory; flags of an active conda environment are not ours
-        for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", "BUILD_ENV_LINK", *_FORCED):
+        for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", *_FORCED):
             made.pop(name, None)
         beside = str(self.environment.python.parent)
         made["PATH"] = os.pathsep.join([str(self.tools / "bin"), beside, made.get("PATH", os.defpath)])
@@ -80,6 +80,9 @@ class Workshop:
         # The object cache that builds use (PyTorch 2.13 and newer put it before g++ and nvcc): hits in another folder.
         made |= {"CCACHE_BASEDIR": str(work), "CCACHE_NOHASHDIR": "1", "NINJA_STATUS": "[%f/%t %es] "}
         made.setdefault("CCACHE_DIR", str(self.objects))
+        link = work / "env"  # headers by one name for all environments
+        link.symlink_to(self.environment.prefix)
+        made["BUILD_ENV_LINK"] = str(link)
         if shutil.which("ccache", path=made["PATH"]):
             made |= {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX", "CUDA")}
         if self.environment.cuda_version is None:

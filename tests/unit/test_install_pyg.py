@@ -195,6 +195,28 @@ def test_an_interrupted_compile_leaves_no_compiler_behind(tmp_path: Path) -> Non
         pytest.fail("the compiler goes on")
 
 
+def test_a_build_has_names_and_an_object_cache_that_other_environments_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CCACHE_DIR", raising=False)
+    workshop = Workshop(
+        environment=environment(cuda_version=None),
+        wrapper=tmp_path,
+        jobs=3,
+        archs=(),
+        folder=tmp_path,
+        objects=tmp_path / "ccache",
+    )
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    made = workshop.environ(tmp_path / "one")
+    assert os.readlink(made["BUILD_ENV_LINK"]) == "/e", "headers lie under the work folder's own name for it"
+    assert made["CCACHE_BASEDIR"] == str(Path(made["BUILD_ENV_LINK"]).parent)
+    assert (made["CCACHE_DIR"], made["TMPDIR"]) == (str(tmp_path / "ccache"), str(tmp_path))
+    monkeypatch.setenv("CCACHE_DIR", "/mine")
+    assert workshop.environ(tmp_path / "two")["CCACHE_DIR"] == "/mine"
+
+
 # ---- the command line ----------------------------------------------------------------------------------------------
 def invoke(*arguments: str, invocation: Invocation) -> Result:
     return CliRunner().invoke(megabuild, ["install-pyg", *arguments], obj=invocation)

@@ -12,11 +12,6 @@ from megabuild.verify.built_for import BuiltFor, same_torch
 from megabuild.verify.expected import Expectation
 from megabuild.verify.torch_beside import TorchBeside
 
-#: What to do about a question without an answer.
-REMEDY = (
-    "name an environment with the torch that it should work with (--beside ENVIRONMENT), or take a build whose name "
-    "or dependencies say it"
-)
 #: The libraries that stand for torch's two parts; what is wrong with a part is said of them.
 _PARTS = frozenset({"libtorch_cpu.so", "libtorch_python.so"})
 
@@ -38,6 +33,16 @@ class Module:
     def wants_cuda(self) -> bool | None:
         """What the user asked: whoever asks for an architecture asks for CUDA; None where he did not."""
         return True if self.asked.archs else self.asked.cuda
+
+
+def remedy(module: Module) -> str:
+    """Return what to do about a question without an answer."""
+    if module.name == "torch":
+        return "ask all of torch: the environment that it is in, or libtorch's package"
+    return (
+        "name an environment with the torch that it should work with (--beside ENVIRONMENT), or take a build whose "
+        "name or dependencies say it"
+    )
 
 
 def unanswered(module: Module, facts: LibraryFacts) -> str:

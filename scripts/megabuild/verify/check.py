@@ -10,7 +10,7 @@ from judge import Judgement, Wanted, for_archs, for_cpu, judge, wrong_python, wr
 from kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS
 from library_facts import LibraryFacts, read
 from megabuild.configs.config import accelerator
-from megabuild.verify.answers import REMEDY, Module, built_with, unanswered, wrong_torch
+from megabuild.verify.answers import Module, built_with, remedy, unanswered, wrong_torch
 from megabuild.verify.built_for import BuiltFor, same_torch
 from megabuild.verify.expected import Expectation
 from megabuild.verify.subject import Library, Subject, open_subject
@@ -203,5 +203,5 @@ def _library(module: Module, facts: LibraryFacts, one: Judgement) -> LibraryVerd
         ok=one.ok and not question,
         unknown=bool(question),
         reason=question or one.reason or one.note,
-        remedy=REMEDY if question else one.remedy,
+        remedy=remedy(module) if question else one.remedy,
     )

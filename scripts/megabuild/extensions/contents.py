@@ -38,9 +38,8 @@ def look_inside(path: Path, wanted: Wanted) -> str:
     mine = [library for library in verdict.libraries if wanted.extension.name in Path(library.path).parts]
     if not mine:
         return f"holds no library of {wanted.extension.name}"
-    wrong = [
-        library for library in mine if not (library.ok or library.unknown)
-    ]  # the proof comes when it is run
+    # what nothing tells is told when it is installed, imported and asked
+    wrong = [library for library in mine if not (library.ok or library.unknown)]
     if not wrong:
         return ""
     if target.cuda_version and not any(library.archs or library.ptx for library in mine):

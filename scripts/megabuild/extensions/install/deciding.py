@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from megabuild.errors import MegabuildError, ProviderError
+from megabuild.errors import MegabuildError, ProviderError, UsageError
 from megabuild.extensions.archives import identity
 from megabuild.extensions.index import Index
 from megabuild.extensions.install.kept_wheels import KeptWheels
@@ -191,6 +191,11 @@ class Decider:
             self.report(f"  {notes[-1]}")
         if self.mode == "prebuilt":
             raise ProviderError(notes[-1], "allow compiling it: --pyg auto")
+        if self.environment.cuda_version is not None and not kept.archs:
+            raise UsageError(
+                "it is not known what to compile for: there is no GPU here, and this PyTorch names no archs",
+                'name them: --arch-list "9.0;12.0"',
+            )
         return kept
 
     def wanted(self, request: Request) -> Wanted:

@@ -16,7 +16,7 @@ from megabuild import files
 from megabuild.build import events
 from megabuild.build.progress import Parser
 from megabuild.engine.logs import LogLine
-from megabuild.errors import IntegrityError, MegabuildError, ProviderError, UsageError
+from megabuild.errors import IntegrityError, MegabuildError, ProviderError
 from megabuild.extensions.archives import unpacked
 from megabuild.extensions.install.compiling import Workshop
 from megabuild.extensions.install.deciding import Decider, Request, Step
@@ -127,11 +127,6 @@ class _Run:
 
     def _prepare(self, step: Step) -> None:
         extension, installer = step.request.extension, self._installer
-        if self._environment.cuda_version is not None and not step.archs:
-            raise UsageError(
-                "it is not known what to compile for: there is no GPU here, and this PyTorch names no archs",
-                'name them: --arch-list "9.0;12.0"',
-            )
         workshop = Workshop(
             environment=self._environment,
             wrapper=installer.wrapper,

@@ -47,6 +47,7 @@ def options(repository: Path, tarball: Path, output: Path, torch: str | None) ->
         output=output,
         cache=cache_folder(os.environ),
         rehearse=True,
+        optimization="0",  # quicker
         engine="host",
         pythons=("3.12",),
         cpu_count=len(os.sched_getaffinity(0)),

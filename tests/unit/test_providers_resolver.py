@@ -16,6 +16,7 @@ from wheel_files import make_wheel, simple_index
 from megabuild.configs.config import load
 from megabuild.errors import ProviderError
 from megabuild.providers.catalogue import NvidiaWheel
+from megabuild.providers.command import each
 from megabuild.providers.local import interpreters
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.pypi import download, lock, nvidia, offers, torch
@@ -78,6 +79,18 @@ def test_wheels_are_chosen_by_metadata_alone(site: Site, tmp_path: Path) -> None
     seen = offers.noted(tmp_path / "locks", found.wheels[0].sha256)
     assert seen is not None
     assert "large.bin" in seen.names
+
+
+def test_several_pythons_at_the_same_time_look_at_a_wheel_once(site: Site, tmp_path: Path) -> None:
+    _offer(site, tmp_path / "index", WORLD)
+    pythons = ["3.10", "3.11", "3.12", "3.13"]
+
+    def find(python: str) -> list[str]:
+        return _names(lock.resolve(["app"], _interpreter(python), tmp_path / "locks"))
+
+    assert list(each(find, pythons, 4)) == [["app-2.0", "lib-2.0", "quick-7", "tool-1.5"]] * 4
+    asked = [path for path, part in site.asked if part == "bytes=0-0"]
+    assert len(asked) == len(set(asked))
 
 
 def test_a_lock_is_asked_for_once_and_holds_no_addresses(site: Site, tmp_path: Path) -> None:

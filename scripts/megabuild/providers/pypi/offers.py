@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -65,21 +66,16 @@ class Offers:
             client(patience=_HASTE if index else _PATIENCE),
             client(patience=_HOURS),
         )
+        self._guard, self._locks = threading.Lock(), dict[str, threading.Lock]()
         self._pages: dict[str, tuple[File, ...] | NetworkError] = {}
         #: why some of the indexes said nothing
         self.troubles: dict[str, None] = {}
 
     def files(self, project: str) -> tuple[File, ...]:
         """Return the wheels of a project; raises NetworkError where no index has it."""
-        if project not in self._pages:
-            try:
-                found, troubles = offered(
-                    project, self._where, lambda url: self._client.get(url, headers=HEADERS)
-                )
-                self.troubles |= dict.fromkeys(troubles)
-                self._pages[project] = tuple(one for one in found if one.tags)
-            except NetworkError as error:
-                self._pages[project] = error
+        with self._alone(project):
+            if project not in self._pages:
+                self._pages[project] = self._asked(project)
         answer = self._pages[project]
         if isinstance(answer, NetworkError):
             raise answer
@@ -100,15 +96,31 @@ class Offers:
         ProviderError
             It cannot be read, or nobody says what its hash is.
         """
-        note = noted(folder, file.sha256) if file.sha256 else None
-        if note is not None:
-            return note
+        with self._alone(file.name):
+            note = noted(folder, file.sha256) if file.sha256 else None
+            if note is not None:
+                return note
+            try:
+                seen = self._look(file, folder)
+            except (*BROKEN, OSError) as error:
+                raise ProviderError(f"{file.name} is no wheel, or a broken one: {error}", REMEDY) from error
+            files.write(_note(folder, seen.sha256), msgspec.json.encode(seen).decode())
+            return seen
+
+    def _alone(self, what: str) -> threading.Lock:
+        """Return the lock under which something is looked at: several Pythons want the same at the same time."""
+        with self._guard:
+            return self._locks.setdefault(what, threading.Lock())
+
+    def _asked(self, project: str) -> tuple[File, ...] | NetworkError:
         try:
-            seen = self._look(file, folder)
-        except (*BROKEN, OSError) as error:
-            raise ProviderError(f"{file.name} is no wheel, or a broken one: {error}", REMEDY) from error
-        files.write(_note(folder, seen.sha256), msgspec.json.encode(seen).decode())
-        return seen
+            found, troubles = offered(
+                project, self._where, lambda url: self._client.get(url, headers=HEADERS)
+            )
+        except NetworkError as error:
+            return error
+        self.troubles |= dict.fromkeys(troubles)
+        return tuple(one for one in found if one.tags)
 
     def _look(self, file: File, folder: Path) -> Content:
         if file.url.startswith("file:"):
@@ -134,6 +146,9 @@ class Offers:
         )
 
 
+_MAKING = threading.Lock()
+
+
 @cache
 def _known(environ: tuple[tuple[str, str], ...]) -> Configured:
     return configured(dict(environ))  # pip takes seconds to say so
@@ -146,7 +161,8 @@ def _offers(more: tuple[str, ...], index: str | None, environ: tuple[tuple[str, 
 
 def offers(more: Sequence[str] = (), index: str | None = None) -> Offers:
     """Return what the indexes of this process's environment have; the same object for the same question."""
-    return _offers(tuple(more), index, tuple(sorted(os.environ.items())))
+    with _MAKING:  # several Pythons ask at the same time
+        return _offers(tuple(more), index, tuple(sorted(os.environ.items())))
 
 
 def noted(folder: Path, sha256: str) -> Content | None:

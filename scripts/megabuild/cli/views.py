@@ -166,7 +166,9 @@ def summary_lines(summary: Summary, signs: Signs) -> list[str]:
         how = "compiled" if summary.compiles else "unpacked"
         lines.append(f"libtorch was {how} in {duration(summary.staging_seconds)}")
     for python, figures in summary.swaps.items():
-        counts = ", ".join(f"{count} {what}" for what, count in figures.items())
+        counts = ", ".join(
+            f"{count} {what.removesuffix('s') if count == 1 else what}" for what, count in figures.items()
+        )
         lines.append(f"swap to Python {python}: {counts}")
     for source, count in summary.reused.items():
         lines.append(f"{counted(count, 'object')} reused from {source}")

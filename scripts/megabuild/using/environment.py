@@ -7,10 +7,12 @@ want to have set.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +42,8 @@ from megabuild.using.container import cuda_of
 MARKER = Path("conda-meta", "megabuild")  # JSON, but all that is named so there is taken for a package
 #: Where an environment has its script.
 ACTIVATE = "activate"
+# How long rattler's threads are waited for after a failure: empty this often in a row is empty for good.
+_ROUNDS, _QUIET_ROUNDS, _ROUND_SECONDS = 100, 3, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +229,7 @@ def create(
         files.write(folder / MARKER, json.dumps(told, indent=1))
     except BaseException as error:
         if new:
-            _empty(folder)
+            _clear(folder)
             if not existed:
                 folder.rmdir()
         if isinstance(error, Exception) and not isinstance(error, (MegabuildError, OSError)):
@@ -261,6 +265,18 @@ def _empty(folder: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+
+def _clear(folder: Path) -> None:
+    """Remove everything until it stays away: threads of rattler's that link other packages outlive its error."""
+    quiet = 0
+    for _ in range(_ROUNDS):
+        with contextlib.suppress(OSError):  # something came into a folder that was being removed
+            _empty(folder)
+        time.sleep(_ROUND_SECONDS)
+        quiet = 0 if any(folder.iterdir()) else quiet + 1
+        if quiet == _QUIET_ROUNDS:
+            return
 
 
 def _write_activation(folder: Path) -> None:

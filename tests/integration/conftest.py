@@ -14,6 +14,14 @@ import pytest
 
 _READY_SECONDS = 20.0
 _SOCKET = "docker.sock"
+#: Files that take minutes: begun first, so that no worker is left with one of them at the end.
+_LONGEST = (
+    "test_kill_and_resume",
+    "test_rehearsal",
+    "test_backend_packages",
+    "test_debian_root",
+    "test_torch_source",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,7 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave such tests out unless they were asked for."""
+    """Put the longest files first, and leave out tests with containers unless they were asked for."""
+    order = {name: number for number, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     if "docker" in str(config.getoption("markexpr")):
         return
     for item in items:

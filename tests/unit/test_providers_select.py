@@ -15,7 +15,7 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.errors import ProviderError
 from megabuild.providers import conda_forge
 from megabuild.providers.environment import Environment, machine_platform
-from megabuild.providers.local import channel
+from megabuild.providers.local import channel, interpreters
 from megabuild.providers.select import provide, requirements
 
 
@@ -112,3 +112,15 @@ def test_outside_a_rehearsal_what_is_missing_is_an_error(tmp_path: Path) -> None
             stand_ins=False,
             report=lambda _: None,
         )
+
+
+@pytest.mark.parametrize("name", ["linux_64_cpu_wheel", "linux_64_cpu"])
+def test_without_any_python_it_says_what_to_install(
+    repository: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreters, "candidates", lambda environ, home: ())
+    with pytest.raises(ProviderError, match="none of the Pythons 3") as caught:
+        provide(
+            load(repository, name), [], rehearsal=name == "linux_64_cpu", cache=tmp_path, report=print, ask=bool,
+        )  # fmt: skip
+    assert "python3-dev" in str(caught.value.remedy)

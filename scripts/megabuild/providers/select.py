@@ -18,7 +18,7 @@ from megabuild.providers.environment import Download, Environment, virtual_gpu
 from megabuild.providers.local import channel
 from megabuild.providers.local.channel import LocalChannel
 from megabuild.providers.local.compilers import Toolchain, probe
-from megabuild.providers.local.interpreters import Interpreter, find
+from megabuild.providers.local.interpreters import Interpreter, some_of
 from megabuild.providers.local.package import Package
 from megabuild.providers.pypi import download, lock, nvidia, offers
 from megabuild.providers.pypi import torch as torch_wheels
@@ -223,7 +223,7 @@ def _debian(wish: _Wish, ask: Callable[[str], bool]) -> Environment:
     if cuda is not None:
         table = catalogue.load()
         # cuDNN comes from a wheel, of any Python that is here: it holds none
-        python = next(iter(find(wish.report).values()))
+        python = next(iter(some_of(config.pythons, wish.report).values()))
         own += (
             debian_cuda.packages(root, table.debian_cuda, cuda, config.platform)
             if versions is None
@@ -248,7 +248,7 @@ def _debian(wish: _Wish, ask: Callable[[str], bool]) -> Environment:
 def _wheel(wish: _Wish) -> Environment:
     config, cuda = wish.config, wish.config.cuda_version
     channel.require(config.platform)
-    pythons = find(wish.report)
+    pythons = some_of(config.pythons, wish.report)
     asked_for = {package.python for package in wish.planned if package.python}
     found = torch_wheels.find(config, pythons, wish.cache / "wheels", wish.torch_index, asked_for)
     base = found.base(config.variant.get("torch_python_base", ("",))[0])

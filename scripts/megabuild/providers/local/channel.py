@@ -108,13 +108,7 @@ def make(
         Another platform, no Python, no compiler, no network, or a requirement that cannot be met.
     """
     require(platform)
-    found = interpreters.find(report)
-    chosen = {python: found[python] for python in pythons if python in found}
-    if not chosen:
-        raise ProviderError(
-            f"none of the Pythons {', '.join(pythons)} is on this machine (found: {', '.join(found) or 'none'})",
-            "Install one with its headers: pyenv install 3.12, or uv python install 3.12.",
-        )
+    chosen = interpreters.some_of(pythons, report)
     compiler = toolchain or probe()
     catalogue = table.load()
     asked = specs.parse(needs)

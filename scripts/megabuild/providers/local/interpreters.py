@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from megabuild.errors import ProviderError
 
 _OLDEST = 10  # of the 3
 
@@ -126,6 +128,19 @@ def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> 
         if known is None or found.sort_key > known.sort_key:
             best[found.python] = found
     return dict(sorted(best.items(), key=lambda item: (item[1].sort_key, item[0])))
+
+
+def some_of(pythons: Sequence[str], report: Callable[[str], None]) -> dict[str, Interpreter]:
+    """Return those of some Pythons that are here; raises ProviderError where none is."""
+    found = find(report)
+    chosen = {python: found[python] for python in pythons if python in found}
+    if not chosen:
+        raise ProviderError(
+            f"none of the Pythons {', '.join(pythons)} is on this machine with its headers "
+            f"(found: {', '.join(found) or 'none'})",
+            "Install one: apt-get install python3-dev, pyenv install 3.12, or uv python install 3.12.",
+        )
+    return chosen
 
 
 def ask(executable: Path) -> Interpreter | None:

@@ -101,6 +101,11 @@ def test_scripts_are_told_apart_and_timed() -> None:
     found += feed(parser, line("b", **package))
     assert parser.totals.staging_seconds == 30
     assert parser.seconds() == 5
+    feed(parser, line("it works", kind="test", package="libtorch"))
+    clock.now += 100
+    assert parser.seconds() == 0, (
+        "the next package has no script of its own, and another one's test is not its time"
+    )
     assert found == [
         events.PhaseStarted(phase="staging", package="staging"),
         events.PackageStarted(name="pytorch", version="1", build_string="cpu_py312_h0_0", python="3.12"),

@@ -110,8 +110,9 @@ class Parser:
         return sum(self._beside.values()), int(match["all"])
 
     def seconds(self) -> float:
-        """Seconds since the script that is running, or was the last to run, began."""
-        return self._clock() - self._began
+        """Seconds since the build script that is running, or was the last to run, began; none where that was a test."""
+        # a package without a script of its own comes right after the test of another one
+        return 0.0 if self._script[0] == "test" else self._clock() - self._began
 
     def _script_changed(self, line: LogLine) -> Iterator[events.Event]:
         # a package's test has several scripts, not all of which know their build string

@@ -43,27 +43,27 @@ def containerfile(**given: Any) -> None:
 
     How an image is made of it stands in its first lines. PyPI and Debian's archive are enough.
     """
-    from megabuild.using import container, environment
+    from megabuild.using import image, prefix
 
     packages = given["packages"]
     if given["config"]:
         _alone(given, "arch_list", "cpu", "torch")
         output = Path(given["output"] or repository() / "output").absolute()
-        channel = environment.find(output, given["config"])
-        text = container.built(channel, packages=packages, python=given["python"], base=given["base"])
+        channel = prefix.find(output, given["config"])
+        text = image.built(channel, packages=packages, python=given["python"], base=given["base"])
     else:
         _alone(given, "python", "output")
         root = repository()
         kind = "_cpu_wheel" if given["cpu"] else "_wheel"
         known = [load(root, name) for name in available(root) if name.endswith(kind)]
         config = max(known, key=lambda one: (bool(one.cuda_version), float(one.cuda_version or 0)))
-        archs = "" if given["cpu"] else given["arch_list"] or container.archs_here()
+        archs = "" if given["cpu"] else given["arch_list"] or image.archs_here()
         if not given["cpu"] and not archs:
             raise UsageError(
                 "there is no NVIDIA GPU here",
                 "name its architecture (--arch-list 12.0 for an RTX 50), or --cpu",
             )
-        text = container.wheel(
+        text = image.wheel(
             torch=given["torch"] or config.torch_version,
             cuda=config.cuda_version,
             archs=arch_list(config, archs) if archs else "",

@@ -17,7 +17,7 @@ from megabuild.cli.root import display, repository
 from megabuild.cli.text import Signs, duration, size, table
 
 if TYPE_CHECKING:  # the solver takes a moment to import
-    from megabuild.using.environment import Solution
+    from megabuild.using.prefix import Solution
 
 EXAMPLES = """
 {prog} ./env pytorch_scatter --from linux_64_cpu_wheel
@@ -54,7 +54,7 @@ def create(context: click.Context, /, **given: Any) -> int:
     from megabuild.cli.reporters import reporter
     from megabuild.files import cache_folder
     from megabuild.providers.conda_forge import channel_url
-    from megabuild.using import environment
+    from megabuild.using import prefix
 
     invocation: Invocation = context.obj
     invocation.json = given["as_json"]
@@ -62,17 +62,15 @@ def create(context: click.Context, /, **given: Any) -> int:
     python = (
         [f"python {given['python'].removesuffix('t')}.*{_abi(given['python'])}"] if given["python"] else []
     )
-    wanted = environment.Wanted(
+    wanted = prefix.Wanted(
         specs=(*given["packages"], *python),
-        published=environment.find(
-            Path(given["output"] or repository() / "output").absolute(), given["config"]
-        ),
+        published=prefix.find(Path(given["output"] or repository() / "output").absolute(), given["config"]),
         more=tuple(
             Path(one).absolute() if Path(one).is_dir() else channel_url(one) for one in given["channels"]
         ),
     )
-    environment.check_place(folder)
-    solution = environment.solve(wanted)
+    prefix.check_place(folder)
+    solution = prefix.solve(wanted)
     console = Console(stderr=invocation.json, soft_wrap=True)
     document = _document(folder, solution)
     if given["plan_only"]:
@@ -84,14 +82,14 @@ def create(context: click.Context, /, **given: Any) -> int:
     count = len(solution.records)
     with reporter(console) as shown:
         shown.note(f"{count} packages, {size(solution.size)} of files")
-        environment.create(folder, wanted, solution, cache=cache_folder(os.environ), report=shown.note)
+        prefix.create(folder, wanted, solution, cache=cache_folder(os.environ), report=shown.note)
     if invocation.json:
         invocation.show(document)
         return 0
     place, signs = shlex.quote(display(folder.absolute())), Signs.of(console.file)
     console.out(
         f"{signs.done} {count} packages in {duration(time.monotonic() - began)}\n"
-        f"activate it:  . {place}/{environment.ACTIVATE}\n"
+        f"activate it:  . {place}/{prefix.ACTIVATE}\n"
         f"or just run:  {place}/bin/python",
         highlight=False,
     )
@@ -118,7 +116,7 @@ def _lines(solution: Solution) -> list[str]:
 
 def _document(folder: Path, solution: Solution) -> dict[str, Any]:
     from megabuild.plan.solving import url
-    from megabuild.using.environment import ACTIVATE
+    from megabuild.using.prefix import ACTIVATE
 
     place = folder.absolute()
     return {

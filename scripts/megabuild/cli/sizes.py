@@ -49,7 +49,7 @@ def sizes(
     installed, imported or run.
     """
     from megabuild.cli.treemap import page
-    from megabuild.sizes.subject import measure
+    from megabuild.sizes.measure import measure
     from megabuild.sizes.tree import differences
 
     context.obj.json = as_json

@@ -21,9 +21,9 @@ from packaging.version import Version
 
 from megabuild.errors import ProviderError
 from megabuild.network.client import Client, Patience
+from megabuild.network.core_metadata import BROKEN, beside, inside, member
 from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered
 from megabuild.network.parts import Directory
-from megabuild.network.wheel_metadata import BROKEN, beside, inside, member
 from megabuild.sizes import tree
 from megabuild.sizes.dependencies import Asked, followed
 from megabuild.sizes.inside import unread

@@ -29,8 +29,8 @@ from megabuild.errors import AuditError, MegabuildError
 from megabuild.extensions.index import INDEX
 from megabuild.network import redact
 from megabuild.network.client import Answer, Client
+from megabuild.network.core_metadata import BROKEN, beside, inside, member
 from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered, parsed
-from megabuild.network.wheel_metadata import BROKEN, beside, inside, member
 
 SOURCE = "wheel_metadata"
 _PYTHON = 12  # CPython 3.x whose wheel is read

@@ -17,8 +17,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from megabuild import files
 from megabuild.errors import ProviderError
 from megabuild.network.client import Client, NetworkError, Patience
+from megabuild.network.core_metadata import BROKEN, inside, member
 from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered
-from megabuild.network.wheel_metadata import BROKEN, inside, member
 
 _PATIENCE = Patience(connect=5.0, read=20.0, total=60.0)
 _HOURS = Patience(read=60.0, total=7200.0)

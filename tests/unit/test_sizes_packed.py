@@ -14,7 +14,7 @@ from tiny import make_package
 from wheel_files import make_wheel
 
 from megabuild.errors import IntegrityError, UsageError
-from megabuild.sizes.subject import measure
+from megabuild.sizes.measure import measure
 from megabuild.sizes.tree import Kind, Part
 
 NAME = "torch-2.0-cp312-cp312-linux_x86_64.whl"

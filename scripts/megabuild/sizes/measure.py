@@ -9,8 +9,8 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 
 from megabuild.errors import UsageError
-from megabuild.sizes.archives import CONDA, channel, conda_package, packages_in, wheel
-from megabuild.sizes.environment import environment, is_environment
+from megabuild.sizes.installed import environment, is_environment
+from megabuild.sizes.packed import CONDA, channel, conda_package, packages_in, wheel
 from megabuild.sizes.requirement import requirement
 from megabuild.sizes.tree import Sizes
 

@@ -19,8 +19,8 @@ from megabuild.engine import archive
 from megabuild.errors import BusyError, ConfigError, MegabuildError, PreflightError, ProviderError, UsageError
 from megabuild.plan import published
 from megabuild.providers.environment import machine_platform
-from megabuild.using import environment
-from megabuild.using.environment import MARKER, Wanted
+from megabuild.using import prefix
+from megabuild.using.prefix import MARKER, Wanted
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 NAME = "linux_64_cuda132_wheel"
@@ -63,15 +63,13 @@ def output(world: Path, tmp_path: Path) -> Path:
 
 
 def wanted(output: Path, *specs: str) -> Wanted:
-    return Wanted(specs=specs, published=environment.find(output, NAME))
+    return Wanted(specs=specs, published=prefix.find(output, NAME))
 
 
 def make(folder: Path, output: Path, *specs: str) -> list[str]:
     wish = wanted(output, *specs)
     told: list[str] = []
-    environment.create(
-        folder, wish, environment.solve(wish), cache=output.parent / "cache", report=told.append
-    )
+    prefix.create(folder, wish, prefix.solve(wish), cache=output.parent / "cache", report=told.append)
     return told
 
 
@@ -89,8 +87,8 @@ def test_an_environment_works_as_it_is_and_activated(output: Path, tmp_path: Pat
 
 
 def test_a_python_of_a_former_run_is_had_from_that_runs_channel(output: Path) -> None:
-    newest = environment.solve(wanted(output, "greeting"))
-    former = environment.solve(wanted(output, "greeting", "python 3.11.*"))
+    newest = prefix.solve(wanted(output, "greeting"))
+    former = prefix.solve(wanted(output, "greeting", "python 3.11.*"))
     versions = [str(one.version) for solution in (newest, former) for one in solution.records]
     assert [version for version in versions if version.startswith("3.")] == ["3.12.1", "3.11.7"]
 
@@ -157,18 +155,18 @@ def test_what_cannot_be_had_says_why(
 ) -> None:
     monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "")  # as without a driver
     with pytest.raises(PreflightError, match=reason) as raised:
-        environment.solve(wanted(output, spec))
+        prefix.solve(wanted(output, spec))
     assert remedy in raised.value.remedy
 
 
 def test_what_was_not_built_or_lost_its_channel_says_so(output: Path) -> None:
     with pytest.raises(ConfigError, match="no packages of linux_64_cpu") as raised:
-        environment.find(output, "linux_64_cpu")
+        prefix.find(output, "linux_64_cpu")
     assert NAME in raised.value.remedy
     for number in (1, 2):
         (output.parent / f"beside{number}").rename(output.parent / f"gone{number}")
     with pytest.raises(PreflightError, match="need besides is gone"):
-        environment.solve(wanted(output, "greeting"))
+        prefix.solve(wanted(output, "greeting"))
 
 
 def test_the_command_plans_and_makes(output: Path, tmp_path: Path, invocation: Invocation) -> None:

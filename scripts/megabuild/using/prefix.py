@@ -36,7 +36,7 @@ from megabuild.errors import (
 from megabuild.plan import published
 from megabuild.plan.solving import solved
 from megabuild.providers.environment import machine_platform
-from megabuild.using.container import cuda_of
+from megabuild.using.image import cuda_of
 
 #: Says that an environment is ours, and whether it is finished.
 MARKER = Path("conda-meta", "megabuild")  # JSON, but all that is named so there is taken for a package

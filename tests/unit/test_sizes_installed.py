@@ -16,7 +16,7 @@ from sizes_files import GPU_CODE, elf
 from tiny import make_package
 
 from megabuild.errors import UsageError
-from megabuild.sizes.subject import measure
+from megabuild.sizes.measure import measure
 from megabuild.sizes.tree import NO_PACKAGE, Package, Sizes
 
 SITE = "lib/python3.12/site-packages"

@@ -16,7 +16,7 @@ from megabuild.cli.megabuild import megabuild
 from megabuild.engine import archive
 from megabuild.errors import MegabuildError, PreflightError, UsageError
 from megabuild.plan import published
-from megabuild.using import container
+from megabuild.using import image
 
 NAME = "linux_64_cuda132_wheel"
 WORDS = frozenset(["ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "FROM", "RUN"])
@@ -97,7 +97,7 @@ def test_a_wheels_values_are_those_asked_for(invocation: Invocation, monkeypatch
     assert cuda["TORCH_INDEX"] == ""
     cpu = arguments(run("--cpu", "--base", "python:3.12-slim"))
     assert (cpu["ARCHS"], cpu["CUDA"], cpu["BASE"]) == ("", "", "python:3.12-slim")
-    assert cpu["TORCH_INDEX"] == container.CPU_INDEX
+    assert cpu["TORCH_INDEX"] == image.CPU_INDEX
     assert cpu["EXTENSIONS"] == "torch_scatter torch_sparse torch_cluster torch_spline_conv"
     with pytest.raises(UsageError, match="no NVIDIA GPU here"):
         run()
@@ -114,15 +114,15 @@ def test_the_gpu_here_is_what_extensions_are_compiled_for(
     program.write_text("#!/bin/sh\nprintf '12.0\\n9.0\\n12.0\\n'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert container.archs_here() == "9.0;12.0"
+    assert image.archs_here() == "9.0;12.0"
     program.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
-    assert container.archs_here() == ""
+    assert image.archs_here() == ""
 
 
 def test_what_was_built_comes_with_the_channel_that_it_needs(tmp_path: Path) -> None:
     beside = make_channel(tmp_path / "beside")
     where = channel(tmp_path, beside)
-    text = container.built(where, packages=(), python="3.12", base=None)
+    text = image.built(where, packages=(), python="3.12", base=None)
     found = arguments(text)
     assert (found["CONFIG"], found["CUDA"]) == (NAME, "13.2")
     assert (found["PACKAGES"], found["BESIDE"]) == ("pytorch_scatter python=3.12", "/opt/beside")
@@ -131,7 +131,7 @@ def test_what_was_built_comes_with_the_channel_that_it_needs(tmp_path: Path) -> 
 
 
 def test_a_channel_on_the_network_is_named_and_not_copied(tmp_path: Path) -> None:
-    text = container.built(channel(tmp_path, "https://example.org/c"), packages=("x",), python=None, base="b")
+    text = image.built(channel(tmp_path, "https://example.org/c"), packages=("x",), python=None, base="b")
     found = arguments(text)
     assert (found["BESIDE"], found["PACKAGES"], found["BASE"]) == ("https://example.org/c", "x", "b")
     assert "=beside" not in text
@@ -140,7 +140,7 @@ def test_a_channel_on_the_network_is_named_and_not_copied(tmp_path: Path) -> Non
 def test_without_that_channel_it_says_so(tmp_path: Path) -> None:
     where = channel(tmp_path, tmp_path / "gone")
     with pytest.raises(PreflightError, match="need besides is gone"):
-        container.built(where, packages=(), python=None, base=None)
+        image.built(where, packages=(), python=None, base=None)
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_without_that_channel_it_says_so(tmp_path: Path) -> None:
     [("linux_64_cuda132_wheel", "13.2"), ("linux_64_cuda129-2.13.0", "12.9"), ("linux_64_cpu_debian", None)],
 )
 def test_a_name_tells_the_cuda_version(name: str, version: str | None) -> None:
-    assert container.cuda_of(name) == version
+    assert image.cuda_of(name) == version

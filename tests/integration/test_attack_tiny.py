@@ -145,15 +145,20 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
     seconds = time.monotonic() - began
     killed = 0
     for number in range(KILLS):
-        fresh()
         share = (number + chance.random()) / KILLS
-        with driver(tiny, TINY_SECONDS="0.1") as process:
-            time.sleep(share * seconds)
-            killed += process.poll() is None
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        assert wait_for(lambda: not strays.find(state), 20), f"killed at {share:.0%}: something is left"
-        assert tiny.run().ok, f"killed at {share:.0%}"
-        assert contents(tiny) == undisturbed, f"killed at {share:.0%}"
+        for _ in range(5):
+            fresh()
+            with driver(tiny, TINY_SECONDS="0.1") as process:
+                time.sleep(share * seconds)
+                running = process.poll() is None
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            assert wait_for(lambda: not strays.find(state), 20), f"killed at {share:.0%}: something is left"
+            assert tiny.run().ok, f"killed at {share:.0%}"
+            assert contents(tiny) == undisturbed, f"killed at {share:.0%}"
+            if running:
+                killed += 1
+                break
+            seconds *= 0.9  # the machine was busier when the undisturbed run was timed
     print(f"an undisturbed run takes {seconds:.1f} s; {killed} of {KILLS} were still going")
     assert killed >= KILLS * 3 // 4

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 import zipfile
-import zlib
 from urllib.parse import urlsplit
 
+from megabuild.network import parts
 from megabuild.network.client import Client, NetworkError
 from megabuild.network.index import File
 from megabuild.network.parts import Directory, directory
 
 #: What reading a broken wheel raises.
-BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+BROKEN = (*parts.BROKEN, ValueError)
 _LARGEST = 4 << 20  # bytes of metadata
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 
@@ -40,8 +40,8 @@ def beside(client: Client, file: File) -> bytes:
     NetworkError
         No answer, or another hash than the index says.
     """
-    parts = urlsplit(file.url)
-    content = client.get(parts._replace(path=f"{parts.path}.metadata").geturl(), limit=_LARGEST).body
+    address = urlsplit(file.url)
+    content = client.get(address._replace(path=f"{address.path}.metadata").geturl(), limit=_LARGEST).body
     found = hashlib.sha256(content).hexdigest()
     if file.metadata_sha256 not in ("", found):
         said = f"sha256 is {found[:12]}…, the index says {file.metadata_sha256[:12]}…"

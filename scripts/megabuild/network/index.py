@@ -11,13 +11,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
-from packaging.tags import Tag
+from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 from packaging.utils import (
     InvalidSdistFilename,
     InvalidWheelFilename,
@@ -175,6 +175,29 @@ def parsed(name: str) -> tuple[str, Version, frozenset[Tag]] | None:
         return *parse_sdist_filename(name), frozenset()
     except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
         return None
+
+
+def best_first(files: Iterable[File], python: str) -> list[File]:
+    """Return the wheels whose tags fit a Python on this machine: the newest first, of one version the most specific.
+
+    Parameters
+    ----------
+    files:
+        What an index has of one project.
+    python:
+        X.Y, with a "t" for a build without the global interpreter lock: "3.12", "3.13t".
+    """
+    digits = [int(part) for part in python.removesuffix("t").split(".")]
+    name, platforms = f"cp{''.join(map(str, digits))}", list(platform_tags())
+    own = cpython_tags(digits, abis=[f"cp{python.replace('.', '')}"], platforms=platforms)
+    order = [*own, *compatible_tags(digits, interpreter=name, platforms=platforms)]
+    rank = {tag: number for number, tag in enumerate(order)}
+    fitting = [file for file in files if not rank.keys().isdisjoint(file.tags)]
+    return sorted(
+        fitting,
+        key=lambda file: (file.version, -min(rank[tag] for tag in file.tags & rank.keys())),
+        reverse=True,
+    )
 
 
 def local_path(url: str) -> Path:

@@ -17,7 +17,8 @@ _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 #: Bytes of an archive's end that are tried for its directory; that of torch's wheel has one megabyte.
 _TAILS = (64 << 10, 2 << 20, 16 << 20)
 _HEAD = 4 << 10  # bytes before a member: its own header, whose length nobody knows before
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+#: What reading a broken archive raises.
+BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ def directory(client: Client, url: str, choose: Callable[[zipfile.ZipFile], zipf
                         _part(client, url, file, start, min(end, length) - 1)
                     content = archive.read(chosen)
                     return Directory(length=length, members=tuple(archive.infolist()), content=content)
-            except _BROKEN as error:
+            except BROKEN as error:
                 if length <= tail or tail == _TAILS[-1]:
                     raise zipfile.BadZipFile(str(error)) from error
     raise AssertionError("not reached")

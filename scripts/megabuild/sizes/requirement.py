@@ -16,13 +16,12 @@ from urllib.parse import urlsplit
 
 from packaging.metadata import parse_email
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.tags import compatible_tags, cpython_tags, platform_tags
 from packaging.version import Version
 
 from megabuild.errors import ProviderError
 from megabuild.network.client import Client, Patience
 from megabuild.network.core_metadata import BROKEN, beside, inside, member
-from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered
+from megabuild.network.index import HEADERS, Configured, File, best_first, configured, local_path, offered
 from megabuild.network.parts import Directory
 from megabuild.sizes import tree
 from megabuild.sizes.dependencies import Asked, followed
@@ -51,13 +50,6 @@ class _Index:
     """The wheels that pip would find for a Python on this machine."""
 
     def __init__(self, where: Configured, client: Client, python: str) -> None:
-        version = tuple(int(part) for part in python.split("."))
-        platforms = list(platform_tags())
-        tags = [
-            *cpython_tags(version, platforms=platforms),
-            *compatible_tags(version, f"cp{''.join(map(str, version))}", platforms),
-        ]
-        self._order = {tag: number for number, tag in enumerate(tags)}
         self._where, self._client, self._python = where, client, python
         # both are asked for again whenever a further requirement is found
         self._wheels = lru_cache(maxsize=None)(self._find_wheels)
@@ -90,12 +82,7 @@ class _Index:
 
     def _find_wheels(self, name: str) -> tuple[File, ...]:
         files, _ = offered(name, self._where, lambda url: self._client.get(url, headers=HEADERS))
-        ranks = {
-            file: min((self._order[tag] for tag in file.tags & self._order.keys()), default=-1)
-            for file in files
-        }
-        fitting = [file for file in files if ranks[file] >= 0]
-        return tuple(sorted(fitting, key=lambda file: (file.version, -ranks[file]), reverse=True))
+        return tuple(best_first(files, self._python))
 
     def _find_directory(self, file: File) -> Directory:
         if urlsplit(file.url).scheme == "file":

@@ -16,8 +16,10 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from elf_file import opened
 from library_facts import read
 from megabuild import files
+from megabuild.engine import glibc
 from megabuild.errors import IntegrityError
 from megabuild.extensions.install.user_environment import UserEnvironment
 from megabuild.extensions.wheels import why_broken
@@ -32,7 +34,6 @@ _EVERYWHERE = re.compile(
     r"lib(?:c|m|dl|rt|pthread|util|nsl|gcc_s|stdc\+\+|z|resolv)\.so\.\d+|ld-linux-.*|linux-vdso\.so\.1"
 )
 _TORCH = re.compile(r"lib(?:torch|c10|caffe2|cud|cu[a-z]|nv|shm).*\.so.*")
-_GLIBC = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,14 +108,14 @@ class KeptWheels:
         copies = sorted({path.name for path in libraries} & torchs)
         needed: set[str] = set()
         places: set[str] = set()
-        newest = (0, 0)
+        versions: set[tuple[int, ...]] = set()
         for library in libraries:
             facts = read(library, library.name)
             if facts is not None:
                 needed |= {name for name in facts.needed if name not in torchs and not _TORCH.fullmatch(name)}
                 places |= {path for path in facts.rpath if not path.startswith("$ORIGIN")}
-                found = _GLIBC.findall(library.read_bytes())
-                newest = max([newest, *((int(major), int(minor)) for major, minor in found)])
+                with opened(library) as elf:
+                    versions |= {version for version in glibc.needed(elf) if version}
         if copies:
             raise IntegrityError(
                 f"{wheel.name} has a copy of PyTorch's {copies[0]}", "correct the sources, or get others"
@@ -122,7 +123,7 @@ class KeptWheels:
         others = sorted(name for name in needed if not _EVERYWHERE.fullmatch(name))
         # a Python that was linked with a path of its own hands it on to what it builds: it is looked into, no more
         others += [f"RPATH {path}" for path in sorted(places)]
-        return (*others, *([f"glibc {newest[0]}.{newest[1]}"] if newest > (0, 0) else []))
+        return (*others, *(f"glibc {'.'.join(map(str, newest))}" for newest in sorted(versions)[-1:]))
 
     def _of_torch(self) -> Iterator[Path]:
         yield from (self.environment.site / "torch" / "lib").glob("*.so*")

@@ -16,14 +16,13 @@ from typing import TypeAlias
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.tags import compatible_tags, cpython_tags, platform_tags
 from packaging.utils import canonicalize_name
 from resolvelib import AbstractProvider, BaseReporter, ResolutionImpossible, Resolver
 from resolvelib.resolvers import RequirementInformation, ResolutionTooDeep
 
 from megabuild.errors import ProviderError
 from megabuild.network.client import NetworkError
-from megabuild.network.index import File
+from megabuild.network.index import File, best_first
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.pypi.offers import REMEDY, Content, Offers, required
 
@@ -109,11 +108,6 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
         self._where, self._folder, self._deep = where, folder, dependencies
         self._environment, self._version = environment(interpreter), interpreter.version
         self._python = interpreter.python
-        digits = interpreter.sort_key[:2]
-        platforms = list(platform_tags())
-        own = [*cpython_tags(digits, abis=[interpreter.tag], platforms=platforms)]
-        any_one = compatible_tags(digits, interpreter=f"cp{digits[0]}{digits[1]}", platforms=platforms)
-        self._rank = {tag: rank for rank, tag in enumerate([*own, *any_one])}
         self._fitting: dict[str, list[File]] = {}
         #: the last name of which nothing was found
         self.lacking = ""
@@ -166,14 +160,8 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
     def _ordered(self, project: str, wanted: SpecifierSet) -> list[File]:
         """Return the wheels that fit the Python and a specifier, the best first."""
         if project not in self._fitting:
-            self._fitting[project] = sorted(
-                (file for file in self._where.files(project) if self._is_for(file)),
-                key=lambda file: (
-                    file.version,
-                    -min(self._rank[tag] for tag in file.tags & self._rank.keys()),
-                ),
-                reverse=True,
-            )
+            found = best_first(self._where.files(project), self._python)
+            self._fitting[project] = [file for file in found if self._is_for(file)]
         fitting = [file for file in self._fitting[project] if not file.yanked or "==" in str(wanted)]
         versions = set(wanted.filter({file.version for file in fitting}))
         return [file for file in fitting if file.version in versions]
@@ -196,8 +184,6 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
         return [*([Requirement(f"{file.project}==={file.version}")] if candidate.extras else []), *needs]
 
     def _is_for(self, file: File) -> bool:
-        if self._rank.keys().isdisjoint(file.tags):
-            return False
         try:
             return SpecifierSet(file.requires_python).contains(self._version)
         except InvalidSpecifier:

@@ -19,6 +19,7 @@ from megabuild.errors import (
     SwapRefused,
 )
 from megabuild.resources.machine import is_full, ran_out_of_memory
+from megabuild.wording import counted
 
 _SPACE = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
 _ERROR = re.compile(r"\berror\b|FAILED:|Traceback|Error:|undefined reference|No such file", re.IGNORECASE)
@@ -110,7 +111,7 @@ def explain(
             f"run again with fewer: CPU_COUNT={jobs // 2}" if jobs > 1 else "build where there is more memory"
         )
         return OutOfMemoryError(
-            f"{what}: killed for want of memory with {jobs} compile {'job' if jobs == 1 else 'jobs'}{shown}",
+            f"{what}: killed for want of memory with {counted(jobs, 'compile job')}{shown}",
             f"{advice}; finished objects and packages are kept",
         )
     if outcome.kind == "test":

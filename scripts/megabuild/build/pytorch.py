@@ -21,6 +21,7 @@ from megabuild.plan import stamp
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import looked_again
+from megabuild.wording import counted
 
 NAME = "pytorch"
 
@@ -96,7 +97,7 @@ class PyTorch(Work):
 
     def retried(self, error: MegabuildError, jobs: int) -> events.Event:
         """Say that it runs once more, with fewer jobs."""
-        why = f"once more with {jobs} compile {'job' if jobs == 1 else 'jobs'}"
+        why = f"once more with {counted(jobs, 'compile job')}"
         return events.Warned(message=f"{error.message.splitlines()[0]}: {why}")
 
     def add_to(self, summary: Summary) -> Summary:

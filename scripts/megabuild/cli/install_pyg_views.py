@@ -12,6 +12,7 @@ from megabuild.extensions.install.deciding import Step
 from megabuild.extensions.install.installer import Row
 from megabuild.extensions.install.user_environment import UserEnvironment
 from megabuild.resources.jobs import Jobs
+from megabuild.wording import counted
 
 _FROM = {"prebuilt": "wheel", "kept": "compiled earlier", "source": "source", "there": "was there"}
 
@@ -26,7 +27,7 @@ def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: 
     if archs:
         gpus = "GPUs here: " + ", ".join(environment.devices) if environment.devices else "no GPU here"
         lines += wrapped(f"compiling for {' '.join(archs)} ({gpus})", rest="")
-    return [*lines, f"{jobs.count} compile jobs ({jobs.reason})"]
+    return [*lines, f"{counted(jobs.count, 'compile job')} ({jobs.reason})"]
 
 
 def plan_lines(steps: Sequence[Step], signs: Signs) -> list[str]:

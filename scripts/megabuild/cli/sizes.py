@@ -13,6 +13,7 @@ from megabuild import files
 from megabuild.cli.text import Signs, plain, size, table, wrapped
 from megabuild.errors import UsageError
 from megabuild.sizes.tree import Kind
+from megabuild.wording import counted
 
 if TYPE_CHECKING:  # reading libraries takes a moment to import, and most commands need none of it
     from megabuild.sizes.tree import Difference, Package, Part, Sizes
@@ -97,9 +98,7 @@ def sizes_lines(measured: Sizes, signs: Signs, smallest: float) -> Iterator[str]
         rows.append(_package_row(f"{package.name} {package.version}", [package], whole, signs))
         rows += _part_rows(package.parts, least, whole)
     if rest := measured.packages[len(large) :]:
-        rows.append(
-            _package_row(f"{len(rest)} smaller package{'s' if len(rest) > 1 else ''}", rest, whole, signs)
-        )
+        rows.append(_package_row(counted(len(rest), "smaller package"), rest, whole, signs))
     yield ""
     yield from table(("", "installed", "share", "download", "required by"), rows, right=frozenset({1, 2, 3}))
     if len(measured.packages) > 1:

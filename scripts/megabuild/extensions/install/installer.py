@@ -27,6 +27,7 @@ from megabuild.extensions.table import Extension
 from megabuild.extensions.wheels import Wanted
 from megabuild.resources.jobs import Jobs, bytes_per_compile, compile_jobs
 from megabuild.resources.machine import Machine
+from megabuild.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +219,9 @@ class _Run:
         workshop, source, environ = self._ready.pop(extension.name)
         log = self._log(extension)
         what = f" for {', '.join(step.archs)}" if step.archs else ""
-        self._report(f"{extension.name}: compiling {version}{what} with {installer.jobs} jobs, log: {log}")
+        self._report(
+            f"{extension.name}: compiling {version}{what} with {counted(installer.jobs, 'job')}, log: {log}"
+        )
         parser = Parser()
 
         def seen(text: str) -> None:

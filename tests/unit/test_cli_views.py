@@ -107,11 +107,12 @@ def test_a_plan_of_wheels_compiles_nothing_but_extensions(repository: Path, tmp_
         plan.environment, downloads=(Download(what="wheels", count=42, size=2_900_000_000),)
     )
     wheels = {"source": "wheel", "cuda": True, "optimization": "2", "pythons": 1, "staging": True}
-    for compiled, said in [
-        (0, "GB of disk, and 6 CPU minutes"),
-        (1, "3.3 GB of memory per compiler, and 6 CPU"),
+    for compiled, compiling, said in [
+        (0, 0.0, "GB of disk, and 6 CPU minutes"),
+        (1, 0.5, "3.3 GB of memory per compiler, and 36 CPU minutes"),
+        (1, 0.5, "30 CPU minutes of it for the extensions"),
     ]:
-        figures = estimate(**wheels, extensions=1, compiled=compiled)  # type: ignore[arg-type]
+        figures = estimate(**wheels, extensions=1, compiled=compiled, compiling=compiling)  # type: ignore[arg-type]
         text = "\n".join(plan_lines(replace(plan, environment=environment, estimate=figures), SIGNS))
         assert "takes apart the wheels of PyTorch 2.13.0" in text
         assert "downloads first: 42 wheels (2.9 GB)" in text

@@ -56,12 +56,12 @@ class Meter:
                 disk=summary.disk.peak,
             )
             learned.keep(plan.options, taken)
-        compiling = sum(task.cpu_seconds for task in plan.extensions.missing) / max(1, plan.jobs.count)
-        per_job = plan.estimate.memory_per_job if plan.missing else 0
+        figures = plan.estimate
+        per_job = figures.memory_per_job if plan.missing else 0
         return replace(
             summary,
-            estimated_seconds=round(plan.estimate.hours * 3600 + compiling, 1),
-            estimated_memory=max(per_job, plan.estimate.memory_of_extensions),
+            estimated_seconds=round((figures.hours + figures.hours_of_extensions) * 3600, 1),
+            estimated_memory=max(per_job, figures.memory_of_extensions),
         )
 
     def _memory(self) -> int:

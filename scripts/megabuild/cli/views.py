@@ -45,16 +45,19 @@ def plan_lines(plan: Plan, signs: Signs) -> list[str]:
     if plan.missing:
         decided = plan.staging_decision
         lines.append(decision(decided.decision, decided.reasons, compiles=plan.compiles_torch))
-        lines.append(
-            f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours)} "
-            f"({_time(figures.hours)} with {counted(plan.jobs.count, 'job')})"
-        )
-        lines.append(f"  ({figures.basis})")
     elif plan.extensions.missing:
         lines.append("PyTorch's packages are there already")
-        lines.append(f"needs about {' and '.join(_needs(plan))}")
     else:
-        lines.append("everything is there already")
+        return [*lines, "everything is there already"]
+    lines.append(
+        f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours + figures.cpu_hours_of_extensions)} "
+        f"({_time(figures.hours + figures.hours_of_extensions)} with {counted(plan.jobs.count, 'job')})"
+    )
+    if figures.cpu_hours_of_extensions:
+        share = _cpu(figures.cpu_hours_of_extensions)
+        lines.append(f"  ({share} of it for the extensions, less with objects from the object cache)")
+    if plan.missing:
+        lines.append(f"  ({figures.basis})")
     return lines
 
 
@@ -84,11 +87,6 @@ def extension_lines(extensions: Extensions, signs: Signs) -> list[str]:
     ]
     lines = table(("extension", "state", "why"), rows) if rows else []
     lines += [f"{signs.warning} {name} is left out: {why}" for name, why in extensions.left_out.items()]
-    seconds = sum(task.cpu_seconds for task in extensions.missing if task.how == "compile")
-    if seconds:
-        lines.append(
-            f"  compiling them takes about {_cpu(seconds / 3600)}, less with objects from the object cache"
-        )
     return lines
 
 
@@ -135,6 +133,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "memory_per_job_bytes": max(plan.estimate.memory_per_job, plan.estimate.memory_of_extensions),
             "cpu_hours": round(plan.estimate.cpu_hours, 3),
             "hours": round(plan.estimate.hours, 3),
+            "extensions_cpu_hours": round(plan.estimate.cpu_hours_of_extensions, 3),
+            "extensions_hours": round(plan.estimate.hours_of_extensions, 3),
             "basis": plan.estimate.basis,
         },
     }

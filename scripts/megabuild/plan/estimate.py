@@ -37,11 +37,14 @@ class Estimate:
     #: bytes of the largest compile; of the extensions' compilers, which take turns with PyTorch's, 0 without any
     memory_per_job: int = 0
     memory_of_extensions: int = 0
-    #: compiling, on one core
+    #: PyTorch's part, on one core
     cpu_hours: float = 0.0
     #: the same with the jobs that will run at once
     hours: float = 0.0
-    #: where the figures come from, in a few words
+    #: compiling the extensions, with nothing from the object cache: on one core, and with the jobs
+    cpu_hours_of_extensions: float = 0.0
+    hours_of_extensions: float = 0.0
+    #: where PyTorch's figures come from, in a few words
     basis: str = ""
 
 
@@ -105,6 +108,7 @@ def estimate(
     staging: bool,
     extensions: int = 0,
     compiled: int = 0,
+    compiling: float = 0.0,
     jobs: int = 1,
 ) -> Estimate:
     """Estimate a run.
@@ -122,9 +126,11 @@ def estimate(
     staging:
         Whether libtorch is still to be compiled.
     extensions:
-        Number of extensions' packages still to be made; their compiling is told apart from PyTorch's.
+        Number of extensions' packages still to be made.
     compiled:
         How many of these are compiled.
+    compiling:
+        CPU hours that this takes.
     jobs:
         Compile jobs at once.
 
@@ -156,5 +162,7 @@ def estimate(
         memory_of_extensions=bytes_per_compile(cuda=cuda) if compiled else 0,
         cpu_hours=cpu_hours,
         hours=cpu_hours / max(1, jobs),
+        cpu_hours_of_extensions=compiling,
+        hours_of_extensions=compiling / max(1, jobs),
         basis=figures.basis,
     )

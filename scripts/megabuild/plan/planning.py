@@ -136,6 +136,7 @@ def _estimate(plan: Plan, jobs: int, taken: learned.Taken | None) -> Estimate:
         staging=compiles,
         extensions=sum(task.how != "nothing" for task in plan.extensions.missing),
         compiled=sum(task.how == "compile" for task in plan.extensions.missing),
+        compiling=sum(task.cpu_seconds for task in plan.extensions.missing if task.how == "compile") / 3600,
         jobs=jobs,
     )
     return learned.better(guess, taken, staging=compiles, pythons=pythons, jobs=jobs)

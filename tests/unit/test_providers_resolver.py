@@ -78,7 +78,7 @@ def test_wheels_are_chosen_by_metadata_alone(site: Site, tmp_path: Path) -> None
     assert all(parts)  # nobody asked for a whole one
     seen = offers.noted(tmp_path / "locks", found.wheels[0].sha256)
     assert seen is not None
-    assert "large.bin" in seen.names
+    assert "large.bin" in seen.members
 
 
 def test_several_pythons_at_the_same_time_look_at_a_wheel_once(site: Site, tmp_path: Path) -> None:

@@ -1,35 +1,40 @@
-"""METADATA of a wheel on a server, beside it or out of it, without fetching the wheel."""
+"""METADATA and directory of a wheel, on a server or on this machine: of 0.5 GB some 100 kB are fetched."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import tempfile
 import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
-from megabuild.network import parts
+from megabuild.network import redact
 from megabuild.network.client import Client, NetworkError
 from megabuild.network.index import File
-from megabuild.network.parts import Directory, directory
 
+_CUT_OFF = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 #: What reading a broken wheel raises.
-BROKEN = (*parts.BROKEN, ValueError)
+BROKEN = (*_CUT_OFF, ValueError)
 _LARGEST = 4 << 20  # bytes of metadata
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+#: Bytes of a wheel's end that are tried for its directory; that of torch's wheel has one megabyte.
+_TAILS = (64 << 10, 2 << 20, 16 << 20)
+_HEAD = 4 << 10  # bytes before a member: its own header, whose length nobody knows before
 
 
-def member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
-    """Return the METADATA of a wheel.
+@dataclass(frozen=True, kw_only=True)
+class Directory:
+    """What a wheel says of itself: its length in bytes, its members, and the content of its METADATA."""
 
-    Raises
-    ------
-    ValueError
-        It has none, several, or an unreasonably long one.
-    """
-    members = [one for one in archive.infolist() if _METADATA.fullmatch(one.filename)]
-    if len(members) != 1 or members[0].file_size > _LARGEST:
-        raise ValueError("it has no METADATA, several, or an unreasonably long one")
-    return members[0]
+    length: int
+    members: tuple[zipfile.ZipInfo, ...]
+    content: bytes
 
 
 def beside(client: Client, file: File) -> bytes:
@@ -50,7 +55,7 @@ def beside(client: Client, file: File) -> bytes:
 
 
 def inside(client: Client, file: File) -> Directory:
-    """Return a wheel's directory with its METADATA, out of the wheel's end.
+    """Return what a wheel says, out of its end.
 
     Raises
     ------
@@ -58,6 +63,69 @@ def inside(client: Client, file: File) -> Directory:
         No answer, a server that gives no parts of files, or a broken wheel.
     """
     try:
-        return directory(client, file.url, member)
+        return _directory(client, file.url)
     except BROKEN as error:
         raise NetworkError(f"{file.name} is no wheel, or a broken one: {error}", "check the wheel") from error
+
+
+def of_file(path: Path) -> Directory:
+    """Return what a wheel on this machine says; raises OSError or one of `BROKEN`."""
+    with zipfile.ZipFile(path) as archive:
+        content = archive.read(_member(archive))
+        return Directory(length=path.stat().st_size, members=tuple(archive.infolist()), content=content)
+
+
+def _member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    """Return the METADATA of a wheel; raises ValueError."""
+    members = [one for one in archive.infolist() if _METADATA.fullmatch(one.filename)]
+    if len(members) != 1 or members[0].file_size > _LARGEST:
+        raise ValueError("it has no METADATA, several, or an unreasonably long one")
+    return members[0]
+
+
+def _directory(client: Client, url: str) -> Directory:
+    # a file with holes: what is not fetched reads as zeros, and is not looked at
+    with tempfile.TemporaryFile() as file:
+        length = _part(client, url, file, 0, 0)
+        for tail in _tails(file, length):
+            _part(client, url, file, max(0, length - tail), length - 1)
+            try:
+                with zipfile.ZipFile(file) as archive:
+                    chosen = _member(archive)
+                    start = chosen.header_offset
+                    if start < length - tail:
+                        end = start + _HEAD + chosen.compress_size
+                        _part(client, url, file, start, min(end, length) - 1)
+                    content = archive.read(chosen)
+                    return Directory(length=length, members=tuple(archive.infolist()), content=content)
+            except _CUT_OFF as error:
+                if length <= tail or tail == _TAILS[-1]:
+                    raise zipfile.BadZipFile(str(error)) from error
+    raise AssertionError("not reached")
+
+
+def _tails(file: IO[bytes], length: int) -> Iterator[int]:
+    """Return lengths of ends to fetch; after the first one its last record tells where the directory begins."""
+    yield _TAILS[0]
+    file.seek(max(0, length - _TAILS[0]))
+    _, mark, record = file.read().rpartition(b"PK\x05\x06")
+    if mark and len(record) >= 16:
+        exact = length - int.from_bytes(record[12:16], "little")
+        if _TAILS[0] < exact < _TAILS[-1]:
+            yield exact
+    yield from _TAILS[1:]
+
+
+def _part(client: Client, url: str, file: IO[bytes], start: int, end: int) -> int:
+    """Fetch a part into its place of the file; returns how long the whole is."""
+    headers = {"Range": f"bytes={start}-{end}", "Accept-Encoding": "identity"}
+    answer = client.get(url, headers=headers, limit=_TAILS[-1])
+    match = _RANGE.fullmatch(answer.headers.get("content-range", "").strip())
+    if match is None or int(match[1]) != start or int(match[2]) - start + 1 != len(answer.body):
+        raise NetworkError(
+            f"{redact.address(url)}: the answer to a range makes no sense", "name a local copy"
+        )
+    file.seek(start)
+    file.write(answer.body)
+    file.truncate(int(match[3]))
+    return int(match[3])

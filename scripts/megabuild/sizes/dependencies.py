@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A requirement, and the package that has it."""
-
-    by: str
-    requirement: Requirement
+from megabuild.providers.pypi.resolver import environment
 
 
-def followed(
+def full_version(python: str) -> str:
+    """Return the version that is meant by X.Y: of this Python its own, of others the last one that may ever be."""
+    own = platform.python_version()
+    return own if own.startswith(f"{python}.") else f"{python}.99"
+
+
+def required_by(
     roots: Iterable[str], requires: Callable[[str], Sequence[str]], python: str
-) -> dict[str, list[Asked]]:
+) -> dict[str, set[str]]:
     """Follow requirements from package to package, extras included.
 
     Parameters
@@ -34,12 +33,10 @@ def followed(
 
     Returns
     -------
-    For every package what is asked of it.
+    For every package that is required the names of those that do.
     """
-    environment = {str(name): str(value) for name, value in default_environment().items()}
-    if environment["python_version"] != python:
-        environment |= {"python_version": python, "python_full_version": f"{python}.0"}
-    found: dict[str, list[Asked]] = {}
+    values = environment(full_version(python))
+    found: dict[str, set[str]] = {}
     done: set[tuple[str, str]] = set()
     to_do = [(root, "") for root in roots]
     while to_do:
@@ -48,18 +45,15 @@ def followed(
             continue
         done.add(item)
         for text in requires(name):
-            requirement = _holding(text, {**environment, "extra": extra})
-            if requirement is None:
-                continue
-            wanted = canonicalize_name(requirement.name)
-            asked = Asked(by=name, requirement=requirement)
-            if asked not in found.setdefault(wanted, []):
-                found[wanted].append(asked)
-            to_do += [(wanted, further) for further in ("", *requirement.extras)]
+            requirement = _holding(text, {**values, "extra": extra})
+            if requirement is not None:
+                wanted = canonicalize_name(requirement.name)
+                found.setdefault(wanted, set()).add(name)
+                to_do += [(wanted, further) for further in ("", *requirement.extras)]
     return found
 
 
-def _holding(text: str, environment: dict[str, str]) -> Requirement | None:
+def _holding(text: str, environment: Mapping[str, str]) -> Requirement | None:
     """Return a requirement if its marker holds; one that cannot be understood is passed over."""
     try:
         requirement = Requirement(text)

@@ -17,7 +17,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from megabuild.sizes.dependencies import followed
+from megabuild.sizes.dependencies import required_by
 from megabuild.sizes.inside import of_file
 from megabuild.sizes.tree import NO_PACKAGE, File, Kind, Package, Part, Sizes, largest_first
 
@@ -78,8 +78,9 @@ def environment(prefix: Path) -> Sizes:
 def _requirers(installed: Mapping[str, _Installed], prefix: Path) -> dict[str, set[str]]:
     named = (_PYTHON.fullmatch(site.parent.name) for site in _sites(prefix))
     python = next((match[1] for match in named if match), f"3.{sys.version_info.minor}")
-    found = followed(installed, lambda name: installed[name].requires if name in installed else (), python)
-    requirers = {name: {asked.by for asked in every} for name, every in found.items()}
+    requirers = required_by(
+        installed, lambda name: installed[name].requires if name in installed else (), python
+    )
     for one in installed.values():
         for name in one.depends:
             requirers.setdefault(name, set()).add(one.name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import zipfile
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from megabuild.errors import AuditError, MegabuildError
 from megabuild.extensions.index import INDEX
 from megabuild.network import redact
 from megabuild.network.client import Answer, Client
-from megabuild.network.core_metadata import BROKEN, beside, inside, member
+from megabuild.network.core_metadata import BROKEN, beside, inside, of_file
 from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered, parsed
 
 SOURCE = "wheel_metadata"
@@ -204,8 +203,7 @@ def _local(path: Path, request: Request, platform: str = "") -> _Metadata:
         reason = f"{path.name} is not a wheel of {wanted} {target.version}"
         raise AuditError(reason, "name the right one: --wheel FILE")
     try:
-        with zipfile.ZipFile(path) as archive:
-            content = archive.read(member(archive))
+        content = of_file(path).content
     except OSError as error:
         reason = f"cannot read {path}: {error.strerror or error}"
         raise AuditError(reason, "check the file named by --wheel") from error

@@ -97,11 +97,16 @@ def resolve(
     except (OSError, msgspec.MsgspecError):
         pass
     found = resolver.resolve(
-        requirements, interpreter, offers.offers(more, index), folder, dependencies=dependencies
+        requirements,
+        interpreter.python,
+        interpreter.version,
+        offers.offers(more, index),
+        folder,
+        dependencies=dependencies,
     )
     lock = Lock(
         python=interpreter.python,
-        environment=resolver.environment(interpreter),
+        environment=resolver.environment(interpreter.version),
         wheels=tuple(_wheel(one) for one in found),
     )
     files.write(path, msgspec.json.format(msgspec.json.encode(lock), indent=1).decode())

@@ -66,7 +66,7 @@ def packages(
         needs = (f"cuda-version {cuda}.*", *(table[name].run for name in needed if name in table))
         path = files[wheel.sha256]
         note = offers.noted(notes, wheel.sha256) if notes and not path.exists() else None
-        everything = _chosen(note.names) if note else _members(path)
+        everything = _chosen(note.members) if note else _members(path)
         made += _of_wheel(wheel, path, everything, table[project], needs, platform)
     versions = {package.name: package.version for package in made}
     if "cuda-nvcc-tools" in versions:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -17,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from megabuild import files
 from megabuild.errors import ProviderError
 from megabuild.network.client import Client, NetworkError, Patience
-from megabuild.network.core_metadata import BROKEN, inside, member
+from megabuild.network.core_metadata import BROKEN, Directory, inside, of_file
 from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered
 
 _PATIENCE = Patience(connect=5.0, read=20.0, total=60.0)
@@ -36,8 +35,8 @@ class Content:
     size: int
     #: its METADATA
     metadata: str
-    #: of all files in it
-    names: tuple[str, ...]
+    #: bytes of all files in it, unpacked; of two of one name the later one, as it is installed
+    members: Mapping[str, int]
 
 
 class Offers:
@@ -68,6 +67,7 @@ class Offers:
         )
         self._guard, self._locks = threading.Lock(), dict[str, threading.Lock]()
         self._pages: dict[str, tuple[File, ...] | NetworkError] = {}
+        self._seen: dict[str, Content] = {}
         #: why some of the indexes said nothing
         self.troubles: dict[str, None] = {}
 
@@ -81,7 +81,12 @@ class Offers:
             raise answer
         return answer
 
-    def content(self, file: File, folder: Path) -> Content:
+    @property
+    def fetched(self) -> int:
+        """How many bytes came over the network."""
+        return self._client.fetched + self._for_files.fetched
+
+    def content(self, file: File, folder: Path | None) -> Content:
         """Look into a wheel, or into the note of what was seen there before.
 
         Parameters
@@ -89,7 +94,7 @@ class Offers:
         file:
             The wheel.
         folder:
-            Where notes are kept.
+            Where notes are kept. None: nowhere; then no wheel is fetched whole, and hashes are not asked for.
 
         Raises
         ------
@@ -97,14 +102,16 @@ class Offers:
             It cannot be read, or nobody says what its hash is.
         """
         with self._alone(file.name):
-            note = noted(folder, file.sha256) if file.sha256 else None
+            note = noted(folder, file.sha256) if folder and file.sha256 else self._seen.get(file.url)
             if note is not None:
                 return note
             try:
                 seen = self._look(file, folder)
             except (*BROKEN, OSError) as error:
                 raise ProviderError(f"{file.name} is no wheel, or a broken one: {error}", REMEDY) from error
-            files.write(_note(folder, seen.sha256), msgspec.json.encode(seen).decode())
+            if folder:
+                files.write(_note(folder, seen.sha256), msgspec.json.encode(seen).decode())
+            self._seen[file.url] = seen
             return seen
 
     def _alone(self, what: str) -> threading.Lock:
@@ -122,28 +129,22 @@ class Offers:
         self.troubles |= dict.fromkeys(troubles)
         return tuple(one for one in found if one.tags)
 
-    def _look(self, file: File, folder: Path) -> Content:
+    def _look(self, file: File, folder: Path | None) -> Content:
         if file.url.startswith("file:"):
-            return _inside(local_path(file.url), file.sha256)
-        if not file.sha256:
+            return _of_file(local_path(file.url), file.sha256)
+        if not file.sha256 and folder:
             raise ProviderError(
                 f"the index does not say what the hash of {file.name} is", "Use an index that gives hashes."
             )
         try:
-            seen = inside(self._client, file)
+            return _content(inside(self._client, file), file.sha256)
         except NetworkError as error:
-            if error.status not in (200, 416, 501):
+            if error.status not in (200, 416, 501) or folder is None:
                 raise
             # that server gives whole files only
             with files.scratch(folder) as temporary:
                 self._for_files.save(file.url, temporary / file.name)
-                return _inside(temporary / file.name, file.sha256)
-        return Content(
-            sha256=file.sha256,
-            size=seen.length,
-            metadata=seen.content.decode(errors="replace"),
-            names=tuple(one.filename for one in seen.members),
-        )
+                return _of_file(temporary / file.name, file.sha256)
 
 
 _MAKING = threading.Lock()
@@ -184,14 +185,25 @@ def required(content: Content) -> list[Requirement]:
     return found
 
 
-def _inside(path: Path, sha256: str) -> Content:
-    with zipfile.ZipFile(path) as archive:
-        metadata = archive.read(member(archive)).decode(errors="replace")
-        names = tuple(archive.namelist())
+def requires_python(content: Content) -> str:
+    """Return which Pythons a wheel's metadata say it is for: ``>=3.10``; empty for all."""
+    return parse_email(content.metadata)[0].get("requires_python", "")
+
+
+def _of_file(path: Path, sha256: str) -> Content:
     found = files.sha256(path)
     if sha256 not in ("", found):
         raise ValueError(f"its sha256 is {found}, and the index says {sha256}")
-    return Content(sha256=found, size=path.stat().st_size, metadata=metadata, names=names)
+    return _content(of_file(path), found)
+
+
+def _content(seen: Directory, sha256: str) -> Content:
+    return Content(
+        sha256=sha256,
+        size=seen.length,
+        metadata=seen.content.decode(errors="replace"),
+        members={one.filename: one.file_size for one in seen.members if not one.is_dir()},
+    )
 
 
 def _note(folder: Path, sha256: str) -> Path:

@@ -6,7 +6,7 @@ does with ``--dry-run`` (pip 26.3): 2.5 GB for PyTorch with CUDA. Here a wheel c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,8 +23,7 @@ from resolvelib.resolvers import RequirementInformation, ResolutionTooDeep
 from megabuild.errors import ProviderError
 from megabuild.network.client import NetworkError
 from megabuild.network.index import File, best_first
-from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.pypi.offers import REMEDY, Content, Offers, required
+from megabuild.providers.pypi.offers import REMEDY, Content, Offers, required, requires_python
 
 _AT_ONCE = 8  # pages and metadata on their way
 _ROUNDS = 2000
@@ -40,38 +39,45 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
-    file: File
+    """A wheel; without a file what stands in for one that cannot be had."""
+
+    project: str
     extras: frozenset[str]
+    file: File | None = None
 
 
-def environment(interpreter: Interpreter) -> dict[str, str]:
-    """Return the values that markers take for a CPython of this machine."""
+def environment(version: str) -> dict[str, str]:
+    """Return the values that markers take for a CPython of this machine, by its version: ``3.12.1``."""
     values = {key: str(value) for key, value in default_environment().items()}
     return values | {
-        "implementation_version": interpreter.version,
-        "python_full_version": interpreter.version,
-        "python_version": interpreter.python.removesuffix("t"),
+        "implementation_version": version,
+        "python_full_version": version,
+        "python_version": ".".join(version.split(".")[:2]),
     }
 
 
 def resolve(
     requirements: Sequence[str],
-    interpreter: Interpreter,
+    python: str,
+    version: str,
     where: Offers,
-    folder: Path,
+    folder: Path | None,
     *,
     dependencies: bool = True,
+    lacking: MutableMapping[str, str] | None = None,
 ) -> tuple[Found, ...]:
     """Return the wheels that meet some requirements, ordered by name.
 
     Parameters
     ----------
-    requirements, interpreter:
-        As pip writes them ("numpy==2.*"), and the Python whose tags and markers count.
+    requirements, python, version:
+        As pip writes them ("numpy==2.*"), and the Python whose tags and markers count: "3.13t", "3.13.1".
     where, folder:
-        The indexes, and where notes about wheels are kept.
+        The indexes, and where notes about wheels are kept, as for `Offers.content`.
     dependencies:
         Whether what they require is wanted, too.
+    lacking:
+        Gets, by project, why nothing that a requirement names can be had. None: that is an error.
 
     Raises
     ------
@@ -79,22 +85,20 @@ def resolve(
         There is no such wheel, or they do not fit together; no index answers.
     """
     wanted = [Requirement(one) for one in requirements]
-    provider = _Provider(interpreter, where, folder, dependencies=dependencies)
+    provider = _Provider(python, version, where, folder, dependencies=dependencies, lacking=lacking)
     provider.hurry(wanted)
     try:
         answer = Resolver(provider, BaseReporter()).resolve(wanted, max_rounds=_ROUNDS)
     except ResolutionImpossible as error:
         needs = sorted({_asked(cause.requirement, cause.parent) for cause in error.causes})
-        together = f"for Python {interpreter.python} these do not fit together: {', '.join(needs)}"
+        together = f"for Python {python} these do not fit together: {', '.join(needs)}"
         told = "".join(f"\n{trouble}" for trouble in where.troubles)
-        raise ProviderError(f"{provider.lacking or together}{told}", REMEDY) from error
+        raise ProviderError(f"{provider.hopeless or together}{told}", REMEDY) from error
     except NetworkError as error:
-        raise ProviderError(
-            f"resolving wheels for Python {interpreter.python}: {error.message}", REMEDY
-        ) from error
+        raise ProviderError(f"resolving wheels for Python {python}: {error.message}", REMEDY) from error
     except ResolutionTooDeep as error:
-        raise ProviderError(f"no end to finding wheels for Python {interpreter.python}", REMEDY) from error
-    chosen = {one.file.name: one.file for one in answer.mapping.values()}
+        raise ProviderError(f"no end to finding wheels for Python {python}", REMEDY) from error
+    chosen = {one.file.name: one.file for one in answer.mapping.values() if one.file}
     return tuple(Found(file=file, content=where.content(file, folder)) for _, file in sorted(chosen.items()))
 
 
@@ -104,13 +108,21 @@ _Information: TypeAlias = RequirementInformation[Requirement, _Candidate]
 class _Provider(AbstractProvider[Requirement, _Candidate, str]):
     """resolvelib's questions, answered by an index; a name with extras is a name of its own, as in pip."""
 
-    def __init__(self, interpreter: Interpreter, where: Offers, folder: Path, *, dependencies: bool) -> None:
-        self._where, self._folder, self._deep = where, folder, dependencies
-        self._environment, self._version = environment(interpreter), interpreter.version
-        self._python = interpreter.python
+    def __init__(
+        self,
+        python: str,
+        version: str,
+        where: Offers,
+        folder: Path | None,
+        *,
+        dependencies: bool,
+        lacking: MutableMapping[str, str] | None,
+    ) -> None:
+        self._where, self._folder, self._deep, self._lacking = where, folder, dependencies, lacking
+        self._python, self._version, self._environment = python, version, environment(version)
         self._fitting: dict[str, list[File]] = {}
-        #: the last name of which nothing was found
-        self.lacking = ""
+        #: why nothing was found, the last time that was so
+        self.hopeless = ""
 
     def hurry(self, needs: Sequence[Requirement]) -> None:
         """Get pages, and the metadata of what is probably chosen, at the same time; failures are told when it is."""
@@ -126,7 +138,7 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
 
     def identify(self, requirement_or_candidate: Requirement | _Candidate) -> str:
         one = requirement_or_candidate
-        name = one.file.project if isinstance(one, _Candidate) else canonicalize_name(one.name)
+        name = one.project if isinstance(one, _Candidate) else canonicalize_name(one.name)
         return f"{name}[{','.join(sorted(one.extras))}]" if one.extras else name
 
     def get_preference(
@@ -145,33 +157,57 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
         identifier: str,
         requirements: Mapping[str, Iterator[Requirement]],
         incompatibilities: Mapping[str, Iterator[_Candidate]],
-    ) -> list[_Candidate]:
+    ) -> Callable[[], Iterator[_Candidate]]:
         asked = list(requirements[identifier])
-        bad = {one.file.name for one in incompatibilities[identifier]}
+        bad = {one.file.name for one in incompatibilities[identifier] if one.file}
         project, extras = canonicalize_name(asked[0].name), frozenset(asked[0].extras)
-        both = SpecifierSet(",".join(str(one.specifier) for one in asked))
-        found = [file for file in self._ordered(project, both) if file.name not in bad]
-        hopeless = [one for one in asked if not found and not self._ordered(project, one.specifier)]
-        if hopeless:
-            wanted = f"{project}{hopeless[0].specifier}"
-            self.lacking = f"no index that was asked has a wheel of {wanted} for Python {self._python}"
-        return [_Candidate(file=file, extras=extras) for file in found]
+
+        def found() -> Iterator[_Candidate]:
+            try:
+                for file in self._found(project, asked):
+                    if file.name not in bad:
+                        yield _Candidate(project=project, extras=extras, file=file)
+            except ProviderError as error:
+                if self._lacking is None:
+                    raise
+                self._lacking[project] = error.message
+                yield _Candidate(project=project, extras=extras)
+
+        return found
+
+    def _found(self, project: str, asked: Sequence[Requirement]) -> Iterator[File]:
+        """Yield the wheels that fit all that is asked of a project, the best first."""
+        if self._lacking is not None and any(one.url for one in asked):
+            raise ProviderError(f"{project} is asked for by its address, which is not looked at", REMEDY)
+        nothing = True
+        for file in self._ordered(project, SpecifierSet(",".join(str(one.specifier) for one in asked))):
+            # an index need not say what the wheel says
+            if not self._deep or self._allows(requires_python(self._where.content(file, self._folder))):
+                nothing = False
+                yield file
+        for one in asked if nothing else ():
+            if len(asked) == 1 or not self._ordered(project, one.specifier):
+                wanted = f"{project}{one.specifier} for Python {self._python}"
+                self.hopeless = f"no index that was asked has a wheel of {wanted}"
+                if self._lacking is not None:
+                    raise ProviderError(self.hopeless, REMEDY)
 
     def _ordered(self, project: str, wanted: SpecifierSet) -> list[File]:
         """Return the wheels that fit the Python and a specifier, the best first."""
         if project not in self._fitting:
             found = best_first(self._where.files(project), self._python)
-            self._fitting[project] = [file for file in found if self._is_for(file)]
+            self._fitting[project] = [file for file in found if self._allows(file.requires_python)]
         fitting = [file for file in self._fitting[project] if not file.yanked or "==" in str(wanted)]
         versions = set(wanted.filter({file.version for file in fitting}))
         return [file for file in fitting if file.version in versions]
 
     def is_satisfied_by(self, requirement: Requirement, candidate: _Candidate) -> bool:
-        return requirement.specifier.contains(candidate.file.version, prereleases=True)
+        file = candidate.file
+        return file is None or requirement.specifier.contains(file.version, prereleases=True)
 
     def get_dependencies(self, candidate: _Candidate) -> list[Requirement]:
         file = candidate.file
-        if not self._deep:
+        if not self._deep or file is None:
             return []
         extras = sorted(candidate.extras) or [""]
         needs = [
@@ -183,12 +219,13 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
         self.hurry(needs)
         return [*([Requirement(f"{file.project}==={file.version}")] if candidate.extras else []), *needs]
 
-    def _is_for(self, file: File) -> bool:
+    def _allows(self, pythons: str) -> bool:
         try:
-            return SpecifierSet(file.requires_python).contains(self._version)
-        except InvalidSpecifier:
+            return SpecifierSet(pythons).contains(self._version)
+        except InvalidSpecifier:  # pip does not mind either
             return True
 
 
 def _asked(requirement: Requirement, parent: _Candidate | None) -> str:
-    return f"{requirement} (of {parent.file.project} {parent.file.version})" if parent else str(requirement)
+    of = f" (of {parent.project} {parent.file.version})" if parent and parent.file else ""
+    return f"{requirement}{of}"

@@ -11,10 +11,9 @@ import pytest
 from audit_channel import add, index
 from audit_site import Answer, config, die, endless, hang, request, services, serving, trickle
 
-from megabuild.audit import channel_records
 from megabuild.audit.facts import Newest, Outcome
 from megabuild.audit.request import Local, Services
-from megabuild.audit.sources.channel import read
+from megabuild.audit.sources import channel as channel_source
 from megabuild.providers import conda_forge
 
 NAMES = ("libfoo", "pybar", "onlymac", "nosuch")
@@ -47,7 +46,7 @@ def values(outcome: Outcome) -> list[tuple[str, str, str]]:
 
 
 def ask(given: Services, names: tuple[str, ...] = NAMES, repodata: Path | None = None) -> Outcome:
-    return read(request(given, configs=CONFIGS, names=names, local=Local(repodata=repodata)))
+    return channel_source.read(request(given, configs=CONFIGS, names=names, local=Local(repodata=repodata)))
 
 
 EXPECTED = [
@@ -138,7 +137,7 @@ def test_a_channel_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest
 def test_a_misbehaving_channel_ends_in_bounded_time(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | Answer
 ) -> None:
-    monkeypatch.setattr(channel_records, "_SECONDS", 1.0)
+    monkeypatch.setattr(channel_source, "_SECONDS", 1.0)
     monkeypatch.setattr(conda_forge, "_SECONDS", 1.0)
     broken = {
         f"/conda-forge/linux-64/{file}": answer

@@ -1,23 +1,45 @@
-"""The newest version of each package on conda-forge, per platform, from the channel or from a folder with repodata."""
+"""The newest version of each package on conda-forge, per platform, through py-rattler, or from a folder with repodata."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import cast
 
 import msgspec
-from rattler import Version
+import zstandard
+from packaging.version import InvalidVersion
+from packaging.version import Version as PythonVersion
+from rattler import Channel, Gateway, RepoDataRecord, SourceConfig, Version
+from rattler.platform.subdir import SubdirLiteral
 
-from megabuild.audit.channel_records import CONDA_FORGE, Package, from_channel, from_folder, repodata
 from megabuild.audit.facts import Holds, Newest, Outcome, Where
-from megabuild.audit.request import Request
+from megabuild.audit.request import Request, Services
 from megabuild.errors import MegabuildError
 from megabuild.network import redact
-from megabuild.providers.conda_forge import channel_url
+from megabuild.network.client import NetworkError, within
+from megabuild.providers.conda_forge import channel_url, why_unreachable
 
 SOURCE = "channel"
+CONDA_FORGE = "conda-forge"
 _NOARCH = "noarch"
+_SECONDS = 60.0
+_REMEDY = "check the network and the channel"
+
+
+class Package(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest package of a name: its file in the channel, and that one's sha256 or nothing."""
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+
 
 #: By name, each with the time when the channel was asked.
 _Found = Mapping[str, tuple[Package, str]]
@@ -38,7 +60,7 @@ def read(request: Request) -> Outcome:
     reasons: dict[str, list[str]] = {}
     folder = request.local.repodata
     if folder is not None:
-        there = tuple(platform for platform in every if repodata(folder, platform))
+        there = tuple(platform for platform in every if _repodata(folder, platform))
         if not there:
             nothing = f"{folder} has no repodata.json or repodata.json.zst in {' or '.join(sorted(every))}"
             reasons[nothing] = [*every]
@@ -55,22 +77,36 @@ def read(request: Request) -> Outcome:
     return Outcome(source=SOURCE, facts=facts, trouble=trouble)
 
 
+def newest(platform: str, names: Collection[str], services: Services) -> tuple[str, list[Package]]:
+    """Return conda-forge's address, and of each name that it has for a platform the newest package.
+
+    Raises
+    ------
+    NetworkError
+        The channel does not answer, or answers nonsense.
+    """
+    url = channel_url(CONDA_FORGE)
+    if unreachable := why_unreachable(url):
+        raise NetworkError(f"{CONDA_FORGE} cannot be used: {redact.text(unreachable)}")
+    return url, _newest(url, platform, names, min(_SECONDS, services.remaining()))
+
+
 def _asked(platform: str, *, names: tuple[str, ...], request: Request) -> _Found | str:
     """Return the newest packages of a platform, from the cache where that is young enough, or why there are none."""
     services, folder = request.services, request.local.repodata
     key = f"newest {redact.address(channel_url(CONDA_FORGE))} {platform} {names}"
     try:
         if folder is not None:
-            return {one.name: (one, "") for one in from_folder(folder, platform, names, services)}
+            return {one.name: (one, "") for one in _in_folder(folder, platform, names, services)}
         entry = services.cached(
-            key, services.max_age, lambda: msgspec.json.encode(from_channel(platform, names, services)[1])
+            key, services.max_age, lambda: msgspec.json.encode(newest(platform, names, services)[1])
         )
         return {one.name: (one, entry.when) for one in msgspec.json.decode(entry.data, type=list[Package])}
     except MegabuildError as error:
         return error.message
 
 
-def _facts(name: str, platforms: tuple[str, ...], found: Mapping[str, _Found], trouble: str) -> list[Newest]:
+def _facts(name: str, platforms: Sequence[str], found: Mapping[str, _Found], trouble: str) -> list[Newest]:
     """Return one fact for each version that is the newest on some platform; the newest of all comes first."""
     by_version: dict[str, dict[str, tuple[Package, str]]] = {}
     known = [platform for platform in platforms if platform in found]
@@ -91,3 +127,74 @@ def _facts(name: str, platforms: tuple[str, ...], found: Mapping[str, _Found], t
         where = Where(file=package.file, index=CONDA_FORGE, package=name, version=version, fetched=when)
         facts.append(Newest(name=name, value=version, holds=Holds(platforms=only), where=where))
     return facts
+
+
+def _repodata(folder: Path, platform: str) -> Path | None:
+    files = (folder / platform / f"repodata.json{end}" for end in ("", ".zst"))
+    return next((file for file in files if file.is_file()), None)
+
+
+def _in_folder(folder: Path, platform: str, names: Collection[str], services: Services) -> list[Package]:
+    """Return what a folder's repodata has; rattler does not unpack what is packed."""
+    file = _repodata(folder, platform)
+    with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as scratch:
+        copy = Path(scratch, platform, "repodata.json")
+        copy.parent.mkdir()
+        try:
+            if file is None:
+                raise FileNotFoundError("there is no repodata")
+            if file.suffix == ".json":
+                copy.symlink_to(file.absolute())
+            else:
+                with file.open("rb") as packed, zstandard.open(packed) as stream, copy.open("wb") as target:
+                    shutil.copyfileobj(stream, target, 1 << 20)
+            return _newest(Path(scratch).as_uri(), platform, names, services.remaining())
+        except (OSError, zstandard.ZstdError, NetworkError) as error:
+            raise NetworkError(
+                f"cannot read {file}: {error}", "check the folder named by --repodata"
+            ) from error
+
+
+def _newest(url: str, platform: str, names: Collection[str], seconds: float) -> list[Package]:
+    async def ask(cache: str) -> list[RepoDataRecord]:
+        # what was found is kept by who asks: rattler's own cache would be another one, with rules of its own
+        gateway = Gateway(cache_dir=Path(cache), default_config=SourceConfig(cache_action="no-cache"))
+        query = gateway.query(
+            [Channel(url)],
+            [cast(SubdirLiteral, platform)],
+            sorted(names),
+            recursive=False,
+            channel_relations="disabled",
+        )
+        return [record for records in await asyncio.wait_for(query, seconds) for record in records]
+
+    with tempfile.TemporaryDirectory(prefix="megabuild-audit-", ignore_cleanup_errors=True) as cache:
+        try:
+            records = within(seconds + 1.0, lambda: asyncio.run(ask(cache)))
+        except (TimeoutError, asyncio.TimeoutError):
+            raise NetworkError(f"no end after {seconds:.0f} s", _REMEDY) from None
+        except (
+            Exception
+        ) as error:  # of rattler's own kinds; told is what failed, and what was at the bottom of it
+            lines = [line.strip() for line in redact.text(str(error)).splitlines() if line.strip()]
+            ends = [*lines[:1], *lines[-1:]] or [type(error).__name__]
+            ends = [line.removeprefix("Caused by:").strip() for line in ends]
+            raise NetworkError(": ".join(dict.fromkeys(ends)), _REMEDY) from error
+    by_name: dict[str, list[RepoDataRecord]] = {}
+    for record in records:
+        by_name.setdefault(record.name.normalized, []).append(record)
+    return [_best(name, by_name[name]) for name in names if name in by_name]
+
+
+def _best(name: str, records: list[RepoDataRecord]) -> Package:
+    released = [record for record in records if not _is_prerelease(str(record.version))] or records
+    best = max(released, key=lambda record: (record.version, record.build_number))
+    digest = best.sha256.hex() if best.sha256 else ""
+    return Package(name=name, version=str(best.version), file=best.file_name, sha256=digest)
+
+
+def _is_prerelease(version: str) -> bool:
+    try:
+        return PythonVersion(version).is_prerelease
+    except InvalidVersion:
+        return False

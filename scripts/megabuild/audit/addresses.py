@@ -27,22 +27,12 @@ _WEB = re.compile(r"github\.com|[a-z0-9.-]*gitlab[a-z0-9.-]*", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where a repository is.
+    """Where a repository is."""
 
-    Parameters
-    ----------
-    text:
-        As git gets it.
-    protocol:
-        ``https``, ``http``, ``git``, ``ssh`` or ``file``.
-    host, path:
-        Without user and port, empty for ``file``; and the path there, with a leading slash.
-    """
-
-    text: str
-    protocol: str
-    host: str
-    path: str
+    text: str  #: as git gets it
+    protocol: str  #: ``https``, ``http``, ``git``, ``ssh`` or ``file``
+    host: str  #: without user and port; empty for ``file``
+    path: str  #: there, with a leading slash
 
     @property
     def local(self) -> bool:

@@ -28,20 +28,11 @@ class NotFound(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """One value as upstream writes it.
+    """One value as upstream writes it."""
 
-    Parameters
-    ----------
-    text:
-        ``9.20.0.48``, ``==2.29.7``, ``v2.29.7-1``; ``*`` for a requirement that takes any version.
-    line:
-        Where it stands, counted from 1.
-    groups:
-        What is known of where it holds: ``cuda``, ``python``, ``machine``, ``marker``, ``torch_version``.
-    """
-
-    text: str
-    line: int
+    text: str  #: ``9.20.0.48``, ``==2.29.7``, ``v2.29.7-1``; ``*`` for a requirement that takes any version
+    line: int  #: counted from 1
+    #: What is known of where it holds: ``cuda``, ``python``, ``machine``, ``marker``, ``torch_version``.
     groups: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -16,23 +16,14 @@ from megabuild.audit.ci_readers import Reader, data, lines, literal, requirement
 
 @dataclass(frozen=True)
 class Form:
-    """One way in which upstream writes something down.
+    """One way in which upstream writes something down."""
 
-    Parameters
-    ----------
-    file:
-        Path in upstream's tree; ``*`` takes all that fit, several with ``|`` between them the first that is there.
-    since, until:
-        First version of the package that has it, and first that has not; empty: open.
-    where:
-        A pattern that the path must fit; its groups tell where a value holds.
-    """
-
+    #: Path in upstream's tree; ``*`` takes all that fit, several with ``|`` between them the first that is there.
     file: str
     read: Reader
-    since: str = ""
-    until: str = ""
-    where: str = ""
+    since: str = ""  #: first version of the package that has it
+    until: str = ""  #: first version that has not
+    where: str = ""  #: a pattern that the path must fit; its groups tell where a value holds
 
     def holds(self, version: str) -> bool:
         """Whether a version has this form; a version that is none may have any."""
@@ -46,27 +37,13 @@ class Form:
 
 @dataclass(frozen=True)
 class Rule:
-    """What is known of one dependency in one respect.
+    """What is known of one dependency in one respect."""
 
-    Parameters
-    ----------
-    name:
-        Of the dependency, as in names.yaml.
-    what:
-        What the value is to upstream, for people: ``in the builder image``.
-    forms:
-        The first of those that hold for a version and yield something counts.
-    packages:
-        Those in whose trees the rule holds.
-    platforms:
-        Those for which it holds; empty: all.
-    """
-
-    name: str
-    what: str
-    forms: tuple[Form, ...]
-    packages: tuple[str, ...] = ("pytorch",)
-    platforms: tuple[str, ...] = ()
+    name: str  #: of the dependency, as in names.yaml
+    what: str  #: what the value is to upstream, for people: ``in the builder image``
+    forms: tuple[Form, ...]  #: the first of those that hold for a version and yield something counts
+    packages: tuple[str, ...] = ("pytorch",)  #: those in whose trees the rule holds
+    platforms: tuple[str, ...] = ()  #: those for which it holds; empty: all
 
 
 _MATRIX = ".github/scripts/generate_binary_build_matrix.py"

@@ -48,39 +48,20 @@ Judged = tuple[Status, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One dependency, or the GPU architectures of one CUDA version.
+    """One dependency, or the GPU architectures of one CUDA version."""
 
-    Parameters
-    ----------
-    name:
-        As conda-forge calls it, a submodule's path where it has no name there, or ``CUDA 13.0``.
-    facts:
-        All there are, in a stable order.
-    builds:
-        All configs that are looked at.
-    use:
-        What becomes of upstream's copy: ``vendored`` (compiled in), ``system`` (the environment's is used), ``unused``,
-        or empty where upstream has none.
-    why:
-        The switch or the reason behind ``use``.
-    decided_by:
-        The row that decides this one's version, or empty.
-    wheel_cuda, torch:
-        The CUDA version that upstream's wheels are for, and the PyTorch that an extension's recipe asks for, or empty.
-    troubles:
-        By source: why it says nothing in the whole table.
-    """
-
+    #: As conda-forge calls it, a submodule's path where it has no name there, or ``CUDA 13.0``.
     name: str
-    facts: tuple[AnyFact, ...]
-    builds: tuple[Build, ...]
+    facts: tuple[AnyFact, ...]  #: in a stable order
+    builds: tuple[Build, ...]  #: all configs that are looked at
     entry: Entry
+    #: What becomes of upstream's copy: ``vendored`` (compiled in), ``system`` (the environment's is used), ``unused``.
     use: str = ""
-    why: str = ""
-    decided_by: str = ""
-    wheel_cuda: str = ""
-    torch: str = ""
-    troubles: Mapping[str, str] = field(default_factory=dict)
+    why: str = ""  #: the switch or the reason behind that
+    decided_by: str = ""  #: the row that decides this one's version
+    wheel_cuda: str = ""  #: the CUDA version that upstream's wheels are for
+    torch: str = ""  #: the PyTorch that an extension's recipe asks for
+    troubles: Mapping[str, str] = field(default_factory=dict)  #: by source: why it says nothing at all
     status: Status = Status.UNKNOWN
     sentence: str = ""
 
@@ -112,20 +93,12 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A version, or a range of versions, that upstream names for some configs.
-
-    Parameters
-    ----------
-    version:
-        Where it names one: ``2.1.0``, of a tag or of a commit after it.
-    hard:
-        The wheel's metadata: pip holds everybody to it. What upstream vendors or tests with is known to work, no more.
-    """
+    """A version, or a range of versions, that upstream names for some configs."""
 
     fact: Fact
     spec: Spec
-    version: str
-    hard: bool
+    version: str  #: where it names one: ``2.1.0``, of a tag or of a commit after it
+    hard: bool  #: the wheel's metadata, to which pip holds everybody; the rest is known to work, no more
     configs: frozenset[str]
 
 

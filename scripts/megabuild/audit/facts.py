@@ -40,28 +40,14 @@ class Build(Struct, frozen=True, kw_only=True):
 
 
 class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The condition under which a fact holds; what is empty may be anything.
-
-    Parameters
-    ----------
-    configs, platforms:
-        Names of configs of this repository, and conda's of platforms.
-    cuda:
-        ``13.0``, or ``13`` for all that begin so.
-    pythons:
-        ``3.14``, ``3.1*``, or ``other`` than those named beside it.
-    torch:
-        The version of PyTorch.
-    marker:
-        A PEP 508 marker.
-    """
+    """The condition under which a fact holds; what is empty may be anything."""
 
     configs: tuple[str, ...] = ()
-    platforms: tuple[str, ...] = ()
-    cuda: tuple[str, ...] = ()
-    pythons: tuple[str, ...] = ()
-    torch: str = ""
-    marker: str = ""
+    platforms: tuple[str, ...] = ()  #: by conda's names
+    cuda: tuple[str, ...] = ()  #: ``13.0``, or ``13`` for all that begin so
+    pythons: tuple[str, ...] = ()  #: ``3.14``, ``3.1*``, or ``other`` than those named beside it
+    torch: str = ""  #: the version of PyTorch
+    marker: str = ""  #: of PEP 508
 
     def met(self, build: Build) -> bool:
         """Whether a fact holds for a config; markers, Pythons and PyTorch's version are looked at by who judges."""
@@ -75,47 +61,29 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a value was read.
 
-    Parameters
-    ----------
-    file, line:
-        Path inside the tree, archive or index, or in this repository; the line counted from 1.
-    url:
-        For a person to open; without credentials. What an index has is named by ``index``, ``package`` and ``version``
-        instead: which server that is, is each user's own affair.
-    commit, fetched:
-        Of the tree, in full; and when it came over the network, ISO 8601 in UTC. Empty where there is none.
+    What an index has is named by index, package and version: which server that is, is each user's own affair.
     """
 
-    file: str = ""
-    line: int | None = None
-    url: str = ""
+    file: str = ""  #: path inside the tree, archive or index, or in this repository
+    line: int | None = None  #: counted from 1
+    url: str = ""  #: for a person to open; without credentials
     index: str = ""
     package: str = ""
     version: str = ""
-    commit: str = ""
-    fetched: str = ""
+    commit: str = ""  #: of the tree, in full
+    fetched: str = ""  #: when it came over the network, ISO 8601 in UTC
 
 
 class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=""):
-    """One value of one dependency, in one place.
-
-    Parameters
-    ----------
-    name:
-        As the source calls it: ``third_party/fmt``, ``typing-extensions``, ``libprotobuf``.
-    value:
-        As it is shown: ``v2.1.0-705-ga6bfc23``, ``>=4.10.0``, ``*`` for any version; empty if there is ``trouble``.
-    trouble:
-        Why there is no value: a sentence for the cell.
-    """
+    """One value of one dependency, in one place."""
 
     who: ClassVar[str] = ""  #: says it, in a word for people
 
-    name: str
-    value: str = ""
+    name: str  #: as the source calls it: ``third_party/fmt``, ``typing-extensions``, ``libprotobuf``
+    value: str = ""  #: as it is shown: ``v2.1.0-705-ga6bfc23``, ``>=4.10.0``, ``*`` for any version
     holds: Holds = Holds()
     where: Where = Where()
-    trouble: str = ""
+    trouble: str = ""  #: why there is no value: a sentence for the cell
 
     @property
     def kind(self) -> str:
@@ -167,23 +135,13 @@ class Switch(Fact, frozen=True, kw_only=True, tag="switch"):
 
 
 class RecipeCommit(Fact, frozen=True, kw_only=True, tag="recipe-commit"):
-    """What a recipe of this repository takes from git.
-
-    Parameters
-    ----------
-    address:
-        Of the repository.
-    recipe:
-        The package whose recipe that is.
-    version:
-        Of the audited package, as this repository builds it.
-    """
+    """What a recipe of this repository takes from git."""
 
     who = "recipe"
 
-    address: str = ""
-    recipe: str = ""
-    version: str = ""
+    address: str = ""  #: of the repository
+    recipe: str = ""  #: the package whose recipe that is
+    version: str = ""  #: of the audited package, as this repository builds it
 
 
 class GlobalPin(Fact, frozen=True, kw_only=True, tag="global-pin"):
@@ -232,48 +190,24 @@ UPSTREAM = (Submodule, Requirement, CiPin)  #: what names versions
 
 
 class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one source found.
+    """What one source found."""
 
-    Parameters
-    ----------
-    source:
-        Its module's name: ``submodules``.
-    trouble:
-        Why the source as a whole says nothing, or less than it should; empty if all is well.
-    """
-
-    source: str
+    source: str  #: its module's name: ``submodules``
     facts: tuple[AnyFact, ...] = ()
-    trouble: str = ""
+    trouble: str = ""  #: why it says nothing as a whole, or less than it should; empty if all is well
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """What is audited.
+    """What is audited."""
 
-    Parameters
-    ----------
-    package, version:
-        ``pytorch_scatter``, as conda-forge calls it, and ``2.13.0``.
-    repository:
-        Any address that git takes; a mirror may stand in.
-    tag:
-        Of the version in that repository: ``v2.13.0``, or a commit.
-    wheel, index:
-        The distribution's name, and where its wheels are, as in packages.yaml.
-    builds:
-        The configs whose variants are looked at.
-    recipe:
-        Its recipe.yaml, or None where this repository has none.
-    """
-
-    package: str
+    package: str  #: ``pytorch_scatter``, as conda-forge calls it
     version: str
-    repository: str
-    tag: str
-    wheel: str
-    builds: tuple[Build, ...]
-    index: str = "pip"
-    recipe: Path | None = None
+    repository: str  #: any address that git takes; a mirror may stand in
+    tag: str  #: of the version in that repository: ``v2.13.0``, or a commit
+    wheel: str  #: the distribution's name
+    builds: tuple[Build, ...]  #: the configs whose variants are looked at
+    index: str = "pip"  #: where its wheels are, as in packages.yaml
+    recipe: Path | None = None  #: its recipe.yaml, or None where this repository has none
 
 
 def plain(text: str) -> str:

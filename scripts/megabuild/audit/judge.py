@@ -222,7 +222,8 @@ def _against_pin(row: Row, ask: Ask) -> Judged | None:
     both = f"the recipe asks for {ask.text}, conda-forge pins {texts}"
     if "host" in ask.fact.sections:
         return _conflict(both)
-    older = all(side(one, lowest(ask.spec)) == "newer" for one in pinned)
+    floor = lowest(ask.spec)  # empty where no version at all is admitted
+    older = bool(floor) and all(side(one, floor) == "newer" for one in pinned)
     return (Status.OLDER if older else Status.NEWER), both
 
 

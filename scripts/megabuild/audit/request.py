@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -85,49 +85,25 @@ class Once(Generic[Made]):
 
 @dataclass(frozen=True, kw_only=True)
 class Local:
-    """Local stand-ins that the user named; None where the network or the cache is asked.
+    """Local stand-ins that the user named; None where the network or the cache is asked."""
 
-    Parameters
-    ----------
-    wheel:
-        A wheel of the package.
-    tree:
-        A folder with upstream's files.
-    pinning:
-        conda-forge-pinning: a ``conda_build_config.yaml`` or a folder with one and with migrations.
-    repodata:
-        A folder with ``<platform>/repodata.json`` or ``repodata.json.zst``.
-    """
-
-    wheel: Path | None = None
-    tree: Path | None = None
-    pinning: Path | None = None
-    repodata: Path | None = None
+    wheel: Path | None = None  #: of the package
+    tree: Path | None = None  #: a folder with upstream's files
+    pinning: Path | None = None  #: a ``conda_build_config.yaml`` or a folder with one and with migrations
+    repodata: Path | None = None  #: a folder with ``<platform>/repodata.json`` or ``repodata.json.zst``
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One package at one version, and the means to ask about it.
-
-    Parameters
-    ----------
-    repository:
-        Opens upstream's repository at the target's tag. Raises AuditError.
-    configs:
-        Those whose variants are looked at.
-    root:
-        This repository.
-    names:
-        conda names whose newest version and global pin are wanted.
-    """
+    """One package at one version, and the means to ask about it."""
 
     target: Target
     services: Services
-    repository: Callable[[], GitTree]
-    configs: tuple[Config, ...]
-    root: Path
-    local: Local = field(default_factory=Local)
-    names: tuple[str, ...] = ()
+    repository: Callable[[], GitTree]  #: opens upstream's repository at the target's tag; raises AuditError
+    configs: tuple[Config, ...]  #: those whose variants are looked at
+    root: Path  #: this repository
+    local: Local = Local()
+    names: tuple[str, ...] = ()  #: conda names whose newest version and global pin are wanted
 
     def tree(self) -> Tree:
         """Return upstream's files: those of the repository, or of a folder that stands in; raises AuditError."""

@@ -28,17 +28,7 @@ from megabuild.network.cache import now
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is audited, with what in place of what is fetched, and how it is asked: as the options of the command line.
-
-    Parameters
-    ----------
-    start:
-        ``--from``; with ``only``, those sources are read anew.
-    max_age:
-        In hours.
-    timeout:
-        In seconds.
-    """
+    """What is audited, with what in place of what is fetched, and how: as the options of the command line."""
 
     package_words: tuple[str, ...] = ()
     every: bool = False
@@ -49,12 +39,12 @@ class Options:
     wheel: Path | None = None
     pinning: Path | None = None
     repodata: Path | None = None
-    start: Path | None = None
+    start: Path | None = None  #: ``--from``; with ``only``, those sources are read anew
     only: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     offline: bool = False
-    max_age: float = 24.0
-    timeout: float = 300.0
+    max_age: float = 24.0  #: hours
+    timeout: float = 300.0  #: seconds
 
 
 def make(options: Options, root: Path) -> tuple[Report, tuple[str, ...]]:

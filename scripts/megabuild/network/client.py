@@ -61,22 +61,12 @@ class _Passing(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """Time limits of one request, in seconds.
-
-    Parameters
-    ----------
-    connect, read:
-        For a connection, and of silence.
-    total:
-        All attempts together.
-    pause:
-        Before the second attempt, at most; the third may wait twice as long.
-    """
+    """Time limits of one request, in seconds."""
 
     connect: float = 5.0
-    read: float = 10.0
-    total: float = 40.0
-    pause: float = 1.0
+    read: float = 10.0  #: of silence
+    total: float = 40.0  #: all attempts together
+    pause: float = 1.0  #: before the second attempt, at most; the third may wait twice as long
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,58 +43,30 @@ _REMEDY = "check pip's configuration (pip config list)"
 
 @dataclass(frozen=True, kw_only=True)
 class Configured:
-    """What pip would ask.
+    """What pip would ask."""
 
-    Parameters
-    ----------
-    indexes:
-        Addresses of simple indexes, which may hold credentials; the main one first.
-    links:
-        Folders, and addresses of pages, with links to files.
-    certificates:
-        A file with certificates to trust, or None.
-    proxy:
-        Its address, or empty.
-    """
-
-    indexes: tuple[str, ...] = ()
-    links: tuple[str, ...] = ()
-    certificates: Path | None = None
-    proxy: str = ""
+    indexes: tuple[
+        str, ...
+    ] = ()  #: addresses of simple indexes, which may hold credentials; the main one first
+    links: tuple[str, ...] = ()  #: folders, and addresses of pages, with links to files
+    certificates: Path | None = None  #: a file with those to trust
+    proxy: str = ""  #: its address, or empty
 
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """A wheel or source archive that an index offers; all of it is the index's word.
-
-    Parameters
-    ----------
-    project:
-        In canonical form: ``torch-scatter``.
-    url:
-        Without a fragment; may hold credentials.
-    tags:
-        Of a wheel; empty for a source archive.
-    sha256, metadata_sha256:
-        Of the file, and of its metadata beside it, or empty.
-    metadata:
-        Whether its metadata lies beside it, at ``url`` + ``.metadata``.
-    yanked:
-        Withdrawn by its authors.
-    requires_python:
-        Which Pythons it is for: ``>=3.10``; empty for all, or where the index does not say.
-    """
+    """A wheel or source archive that an index offers; all of it is the index's word."""
 
     name: str
-    project: str
+    project: str  #: in canonical form: ``torch-scatter``
     version: Version
-    url: str
-    tags: frozenset[Tag] = frozenset()
-    sha256: str = ""
-    metadata: bool = False
+    url: str  #: without a fragment; may hold credentials
+    tags: frozenset[Tag] = frozenset()  #: of a wheel; empty for a source archive
+    sha256: str = ""  #: or empty
+    metadata: bool = False  #: whether its metadata lies beside it, at ``url`` + ``.metadata``
     metadata_sha256: str = ""
-    yanked: bool = False
-    requires_python: str = ""
+    yanked: bool = False  #: withdrawn by its authors
+    requires_python: str = ""  #: ``>=3.10``; empty for all, or where the index does not say
 
 
 def configured(environ: Mapping[str, str] | None = None) -> Configured:

@@ -36,22 +36,12 @@ _MANY = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One value in a cell.
-
-    Parameters
-    ----------
-    scope:
-        Where it holds, in a few words; shown in brackets, as scopes are everywhere.
-    note:
-        Who says it, and the like; shown in parentheses.
-    url:
-        Where it was read, for a person to open; may be empty.
-    """
+    """One value in a cell."""
 
     text: str
-    scope: str = ""
-    note: str = ""
-    url: str = ""
+    scope: str = ""  #: where it holds, in a few words; shown in brackets, as scopes are everywhere
+    note: str = ""  #: who says it, and the like; shown in parentheses
+    url: str = ""  #: where it was read, for a person to open; may be empty
 
     @property
     def remark(self) -> str:

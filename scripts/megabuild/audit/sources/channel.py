@@ -1,4 +1,4 @@
-"""The newest version of each package on conda-forge, per platform, through py-rattler, or from a folder with repodata."""
+"""The newest version of each package on conda-forge, per platform: through py-rattler, or from a folder."""
 
 from __future__ import annotations
 

@@ -42,23 +42,13 @@ _REMEDY = "name a folder with conda_build_config.yaml and migrations: --pinning 
 
 
 class _Files(msgspec.Struct, frozen=True, kw_only=True):
-    """The texts, those of migrations in progress by file name, and where they are from.
-
-    Parameters
-    ----------
-    commit:
-        Of the repository, or empty where it is not known.
-    fetched:
-        When it came; ISO 8601, or empty.
-    package:
-        The package's file name, or empty.
-    """
+    """The texts, those of migrations in progress by file name, and where they are from."""
 
     config: str
     migrations: Mapping[str, str]
-    commit: str = ""
-    fetched: str = ""
-    package: str = ""
+    commit: str = ""  #: of the repository, where it is known
+    fetched: str = ""  #: when it came; ISO 8601
+    package: str = ""  #: the package's file name
 
 
 def read(request: Request) -> Outcome:

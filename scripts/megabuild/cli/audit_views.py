@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from megabuild.audit.claims import Row, Status
-from megabuild.audit.report.cells import Part, cells, says_nothing
+from megabuild.audit.report.cells import Part, cells, sorted_out
 from megabuild.audit.report.jsonfile import Change, Report
 from megabuild.audit.table import Audit
 from megabuild.cli.text import Signs
@@ -83,9 +83,8 @@ def _audit(audit: Audit, report: Report, signs: Signs, links: bool) -> Iterable[
     commit = f" ({audit.commit[:10]})" if audit.commit else ""
     head = Text(f"{target.package} {target.version}", "bold")
     yield head.append(f"  upstream's {target.tag}{commit}, as of {report.day.isoformat()}", Style(bold=False))
-    rows = [row for row in audit.rows if not row.vendored_only]
-    silent = [row for row in rows if says_nothing(row)]
-    if compared := [row for row in rows if row not in silent]:
+    compared, silent, vendored = sorted_out(audit.rows)
+    if compared:
         table = _table(
             ("package", _NAME_WIDTH), ("upstream", 0), ("recipe", 0), ("conda-forge", 0), ("status", -17)
         )
@@ -95,7 +94,7 @@ def _audit(audit: Audit, report: Report, signs: Signs, links: bool) -> Iterable[
     if silent:
         names = ", ".join(row.name for row in silent)
         yield _spaced(Text(f"without a version, here as elsewhere: {names}", "dim"))
-    if vendored := [row for row in audit.rows if row.vendored_only]:
+    if vendored:
         table = _table(("vendored upstream", 24), ("upstream", 0), ("in this build", 0), ("conda-forge", 0))
         for row in vendored:
             upstream, _, conda_forge = _cells(row, links)

@@ -40,13 +40,14 @@ class Part:
 
     text: str
     scope: str = ""  #: where it holds, in a few words; shown in brackets, as scopes are everywhere
-    note: str = ""  #: who says it, and the like; shown in parentheses
+    notes: tuple[str, ...] = ()  #: who says it, and the like; shown in parentheses
     url: str = ""  #: where it was read, for a person to open; may be empty
 
     @property
     def remark(self) -> str:
         """What stands behind the value: ``[cuda129]``, ``(wheel)``."""
-        return f"{f'[{self.scope}]' if self.scope else ''} {f'({self.note})' if self.note else ''}".strip()
+        scope, notes = self.scope, ", ".join(filter(None, self.notes))
+        return f"{f'[{scope}]' if scope else ''} {f'({notes})' if notes else ''}".strip()
 
 
 Cells = Mapping[str, Sequence[Part]]
@@ -59,8 +60,15 @@ def cells(row: Row) -> Cells:
     return {"upstream": _upstream(row), "recipe": _recipe(row), "conda-forge": _conda_forge(row)}
 
 
-def says_nothing(row: Row) -> bool:
-    """Whether there is nothing to compare: the recipe asks for a name, and nobody names a version."""
+def sorted_out(rows: Iterable[Row]) -> tuple[list[Row], list[Row], list[Row]]:
+    """Return rows with something to compare, those where nobody names a version, those of upstream's copy alone."""
+    vendored = [row for row in rows if row.vendored_only]
+    asked = [row for row in rows if not row.vendored_only]
+    silent = [row for row in asked if _says_nothing(row)]
+    return [row for row in asked if row not in silent], silent, vendored
+
+
+def _says_nothing(row: Row) -> bool:
     found = cells(row)
     return (
         all(part.text == _ANY or part.text.startswith("* ") for part in found["recipe"])
@@ -78,27 +86,37 @@ def _upstream(row: Row) -> Sequence[Part]:
     for fact in row.facts:
         if not isinstance(fact, (*UPSTREAM, TagCommit)):
             continue
-        note = "extra" if is_optional(fact) else fact.who
+        notes = ["extra" if is_optional(fact) else fact.who]
         commit = brief(fact.commit) if isinstance(fact, Submodule) else ""
         if fact.trouble:  # of a submodule the commit is known even where nothing describes it
-            parts.append(Part(text=commit or NOT_READ, note=note))
+            parts.append(Part(text=commit or NOT_READ, notes=(*notes,)))
             continue
         cuda = fact.holds.cuda
-        known = {short for one in here for short in (one, one.partition(".")[0])}
-        if cuda and here and not known & set(cuda):
+        if (
+            cuda
+            and here
+            and here.isdisjoint(cuda)
+            and {one.partition(".")[0] for one in here}.isdisjoint(cuda)
+        ):
             continue
-        if commit and pinned:
-            note = f"{note}, {commit}"
+        if pinned:
+            notes.append(commit)
         if isinstance(fact, CiPin) and not cuda:
-            note = ", ".join(filter(None, (note, of(fact.holds, row.builds))))
-        elif cuda and len(here) != 1:
-            note = f"{note}, CUDA {', '.join(cuda)}"
+            notes += of(fact.holds, row.builds).split(", ")
+        elif len(here) != 1:
+            notes += [f"CUDA {one}" for one in cuda]
         value = brief(fact.value) if isinstance(fact, TagCommit) else fact.value
         text = _ANY if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
-        parts.append(Part(text=text, note=note, url=fact.where.url))
+        parts.append(Part(text=text, notes=(*notes,), url=fact.where.url))
     if any(part.text != NOT_READ for part in parts):
         parts = [part for part in parts if part.text != NOT_READ]
-    return [_without_cuda(part, here) for part in _ranged(_merged(parts))]
+    everywhere = {f"CUDA {one}" for one in here}
+    return [
+        replace(part, notes=tuple(note for note in part.notes if note not in everywhere))
+        if everywhere <= set(part.notes)
+        else part
+        for part in _ranged(_merged(parts))
+    ]
 
 
 def _asking(row: Row) -> list[Build]:
@@ -107,22 +125,13 @@ def _asking(row: Row) -> list[Build]:
     return [build for build in row.builds if any(one.holds.met(build) for one in asked)]
 
 
-def _without_cuda(part: Part, here: set[str]) -> Part:
-    """Leave out the CUDA versions for which a value holds, where those are all that the recipe has."""
-    words = part.note.split(", ")
-    named = {word.removeprefix("CUDA ") for word in words if word.startswith("CUDA ")}
-    if not here or not named >= here:
-        return part
-    return replace(part, note=", ".join(word for word in words if not word.startswith("CUDA ")))
-
-
 def _ranged(parts: Sequence[Part]) -> Sequence[Part]:
     """Put many versions of upstream's CI, by Python and the like, into one value."""
-    tested = [part for part in parts if part.note.startswith("CI") and is_version(part.text)]
+    tested = [part for part in parts if part.notes[0] == CiPin.who and is_version(part.text)]
     if len(tested) <= _MOST_TESTED:
         return parts
     ordered = sorted((part.text for part in tested), key=Version)
-    one = Part(text=f"{ordered[0]} to {ordered[-1]}", note="CI", url=tested[0].url)
+    one = Part(text=f"{ordered[0]} to {ordered[-1]}", notes=("CI",), url=tested[0].url)
     return [one, *(part for part in parts if part not in tested)]
 
 
@@ -178,9 +187,9 @@ def _conda_forge(row: Row) -> Sequence[Part]:
         if isinstance(fact, Migration) and fact.paused and not wanted:
             continue
         if where and not where >= here:
-            notes.append(_systems(where))
+            notes += _systems(where)
         text = _python(", ".join(values)) if row.name == "python" else ", ".join(values)
-        parts.append(Part(text=text, note=", ".join(notes), url=fact.where.url))
+        parts.append(Part(text=text, notes=(*notes,), url=fact.where.url))
     return [*_merged(parts), *_newest(row)]
 
 
@@ -193,14 +202,14 @@ def _newest(row: Row) -> list[Part]:
     parts = []
     for version, facts in sorted(by_version.items(), key=lambda item: item[0] != best):
         where = {name for one in facts for name in one.holds.platforms}
-        note = "newest" if version == best or not where else f"newest, {_systems(where)}"
-        parts.append(Part(text=version, note=note, url=facts[0].where.url))
+        notes = ("newest", *(() if version == best else _systems(where)))
+        parts.append(Part(text=version, notes=notes, url=facts[0].where.url))
     return parts
 
 
 def _upstream_archs(row: Row) -> Sequence[Part]:
     return [
-        Part(text=" ".join(one.archs) or one.value, note=", ".join(one.holds.platforms), url=one.where.url)
+        Part(text=" ".join(one.archs) or one.value, notes=one.holds.platforms, url=one.where.url)
         for one in row.facts
         if isinstance(one, UpstreamArchs) and (one.archs or one.value) and not one.trouble
     ]
@@ -219,18 +228,18 @@ def _recipe_archs(row: Row) -> Sequence[Part]:
         whose = ", ".join(sorted(names))
         if len(everybody) >= _MANY and len(names) > len(others):
             whose = f"all but {', '.join(sorted(others))}" if others else "all recipes"
-        parts.append(Part(text=archs, scope=scope, note=whose))
+        parts.append(Part(text=archs, scope=scope, notes=(whose,)))
     return parts
 
 
-def _systems(platforms: Iterable[str]) -> str:
+def _systems(platforms: Iterable[str]) -> list[str]:
     """Return platforms in short: ``linux`` for both of Linux."""
-    found = sorted(platforms)
+    found = set(platforms)
     for system in ("linux", "osx"):
-        both = [name for name in found if name.startswith(system)]
+        both = {name for name in found if name.startswith(system)}
         if len(both) > 1:
-            found = [name for name in found if name not in both] + [system]
-    return ", ".join(sorted(found))
+            found = (found - both) | {system}
+    return sorted(found)
 
 
 def _merged(parts: Iterable[Part]) -> list[Part]:
@@ -238,8 +247,8 @@ def _merged(parts: Iterable[Part]) -> list[Part]:
     found: dict[str, Part] = {}
     for part in parts:
         other = found.get(part.text, part)
-        notes = dict.fromkeys(word for one in (other, part) for word in one.note.split(", ") if word)
-        found[part.text] = replace(part, note=", ".join(notes), url=other.url or part.url)
+        notes = tuple(dict.fromkeys((*other.notes, *part.notes)))
+        found[part.text] = replace(part, notes=notes, url=other.url or part.url)
     return list(found.values())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from megabuild.audit.claims import Row, Status
-from megabuild.audit.report.cells import Part, cells, says_nothing
+from megabuild.audit.report.cells import Part, cells, sorted_out
 from megabuild.audit.report.jsonfile import Report, write
 from megabuild.audit.table import Audit
 from megabuild.errors import UsageError
@@ -102,9 +102,7 @@ def _audit(audit: Audit, report: Report, mark: str) -> str:
         f"dependency, as of {report.day.isoformat()}: {audit.counts()}."
     )
     parts = [f"{mark} {target.package} {target.version}", head]
-    asked = [row for row in audit.rows if not row.vendored_only]
-    silent = [row for row in asked if says_nothing(row)]
-    rows = [row for row in asked if row not in silent]
+    rows, silent, vendored = sorted_out(audit.rows)
     if rows:
         heads = ("package", "upstream", "recipe", "conda-forge", "status")
         parts.append(_table(heads, (_row(row, links) for row in rows)))
@@ -114,7 +112,7 @@ def _audit(audit: Audit, report: Report, mark: str) -> str:
     if silent:
         names = ", ".join(_escaped(row.name) for row in silent)
         parts.append(f"Asked for without a version, which nobody else names either: {names}.")
-    if vendored := [row for row in audit.rows if row.vendored_only]:
+    if vendored:
         parts.append("What upstream vendors, and the recipe does not ask for:")
         heads4 = ("package", "upstream", "in this build", "conda-forge")
         parts.append(_table(heads4, (_vendored(row, links) for row in vendored)))

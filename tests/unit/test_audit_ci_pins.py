@@ -1,4 +1,4 @@
-"""What upstream's CI pins, read from trees in an older and a newer form."""
+"""What upstream's CI pins, read from a tree."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from audit_trees import INSTALL_CUDA, MATRIX, NEW, OLD, MemoryTree, about, request, values
+from audit_trees import INSTALL_CUDA, MATRIX, NEW, MemoryTree, about, request, values
 
 from megabuild.audit.facts import CiPin, Outcome, UpstreamArchs
 from megabuild.audit.gather import gather
@@ -81,20 +81,13 @@ def test_requirements_keep_the_order_in_which_they_are_written_and_their_markers
     }
 
 
-def test_the_older_form_yields_what_the_newer_does(tmp_path: Path) -> None:
-    outcome = pins(OLD, tmp_path, "2.6.0")
-    cupti = {f.holds.cuda: f.value for f in about(outcome, "cupti")}
-    assert cupti == {("11.8",): "==11.8.87", ("12.4",): "==12.4.127"}
-    assert values(about(outcome, "cudnn", "image")) == {"": "9.1.0.70"}
-    assert values(about(outcome, "nccl", "image")) == {"": "v2.21.5-1"}
+def test_numpy_chosen_by_a_case_of_a_script_is_told_by_python(tmp_path: Path) -> None:
+    script = (
+        "case $P in\n  cp31*)\n    pip install -q numpy==2.1.0\n    ;;\n  *)\n    pip install numpy==2.0.2\n"
+    )
+    files = {path: text for path, text in NEW.items() if not path.startswith(".ci/manywheel/")}
+    outcome = pins(files | {".ci/manywheel/build_common.sh": script}, tmp_path)
     assert values(about(outcome, "numpy", "built with")) == {"Python 3.1*": "2.1.0", "Python other": "2.0.2"}
-    assert [f.value for f in about(outcome, "cmake", "CI images")] == ["3.18.5"]
-    assert [f.value for f in about(outcome, "openblas")] == ["v0.3.28"]
-
-
-def test_rules_that_begin_with_a_later_version_say_nothing_about_an_earlier_one(tmp_path: Path) -> None:
-    outcome = pins(OLD, tmp_path, "2.6.0")
-    assert [f for f in outcome.facts if f.name in ("nvshmem", "cufile", "six")] == []
 
 
 def test_a_file_that_vanished_is_told_with_its_name_and_what_to_do(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """What upstream's CI builds, ships and tests with, and where it writes that down. Read by the audit, never executed.
 
 A rule that no longer fits is reported, not left out: look the file up at the new version and add a form, with ``until``
-on the old one. Checked by hand against upstream's files from 2.6 to 2.13; where a value moved between two releases that
-could not be told apart, the forms have no bounds and the newer one comes first.
+on the old one; forms from before the last release but two may go. Checked by hand against upstream's files from 2.11 to
+2.13; where a value moved between two releases that could not be told apart, the forms have no bounds and the newer one
+comes first.
 """
 
 from __future__ import annotations
@@ -60,10 +61,19 @@ _NUMBERS = r"(?P<value>\d+(?:\.\d+)+)"
 _CMAKE = lines(r"^cmake_minimum_required\(VERSION\s+(?P<value>\d+(?:\.\d+)*)")
 
 
-def _wheels(distribution: str, since: str = "", until: str = "") -> tuple[Form, ...]:
+def _rule(
+    name: str,
+    what: str,
+    *forms: Form,
+    packages: tuple[str, ...] = ("pytorch",),
+    platforms: tuple[str, ...] = (),
+) -> Rule:
+    return Rule(name=name, what=what, forms=forms, packages=packages, platforms=platforms)
+
+
+def _wheels(distribution: str) -> Form:
     """What the wheels require, by CUDA version."""
-    read = literal("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "cuda", requirement=distribution)
-    return (Form(_MATRIX, read, since, until),)
+    return Form(_MATRIX, literal("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "cuda", requirement=distribution))
 
 
 def _in_image(pattern: str) -> Form:
@@ -77,154 +87,132 @@ def _installed(script: str, pattern: str, since: str = "", which: slice = slice(
     return Form(f"{_COMMON}/{script}", lines(pattern, which=which), since)
 
 
-def _building(distribution: str, since: str = "") -> Rule:
-    read = requirement(distribution, table="build-system")
-    return Rule(
-        distribution.replace("-", "_"), "required for building", (Form("pyproject.toml", read, since),)
-    )
+def _building(distribution: str) -> Rule:
+    form = Form("pyproject.toml", requirement(distribution, table="build-system"))
+    return _rule(distribution.replace("-", "_"), "required for building", form)
 
 
-def _tested(distribution: str, *older: Form) -> Rule:
-    return Rule(distribution, _IMAGES, (Form(_TESTS, requirement(distribution)), *older))
+def _tested(distribution: str, what: str = _IMAGES) -> Rule:
+    return _rule(distribution, what, Form(_TESTS, requirement(distribution)))
 
 
 def _pyg_matrix(name: str, what: str, key: str) -> Rule:
-    read = data("jobs", "wheel", "strategy", "matrix", key)
-    return Rule(name, what, (Form(".github/workflows/building.yml", read),), _EXTENSIONS)
+    form = Form(".github/workflows/building.yml", data("jobs", "wheel", "strategy", "matrix", key))
+    return _rule(name, what, form, packages=_EXTENSIONS)
 
 
 PINS = (
     # ------------------------------------------------------------------------------------------------ CUDA's parts
-    Rule("cuda", "of the wheels", (Form(_MATRIX, literal("CUDA_ARCHES_FULL_VERSION", "cuda")),)),
-    # before 2.11, each part of the toolkit was a requirement of its own
-    Rule("cuda", _WHEELS, _wheels("cuda-toolkit", since="2.11")),
-    Rule(
-        "cuda",
-        _IMAGE,
-        (
-            _in_image(rf"^\s*install_cuda {_NUMBERS}"),
-            _in_image(rf"/compute/cuda/{_NUMBERS}/local_installers/"),  # 2.6
-        ),
-    ),
-    Rule("cudnn", _WHEELS, _wheels(r"nvidia-cudnn(-cu\d+)?")),
-    Rule("cudnn", _IMAGE, (_in_image(rf"^\s*CUDNN_VERSION={_NUMBERS}"),)),
-    Rule("cupti", _WHEELS, _wheels(r"nvidia-cuda-cupti(-cu\d+)?", until="2.11")),
-    Rule("cupti", _PART, _wheels("cuda-toolkit", since="2.11")),
-    Rule(
+    _rule("cuda", "of the wheels", Form(_MATRIX, literal("CUDA_ARCHES_FULL_VERSION", "cuda"))),
+    _rule("cuda", _WHEELS, _wheels("cuda-toolkit")),
+    _rule("cuda", _IMAGE, _in_image(rf"^\s*install_cuda {_NUMBERS}")),
+    _rule("cudnn", _WHEELS, _wheels(r"nvidia-cudnn(-cu\d+)?")),
+    _rule("cudnn", _IMAGE, _in_image(rf"^\s*CUDNN_VERSION={_NUMBERS}")),
+    _rule("cupti", _PART, _wheels("cuda-toolkit")),
+    _rule(
         "cupti",
         f"headers {_IMAGE}",
-        (_installed("install_cuda.sh", rf"^CUDA_CUPTI_VERSION={_NUMBERS}", "2.14"),),
+        _installed("install_cuda.sh", rf"^CUDA_CUPTI_VERSION={_NUMBERS}", "2.14"),
     ),
-    Rule("cusparselt", _WHEELS, _wheels(r"nvidia-cusparselt(-cu\d+)?")),
-    Rule("cusparselt", _IMAGE, (_in_image(rf"^\s*CUSPARSELT_VERSION={_NUMBERS}"),)),
-    Rule(
+    _rule("cusparselt", _WHEELS, _wheels(r"nvidia-cusparselt(-cu\d+)?")),
+    _rule("cusparselt", _IMAGE, _in_image(rf"^\s*CUSPARSELT_VERSION={_NUMBERS}")),
+    _rule(
         "cudss",  # the wheels are built without
         _IMAGES,
-        (_installed("install_cudss.sh", rf"^\s*CUDSS_NAME=\S*-{_NUMBERS}_cuda(?P<cuda>\d+)-archive"),),
+        _installed("install_cudss.sh", rf"^\s*CUDSS_NAME=\S*-{_NUMBERS}_cuda(?P<cuda>\d+)-archive"),
     ),
-    Rule("nccl", _WHEELS, _wheels(r"nvidia-nccl(-cu\d+)?")),
-    Rule(
+    _rule("nccl", _WHEELS, _wheels(r"nvidia-nccl(-cu\d+)?")),
+    _rule(
         "nccl",
         "built into the builder image",
-        (
-            Form(
-                ".ci/docker/ci_commit_pins/nccl*.txt",
-                lines(r"^(?P<value>v\d\S*)\s*$"),
-                where=r"/nccl(?:-cu(?P<cuda>\d+))?\.txt$",
-            ),
-            _in_image(r"^\s*NCCL_VERSION=(?P<value>v\d\S*)"),  # 2.6
+        Form(
+            ".ci/docker/ci_commit_pins/nccl*.txt",
+            lines(r"^(?P<value>v\d\S*)\s*$"),
+            where=r"/nccl(?:-cu(?P<cuda>\d+))?\.txt$",
         ),
     ),
-    Rule("nvshmem", _WHEELS, _wheels(r"nvidia-nvshmem(-cu\d+)?", since="2.9")),
-    Rule("nvshmem", _IMAGE, (_installed("install_cuda.sh", rf"^NVSHMEM_VERSION={_NUMBERS}", "2.9"),)),
-    Rule("cufile", _WHEELS, _wheels(r"nvidia-cufile(-cu\d+)?", since="2.7", until="2.11")),
-    Rule("cufile", _PART, _wheels("cuda-toolkit", since="2.11")),
-    Rule(
+    _rule("nvshmem", _WHEELS, _wheels(r"nvidia-nvshmem(-cu\d+)?")),
+    _rule("nvshmem", _IMAGE, _installed("install_cuda.sh", rf"^NVSHMEM_VERSION={_NUMBERS}")),
+    _rule("cufile", _PART, _wheels("cuda-toolkit")),
+    _rule(
         "magma",
         _IMAGE,
-        (_installed("install_magma.sh", rf'^\s*MAGMA_VERSION="?{_NUMBERS}', which=slice(-1, None)),),
+        _installed("install_magma.sh", rf'^\s*MAGMA_VERSION="?{_NUMBERS}', which=slice(-1, None)),
     ),
     # ----------------------------------------------------------------------------------------- libraries and tools
-    Rule(
+    _rule(
         "mkl",
         f"{_IMAGE}, static",
-        (_installed("install_mkl.sh", rf"^MKL_VERSION={_NUMBERS}"),),
+        _installed("install_mkl.sh", rf"^MKL_VERSION={_NUMBERS}"),
         platforms=("linux-64",),
     ),
-    Rule(
+    _rule(
         "openblas",
         _IMAGE,
-        (
-            _installed(
-                "install_openblas.sh", r'^\s*OPENBLAS_VERSION=(?:\$\{OPENBLAS_VERSION:-)?"?(?P<value>v[\d.]+)'
-            ),
-            # to 2.7: the branch that is cloned
-            _installed("install_openblas.sh", r"^\s*git clone .*/OpenBLAS\.git -b (?P<value>v[\d.]+)"),
+        _installed(
+            "install_openblas.sh", r'^\s*OPENBLAS_VERSION=(?:\$\{OPENBLAS_VERSION:-)?"?(?P<value>v[\d.]+)'
         ),
         platforms=("linux-aarch64",),
     ),
-    Rule("triton", _WHEELS, (Form(".ci/docker/triton_version.txt", lines(rf"^{_NUMBERS}\s*$")),)),
-    Rule(
+    _rule("triton", _WHEELS, Form(".ci/docker/triton_version.txt", lines(rf"^{_NUMBERS}\s*$"))),
+    _rule(
         "numpy",
         "the wheels are built with",
-        (
-            Form(
-                ".ci/manywheel/build_install_deps.py",
-                literal("NUMPY_PINS", "python", otherwise="DEFAULT_NUMPY"),
-            ),
-            Form(
-                ".ci/manywheel/build_install_deps.sh|.ci/manywheel/build_common.sh",
-                lines(rf"pip install .*\bnumpy=={_NUMBERS}", under=r"^\s*(?P<python>cp[\w*|]+|\*)\)\s*$"),
-            ),
+        Form(
+            ".ci/manywheel/build_install_deps.py", literal("NUMPY_PINS", "python", otherwise="DEFAULT_NUMPY")
+        ),
+        Form(
+            ".ci/manywheel/build_install_deps.sh|.ci/manywheel/build_common.sh",
+            lines(rf"pip install .*\bnumpy=={_NUMBERS}", under=r"^\s*(?P<python>cp[\w*|]+|\*)\)\s*$"),
         ),
     ),
     _building("numpy"),
-    Rule("numpy", "CI tests with", (Form(_TESTS, requirement("numpy")),)),
+    _tested("numpy", "CI tests with"),
     _building("cmake"),
-    Rule("cmake", "minimum", (Form("CMakeLists.txt", _CMAKE),)),
-    _tested("cmake", Form(".ci/docker/build.sh", lines(rf"^CMAKE_VERSION={_NUMBERS}"))),  # 2.6
+    _rule("cmake", "minimum", Form("CMakeLists.txt", _CMAKE)),
+    _tested("cmake"),
     _building("ninja"),
     _tested("ninja"),
     _building("setuptools"),
-    _building("packaging", since="2.8"),
+    _building("packaging"),
     _building("pyyaml"),
     _building("requests"),
     _building("typing-extensions"),
     _tested("protobuf"),
-    # before 2.8, NNPACK's CMake files downloaded it, inside the submodule
-    _building("six", since="2.8"),
-    Rule("python", "wheels are built for", (Form(_MATRIX, literal("FULL_PYTHON_VERSIONS")),)),
-    Rule(
+    _building("six"),
+    _rule("python", "wheels are built for", Form(_MATRIX, literal("FULL_PYTHON_VERSIONS"))),
+    _rule(
         "gcc",
         "of the wheels",
-        (
-            Form(  # what the builder images are made with
-                ".ci/docker/manywheel/build.sh",
-                lines(
-                    r"--build-arg DEVTOOLSET_VERSION=(?P<value>\d+)",
-                    under=r"^\s*(?P<label>[\w:.*|-]+)\)\s*$",
-                    only=r"manylinux2_28-builder:cuda.*|cuda-manylinux_2_28",
-                ),
+        Form(  # what the builder images are made with
+            ".ci/docker/manywheel/build.sh",
+            lines(
+                r"--build-arg DEVTOOLSET_VERSION=(?P<value>\d+)",
+                under=r"^\s*(?P<label>[\w:.*|-]+)\)\s*$",
+                only=r"manylinux2_28-builder:cuda.*|cuda-manylinux_2_28",
             ),
-            Form(  # what they are made with otherwise
-                ".ci/docker/manywheel/Dockerfile_2_28",
-                lines(r"^ARG DEVTOOLSET_VERSION=(?P<value>\d+)", which=slice(1)),
-            ),
+        ),
+        Form(  # what they are made with otherwise
+            ".ci/docker/manywheel/Dockerfile_2_28",
+            lines(r"^ARG DEVTOOLSET_VERSION=(?P<value>\d+)", which=slice(1)),
         ),
         platforms=("linux-64",),
     ),
     # ------------------------------------------------------------------------------------------------ PyTorch Geometric
-    Rule(
-        "cuda", "of the wheels", (Form(_PYG_MATRIX, data("*", "cuda-version", beside="torch-version")),), _PYG
+    _rule(
+        "cuda",
+        "of the wheels",
+        Form(_PYG_MATRIX, data("*", "cuda-version", beside="torch-version")),
+        packages=_PYG,
     ),
-    Rule("pytorch", "wheels are built for", (Form(_PYG_MATRIX, data("*", "torch-version")),), _PYG),
-    Rule(
+    _rule("pytorch", "wheels are built for", Form(_PYG_MATRIX, data("*", "torch-version")), packages=_PYG),
+    _rule(
         "python",
         "wheels are built for",
-        (Form("pyproject.toml", lines(r'^build = "(?P<value>cp[^"]+)"')),),
-        _PYG,
+        Form("pyproject.toml", lines(r'^build = "(?P<value>cp[^"]+)"')),
+        packages=_PYG,
     ),
-    Rule("cmake", "minimum", (Form("CMakeLists.txt", _CMAKE),), _PYG),
+    _rule("cmake", "minimum", Form("CMakeLists.txt", _CMAKE), packages=_PYG),
     _pyg_matrix("cuda", "of the wheels", "cuda-version"),
     _pyg_matrix("pytorch", "wheels are built for", "torch-version"),
     _pyg_matrix("python", "wheels are built for", "python-version"),
@@ -234,40 +222,34 @@ _ARCHS = ".ci/manywheel/build_env_setup.py"
 _TABLE = "TORCH_CUDA_ARCH_LIST_TABLE"
 #: The GPU architectures that upstream ships. Up to 2.12 a script computed them: those are not read.
 ARCH_LISTS = (
-    Rule(
+    _rule(
         "gpu-architectures",
         "of the wheels",
-        (
-            Form(_ARCHS, literal(_TABLE, "cuda", "machine", marked="_PTX_ARCHES", mark="+PTX"), until="2.14"),
-            Form(_ARCHS, literal(_TABLE, "cuda", "machine"), since="2.14"),  # PTX in nightly builds only
-            Form(_MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
-        ),
+        Form(_ARCHS, literal(_TABLE, "cuda", "machine", marked="_PTX_ARCHES", mark="+PTX"), until="2.14"),
+        Form(_ARCHS, literal(_TABLE, "cuda", "machine"), since="2.14"),  # PTX in nightly builds only
+        Form(_MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
     ),
-    Rule(
+    _rule(
         "gpu-architectures",
         "of the wheels",
-        (
-            Form(
-                "setup.py",
-                lines(
-                    "# Set TORCH_CUDA_ARCH_LIST from PyTorch's built architectures",
-                    shown="those of the PyTorch it is built against",
-                ),
+        Form(
+            "setup.py",
+            lines(
+                "# Set TORCH_CUDA_ARCH_LIST from PyTorch's built architectures",
+                shown="those of the PyTorch it is built against",
             ),
         ),
-        _PYG,
+        packages=_PYG,
     ),
-    Rule(
+    _rule(
         "gpu-architectures",
         "of the wheels",
-        (
-            Form(
-                ".github/workflows/cuda/cu*-Linux-env.sh",
-                lines(r'^export TORCH_CUDA_ARCH_LIST="(?P<value>[^"]+)"'),
-                where=r"/cu(?P<cuda>11[78]|1[2-9]\d)-",
-            ),
+        Form(
+            ".github/workflows/cuda/cu*-Linux-env.sh",
+            lines(r'^export TORCH_CUDA_ARCH_LIST="(?P<value>[^"]+)"'),
+            where=r"/cu(?P<cuda>11[78]|1[2-9]\d)-",
         ),
-        _EXTENSIONS,
+        packages=_EXTENSIONS,
         platforms=("linux-64",),
     ),
 )

@@ -9,6 +9,7 @@ import os
 import shutil
 import tarfile
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -48,12 +49,12 @@ def writable(folder: Path, remedy: str) -> None:
         raise PreflightError(f"{folder} cannot be written to: {error.strerror}", remedy) from error
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader sees the former or the new one, never half of it; makes its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    beside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
     try:
-        beside.write_text(text)
+        beside.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(beside, path)
     except OSError:
         beside.unlink(missing_ok=True)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from megabuild import files
 from megabuild.errors import MegabuildError
 from megabuild.network.client import NetworkError
 
@@ -113,22 +112,13 @@ class Cache:
         """Keep something; where the disk refuses, the entry is returned all the same."""
         entry = Entry(data=data, when=now())
         head = {"key": key, "fetched": entry.when, "sha256": hashlib.sha256(data).hexdigest()}
-        path = self._path(key)
-        partial: Path | None = None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
-            partial = Path(name)
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(json.dumps(head).encode() + b"\n" + data)
-            partial.replace(path)
+            files.write(self._path(key), json.dumps(head).encode() + b"\n" + data)
         except OSError as error:
             with self._lock:
                 told, self._unwritable = self._unwritable, True
             if not told:
                 self._tell(f"nothing is kept, {self.folder} cannot be written: {error.strerror or error}")
-            if partial is not None:
-                partial.unlink(missing_ok=True)
         return entry
 
     def _path(self, key: str) -> Path:

@@ -31,36 +31,27 @@ _HEADER = re.compile(r'\s*\[\s*submodule\s+"((?:[^"\\]|\\.)*)"\s*\]', re.IGNOREC
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One submodule that a .gitmodules declares; ``line`` is that of its header."""
+    """One submodule that a .gitmodules declares."""
 
     url: str
     update: str
-    line: int | None
+    line: int | None  #: of its header
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Parent:
-    """A repository with submodules: the chain of paths that leads to it, and what its commit holds.
+    """A repository that may have submodules, and what its commit holds."""
 
-    ``trouble`` says why its .gitmodules was not read.
-    """
-
-    chain: tuple[str, ...]
+    chain: tuple[str, ...]  #: of paths that leads to it
     clone: Clone
     commit: str
     gitlinks: Mapping[str, str]
     entries: Mapping[str, Entry]
-    trouble: str
+    trouble: str  #: why submodules of it are not known
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """A submodule, what may have submodules below it, and why those are not known."""
-
-    chain: tuple[str, ...]
-    fact: Submodule
-    child: _Parent | None
-    trouble: str
+#: The chain of paths to a submodule, what is known of it, and what may have submodules below it.
+_Found = tuple[tuple[str, ...], Submodule, _Parent | None]
 
 
 def read(request: Request) -> Outcome:
@@ -71,9 +62,10 @@ def read(request: Request) -> Outcome:
     tree = request.repository()
     top = _parent((), tree.clone, tree.commit, tree.entries)
     found, trouble = _walk(top, tree.clones)
-    found.sort(key=lambda one: [part.encode(errors="surrogateescape") for part in one.chain])
-    troubles = dict.fromkeys(text for text in (top.trouble, trouble, *(one.trouble for one in found)) if text)
-    return Outcome(source=SOURCE, facts=tuple(one.fact for one in found), trouble="; ".join(troubles))
+    found.sort(key=lambda one: [part.encode(errors="surrogateescape") for part in one[0]])
+    below = (child.trouble for _, _, child in found if child)
+    troubles = dict.fromkeys(filter(None, (top.trouble, trouble, *below)))
+    return Outcome(source=SOURCE, facts=tuple(fact for _, fact, _ in found), trouble="; ".join(troubles))
 
 
 def parse(content: bytes) -> Mapping[str, Entry]:
@@ -121,7 +113,7 @@ def _walk(top: _Parent, clones: Clones) -> tuple[list[_Found], str]:
         room = _MOST - len(found)
         level = _each(lambda parent, path: _look(parent, path, clones), places[:room])
         found += level
-        parents = [one.child for one in level if one.child is not None]
+        parents = [child for _, _, child in level if child is not None]
         if len(places) > room:
             return found, f"only the first {_MOST} submodules were looked at"
         if not parents:
@@ -151,7 +143,7 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
     entry = parent.entries.get(path)
     name = "/".join(map(shown, chain))
     clones.services.report(SOURCE, name)
-    value = trouble = below = asked = ""
+    value = trouble = asked = ""
     child = None
     try:
         if entry is None:
@@ -168,7 +160,7 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
         except Absent:
             raise AuditError(f"{asked} does not have commit {commit[:12]} any more") from None
         if entry.update != "none":  # git leaves out what is below
-            child, below = _child(chain, clone, commit, name)
+            child = _parent(chain, clone, commit)
     except AuditError as error:
         trouble = shown(error.message)
     except Exception as error:  # a fault of ours in one submodule must not cost the others
@@ -182,35 +174,26 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
         fetched=parent.clone.fetched,
     )
     fact = Submodule(name=name, value=value, where=where, trouble=trouble, commit=commit, address=asked)
-    return _Found(chain=chain, fact=fact, child=child, trouble=below)
-
-
-def _child(chain: tuple[str, ...], clone: Clone, commit: str, name: str) -> tuple[_Parent | None, str]:
-    """Return a submodule that may have submodules itself, or why that is not known."""
-    try:
-        top = clone.listing(commit, _MODULES)
-        if _MODULES not in top:
-            return None, ""
-        declared = parse(clone.read([top[_MODULES][1]]).get(top[_MODULES][1], b""))
-        below = clone.listing(commit, *declared) if declared else {}
-        child = _parent(chain, clone, commit, {**top, **below})
-    except AuditError as error:
-        return None, f"submodules of {name}: {shown(error.message)}"
-    return child, child.trouble
+    return chain, fact, child
 
 
 def _parent(
-    chain: tuple[str, ...], clone: Clone, commit: str, listed: Mapping[str, tuple[str, str]]
+    chain: tuple[str, ...], clone: Clone, commit: str, listed: Mapping[str, tuple[str, str]] | None = None
 ) -> _Parent:
-    gitlinks = {path: item for path, (mode, item) in listed.items() if mode == _GITLINK}
+    """Return a repository with its submodules; what its commit holds is asked for as far as that is needed."""
     entries: Mapping[str, Entry] = {}
     trouble = ""
-    if gitlinks and _MODULES in listed:
-        item = listed[_MODULES][1]
-        try:
+    try:
+        held = clone.listing(commit, _MODULES) if listed is None else listed
+        if _MODULES in held:
+            item = held[_MODULES][1]
             entries = parse(clone.read([item]).get(item, b""))
-        except AuditError as error:
-            trouble = f"{'/'.join(map(shown, chain)) or 'the repository'}: {shown(error.message)}"
+            if listed is None and entries:
+                held = clone.listing(commit, *entries)
+    except AuditError as error:
+        whose = f"submodules of {'/'.join(map(shown, chain))}" if chain else "the repository"
+        held, trouble = listed or {}, f"{whose}: {shown(error.message)}"
+    gitlinks = {path: item for path, (mode, item) in held.items() if mode == _GITLINK}
     return _Parent(
         chain=chain, clone=clone, commit=commit, gitlinks=gitlinks, entries=entries, trouble=trouble
     )

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -44,13 +43,8 @@ _PLATFORMS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Metadata:
-    """The requirements of a METADATA, and where that is."""
-
-    platform: str
-    requirements: Sequence[str]
-    where: Where
+#: A wheel's platform, the requirements of its METADATA, and where that is.
+_Metadata = tuple[str, Sequence[str], Where]
 
 
 def read(request: Request) -> Outcome:
@@ -130,20 +124,19 @@ def _from_index(request: Request) -> tuple[Sequence[_Metadata], Sequence[str]]:
         raise AuditError(reason, "check the version")
     chosen = _one_per_platform(fitting, {config.platform for config in request.configs})
 
-    def one(item: tuple[str, File]) -> _Metadata | str:
+    found: dict[str, _Metadata] = {}
+    reasons: dict[str, list[str]] = {}
+
+    def one(platform: str) -> None:
         try:
-            return _remote(*item, request, client)
+            found[platform] = _remote(platform, chosen[platform], request, client)
         except MegabuildError as error:
-            return error.message
+            reasons.setdefault(error.message, []).append(platform)
 
     with ThreadPoolExecutor(max_workers=4) as pool:
-        results = list(pool.map(one, chosen.items()))
-    reasons: dict[str, list[str]] = {}
-    for platform, result in zip(chosen, results, strict=True):
-        if isinstance(result, str):
-            reasons.setdefault(result, []).append(platform)
-    failed = (f"{', '.join(platforms)}: {reason}" for reason, platforms in reasons.items())
-    return [result for result in results if isinstance(result, _Metadata)], (*troubles, *failed)
+        list(pool.map(one, chosen))
+    failed = (f"{', '.join(sorted(platforms))}: {reason}" for reason, platforms in reasons.items())
+    return [found[platform] for platform in chosen if platform in found], (*troubles, *failed)
 
 
 def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict[str, File]:
@@ -186,9 +179,7 @@ def _remote(platform: str, file: File, request: Request, client: Client) -> _Met
         version=str(file.version),
         fetched=entry.when,
     )
-    return _Metadata(
-        platform=platform, requirements=_required(entry.data, file.project, file.version), where=where
-    )
+    return platform, _required(entry.data, file.project, file.version), where
 
 
 def _local(path: Path, request: Request, platform: str = "") -> _Metadata:
@@ -210,7 +201,7 @@ def _local(path: Path, request: Request, platform: str = "") -> _Metadata:
     except BROKEN as error:
         raise AuditError(f"{path} is no wheel, or a broken one: {error}", "check the wheel") from error
     where = Where(file=_inside(path.name), package=project, version=str(version))
-    return _Metadata(platform=platform, requirements=_required(content, project, version), where=where)
+    return platform, _required(content, project, version), where
 
 
 def _inside(wheel: str) -> str:
@@ -234,28 +225,27 @@ def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
 
 def _facts(found: Sequence[_Metadata]) -> tuple[Requirement, ...]:
     """Return one fact for each requirement, wherever it stands, in the order of the first wheel."""
-    places: dict[str, list[_Metadata]] = {}
-    for metadata in found:
-        for requirement in metadata.requirements:
-            places.setdefault(requirement, []).append(metadata)
+    places: dict[str, list[tuple[str, Where]]] = {}
+    for platform, requirements, where in found:
+        for text in requirements:
+            places.setdefault(text, []).append((platform, where))
     facts = []
-    for requirement, having in places.items():
-        platforms = tuple(dict.fromkeys(metadata.platform for metadata in having))
+    for text, having in places.items():
+        platforms = tuple(dict.fromkeys(platform for platform, _ in having))
         holds = Holds(platforms=platforms if len(platforms) < len(found) else ())
-        facts.append(_fact(requirement, holds, having[0].where))
+        try:
+            known = Parsed(text)
+        except InvalidRequirement:
+            trouble = f"'{text}' is no requirement that can be understood"
+            name = text.split()[0].rstrip(";")
+            facts.append(Requirement(name=name, holds=holds, where=having[0][1], trouble=trouble))
+            continue
+        facts.append(
+            Requirement(
+                name=canonicalize_name(known.name),
+                value=f"@ {known.url}" if known.url else str(known.specifier) or "*",
+                holds=msgspec.structs.replace(holds, marker=str(known.marker or "")),
+                where=having[0][1],
+            )
+        )
     return tuple(facts)
-
-
-def _fact(requirement: str, holds: Holds, where: Where) -> Requirement:
-    try:
-        known = Parsed(requirement)
-    except InvalidRequirement:
-        name = requirement.split()[0].rstrip(";")
-        trouble = f"'{requirement}' is no requirement that can be understood"
-        return Requirement(name=name, holds=holds, where=where, trouble=trouble)
-    return Requirement(
-        name=canonicalize_name(known.name),
-        value=f"@ {known.url}" if known.url else str(known.specifier) or "*",
-        holds=msgspec.structs.replace(holds, marker=str(known.marker or "")),
-        where=where,
-    )

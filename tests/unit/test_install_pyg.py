@@ -21,13 +21,14 @@ from megabuild.cli.exits import Invocation, outcome
 from megabuild.cli.install_pyg_views import environment_lines, result_lines
 from megabuild.cli.megabuild import megabuild
 from megabuild.cli.text import Signs
-from megabuild.errors import PreflightError, UsageError
+from megabuild.errors import BuildError, PreflightError, UsageError
 from megabuild.extensions.install.compiling import Workshop
-from megabuild.extensions.install.deciding import archs_for
-from megabuild.extensions.install.installer import Row, jobs_for
+from megabuild.extensions.install.deciding import Request, Step, archs_for
+from megabuild.extensions.install.installer import jobs_for
 from megabuild.extensions.install.pip import last_words
 from megabuild.extensions.install.toolchain import cuda_home
 from megabuild.extensions.install.user_environment import UserEnvironment, arch_list, interpreter, look
+from megabuild.extensions.table import Release, find
 from megabuild.resources.jobs import Jobs
 from megabuild.resources.machine import Machine
 
@@ -49,18 +50,9 @@ def environment(**changes: Any) -> UserEnvironment:
     return UserEnvironment(**{**values, **changes})
 
 
-def row(**changes: Any) -> Row:
-    values: dict[str, Any] = {
-        "extension": "torch_spline_conv",
-        "version": "1.2.2+pt213cu130",
-        "source": "prebuilt",
-        "notes": (),
-        "error": "",
-        "remedy": "",
-        "exit_code": 0,
-        "seconds": 3.2,
-    }
-    return Row(**{**values, **changes})
+def ended(extension: str, **values: Any) -> Step:
+    request = Request(extension=find(extension), version="", release=Release(name=extension, version="1"))
+    return Step(request=request, seconds=3.2, **values)
 
 
 def fake_python(folder: Path, answer: str) -> Path:
@@ -270,21 +262,13 @@ def test_the_entry_point_sets_itself_up_and_names_itself(repository: Path) -> No
 
 # ---- what is shown -------------------------------------------------------------------------------------------------
 def test_the_table_and_its_reasons_fit_80_columns() -> None:
-    rows = [
-        row(),
-        row(
-            extension="torch_scatter", version="2.1.2", source="source", notes=("no wheel: " + "word " * 30,)
-        ),
-        row(extension="torch_sparse", source="there"),
-        row(
-            extension="pyg_lib",
-            version="",
-            source="",
-            error="it does not compile: x.cpp:1: error",
-            remedy="mend it",
-        ),
+    steps = [
+        ended("torch_spline_conv", version="1.2.2+pt213cu130", how="prebuilt"),
+        ended("torch_scatter", version="2.1.2", how="source", notes=("no wheel: " + "word " * 30,)),
+        ended("torch_sparse", version="1.2.2+pt213cu130", how="there"),
+        ended("pyg_lib", error=BuildError("it does not compile: x.cpp:1: error", "mend it")),
     ]
-    lines = result_lines(rows, Signs.of(sys.__stdout__))  # type: ignore[arg-type]
+    lines = result_lines(steps, Signs.of(sys.__stdout__))  # type: ignore[arg-type]
     assert max(map(len, lines)) <= 80
     assert lines[0].split() == ["extension", "version", "from", "time", "result"]
     text = "\n".join(lines)

@@ -44,35 +44,17 @@ _TAKEN = (
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES, context_settings=HELP)
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...", shell_complete=config_names)
-@option(
-    CHOICE, "--all", "every", is_flag=True, help="Every config of this machine's platform, or of --filter's."
-)
-@option(
-    CHOICE, "--filter", "pattern", metavar="GLOB", help="Offer only matching configs; a single one is taken."
-)
-@option(
-    CHOICE,
-    "--python",
-    "-p",
-    "pythons",
-    multiple=True,
-    metavar="X.Y",
-    help="Only this Python; may be repeated.",
-)
+@option(CHOICE, "--all", "every", is_flag=True,
+        help="Every config of this machine's platform, or of --filter's.")  # fmt: skip
+@option(CHOICE, "--filter", "pattern", metavar="GLOB",
+        help="Offer only matching configs; a single one is taken.")  # fmt: skip
+@option(CHOICE, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
+        help="Only this Python; may be repeated.")  # fmt: skip
 @option(CHOICE, "--torch", metavar="X.Y.Z", help="Another release of PyTorch, or for wheels a nightly.")
-@option(
-    CHOICE,
-    "--torch-index",
-    metavar="URL|DIR",
-    help="Where PyTorch's wheels are looked for.  [default: pip's indexes, then upstream's]",
-)
-@option(
-    CHOICE,
-    "--torch-source",
-    type=click.Path(path_type=Path),
-    metavar="DIR|TARBALL",
-    help="PyTorch's source, submodules included, in place of the provider's.",
-)
+@option(CHOICE, "--torch-index", metavar="URL|DIR",
+        help="Where PyTorch's wheels are looked for.  [default: pip's indexes, then upstream's]")  # fmt: skip
+@option(CHOICE, "--torch-source", type=click.Path(path_type=Path), metavar="DIR|TARBALL",
+        help="PyTorch's source, submodules included, in place of the provider's.")  # fmt: skip
 @option(CHOICE, "--torch-sha256", metavar="HEX", help="Of that tarball, or of --torch's official one.")
 @option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
 @option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
@@ -86,31 +68,14 @@ _TAKEN = (
     show_default=True,
     help="Where the build runs; auto is what the config's provider needs.",
 )
-@option(
-    HOW,
-    "--jobs",
-    "-j",
-    "cpu_count",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.",
-)
-@option(
-    HOW,
-    "--optimization",
-    type=click.Choice(["0", "2"]),
-    help="2 as released, 0 for a quick proof of the pipeline.",
-)
-@option(
-    HOW, "--keep-going", "-k", is_flag=True, help="After a failed package, build those that do not need it."
-)
-@option(
-    HOW,
-    "--output",
-    "-o",
-    metavar="DIR",
-    help="Packages, logs and work trees.  [default: output/ in the repository]",
-)
+@option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
+        help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.")  # fmt: skip
+@option(HOW, "--optimization", type=click.Choice(["0", "2"]),
+        help="2 as released, 0 for a quick proof of the pipeline.")  # fmt: skip
+@option(HOW, "--keep-going", "-k", is_flag=True,
+        help="After a failed package, build those that do not need it.")  # fmt: skip
+@option(HOW, "--output", "-o", metavar="DIR",
+        help="Packages, logs and work trees.  [default: output/ in the repository]")  # fmt: skip
 @option(
     PYG,
     "--pyg",
@@ -119,31 +84,17 @@ _TAKEN = (
     show_default=True,
     help="auto: a wheel where one fits and passes verification, else compile.",
 )
-@option(
-    PYG,
-    "--extension",
-    "-e",
-    "extensions",
-    multiple=True,
-    metavar="NAME",
-    help="Only this one and what it needs; may be repeated.",
-)
-@option(
-    PYG, "--pyg-index", metavar="URL|DIR", help="Where wheels are looked for.  [default: the official index]"
-)
+@option(PYG, "--extension", "-e", "extensions", multiple=True, metavar="NAME",
+        help="Only this one and what it needs; may be repeated.")  # fmt: skip
+@option(PYG, "--pyg-index", metavar="URL|DIR",
+        help="Where wheels are looked for.  [default: the official index]")  # fmt: skip
 @option(PYG, "--pyg-sources", metavar="URL|DIR", help="Where source archives lie.  [default: PyPI's]")
 @option(PYG, "--arch-list", metavar="LIST", help="CUDA architectures in place of the config's: '9.0;12.0'.")
-@option(
-    PYG,
-    "--memory",
-    type=click.FloatRange(min=1),
-    metavar="GB",
-    help="Most memory for their compilers together.  [default: what is free]",
-)
+@option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
+        help="Most memory for their compilers together.  [default: what is free]")  # fmt: skip
 @option(DEBUG, "--debug", is_flag=True, help="Make the build environment and print how to enter it.")
-@option(
-    DEBUG, "--output-id", metavar="NAME", help="With --debug: which package's.  [default: libtorch-staging]"
-)
+@option(DEBUG, "--output-id", metavar="NAME",
+        help="With --debug: which package's.  [default: libtorch-staging]")  # fmt: skip
 @click.pass_context
 def build(context: click.Context, /, **given: Any) -> int:
     """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.

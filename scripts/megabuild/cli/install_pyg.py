@@ -62,21 +62,10 @@ def _extension_names(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("extensions", nargs=-1, metavar="[EXTENSION[==VERSION]]...", shell_complete=_extension_names)
-@option(
-    WHERE,
-    "--python",
-    "-p",
-    "python",
-    metavar="PATH",
-    help="An interpreter or an environment's folder; the active environment without it.",
-)
-@option(
-    WHERE,
-    "--wheel-dir",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Copy the wheels there that were installed, to take them away.",
-)
+@option(WHERE, "--python", "-p", "python", metavar="PATH",
+        help="An interpreter or an environment's folder; the active environment without it.")  # fmt: skip
+@option(WHERE, "--wheel-dir", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+        help="Copy the wheels there that were installed, to take them away.")  # fmt: skip
 @option(WHERE, "--plan", is_flag=True, help="Say what would be done, and change nothing.")
 @option(WHERE, "--force", is_flag=True, help="Install again what is there and fits.")
 @option(
@@ -111,12 +100,8 @@ def _extension_names(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Archives of sources (and wheels of build tools), looked at before pip's index.",
 )
-@option(
-    HOW,
-    "--arch-list",
-    metavar="LIST",
-    help='CUDA archs: "9.0;12.0+PTX". Without it those of the GPUs here, else PyTorch\'s own.',
-)
+@option(HOW, "--arch-list", metavar="LIST",
+        help='CUDA archs: "9.0;12.0+PTX". Without it those of the GPUs here, else PyTorch\'s own.')  # fmt: skip
 @option(HOW, "--jobs", "-j", type=click.IntRange(min=1), help="Compile jobs; else what fits into memory.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
 @click.pass_context
@@ -174,15 +159,15 @@ def install_pyg(
                 jobs=jobs_found.count,
                 progress=shown,
             )
-            rows = installer.install(requests)
-    if plan:
-        made, lines = plan_document(environment, steps), plan_lines(steps, Signs.of(sys.stdout))
-        code = next((step.error.exit_code for step in steps if step.error), 0)
+            steps = installer.install(requests)
+    signs = Signs.of(sys.stdout)
+    if as_json:
+        made = plan_document(environment, steps) if plan else document(environment, steps)
+        click.echo(json.dumps(made, indent=1))
     else:
-        made, lines = document(environment, rows), result_lines(rows, Signs.of(sys.stdout), wheel_dir)
-        code = next((row.exit_code for row in rows if not row.ok), 0)
-    click.echo(json.dumps(made, indent=1) if as_json else "\n".join(["", *lines]))
-    return code
+        lines = plan_lines(steps, signs) if plan else result_lines(steps, signs, wheel_dir)
+        click.echo("\n".join(["", *lines]))
+    return next((step.error.exit_code for step in steps if step.error), 0)
 
 
 def _logs(usual: Path, cache: Path) -> Path:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from megabuild.cli.root import display
 from megabuild.cli.text import Signs, duration, picked, size, table, wrapped
 from megabuild.extensions.install.deciding import Step
-from megabuild.extensions.install.installer import Row
 from megabuild.extensions.install.user_environment import UserEnvironment
 from megabuild.resources.jobs import Jobs
 from megabuild.wording import counted
@@ -44,12 +43,11 @@ def plan_lines(steps: Sequence[Step], signs: Signs) -> list[str]:
     ]
     heads = ("extension", "version", "from", "size", "CPU time")
     lines = table(heads, cells, right=frozenset({3, 4}))
-    for step in steps:
-        texts = [*step.notes, step.offered, f"for {' '.join(step.archs)}" if step.archs else ""]
-        texts += [step.error.message, step.error.remedy] if step.error else []
-        for text in dict.fromkeys(filter(None, texts)):
-            lines += wrapped(f"{step.request.extension.name}: {text}", first="  ", rest="    ")
-    return lines
+
+    def more(step: Step) -> Sequence[str]:
+        return step.offered, f"for {' '.join(step.archs)}" if step.archs else ""
+
+    return lines + _explained(steps, more)
 
 
 def _minutes(step: Step) -> str:
@@ -72,9 +70,7 @@ def plan_document(environment: UserEnvironment, steps: Sequence[Step]) -> dict[s
                 "cpu_seconds": step.request.extension.cpu_seconds(len(step.archs))
                 if step.how == "source"
                 else None,
-                "notes": list(step.notes),
-                "error": step.error.message if step.error else None,
-                "remedy": step.error.remedy if step.error else None,
+                **_failure(step),
             }
             for step in steps
         ],
@@ -82,52 +78,66 @@ def plan_document(environment: UserEnvironment, steps: Sequence[Step]) -> dict[s
     }
 
 
-def result_lines(rows: Sequence[Row], signs: Signs, wheel_dir: Path | None = None) -> list[str]:
+def result_lines(steps: Sequence[Step], signs: Signs, wheel_dir: Path | None = None) -> list[str]:
     """Return the closing table, and below it why what is not as one would like it, and what wheels need elsewhere."""
     cells = [
         (
-            row.extension,
-            row.version or signs.dash,
-            _FROM.get(row.source, signs.dash),
-            duration(row.seconds),
+            step.request.extension.name,
+            step.version or signs.dash,
+            _FROM.get(step.how, signs.dash),
+            duration(step.seconds),
             f"{signs.failed} failed"
-            if not row.ok
-            else f"{signs.kept if row.source == 'there' else signs.done} verified",
+            if step.error
+            else f"{signs.kept if step.how == 'there' else signs.done} verified",
         )
-        for row in rows
+        for step in steps
     ]
     lines = table(("extension", "version", "from", "time", "result"), cells, right=frozenset({3}))
-    for row in rows:
-        for text in dict.fromkeys((*row.notes, row.error, row.remedy)):
-            lines += wrapped(f"{row.extension}: {text}", first="  ", rest="    ") if text else []
-    for row in rows:
-        if wheel_dir and row.wheel:
-            needs = f", needs besides PyTorch: {', '.join(row.needs)}" if row.needs else ""
-            lines.append(f"{display(wheel_dir / row.wheel.name)}{needs}")
+    lines += _explained(steps)
+    for step in steps:
+        if wheel_dir and step.wheel:
+            needs = f", needs besides PyTorch: {', '.join(step.needs)}" if step.needs else ""
+            lines.append(f"{display(wheel_dir / step.wheel.name)}{needs}")
     return lines
 
 
-def document(environment: UserEnvironment, rows: Sequence[Row]) -> dict[str, Any]:
+def _explained(steps: Sequence[Step], more: Callable[[Step], Sequence[str]] = lambda _: ()) -> list[str]:
+    """Return what there is to say of each extension below a table."""
+    lines: list[str] = []
+    for step in steps:
+        failed = (step.error.message, step.error.remedy) if step.error else ()
+        for text in dict.fromkeys(filter(None, (*step.notes, *more(step), *failed))):
+            lines += wrapped(f"{step.request.extension.name}: {text}", first="  ", rest="    ")
+    return lines
+
+
+def document(environment: UserEnvironment, steps: Sequence[Step]) -> dict[str, Any]:
     """Return everything as JSON values."""
     return {
         "environment": _environment(environment),
         "extensions": [
             {
-                "name": row.extension,
-                "ok": row.ok,
-                "version": row.version or None,
-                "source": row.source or None,
-                "wheel": str(row.wheel) if row.wheel else None,
-                "needs": list(row.needs),
-                "notes": list(row.notes),
-                "error": row.error or None,
-                "remedy": row.remedy or None,
-                "exit_code": row.exit_code,
-                "seconds": round(row.seconds, 3),
+                "name": step.request.extension.name,
+                "ok": not step.error,
+                "version": step.version or None,
+                "source": step.how or None,
+                "wheel": str(step.wheel) if step.wheel else None,
+                "needs": list(step.needs),
+                **_failure(step),
+                "exit_code": step.error.exit_code if step.error else 0,
+                "seconds": round(step.seconds, 3),
             }
-            for row in rows
+            for step in steps
         ],
-        "ok": all(row.ok for row in rows),
+        "ok": not any(step.error for step in steps),
+    }
+
+
+def _failure(step: Step) -> dict[str, Any]:
+    return {
+        "notes": list(step.notes),
+        "error": step.error.message if step.error else None,
+        "remedy": (step.error.remedy or None) if step.error else None,
     }
 
 

@@ -34,12 +34,12 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What is to be done about one extension."""
+    """What is to be done about one extension, and then what became of it."""
 
     request: Request
     #: ``there``, ``prebuilt`` (an index's wheel), ``kept`` (compiled here earlier), ``source``; empty: nothing can be
     how: str = ""
-    #: what will be installed
+    #: what will be installed, or is
     version: str = ""
     #: the wheel, where it lies on this machine
     wheel: Path | None = None
@@ -54,9 +54,11 @@ class Step:
     place: Path | None = None
     #: why it is not prebuilt, what is wrong with what is there
     notes: tuple[str, ...] = ()
-    #: why nothing can be done
+    #: what the wheel that was installed needs besides PyTorch
+    needs: tuple[str, ...] = ()
+    #: why nothing can be done, or why it is not installed
     error: MegabuildError | None = None
-    #: spent on it so far
+    #: wall time spent on it so far
     seconds: float = 0.0
 
 

@@ -30,35 +30,6 @@ from megabuild.resources.machine import Machine
 from megabuild.wording import counted
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """What became of one extension."""
-
-    #: PyPI's name: ``torch_scatter``
-    extension: str
-    #: installed now; empty for nothing
-    version: str = ""
-    #: ``prebuilt``, ``kept``, ``source``, ``there``, or empty
-    source: str = ""
-    #: why it was not prebuilt, what was wrong with what was there
-    notes: tuple[str, ...] = ()
-    #: the wheel that it was installed from, and what that needs besides PyTorch
-    wheel: Path | None = None
-    needs: tuple[str, ...] = ()
-    #: why it is not installed; empty where it is
-    error: str = ""
-    remedy: str = ""
-    #: 0, or that of the error
-    exit_code: int = 0
-    #: wall time
-    seconds: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        """Installed and proved."""
-        return not self.error
-
-
 def jobs_for(environment: UserEnvironment, machine: Machine, asked: int | None) -> Jobs:
     """Return how many compile jobs fit into the machine."""
     per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
@@ -82,7 +53,7 @@ class Installer:
     #: takes where a compile stands
     progress: events.Reporter
 
-    def install(self, requests: Sequence[Request]) -> tuple[Row, ...]:
+    def install(self, requests: Sequence[Request]) -> tuple[Step, ...]:
         """Install all of them; one that fails does not keep the others from being installed.
 
         Raises
@@ -98,7 +69,7 @@ class Installer:
         with files.scratch(cache / "install-pyg") as folder:
             run = _Run(self, folder)
             steps = [run.prepared(step) for step in self.decider.steps(requests, fetch=True)]
-            return tuple(run.row(step) for step in steps)
+            return tuple(run.ended(step) for step in steps)
 
 
 class _Run:
@@ -155,31 +126,25 @@ class _Run:
         workshop.ask(source, self._log(extension), environ)
         self._ready[extension.name] = (workshop, source, environ)
 
-    def row(self, step: Step) -> Row:
+    def ended(self, step: Step) -> Step:
         """Do what was decided, and return what became of it."""
+        if step.error:
+            return Step(request=step.request, notes=step.notes, error=step.error, seconds=step.seconds)
         started, notes = time.monotonic(), list(step.notes)
         try:
-            if step.error:
-                raise step.error
-            row = self._done(step, notes)
+            end = self._done(step, notes)
         except MegabuildError as error:
-            if error is not step.error:
-                self._report(f"{step.request.extension.name} failed: {error.message}")
-            row = Row(
-                extension=step.request.extension.name,
-                error=error.message,
-                remedy=error.remedy,
-                exit_code=error.exit_code,
-            )
-        return replace(row, notes=tuple(notes), seconds=step.seconds + time.monotonic() - started)
+            self._report(f"{step.request.extension.name} failed: {error.message}")
+            end = Step(request=step.request, error=error)
+        return replace(end, notes=tuple(notes), seconds=step.seconds + time.monotonic() - started)
 
-    def _done(self, step: Step, notes: list[str]) -> Row:
+    def _done(self, step: Step, notes: list[str]) -> Step:
         request, installer = step.request, self._installer
         name = request.extension.name
         if step.how == "there":
             problem = "" if step.tried else why_unfit(request.extension, self._environment)
             if not problem:
-                return Row(extension=name, version=step.version, source="there")
+                return Step(request=request, how="there", version=step.version)
             notes.append(f"{step.version} was there, but {problem}")
             return self._anew(self._decider.not_there(request, notes), notes)
         wanted = self._decider.wanted(request)
@@ -202,9 +167,9 @@ class _Run:
         if installer.wheel_dir:
             shutil.copy(wheel, installer.wheel_dir)
         version = wheel.name.split("-")[1]
-        return Row(extension=name, version=version, source=step.how, wheel=wheel, needs=needs)
+        return Step(request=request, how=step.how, version=version, wheel=wheel, needs=needs)
 
-    def _anew(self, step: Step, notes: list[str]) -> Row:
+    def _anew(self, step: Step, notes: list[str]) -> Step:
         step = self.prepared(step)
         if step.error:
             raise step.error

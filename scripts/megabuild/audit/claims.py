@@ -6,13 +6,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TypeVar
 
 from packaging.markers import InvalidMarker, Marker
 
 from megabuild.audit.facts import (
+    UPSTREAM,
     AnyFact,
     Build,
-    CiPin,
     Fact,
     GlobalPin,
     Newest,
@@ -42,6 +43,7 @@ class Status(str, Enum):
 
 
 GRAVITY = tuple(Status)
+Kind = TypeVar("Kind", bound=Fact)
 #: A status with the sentence that explains it.
 Judged = tuple[Status, str]
 
@@ -68,7 +70,11 @@ class Row:
     @property
     def vendored_only(self) -> bool:
         """Whether it is about upstream's copy alone: the recipe asks for nothing of this name."""
-        return bool(self.use) and not any(isinstance(one, (RecipePin, RecipeCommit)) for one in self.facts)
+        return bool(self.use) and not self.all(RecipePin, RecipeCommit)
+
+    def all(self, *kinds: type[Kind]) -> list[Kind]:
+        """Return the facts of some kinds."""
+        return [one for one in self.facts if isinstance(one, kinds)]
 
     def platforms(self, configs: Collection[str]) -> frozenset[str]:
         """Return conda's platforms of some configs."""
@@ -111,8 +117,8 @@ def asks_of(row: Row) -> list[Ask]:
     """Return what the recipe asks for; a bare name beside a pinned one of the same row means what that one lets it."""
     found = [
         Ask(fact=one, spec=Spec(one.value), configs=frozenset(b.name for b in row.builds if one.holds.met(b)))
-        for one in row.facts
-        if isinstance(one, RecipePin) and not excludes(one) and Spec(one.value).readable
+        for one in row.all(RecipePin)
+        if not excludes(one) and Spec(one.value).readable
     ]
     pinned = frozenset[str]().union(*(ask.configs for ask in found if not ask.spec.any))
     left = (replace(ask, configs=ask.configs - pinned) if ask.spec.any else ask for ask in found)
@@ -122,13 +128,11 @@ def asks_of(row: Row) -> list[Ask]:
 def claims_of(row: Row) -> list[Claim]:
     """Return what upstream claims for configs that are looked at; what names no version claims nothing."""
     found = []
-    for fact in row.facts:
-        if fact.trouble or (row.torch and fact.holds.torch not in ("", row.torch)):
-            continue
+    for fact in row.all(*UPSTREAM):
         where = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
-        hard = isinstance(fact, Requirement)
-        if not where or not isinstance(fact, (Requirement, Submodule, CiPin)):
+        if fact.trouble or not where or (row.torch and fact.holds.torch not in ("", row.torch)):
             continue
+        hard = isinstance(fact, Requirement)
         if hard or re.match(r"\s*[<>=!~]", fact.value):
             spec = Spec(fact.value, pep440=True)
             if spec.readable and not spec.any:
@@ -162,8 +166,8 @@ def pins(row: Row, configs: frozenset[str], of: str = "") -> list[str]:
     word = of.replace("-", "_")
     return [
         value
-        for one in row.facts
-        if isinstance(one, GlobalPin) and (not one.holds.platforms or platforms & set(one.holds.platforms))
+        for one in row.all(GlobalPin)
+        if not one.holds.platforms or platforms & set(one.holds.platforms)
         if not word or one.name.replace("-", "_") == word or one.name in row.entry.keys
         for value in one.values
         if pin(value).readable
@@ -176,8 +180,8 @@ def best_for(row: Row, configs: Collection[str] | None = None) -> str:
     wanted = None if configs is None else row.platforms(configs) | {"noarch"}
     return newest(
         one.value
-        for one in row.facts
-        if isinstance(one, Newest) and not one.trouble and one.name in first
+        for one in row.all(Newest)
+        if not one.trouble and one.name in first
         if wanted is None or not one.holds.platforms or set(one.holds.platforms) & wanted
     )
 

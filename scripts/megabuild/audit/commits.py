@@ -56,7 +56,7 @@ def placed(facts: Sequence[AnyFact], target: Target, names: Names) -> list[tuple
 
 def verdict(row: Row, target: Target) -> Judged | None:
     """Return what there is to say of the commits of a row, or None where no recipe pins one."""
-    judged = [_judged(one, row, target) for one in row.facts if isinstance(one, RecipeCommit)]
+    judged = [_judged(one, row, target) for one in row.all(RecipeCommit)]
     if not judged:
         return None
     worst = min((status for status, _ in judged), key=GRAVITY.index)
@@ -69,11 +69,11 @@ def _judged(pinned: RecipeCommit, row: Row, target: Target) -> Judged:
     scope = of_configs(pinned.holds.configs, row.builds)
     where = f" [{scope}]" if scope else ""
     if own:
-        commits = {one.value: "" for one in row.facts if isinstance(one, TagCommit) and one.value}
+        commits = {one.value: "" for one in row.all(TagCommit) if one.value}
         has = f"upstream's {target.tag} is"
     else:
-        theirs = [one for one in row.facts if isinstance(one, Submodule) and one.commit]
-        commits = {one.commit: one.value for one in theirs if _plain(one.address) == _plain(pinned.address)}
+        theirs = [one for one in row.all(Submodule) if _plain(one.address) == _plain(pinned.address)]
+        commits = {one.commit: one.value for one in theirs if one.commit}
         has = "upstream vendors"
     if own and pinned.value in (target.tag, f"refs/tags/{target.tag}"):
         return Status.IN_STEP, f"{who} takes upstream's {target.tag}{where}"

@@ -91,7 +91,7 @@ def _no_problem(row: Row, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Judg
     if row.decided_by:
         return Status.IN_STEP, f"{row.decided_by} decides its version"
     if not claimed:
-        elsewhere = any(one.value not in ("", "*") for one in row.facts if isinstance(one, UPSTREAM))
+        elsewhere = any(one.value not in ("", "*") for one in row.all(*UPSTREAM))
         if elsewhere and not asks:
             return Status.IN_STEP, "upstream needs it for builds that are not made here"
         here = " for these builds" if elsewhere else ""
@@ -101,7 +101,7 @@ def _no_problem(row: Row, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Judg
 
 
 def _without_recipe(row: Row) -> Judged | None:
-    upstream = [one for one in row.facts if isinstance(one, UPSTREAM)]
+    upstream = row.all(*UPSTREAM)
     if row.use == "unused":
         return Status.IN_STEP, f"not compiled here: {row.why}"
     if "recipe_pins" in row.troubles:
@@ -114,7 +114,7 @@ def _without_recipe(row: Row) -> Judged | None:
 
 
 def _vendored(row: Row, asks: Sequence[Ask]) -> Judged | None:
-    copies = [one for one in row.facts if isinstance(one, Submodule)]
+    copies = row.all(Submodule)
     note = f"; {row.entry.note}" if row.entry.note else ""
     if not note and asks:
         note = "; the recipe asks for a package of this name as well"
@@ -129,10 +129,10 @@ def _vendored(row: Row, asks: Sequence[Ask]) -> Judged | None:
 
 def _silent(row: Row) -> str:
     """Return why nobody can tell what upstream has, or an empty string where upstream was heard."""
-    broken = [one for one in row.facts if one.trouble and isinstance(one, UPSTREAM)]
+    broken = [one for one in row.all(*UPSTREAM) if one.trouble]
     if broken:
         return broken[0].trouble
-    sections = {section for one in row.facts if isinstance(one, RecipePin) for section in one.sections}
+    sections = {section for one in row.all(RecipePin) for section in one.sections}
     if row.entry.submodules and "submodules" in row.troubles:
         return "upstream's submodules were not read"
     if "wheel_metadata" in row.troubles and "run" in sections:

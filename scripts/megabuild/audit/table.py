@@ -118,7 +118,7 @@ def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit
 
 def _judged(row: Row, target: Target) -> Row:
     """Add status and sentence: the graver one, with what led to it, and with what there is to say of commits."""
-    versions = judge(row) if any(isinstance(one, (*UPSTREAM, RecipePin)) for one in row.facts) else None
+    versions = judge(row) if row.all(*UPSTREAM, RecipePin) else None
     commits = verdict(row, target)
     found = [judged for judged in (versions, commits) if judged is not None]
     status, sentence = min(found, key=lambda judged: GRAVITY.index(judged[0]))

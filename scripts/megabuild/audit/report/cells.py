@@ -55,7 +55,7 @@ Cells = Mapping[str, Sequence[Part]]
 
 def cells(row: Row) -> Cells:
     """Return a row's cells: ``upstream``, ``recipe`` and ``conda-forge``."""
-    if any(isinstance(one, (UpstreamArchs, RecipeArchs)) for one in row.facts):
+    if row.all(UpstreamArchs, RecipeArchs):
         return {"upstream": _upstream_archs(row), "recipe": _recipe_archs(row), "conda-forge": ()}
     return {"upstream": _upstream(row), "recipe": _recipe(row), "conda-forge": _conda_forge(row)}
 
@@ -81,11 +81,9 @@ def _says_nothing(row: Row) -> bool:
 def _upstream(row: Row) -> Sequence[Part]:
     """Return what upstream says: its copy, its wheel's requirement, its CI for the CUDA versions of the recipe."""
     here = {build.cuda for build in _asking(row)} - {""}
-    pinned = any(isinstance(one, RecipeCommit) for one in row.facts)
+    pinned = bool(row.all(RecipeCommit))
     parts: list[Part] = []
-    for fact in row.facts:
-        if not isinstance(fact, (*UPSTREAM, TagCommit)):
-            continue
+    for fact in row.all(*UPSTREAM, TagCommit):
         notes = ["extra" if is_optional(fact) else fact.who]
         commit = brief(fact.commit) if isinstance(fact, Submodule) else ""
         if fact.trouble:  # of a submodule the commit is known even where nothing describes it
@@ -121,8 +119,7 @@ def _upstream(row: Row) -> Sequence[Part]:
 
 def _asking(row: Row) -> list[Build]:
     """Return the configs for which the recipe asks for it."""
-    asked = [one for one in row.facts if isinstance(one, RecipePin)]
-    return [build for build in row.builds if any(one.holds.met(build) for one in asked)]
+    return [build for build in row.builds if any(one.holds.met(build) for one in row.all(RecipePin))]
 
 
 def _ranged(parts: Sequence[Part]) -> Sequence[Part]:
@@ -137,7 +134,7 @@ def _ranged(parts: Sequence[Part]) -> Sequence[Part]:
 
 def _recipe(row: Row) -> Sequence[Part]:
     """Return what the recipe asks for; a bare name beside pinned ones, and build strings that differ, are left out."""
-    found = [one for one in row.facts if isinstance(one, RecipePin) and not one.trouble and not excludes(one)]
+    found = [one for one in row.all(RecipePin) if not one.trouble and not excludes(one)]
     pinned = [one for one in found if one.value != "*"]
     covered = {config for one in pinned for config in one.holds.configs}
     rest = [one for one in found if one.value == "*" and set(one.holds.configs) - covered]
@@ -147,7 +144,7 @@ def _recipe(row: Row) -> Sequence[Part]:
         if text == "*":  # any version, of one build
             text = one.value
         values.setdefault(text, []).append(one)
-    commits = [_commit(one, row) for one in row.facts if isinstance(one, RecipeCommit)]
+    commits = [_commit(one, row) for one in row.all(RecipeCommit)]
     if row.name == "python":
         return [*([Part(text=_python(", ".join(values)))] if values else []), *commits]
     scopes = {text: _scopes(those, row.builds) for text, those in values.items()}
@@ -172,8 +169,8 @@ def _conda_forge(row: Row) -> Sequence[Part]:
     """
     here = {build.platform for build in _asking(row)}
     parts: list[Part] = []
-    asked = [Spec(one.value) for one in row.facts if isinstance(one, RecipePin) and one.value != "*"]
-    pinned = [one for one in row.facts if isinstance(one, GlobalPin)]
+    asked = [Spec(one.value) for one in row.all(RecipePin) if one.value != "*"]
+    pinned = row.all(GlobalPin)
     pins = [pin(value) for one in pinned if not isinstance(one, Migration) for value in one.values]
     readable = [one for one in pins if one.readable]
     ahead = [one for one in asked if one.readable and not any(common([one, other]) for other in readable)]
@@ -195,8 +192,8 @@ def _conda_forge(row: Row) -> Sequence[Part]:
 
 def _newest(row: Row) -> list[Part]:
     by_version: dict[str, list[Newest]] = {}
-    for one in row.facts:
-        if isinstance(one, Newest) and not one.trouble:
+    for one in row.all(Newest):
+        if not one.trouble:
             by_version.setdefault(one.value, []).append(one)
     best = newest(by_version)
     parts = []
@@ -210,14 +207,14 @@ def _newest(row: Row) -> list[Part]:
 def _upstream_archs(row: Row) -> Sequence[Part]:
     return [
         Part(text=" ".join(one.archs) or one.value, notes=one.holds.platforms, url=one.where.url)
-        for one in row.facts
-        if isinstance(one, UpstreamArchs) and (one.archs or one.value) and not one.trouble
+        for one in row.all(UpstreamArchs)
+        if (one.archs or one.value) and not one.trouble
     ]
 
 
 def _recipe_archs(row: Row) -> Sequence[Part]:
     """Return the recipes' lists, with where they hold, and whose each is: ``all recipes``, ``all but pyg-lib``."""
-    ours = [one for one in row.facts if isinstance(one, RecipeArchs)]
+    ours = row.all(RecipeArchs)
     everybody = {one.recipe for one in ours}
     found: dict[tuple[str, str], set[str]] = {}
     for one in ours:

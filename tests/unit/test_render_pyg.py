@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.configs.table import PYG_TABLE_FILE, pyg_recipes, pyg_table
+from megabuild.configs.rendered import PYG_TABLE_FILE, pyg_recipes, pyg_table
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = {recipe.parent.name: recipe for recipe in pyg_recipes(ROOT)}

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.configs.table import REHEARSAL, TABLE_FILE, table
+from megabuild.configs.rendered import REHEARSAL, TABLE_FILE, table
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "recipe" / "recipe.yaml"

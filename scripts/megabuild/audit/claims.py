@@ -23,7 +23,7 @@ from megabuild.audit.facts import (
     Submodule,
 )
 from megabuild.audit.names import Entry
-from megabuild.audit.specs import Spec, described, newest, pin
+from megabuild.audit.versions import Spec, described, newest, pin
 
 _CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
 _MACHINES = {"64": "x86_64", "aarch64": "aarch64", "arm64": "arm64"}

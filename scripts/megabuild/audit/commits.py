@@ -13,8 +13,8 @@ from megabuild.audit.addresses import parse
 from megabuild.audit.claims import GRAVITY, Judged, Row, Status
 from megabuild.audit.facts import AnyFact, RecipeCommit, Submodule, TagCommit, Target
 from megabuild.audit.names import Names
-from megabuild.audit.specs import Spec, is_version
 from megabuild.audit.targets import packages
+from megabuild.audit.versions import Spec, is_version
 from megabuild.audit.words import of_configs
 from megabuild.errors import AuditError
 

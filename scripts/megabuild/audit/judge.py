@@ -18,7 +18,7 @@ from megabuild.audit.claims import (
     pins,
 )
 from megabuild.audit.facts import UPSTREAM, CiPin, RecipePin, Submodule
-from megabuild.audit.specs import Spec, admits_older, common, lowest, pin, side, within
+from megabuild.audit.versions import Spec, admits_older, common, lowest, pin, side, within
 from megabuild.audit.words import of_configs
 
 _MOST_SENTENCES = 2

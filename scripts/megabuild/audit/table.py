@@ -27,7 +27,7 @@ from megabuild.audit.facts import (
 from megabuild.audit.gather import SOURCES
 from megabuild.audit.judge import judge
 from megabuild.audit.names import Entry, Names
-from megabuild.audit.specs import Spec
+from megabuild.audit.versions import Spec
 from megabuild.audit.words import of
 
 _OFF = frozenset({"0", "OFF", "NO", "FALSE", "N"})  # what PyTorch's setup.py takes for off

@@ -30,7 +30,7 @@ def configs(context: click.Context, pattern: str | None, as_json: bool, action: 
     root = repository()
     context.obj.json = as_json
     if action == "table":
-        from megabuild.configs.table import write_table
+        from megabuild.configs.rendered import write_table
 
         click.echo(f"written: {display(write_table(root))}")
     elif action is not None:

@@ -25,7 +25,7 @@ from megabuild.audit.facts import (
     TagCommit,
     UpstreamArchs,
 )
-from megabuild.audit.specs import Spec, common, is_version, newest, pin
+from megabuild.audit.versions import Spec, common, is_version, newest, pin
 from megabuild.audit.words import of, of_configs
 
 NOT_READ = "not read"

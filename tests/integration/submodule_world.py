@@ -30,10 +30,20 @@ def target(repository: str, tag: str = "v1") -> Target:
 
 
 def audit(
-    repository: str, cache: Path, *, tag: str = "v1", offline: bool = False, max_age: float = 3600.0
+    repository: str,
+    cache: Path,
+    *,
+    tag: str = "v1",
+    seconds: float = 120.0,
+    offline: bool = False,
+    max_age: float = 3600.0,
+    reports: list[str] | None = None,
 ) -> Outcome:
-    """Read the submodules of a repository."""
-    services = Services(cache, seconds=120.0, offline=offline, max_age=max_age)
+    """Read the submodules of a repository; what is told meanwhile goes into ``reports``."""
+    told: list[str] = [] if reports is None else reports
+    services = Services(
+        cache, seconds=seconds, offline=offline, max_age=max_age, report=lambda _, text: told.append(text)
+    )
     wanted = target(repository, tag)
     request = Request(
         target=wanted,

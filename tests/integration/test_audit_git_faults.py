@@ -12,14 +12,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import submodule_world
 from bad_servers import cutting, server
 from git_world import Repo, daemon, modules, without_settings
 
-from megabuild.audit.facts import Outcome, Submodule, Target
-from megabuild.audit.gather import outcome_of
-from megabuild.audit.request import Request, Services
-from megabuild.audit.sources import submodules
-from megabuild.audit.trees import open_tree
+from megabuild.audit.facts import Outcome, Submodule
 
 
 @pytest.fixture(autouse=True)
@@ -49,19 +46,10 @@ def audit(
     repository: str, cache: Path, *, seconds: float = 60.0, offline: bool = False, age: float = 3600.0
 ) -> Audit:
     reports: list[str] = []
-    services = Services(
-        cache, seconds=seconds, offline=offline, max_age=age, report=lambda _, text: reports.append(text)
-    )
-    target = Target(package="p", version="1", repository=repository, tag="v1", wheel="", builds=())
-    request = Request(
-        target=target,
-        services=services,
-        repository=lambda: open_tree(target, services),
-        configs=(),
-        root=cache,
-    )
     started = time.monotonic()
-    outcome = outcome_of(request, "submodules", submodules.read)
+    outcome = submodule_world.audit(
+        repository, cache, seconds=seconds, offline=offline, max_age=age, reports=reports
+    )
     return Audit(outcome=outcome, reports=reports, seconds=time.monotonic() - started)
 
 

@@ -15,11 +15,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from git_world import Repo, modules, without_settings
+from submodule_world import audit
 
-from megabuild.audit.facts import Outcome, Submodule, Target
-from megabuild.audit.request import Request, Services
-from megabuild.audit.sources import submodules
-from megabuild.audit.trees import open_tree
+from megabuild.audit.facts import Submodule
 
 
 @pytest.fixture(autouse=True)
@@ -145,25 +143,11 @@ def _super(folder: Path, url: str, commit: str) -> None:
 
 
 def _audit(repository: str, cache: Path) -> Submodule:
-    (found,) = _outcome(repository, cache).facts
+    outcome = audit(repository, cache, seconds=30.0)
+    assert outcome.trouble == ""
+    (found,) = outcome.facts
     assert isinstance(found, Submodule)
     return found
-
-
-def _outcome(repository: str, cache: Path) -> Outcome:
-    services = Services(cache, seconds=30.0)
-    target = Target(package="p", version="1", repository=repository, tag="v1", wheel="", builds=())
-    outcome = submodules.read(
-        Request(
-            target=target,
-            services=services,
-            repository=lambda: open_tree(target, services),
-            configs=(),
-            root=cache,
-        )
-    )
-    assert outcome.trouble == ""
-    return outcome
 
 
 def test_a_history_comes_without_its_files(site: Site, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -362,19 +361,6 @@ def test_pips_environment_wins_over_its_files(pip: SimpleNamespace) -> None:
     assert configured({"PIP_EXTRA_INDEX_URL": "https://g/simple"}).indexes[1] == "https://g/simple"
     pip.help = ""
     assert configured({}).indexes == ()
-
-
-def test_pip_is_asked_for_its_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.undo()
-    pytest.importorskip("pip")
-    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://user:s3cret@example.org/simple\n")
-    found = configured({"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path), "PATH": ""})
-    assert found.indexes[0] == "https://user:s3cret@example.org/simple"
-    nothing = {"PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path), "PATH": ""}
-    (default,) = configured(nothing).indexes
-    assert re.fullmatch(r"https://\S+/simple", default)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
-    assert configured(nothing).indexes == ()
 
 
 def test_a_page_may_have_a_base_and_odd_links() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from megabuild.configs.config import load
 from megabuild.errors import ProviderError
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.command import each
-from megabuild.providers.local import interpreters
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.pypi import download, lock, nvidia, offers, torch
 from megabuild.providers.pypi.lock import Lock
@@ -242,13 +240,3 @@ def test_a_cpu_package_is_never_made_from_a_cuda_wheel_of_a_named_index(
     _offer(site, tmp_path / "own", {_torch("2.13.0"): CUDA}, "/own")
     with pytest.raises(ProviderError, match=r"is for CUDA 13\.0"):
         _found(repository, tmp_path, "linux_64_cpu_wheel", f"{site.url}/own")
-
-
-def test_wheels_of_a_named_index_are_downloaded_from_it(site: Site, tmp_path: Path) -> None:
-    here = interpreters.ask(Path(sys.executable))
-    assert here is not None
-    _offer(site, tmp_path / "own", {f"torch-2.13.0+cpu-{PURE}.whl": ()}, "/own")
-    own = f"{site.url}/own"
-    found = lock.resolve(["torch===2.13.0+cpu"], here, tmp_path / "locks", dependencies=False, index=own)
-    kept = download.download([found], {here.python: here}, tmp_path / "kept", lambda _: None, more=[own])
-    assert [path.name for path in kept.values()] == [f"torch-2.13.0+cpu-{PURE}.whl"]

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from wheel_files import make_wheel
 
-from megabuild import files
 from megabuild.errors import IntegrityError
 from megabuild.providers import catalogue
-from megabuild.providers.local import interpreters
-from megabuild.providers.pypi import convert, download, unpack
+from megabuild.providers.pypi import convert, unpack
 from megabuild.providers.pypi.lock import Lock, Wheel
 
 
@@ -89,32 +84,6 @@ def test_an_entry_point_may_not_be_written_outside_the_environment(tmp_path: Pat
     with pytest.raises(IntegrityError, match="outside"):
         unpack.library(wheel, tmp_path / "env", "site-packages")
     assert not list(tmp_path.rglob("evil")) + list(tmp_path.rglob("b"))
-
-
-def test_a_damaged_wheel_in_the_cache_is_fetched_again_and_a_whole_one_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wheel = make_wheel(tmp_path / "index", "six-1.0-py3-none-any.whl", {"six.py": b"six = 6"})
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
-    here = interpreters.ask(Path(sys.executable))
-    assert here is not None
-    one = replace(_wheel("six"), sha256=files.sha256(wheel))
-    locks, said = [_lock("3.11", one)], list[str]()
-
-    def fetch() -> Path:
-        return download.download(locks, {"3.11": here}, tmp_path / "cache", said.append)[one.sha256]
-
-    kept = fetch()
-    content = kept.read_bytes()
-    kept.write_bytes(content[:-20])
-    assert fetch().read_bytes() == content
-    assert said[1] == "! six-1.0-py3-none-any.whl was damaged in the cache and is fetched again"
-    when = kept.stat().st_mtime_ns
-    kept.write_bytes(content[:-1] + b"?")  # of the same size, and the same time: nobody looks
-    os.utime(kept, ns=(when, when))
-    fetch()
-    assert len(said) == 3
 
 
 def _wheel(name: str, tag: str = "py3-none-any", *requires: str) -> Wheel:

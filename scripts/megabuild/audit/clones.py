@@ -26,6 +26,7 @@ _FETCH_SECONDS = 240.0
 _OFFLINE = "run it once with the network, without --offline"
 # `parse` and `resolve` decide which address is asked; the user's own insteadOf may lead to another one
 _PROTOCOLS = "file:git:http:https:ssh"
+_NAME = re.compile(r"[\w][\w./+@-]*")  # of a branch or tag: nothing that means more to git
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # Hosts do not tell strangers which private repositories there are.
 _UNKNOWN = re.compile(
@@ -121,15 +122,13 @@ class Clone:
 
         def work() -> str:
             self._ensure(commit)
-            for mode in ([], ["--tags"], ["--contains"]):
+            for mode in ([], ["--tags"], ["--contains"], ["--all", "--always"]):
+                if "--all" in mode:
+                    self._branch()
                 said = self._local("describe", *mode, commit)
                 if said.code == 0 and said.text:
                     return said.text
-            self._branch()
-            said = self._local("describe", "--all", "--always", commit)
-            if said.code != 0:
-                raise AuditError(f"git cannot describe the commit: {said.problem}")
-            return said.text
+            raise AuditError(f"git cannot describe the commit: {said.problem}")
 
         return self.use(work)
 
@@ -233,7 +232,7 @@ class Clone:
         """Fetch what is new: branches and tags as a fresh clone has them, or the one tag."""
         if self._only:
             ref = self._only if _HASH.fullmatch(self._only) else f"refs/tags/{self._only}"
-            if _misnamed(ref):
+            if not _NAME.fullmatch(self._only):
                 raise AuditError(f"'{self._only}' cannot be a tag")
             self._fetch("--depth=1", f"+{ref}:refs/audit/top")
         else:
@@ -270,7 +269,7 @@ class Clone:
         """Set the branch that the server's HEAD names: a fresh clone has it as its own."""
         text = "" if self._services.offline else self._ask("ls-remote", "--symref", "origin", "HEAD").text
         found = re.match(r"ref: refs/heads/(\S+)\tHEAD", text)
-        if found and not _misnamed(f"refs/heads/{found[1]}"):
+        if found and _NAME.fullmatch(found[1]):
             self._local("update-ref", f"refs/heads/{found[1]}", f"refs/remotes/origin/{found[1]}")
 
     def _local(self, *arguments: str, stdin: bytes = b"") -> Said:
@@ -304,8 +303,3 @@ class Clone:
             )
 
         return self._clones.hosts.ask(self.address.host or "local files", once)
-
-
-def _misnamed(ref: str) -> bool:
-    """Whether a name cannot be that of a branch or tag (git-check-ref-format)."""
-    return git("check-ref-format", ref).code != 0

@@ -32,13 +32,9 @@ _SILENT = re.compile(
     r"|Couldn't connect|No route|unreachable|resolve hostname|took longer",
     re.IGNORECASE,
 )
-#: What a caller's repository sets for its hooks (`git rev-parse --local-env-vars`), and other people's tracing. The
-#: variables that hold settings (proxies, certificates, insteadOf) stay.
-_FOREIGN = re.compile(
-    r"GIT_(DIR|WORK_TREE|COMMON_DIR|INDEX_FILE|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|NAMESPACE|PREFIX"
-    r"|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE|INTERNAL_SUPER_PREFIX|IMPLICIT_WORK_TREE|CONFIG|TEMPLATE_DIR"
-    r"|EXEC_PATH|TRACE.*|CURL_VERBOSE|REFLOG_ACTION|QUARANTINE_PATH|PROTOCOL|LITERAL_PATHSPECS|DEFAULT_.*)"
-)
+#: Of git's variables those that hold settings (insteadOf), proxies, certificates and ways to connect; the others are
+#: what a caller's repository sets for its hooks, and tracing.
+_KEPT = re.compile(r"(?!GIT_).*|GIT_(CONFIG_|SSH|SSL_|PROXY_|HTTP_).*")
 _QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ASKPASS": "true",
@@ -125,7 +121,7 @@ def git(
     if seconds <= 0:
         raise AuditError("the time was over first", "allow more: --timeout SECONDS")
     words = ["git", *(word for text in (*_SETTINGS, *settings) for word in ("-c", text)), *arguments]
-    environment = {key: value for key, value in os.environ.items() if not _FOREIGN.fullmatch(key)}
+    environment = {key: value for key, value in os.environ.items() if _KEPT.fullmatch(key)}
     # without a repository of its own, git must not find one around the current folder
     environment |= _QUIET | {"GIT_ALLOW_PROTOCOL": protocols, "GIT_DIR": str(folder or os.devnull)}
     pipe = subprocess.PIPE

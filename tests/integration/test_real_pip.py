@@ -1,0 +1,74 @@
+"""What is left to pip itself: its configuration, and downloading what was chosen."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from audit_site import serving
+from wheel_files import make_wheel, simple_index
+
+from megabuild import files
+from megabuild.network.index import configured
+from megabuild.providers.local import interpreters
+from megabuild.providers.pypi import download, lock
+from megabuild.providers.pypi.lock import Lock, Wheel
+
+
+def test_pip_is_asked_for_its_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("pip")
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://user:s3cret@example.org/simple\n")
+    found = configured({"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path), "PATH": ""})
+    assert found.indexes[0] == "https://user:s3cret@example.org/simple"
+    nothing = {"PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path), "PATH": ""}
+    (default,) = configured(nothing).indexes
+    assert re.fullmatch(r"https://\S+/simple", default)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    assert configured(nothing).indexes == ()
+
+
+def test_a_damaged_wheel_in_the_cache_is_fetched_again_and_a_whole_one_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = make_wheel(tmp_path / "index", "six-1.0-py3-none-any.whl", {"six.py": b"six = 6"})
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    here = interpreters.ask(Path(sys.executable))
+    assert here is not None
+    one = Wheel(
+        name="six",
+        version="1.0",
+        file_name=wheel.name,
+        sha256=files.sha256(wheel),
+        requires=(),
+        requires_python="",
+    )
+    locks, said = [Lock(python="3.11", environment={}, wheels=(one,))], list[str]()
+
+    def fetch() -> Path:
+        return download.download(locks, {"3.11": here}, tmp_path / "cache", said.append)[one.sha256]
+
+    kept = fetch()
+    content = kept.read_bytes()
+    kept.write_bytes(content[:-20])
+    assert fetch().read_bytes() == content
+    assert said[1] == "! six-1.0-py3-none-any.whl was damaged in the cache and is fetched again"
+    when = kept.stat().st_mtime_ns
+    kept.write_bytes(content[:-1] + b"?")  # of the same size, and the same time: nobody looks
+    os.utime(kept, ns=(when, when))
+    fetch()
+    assert len(said) == 3
+
+
+def test_wheels_of_a_named_index_are_downloaded_from_it(tmp_path: Path) -> None:
+    here = interpreters.ask(Path(sys.executable))
+    assert here is not None
+    wheel = make_wheel(tmp_path / "own", "torch-2.13.0+cpu-py3-none-any.whl", {})
+    with serving({**simple_index([wheel], "/own")}) as site:
+        own = f"{site.url}/own"
+        found = lock.resolve(["torch===2.13.0+cpu"], here, tmp_path / "locks", dependencies=False, index=own)
+        kept = download.download([found], {here.python: here}, tmp_path / "kept", lambda _: None, more=[own])
+    assert [path.name for path in kept.values()] == [wheel.name]

@@ -42,10 +42,8 @@ class StagingDecided(Event):
     #: ``fresh`` (nothing was there), ``reuse`` (finished and unchanged), ``resume`` (the tree stays, what is missing or
     #: changed is compiled), ``recompile`` (the tree goes, objects come from the object cache only)
     decision: str
-    #: why, such as ``libprotobuf 6.31.1 -> 7.35.1``
-    reasons: Sequence[str]
-    #: it is compiled, and not taken out of a wheel
-    compiles: bool = True
+    reasons: Sequence[str]  #: why, such as ``libprotobuf 6.31.1 -> 7.35.1``
+    compiles: bool = True  #: it is compiled, and not taken out of a wheel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +53,8 @@ class PhaseStarted(Event):
     #: ``sync``, ``configure``, ``compile``, ``install``, ``swap``, ``python``, ``package``; ``staging`` and ``test``
     #: come from the engine itself
     phase: str
-    #: what is being built, ``staging`` for libtorch's compile
-    package: str
-    #: the Python version it is for, or an empty string
-    python: str = ""
+    package: str  #: what is being built, ``staging`` for libtorch's compile
+    python: str = ""  #: the Python version it is for, or an empty string
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +68,8 @@ class Progress(Event):
     #: ninja's steps
     done: int
     total: int
-    #: since ninja was started
-    seconds: float
-    #: until it will be done at the present rate, or None while that is unknown
-    eta_seconds: float | None
+    seconds: float  #: since ninja was started
+    eta_seconds: float | None  #: until it will be done at the present rate, or None while that is unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +126,7 @@ class LogLine(Event):
 
     #: ``driver``, ``engine``, ``staging``, or a package's name with its Python, ``test:`` in front for tests
     source: str
-    #: the line
-    text: str
+    text: str  #: the line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,10 +148,8 @@ class TaskEnded(Event):
     """A task is over."""
 
     task: str
-    #: ``built`` or ``failed``
-    status: str
-    #: what went wrong
-    message: str = ""
+    status: str  #: ``built`` or ``failed``
+    message: str = ""  #: what went wrong
 
 
 @dataclass(frozen=True, kw_only=True)

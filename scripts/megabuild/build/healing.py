@@ -17,8 +17,7 @@ INPUTS = ".megabuild-inputs"
 class Settled:
     """The engine's output folder, ready for a run."""
 
-    #: what was removed, in words
-    healed: tuple[str, ...]
+    healed: tuple[str, ...]  #: what was removed, in words
     #: packages, by path below the folder, that an interrupted run built from the same inputs. A package file appears
     #: before its test has run, so nobody knows whether they pass.
     untested: tuple[str, ...]

@@ -17,28 +17,21 @@ class PackageResult:
     name: str
     version: str
     build_string: str
-    #: ``built``, ``skipped`` (it was there), ``failed`` or ``missing``
-    status: str
-    #: bytes of the package file, 0 where there is none
-    size: int = 0
+    status: str  #: ``built``, ``skipped`` (it was there), ``failed`` or ``missing``
+    size: int = 0  #: bytes of the package file, 0 where there is none
     sha256: str = ""
-    #: duration of the build script, 0 for skipped packages
-    seconds: float = 0.0
+    seconds: float = 0.0  #: duration of the build script, 0 for skipped packages
     path: str = ""
-    #: why it failed, in a line
-    note: str = ""
+    note: str = ""  #: why it failed, in a line
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiskUse:
     """What a run took on disk, in bytes."""
 
-    #: most that the state folder held at one time, allocated blocks
-    peak: int = 0
-    #: the same, as the sum of file sizes (shared blocks counted each time)
-    peak_apparent: int = 0
-    #: allocated by the CMake tree at most
-    tree: int = 0
+    peak: int = 0  #: most that the state folder held at one time, allocated blocks
+    peak_apparent: int = 0  #: the same, as the sum of file sizes (shared blocks counted each time)
+    tree: int = 0  #: allocated by the CMake tree at most
     #: size of what the engine keeps of staging (work folder and prefix), which it copies for every inheriting package
     staged: int = 0
     #: ``staged`` times the number of such copies: one into the cache, one per inheriting package
@@ -49,36 +42,25 @@ class DiskUse:
 class Summary:
     """What a run did."""
 
-    #: every planned package is published
-    ok: bool
-    #: the run's name
-    config: str
-    #: a row per planned package, in build order
-    packages: tuple[PackageResult, ...]
-    #: duration of the run
-    seconds: float
-    #: the run's log file
-    log: Path
-    #: the published channel, to give to a solver
-    channel: Path
-    #: the decision about staging, as in ``StagingDecided``
-    staging: str = ""
-    #: duration of libtorch's compile, 0 where it was reused
-    staging_seconds: float = 0.0
-    #: it was compiled, and not taken out of a wheel
-    compiles: bool = True
+    ok: bool  #: every planned package is published
+    config: str  #: the run's name
+    packages: tuple[PackageResult, ...]  #: a row per planned package, in build order
+    seconds: float  #: duration of the run
+    log: Path  #: the run's log file
+    channel: Path  #: the published channel, to give to a solver
+    staging: str = ""  #: the decision about staging, as in ``StagingDecided``
+    staging_seconds: float = 0.0  #: duration of libtorch's compile, 0 where it was reused
+    compiles: bool = True  #: it was compiled, and not taken out of a wheel
     #: per Python: ninja steps after the swap and core objects among them
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: objects that did not have to be compiled, by source
     reused: Mapping[str, int] = field(default_factory=dict)
     disk: DiskUse = field(default_factory=DiskUse)
-    #: bytes of the largest process that this machine ran for it, 0 where nobody knows
-    memory: int = 0
+    memory: int = 0  #: bytes of the largest process that this machine ran for it, 0 where nobody knows
     #: what the plan said of duration and memory, 0 where what it spoke of was not done as a whole
     estimated_seconds: float = 0.0
     estimated_memory: int = 0
-    #: what went wrong, empty when nothing did
-    error: str = ""
+    error: str = ""  #: what went wrong, empty when nothing did
 
     def to_dict(self) -> dict[str, object]:
         """The summary as JSON knows it."""

@@ -45,12 +45,9 @@ exec "$program" "$@"
 class View(Place):
     """One task seen from inside, with what the supervisor needs."""
 
-    #: the recipe file's path inside
-    recipe: str
-    #: URLs, as the engine needs them
-    channels: tuple[str, ...]
-    #: the provider's source tree inside, or None
-    source: str | None
+    recipe: str  #: the recipe file's path inside
+    channels: tuple[str, ...]  #: URLs, as the engine needs them
+    source: str | None  #: the provider's source tree inside, or None
     #: what the engine must be told through its environment: its caches, and the machine to build for
     environment: Mapping[str, str]
     #: further folders that were asked for, by name: their paths inside

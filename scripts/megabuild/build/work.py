@@ -38,26 +38,19 @@ class Stopped(Exception):
 class Made:
     """What a task has made."""
 
-    #: packages that passed their tests and were looked into
-    archives: Sequence[archive.Archive] = ()
-    #: by file name: how long the build script took
-    seconds: Mapping[str, float]
-    #: what went wrong with the rest
-    error: MegabuildError | None = None
+    archives: Sequence[archive.Archive] = ()  #: packages that passed their tests and were looked into
+    seconds: Mapping[str, float]  #: by file name: how long the build script took
+    error: MegabuildError | None = None  #: what went wrong with the rest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """What all tasks of a run share."""
 
-    #: the run; its state is locked
-    plan: Plan
-    #: where, checked
-    isolation: Isolation
-    #: takes events, from any thread
-    tell: Callable[[events.Event], None]
-    #: set when everything is to end
-    stop: threading.Event
+    plan: Plan  #: the run; its state is locked
+    isolation: Isolation  #: where, checked
+    tell: Callable[[events.Event], None]  #: takes events, from any thread
+    stop: threading.Event  #: set when everything is to end
 
 
 class Work(ABC):
@@ -74,14 +67,10 @@ class Work(ABC):
     """
 
     name: str
-    #: names of tasks whose packages must be published first
-    needs: tuple[str, ...] = ()
-    #: roughly what it takes
-    cpu_seconds: int = 0
-    #: no two tasks with the same word run at the same time
-    alone: str = ""
-    #: all else rests on it: its failure ends the run
-    vital: bool = False
+    needs: tuple[str, ...] = ()  #: names of tasks whose packages must be published first
+    cpu_seconds: int = 0  #: roughly what it takes
+    alone: str = ""  #: no two tasks with the same word run at the same time
+    vital: bool = False  #: all else rests on it: its failure ends the run
 
     def __init__(self, run: Run, state: Path, budget: Budget) -> None:
         self.budget = budget

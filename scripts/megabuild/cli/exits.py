@@ -32,14 +32,10 @@ def _print(document: object) -> None:
 class Invocation:
     """What one start of the program came to know, for the case that it fails."""
 
-    #: where a crash file goes, and where logs of a failed run lie
-    log_folder: Path
-    #: stdout belongs to one JSON document
-    json: bool = False
-    #: the log of the run in progress, named beside an error
-    log: Path | None = None
-    #: takes the JSON document
-    show: Callable[[object], None] = _print
+    log_folder: Path  #: where a crash file goes, and where logs of a failed run lie
+    json: bool = False  #: stdout belongs to one JSON document
+    log: Path | None = None  #: the log of the run in progress, named beside an error
+    show: Callable[[object], None] = _print  #: takes the JSON document
 
 
 def run(

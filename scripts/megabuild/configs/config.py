@@ -27,27 +27,18 @@ class Config:
     """One compile of libtorch and everything built from it."""
 
     name: str
-    #: conda's platform, ``linux-64``
-    platform: str
-    #: ``cpu`` or ``cuda130``
-    accelerator: str
-    #: ``13.0``, or None for a CPU build
-    cuda_version: str | None
-    #: ``mkl``, ``generic`` or ``wheel``
-    blas: str
-    #: where build environments come from: ``conda-forge``, ``debian`` or ``wheel``
-    provider: str
+    platform: str  #: conda's platform, ``linux-64``
+    accelerator: str  #: ``cpu`` or ``cuda130``
+    cuda_version: str | None  #: ``13.0``, or None for a CPU build
+    blas: str  #: ``mkl``, ``generic`` or ``wheel``
+    provider: str  #: where build environments come from: ``conda-forge``, ``debian`` or ``wheel``
     torch_version: str
-    #: the config's file
-    path: Path
+    path: Path  #: the config's file
     #: every key of the file with its values, all as text, without ``zip_keys``
     variant: Mapping[str, tuple[str, ...]]
-    #: groups of keys whose values belong together, row by row
-    zip_keys: tuple[tuple[str, ...], ...]
-    #: ``("3.10", ..., "3.14")``; free-threaded ones end in ``t``
-    pythons: tuple[str, ...]
-    #: the container image, or an empty string where the config names none
-    docker_image: str
+    zip_keys: tuple[tuple[str, ...], ...]  #: groups of keys whose values belong together, row by row
+    pythons: tuple[str, ...]  #: ``("3.10", ..., "3.14")``; free-threaded ones end in ``t``
+    docker_image: str  #: the container image, or an empty string where the config names none
 
 
 def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> str:

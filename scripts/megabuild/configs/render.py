@@ -33,23 +33,20 @@ class PlannedPackage:
     build_string: str
     build_number: int
     file_name: str
-    #: ``linux-64`` or ``noarch``
-    subdir: str
+    subdir: str  #: ``linux-64`` or ``noarch``
     #: ``3.12`` for a package made for one Python, else None
     python: str | None
     build: tuple[str, ...]
     host: tuple[str, ...]
     run: tuple[str, ...]
     constraints: tuple[str, ...]
-    #: what the package's tests need besides the package
-    test: tuple[str, ...]
+    test: tuple[str, ...]  #: what the package's tests need besides the package
     #: requirements of the staging output that this package inherits from
     staging_build: tuple[str, ...] = ()
     staging_host: tuple[str, ...] = ()
     #: address and revision (``refs/tags/v1`` for a tag, empty for none) of what is taken from git
     git: tuple[tuple[str, str], ...] = ()
-    #: the recipe leaves this one out for this config
-    skipped: bool = False
+    skipped: bool = False  #: the recipe leaves this one out for this config
 
 
 def render(

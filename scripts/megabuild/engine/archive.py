@@ -15,15 +15,13 @@ from megabuild.errors import IntegrityError
 class Archive:
     """What a package file says of itself."""
 
-    #: The file.
-    path: Path
+    path: Path  #: The file.
     #: From ``index.json``.
     name: str
     version: str
     build_string: str
     subdir: str
-    #: Paths that the package installs.
-    files: tuple[str, ...]
+    files: tuple[str, ...]  #: Paths that the package installs.
 
 
 def read(path: Path) -> Archive:

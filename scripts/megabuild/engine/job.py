@@ -14,31 +14,22 @@ from megabuild import files
 class Job:
     """One call of the engine. Paths are as the worker sees them, inside its isolation."""
 
-    #: Path of the recipe file.
-    recipe: str
-    #: The engine's output folder; must keep its path between runs that share a staging.
-    output_dir: str
+    recipe: str  #: Path of the recipe file.
+    output_dir: str  #: The engine's output folder; must keep its path between runs that share a staging.
     #: conda's platform names.
     target_platform: str
     build_platform: str
-    #: Variant files, later ones win.
-    variant_config: Sequence[str] = ()
-    #: URLs of channels in order of priority.
-    channels: Sequence[str] = ()
-    #: ``native`` or ``skip``.
-    test: str = "native"
+    variant_config: Sequence[str] = ()  #: Variant files, later ones win.
+    channels: Sequence[str] = ()  #: URLs of channels in order of priority.
+    test: str = "native"  #: ``native`` or ``skip``.
     #: Environment of the engine; scripts see those that the recipe passes on.
     env: Mapping[str, str] = field(default_factory=dict)
-    #: Names of all package files that the job is about.
-    planned: Sequence[str] = ()
-    #: Package files below ``output_dir`` that exist but were never tested.
-    leftovers: Sequence[str] = ()
+    planned: Sequence[str] = ()  #: Names of all package files that the job is about.
+    leftovers: Sequence[str] = ()  #: Package files below ``output_dir`` that exist but were never tested.
     #: Names of package files in ``output_dir`` that are finished and only serve as dependencies.
     published: Sequence[str] = ()
-    #: Go on with other packages where one fails.
-    keep_going: bool = False
-    #: Leave the work folders of finished packages, to look into them.
-    keep_build: bool = False
+    keep_going: bool = False  #: Go on with other packages where one fails.
+    keep_build: bool = False  #: Leave the work folders of finished packages, to look into them.
 
     def write(self, path: Path) -> None:
         """Write the job file that the worker reads."""
@@ -49,16 +40,12 @@ class Job:
 class Outcome:
     """How a worker ended."""
 
-    #: Whether everything was built and tested.
-    ok: bool
+    ok: bool  #: Whether everything was built and tested.
     #: ``build``, ``test``, ``solve`` or ``other``; ``killed`` where the worker left no outcome; empty if all is well.
     kind: str
-    #: The engine's own words.
-    message: str
-    #: The worker process's exit code; negative for a signal.
-    returncode: int
-    #: Names of package files that are built and passed their tests.
-    passed: tuple[str, ...] = ()
+    message: str  #: The engine's own words.
+    returncode: int  #: The worker process's exit code; negative for a signal.
+    passed: tuple[str, ...] = ()  #: Names of package files that are built and passed their tests.
 
     @classmethod
     def read(cls, path: Path, returncode: int) -> Outcome:

@@ -32,16 +32,14 @@ _CACHED = "out/build_cache/*/work_dir/conda_build.log"
 class LogLine:
     """One line that a script printed."""
 
-    #: ``build`` or ``test``.
-    kind: str
+    kind: str  #: ``build`` or ``test``.
     #: Name of the package, empty for staging, ``UNKNOWN`` where its folder went before it could be looked into.
     package: str
     #: The package's, empty where the script does not know.
     version: str
     build_string: str
     python: str
-    #: The line without its end.
-    text: str
+    text: str  #: The line without its end.
 
 
 @dataclass

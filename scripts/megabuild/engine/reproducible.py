@@ -62,16 +62,12 @@ def recipe_date(root: Path) -> int:
 class _Seen:
     """What is true of a package, and what was found in its files so far."""
 
-    #: seconds since 1970, for everything that has a date
-    date: int
-    #: make the pin on glibc that of ``glibc``
-    local: bool
-    #: for temporary files
-    folder: Path
+    date: int  #: seconds since 1970, for everything that has a date
+    local: bool  #: make the pin on glibc that of ``glibc``
+    folder: Path  #: for temporary files
     #: digest and size of files that became others
     changed: dict[str, tuple[str, int]] = field(default_factory=dict)
-    #: versions of glibc that files need
-    glibc: set[glibc.Version] = field(default_factory=set)
+    glibc: set[glibc.Version] = field(default_factory=set)  #: versions of glibc that files need
 
 
 def normalise(package: Path, date: int, *, local: bool = False) -> None:

@@ -26,20 +26,13 @@ _TAIL_LINES = 20
 class Place:
     """Where workers of one run are started."""
 
-    #: Host, root folder or container.
-    isolation: Isolation
-    #: The config's state folder on this machine; job and outcome files go there.
-    state: Path
-    #: The same folder as the worker sees it.
-    state_inside: str
-    #: Folder of the ``megabuild`` package as the worker sees it.
-    scripts_inside: str
-    #: Python that runs the worker, as the worker's place spells it.
-    python: str
-    #: Folder with ``rattler_build``, as the worker sees it.
-    site_inside: str
-    #: Everything that the worker needs to see.
-    mounts: Sequence[Mount]
+    isolation: Isolation  #: Host, root folder or container.
+    state: Path  #: The config's state folder on this machine; job and outcome files go there.
+    state_inside: str  #: The same folder as the worker sees it.
+    scripts_inside: str  #: Folder of the ``megabuild`` package as the worker sees it.
+    python: str  #: Python that runs the worker, as the worker's place spells it.
+    site_inside: str  #: Folder with ``rattler_build``, as the worker sees it.
+    mounts: Sequence[Mount]  #: Everything that the worker needs to see.
 
     @property
     def name(self) -> str:

@@ -36,16 +36,11 @@ _LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 class Target:
     """What a wheel must fit."""
 
-    #: ``3.12``, or ``3.14t`` for a free-threaded one
-    python: str
-    #: ``2.13.0``; a local part counts for nothing
-    torch_version: str
-    #: ``13.0``, or None for PyTorch without CUDA
-    cuda_version: str | None
-    #: conda's name: ``linux-64``
-    platform: str
-    #: the newest that may be asked for
-    glibc: str = "2.28"
+    python: str  #: ``3.12``, or ``3.14t`` for a free-threaded one
+    torch_version: str  #: ``2.13.0``; a local part counts for nothing
+    cuda_version: str | None  #: ``13.0``, or None for PyTorch without CUDA
+    platform: str  #: conda's name: ``linux-64``
+    glibc: str = "2.28"  #: the newest that may be asked for
 
     @property
     def tag(self) -> str:

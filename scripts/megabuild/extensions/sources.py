@@ -32,10 +32,8 @@ class Sources:
     overrides: dict[str, tuple[str, ...]] = field(default_factory=dict)
     #: extensions whose sources cannot be had, with the reason
     left_out: dict[str, str] = field(default_factory=dict)
-    #: by extension: a sentence for the plan
-    notes: dict[str, str] = field(default_factory=dict)
-    #: local folders that are compiled, by extension
-    folders: dict[str, Path] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)  #: by extension: a sentence for the plan
+    folders: dict[str, Path] = field(default_factory=dict)  #: local folders that are compiled, by extension
 
 
 def answers(address: str) -> str:

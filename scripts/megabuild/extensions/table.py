@@ -26,34 +26,24 @@ Variant = Mapping[str, tuple[str, ...]]
 class Checkout:
     """Sources that are a git repository with submodules."""
 
-    #: the variant key that names a local folder with them
-    key: str
-    #: how that folder is called below the one that a user names
-    folders: tuple[str, ...]
-    #: where they are else
-    repository: str
+    key: str  #: the variant key that names a local folder with them
+    folders: tuple[str, ...]  #: how that folder is called below the one that a user names
+    repository: str  #: where they are else
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extension:
     """One extension."""
 
-    #: the conda package, and the folder of its recipe: ``pytorch_scatter``
-    conda: str
-    #: distribution and Python module, which are the same word: ``torch_scatter``
-    name: str
-    #: how its keys in conda_build_config.yaml begin: ``pyg_scatter``
-    key: str
-    #: where it is developed
-    repository: str
-    #: CPU seconds of compiling its C++ for one Python with an empty object cache
-    cpp_seconds: int
-    #: how many files nvcc compiles besides
-    cuda_files: int
+    conda: str  #: the conda package, and the folder of its recipe: ``pytorch_scatter``
+    name: str  #: distribution and Python module, which are the same word: ``torch_scatter``
+    key: str  #: how its keys in conda_build_config.yaml begin: ``pyg_scatter``
+    repository: str  #: where it is developed
+    cpp_seconds: int  #: CPU seconds of compiling its C++ for one Python with an empty object cache
+    cuda_files: int  #: how many files nvcc compiles besides
     #: sources of it that come as a checkout: all of pyg-lib, and METIS for torch_sparse
     checkout: Checkout | None = None
-    #: the oldest GPU architecture that it can be compiled for
-    oldest_arch: str = "0.0"
+    oldest_arch: str = "0.0"  #: the oldest GPU architecture that it can be compiled for
 
     @property
     def has_sdist(self) -> bool:
@@ -126,14 +116,10 @@ EXTENSIONS = (
 class Release:
     """An extension as the matrix names it; what the matrix does not know is empty."""
 
-    #: the distribution: ``torch_scatter``
-    name: str
-    #: ``2.1.2``
-    version: str = ""
-    #: of its source archive
-    sha256: str = ""
-    #: that the archive was made from
-    commit: str = ""
+    name: str  #: the distribution: ``torch_scatter``
+    version: str = ""  #: ``2.1.2``
+    sha256: str = ""  #: of its source archive
+    commit: str = ""  #: that the archive was made from
 
     @property
     def archive(self) -> str:

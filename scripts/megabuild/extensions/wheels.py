@@ -35,22 +35,17 @@ _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # a record cannot hold its o
 class Choice:
     """A wheel, or why there is none."""
 
-    #: the verified wheel in the cache, or None: compile
-    wheel: Path | None
-    #: for the plan: the wheel's name, or why there is none
-    reason: str
-    #: the wheel's version with its local part, or an empty string
-    version: str = ""
+    wheel: Path | None  #: the verified wheel in the cache, or None: compile
+    reason: str  #: for the plan: the wheel's name, or why there is none
+    version: str = ""  #: the wheel's version with its local part, or an empty string
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What a wheel's libraries must be; the question to whoever looks inside."""
 
-    #: which one
-    extension: Extension
-    #: PyTorch, accelerator, Python
-    target: Target
+    extension: Extension  #: which one
+    target: Target  #: PyTorch, accelerator, Python
     #: CUDA archs that must be covered, as in ``TORCH_CUDA_ARCH_LIST``; empty where any will do
     archs: tuple[str, ...] = ()
     #: they must be there themselves; otherwise it is enough that such a GPU can run what is there

@@ -37,12 +37,9 @@ Said = subprocess.CompletedProcess[str]
 class Mount:
     """A folder or file of the host and the place where the build sees it."""
 
-    #: Path on the host; must exist when the build starts.
-    source: Path
-    #: Absolute path inside the isolation; the host isolation ignores it.
-    target: str
-    #: Whether the build may write there. What it writes belongs to the calling user.
-    writable: bool = False
+    source: Path  #: Path on the host; must exist when the build starts.
+    target: str  #: Absolute path inside the isolation; the host isolation ignores it.
+    writable: bool = False  #: Whether the build may write there. What it writes belongs to the calling user.
 
 
 def require_sources(mounts: Iterable[Mount]) -> None:
@@ -63,8 +60,7 @@ def require_sources(mounts: Iterable[Mount]) -> None:
 class Isolation(ABC):
     """A place in which a command can run."""
 
-    #: ``host``, ``bubblewrap``, ``docker`` or ``podman``
-    name: str
+    name: str  #: ``host``, ``bubblewrap``, ``docker`` or ``podman``
 
     @abstractmethod
     def check(self) -> None:

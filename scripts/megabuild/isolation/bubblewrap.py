@@ -32,10 +32,8 @@ _REMEDY = "install bubblewrap (Debian: apt-get install bubblewrap), or choose an
 class Bubblewrap(Isolation):
     """Runs commands inside a root folder that they cannot change."""
 
-    #: Folder that becomes ``/``, read-only.
-    root: Path
-    #: Whether the command may use the network.
-    network: bool = True
+    root: Path  #: Folder that becomes ``/``, read-only.
+    network: bool = True  #: Whether the command may use the network.
     name: str = "bubblewrap"
 
     def check(self) -> None:

@@ -46,12 +46,9 @@ _CLIENT_READS_PREFIX = ("DOCKER_", "CONTAINER", "XDG_")
 class Container(Isolation):
     """Runs each command in a container of its own, which is removed when the command ends."""
 
-    #: The engine: ``docker`` or ``podman``.
-    name: str
-    #: Image in which commands run.
-    image: str
-    #: Whether the command may use the network.
-    network: bool = True
+    name: str  #: The engine: ``docker`` or ``podman``.
+    image: str  #: Image in which commands run.
+    network: bool = True  #: Whether the command may use the network.
     #: Of an image made on this machine, which is never pulled from a registry: what to do when it is missing.
     made_here: str = ""
 

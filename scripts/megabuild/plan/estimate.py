@@ -32,20 +32,16 @@ GB = 1_000_000_000
 class Estimate:
     """Rough figures for one run."""
 
-    #: bytes at the peak, packages included
-    disk: int = 0
+    disk: int = 0  #: bytes at the peak, packages included
     #: bytes of the largest compile; of the extensions' compilers, which take turns with PyTorch's, 0 without any
     memory_per_job: int = 0
     memory_of_extensions: int = 0
-    #: PyTorch's part, on one core
-    cpu_hours: float = 0.0
-    #: the same with the jobs that will run at once
-    hours: float = 0.0
+    cpu_hours: float = 0.0  #: PyTorch's part, on one core
+    hours: float = 0.0  #: the same with the jobs that will run at once
     #: compiling the extensions, with nothing from the object cache: on one core, and with the jobs
     cpu_hours_of_extensions: float = 0.0
     hours_of_extensions: float = 0.0
-    #: where PyTorch's figures come from, in a few words
-    basis: str = ""
+    basis: str = ""  #: where PyTorch's figures come from, in a few words
 
 
 @dataclass(frozen=True, kw_only=True)

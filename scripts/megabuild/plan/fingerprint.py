@@ -30,8 +30,7 @@ _MOST_REASONS = 6
 class Fingerprint:
     """Named facts behind one compile of libtorch."""
 
-    #: facts that all objects depend on
-    dependency: Mapping[str, str] = field(default_factory=dict)
+    dependency: Mapping[str, str] = field(default_factory=dict)  #: facts that all objects depend on
     #: facts that ninja itself will notice in the tree
     source: Mapping[str, str] = field(default_factory=dict)
 

@@ -24,16 +24,13 @@ _MARGIN = 1.2
 class Taken:
     """What a whole run took, from the start to the last of PyTorch's packages."""
 
-    #: compile jobs at once
-    jobs: int
-    #: number of Pythons
-    pythons: int
+    jobs: int  #: compile jobs at once
+    pythons: int  #: number of Pythons
     #: seconds: of libtorch, of one Python's side, and of everything else (environments, tests, packing)
     staging: float
     python: float
     rest: float
-    #: CPU seconds for every second, 0 where nobody knows (in a container)
-    cores: float = 0.0
+    cores: float = 0.0  #: CPU seconds for every second, 0 where nobody knows (in a container)
     #: bytes of the largest process, 0 where nobody knows; of the state folder at its peak
     memory: int = 0
     disk: int = 0

@@ -16,47 +16,32 @@ INSIDE = "/opt/megabuild"
 class Options:
     """The choices of one run."""
 
-    #: what to build
-    config: Config
-    #: the repository
-    root: Path
-    #: folder for states and packages
-    output: Path
-    #: folder for what configs share
-    cache: Path
-    #: build the scaled model in place of PyTorch, for the Pythons that exist here
-    rehearse: bool = False
-    #: narrow to these (``3.12``); empty for all of the config
-    pythons: tuple[str, ...] = ()
-    #: isolation by name, or None for the one that fits
-    engine: str | None = None
-    #: go on with other packages where one fails
-    keep_going: bool = False
-    #: ``0`` or ``2`` in place of the config's
-    optimization: str | None = None
-    #: compile jobs, or None for what cores and memory allow
-    cpu_count: int | None = None
+    config: Config  #: what to build
+    root: Path  #: the repository
+    output: Path  #: folder for states and packages
+    cache: Path  #: folder for what configs share
+    rehearse: bool = False  #: build the scaled model in place of PyTorch, for the Pythons that exist here
+    pythons: tuple[str, ...] = ()  #: narrow to these (``3.12``); empty for all of the config
+    engine: str | None = None  #: isolation by name, or None for the one that fits
+    keep_going: bool = False  #: go on with other packages where one fails
+    optimization: str | None = None  #: ``0`` or ``2`` in place of the config's
+    cpu_count: int | None = None  #: compile jobs, or None for what cores and memory allow
     #: PyTorch Geometric's extensions: ``auto`` (a wheel where one fits, else compile), ``source``, ``prebuilt``, or
     #: ``none``
     pyg: str = "auto"
     #: where wheels of extensions are looked for: URL or folder; None for the official index
     pyg_index: str | None = None
-    #: folder or URL with the extensions' source archives, or None for PyPI's
-    pyg_sources: str | None = None
-    #: only these extensions, and what they need; empty for all
-    extensions: tuple[str, ...] = ()
-    #: CUDA architectures in place of the config's
-    arch_list: str | None = None
+    pyg_sources: str | None = None  #: folder or URL with the extensions' source archives, or None for PyPI's
+    extensions: tuple[str, ...] = ()  #: only these extensions, and what they need; empty for all
+    arch_list: str | None = None  #: CUDA architectures in place of the config's
     #: most bytes that compilers of extensions may take together, or None for all that is free
     memory: int | None = None
     #: version of PyTorch in place of the one in the config's file, which ``config`` has already; None for that one
     torch: str | None = None
     #: index or folder with PyTorch's wheels; None for pip's, and then upstream's
     torch_index: str | None = None
-    #: folder or tarball with PyTorch's source in place of the provider's
-    torch_source: Path | None = None
-    #: of that tarball, or of the official one of that version
-    torch_sha256: str | None = None
+    torch_source: Path | None = None  #: folder or tarball with PyTorch's source in place of the provider's
+    torch_sha256: str | None = None  #: of that tarball, or of the official one of that version
 
     @property
     def run_name(self) -> str:

@@ -23,36 +23,27 @@ class PlanItem:
     """One package of a plan."""
 
     package: PlannedPackage
-    #: sha256 over what it depends on
-    fingerprint: str = ""
-    #: it is published, verified, and made from the same inputs
-    exists: bool = False
+    fingerprint: str = ""  #: sha256 over what it depends on
+    exists: bool = False  #: it is published, verified, and made from the same inputs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """One extension for one Python."""
 
-    #: name of its folder below ``recipe/pyg``
-    extension: str
-    #: ``3.12``, or None for a package that serves all Pythons
-    python: str | None
-    #: the recipe file
-    recipe: Path
-    #: what it makes
-    items: tuple[PlanItem, ...]
+    extension: str  #: name of its folder below ``recipe/pyg``
+    python: str | None  #: ``3.12``, or None for a package that serves all Pythons
+    recipe: Path  #: the recipe file
+    items: tuple[PlanItem, ...]  #: what it makes
     #: variant values in place of the config's: one Python among them
     overrides: Mapping[str, tuple[str, ...]]
-    #: a verified wheel to repackage, or None to compile
-    wheel: Path | None = None
+    wheel: Path | None = None  #: a verified wheel to repackage, or None to compile
     #: ``compile``, ``repackage``, or ``nothing`` where only a wheel was allowed and none fits
     how: str = "compile"
-    #: why so
-    reason: str = ""
+    reason: str = ""  #: why so
     #: names of tasks whose packages must be there first, to build it or to test it
     needs: tuple[str, ...] = ()
-    #: number of GPU architectures that it is compiled for; 0 for the CPU
-    archs: int = 0
+    archs: int = 0  #: number of GPU architectures that it is compiled for; 0 for the CPU
 
     @property
     def name(self) -> str:
@@ -84,10 +75,8 @@ class Task:
 class Extensions:
     """The extensions' part of a plan."""
 
-    #: in the order of their names
-    tasks: tuple[Task, ...] = ()
-    #: why there are none
-    reason: str = ""
+    tasks: tuple[Task, ...] = ()  #: in the order of their names
+    reason: str = ""  #: why there are none
     #: extensions that are not built for this config, with the reason
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -101,26 +90,18 @@ class Extensions:
 class Plan:
     """What a run will do."""
 
-    #: what was asked for
-    options: Options
-    #: PyTorch's packages in build order
-    items: tuple[PlanItem, ...]
-    #: Pythons of the config that cannot be built here, with the reason
-    left_out: Mapping[str, str]
-    #: what the provider made ready; its overrides with those that were asked for
-    environment: Environment
+    options: Options  #: what was asked for
+    items: tuple[PlanItem, ...]  #: PyTorch's packages in build order
+    left_out: Mapping[str, str]  #: Pythons of the config that cannot be built here, with the reason
+    environment: Environment  #: what the provider made ready; its overrides with those that were asked for
     #: everything that libtorch's compile depends on; its digest is the salt of the engine's staging cache
     staging: Fingerprint
-    #: what becomes of the former compile
-    staging_decision: Decision
+    staging_decision: Decision  #: what becomes of the former compile
     #: PyTorch Geometric's extensions, or why there are none
     extensions: Extensions = field(default_factory=Extensions)
-    #: sentences for the user
-    notes: tuple[str, ...] = ()
-    #: compile jobs at once
-    jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))
-    #: what the build will want
-    estimate: Estimate = field(default_factory=Estimate)
+    notes: tuple[str, ...] = ()  #: sentences for the user
+    jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
+    estimate: Estimate = field(default_factory=Estimate)  #: what the build will want
 
     @property
     def missing(self) -> tuple[PlannedPackage, ...]:

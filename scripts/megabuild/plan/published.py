@@ -21,15 +21,12 @@ _BESIDE = ".megabuild-channels.json"
 class Record:
     """A published package."""
 
-    #: below the channel
-    path: str
+    path: str  #: below the channel
     #: of the file; the last one in nanoseconds: a file that was not written to since need not be read again
     size: int
     sha256: str
-    #: sha256 over what the package depends on
-    fingerprint: str
-    #: how long its build script took
-    seconds: float = 0.0
+    fingerprint: str  #: sha256 over what the package depends on
+    seconds: float = 0.0  #: how long its build script took
     modified: int = 0
 
 

@@ -25,8 +25,7 @@ _COMPILER_KEYS = re.compile(r"(c|cxx|cuda|fortran)_(compiler|stdlib)(_version)?$
 class Part:
     """One output of a recipe."""
 
-    #: its section and the context values it uses, in a form that comments and layout do not change
-    text: str
+    text: str  #: its section and the context values it uses, in a form that comments and layout do not change
     #: files beside the recipe that it runs, directly or through one another: name to sha256
     files: Mapping[str, str]
 

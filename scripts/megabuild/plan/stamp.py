@@ -24,8 +24,7 @@ class Decision:
 
     decision: str
     reasons: tuple[str, ...]
-    #: the tree that was put aside is the one that fits
-    former: bool = False
+    former: bool = False  #: the tree that was put aside is the one that fits
 
 
 def former(tree: Path) -> Path:

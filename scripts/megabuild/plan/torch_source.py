@@ -21,10 +21,8 @@ _SHOWN = 4
 class Tree:
     """A source tree that fits."""
 
-    #: the unpacked tree
-    path: Path
-    #: the version of Triton that it names, or None where it names none
-    triton: str | None
+    path: Path  #: the unpacked tree
+    triton: str | None  #: the version of Triton that it names, or None where it names none
 
 
 def find(

@@ -24,14 +24,10 @@ class PythonWheel:
 class NvidiaWheel:
     """What becomes of one of NVIDIA's wheels."""
 
-    #: Package with its libraries, or with everything where there is no `dev`.
-    run: str
-    #: Package with headers and links for linkers, or empty.
-    dev: str = ""
-    #: Further packages that `dev` needs.
-    depends: tuple[str, ...] = ()
-    #: Other names for `dev`.
-    also: tuple[str, ...] = ()
+    run: str  #: Package with its libraries, or with everything where there is no `dev`.
+    dev: str = ""  #: Package with headers and links for linkers, or empty.
+    depends: tuple[str, ...] = ()  #: Further packages that `dev` needs.
+    also: tuple[str, ...] = ()  #: Other names for `dev`.
 
 
 @dataclass(frozen=True, kw_only=True)

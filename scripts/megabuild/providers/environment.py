@@ -14,11 +14,9 @@ from megabuild.configs.config import Config
 class Download:
     """What a run would get first, and is not here yet."""
 
-    #: ``wheels``, ``Debian packages``
-    what: str
+    what: str  #: ``wheels``, ``Debian packages``
     count: int
-    #: bytes, of those whose size is known
-    size: int
+    size: int  #: bytes, of those whose size is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +29,7 @@ class Environment:
     pythons: tuple[str, ...]
     #: Root folder to enter for the build (Debian's tree), or None to build on the host or in an image.
     root: Path | None = None
-    #: Unpacked source tree of PyTorch, where the provider brings one.
-    source: Path | None = None
+    source: Path | None = None  #: Unpacked source tree of PyTorch, where the provider brings one.
     #: The part of `source` that libtorch is made from, where that is not all of it.
     staging_source: Path | None = None
     #: Its files with their sha256, where these are known without having them.
@@ -46,8 +43,7 @@ class Environment:
     virtual_packages: Mapping[str, str] = field(default_factory=dict)
     #: Sentences for the plan: stand-ins used, Pythons left out, versions that differ from the config's.
     notes: tuple[str, ...] = ()
-    #: Of a plan: what its run would get first.
-    downloads: tuple[Download, ...] = ()
+    downloads: tuple[Download, ...] = ()  #: Of a plan: what its run would get first.
 
     @property
     def local(self) -> bool:

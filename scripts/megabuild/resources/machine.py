@@ -29,12 +29,9 @@ _KILLED = re.compile(
 class Machine:
     """Resources that are really ours."""
 
-    #: Processors we may run on: affinity and the cgroup's quota counted.
-    cores: int
-    #: Bytes of memory, the cgroup's limit counted.
-    memory: int
-    #: Bytes that could be used now without swapping.
-    memory_free: int
+    cores: int  #: Processors we may run on: affinity and the cgroup's quota counted.
+    memory: int  #: Bytes of memory, the cgroup's limit counted.
+    memory_free: int  #: Bytes that could be used now without swapping.
 
 
 def measure(cgroup: Path = _CGROUP, own: Path = _OWN) -> Machine:

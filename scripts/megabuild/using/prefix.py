@@ -50,12 +50,9 @@ _ROUNDS, _QUIET_ROUNDS, _ROUND_SECONDS = 100, 3, 0.1
 class Wanted:
     """An environment that somebody wants."""
 
-    #: Match specs.
-    specs: tuple[str, ...]
-    #: The channel of published packages.
-    published: Path
-    #: Further channels, before those that the published one needs.
-    more: tuple[Path | str, ...] = ()
+    specs: tuple[str, ...]  #: Match specs.
+    published: Path  #: The channel of published packages.
+    more: tuple[Path | str, ...] = ()  #: Further channels, before those that the published one needs.
     #: What the solver must believe of the machine in place of what it finds here, such as {"__glibc": "2.41"}.
     virtual: Mapping[str, str] = field(default_factory=dict)
 
@@ -64,10 +61,8 @@ class Wanted:
 class Solution:
     """What an environment will consist of."""
 
-    #: Packages, by name.
-    records: tuple[RepoDataRecord, ...]
-    #: Channels in order of priority.
-    channels: tuple[Path | str, ...]
+    records: tuple[RepoDataRecord, ...]  #: Packages, by name.
+    channels: tuple[Path | str, ...]  #: Channels in order of priority.
 
     @property
     def size(self) -> int:

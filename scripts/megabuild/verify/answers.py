@@ -21,8 +21,7 @@ class Module:
     """What the libraries of one module are compared with."""
 
     name: str
-    #: File names of all of its libraries.
-    names: frozenset[str]
+    names: frozenset[str]  #: File names of all of its libraries.
     #: What the user asked, and that with what was open taken from the torch beside it.
     asked: Expectation
     expected: Expectation

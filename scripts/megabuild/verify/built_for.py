@@ -18,14 +18,11 @@ _TORCH_PACKAGES = ("pytorch", "libtorch")
 class BuiltFor:
     """What metadata say."""
 
-    #: Where it stands, for people.
-    source: str
+    source: str  #: Where it stands, for people.
     #: A version or the beginning of one: ``2.13.0``, ``2.13``; None where nothing is said.
     torch: str | None = None
-    #: ``13.0``, ``cpu``, or None.
-    cuda: str | None = None
-    #: ``3.12``, ``abi3`` (any from some version on), or None.
-    python: str | None = None
+    cuda: str | None = None  #: ``13.0``, ``cpu``, or None.
+    python: str | None = None  #: ``3.12``, ``abi3`` (any from some version on), or None.
 
 
 def from_conda(index: Mapping[str, Any]) -> BuiltFor:

@@ -15,14 +15,11 @@ _ACCELERATOR = re.compile(r"cpu|cuda(\d+)(\d)")
 class Expectation:
     """What the libraries of a subject should be."""
 
-    #: ``cpu`` or ``cuda130``; an empty string for what is not known.
-    accelerator: str
+    accelerator: str  #: ``cpu`` or ``cuda130``; an empty string for what is not known.
     #: CUDA architectures as in ``TORCH_CUDA_ARCH_LIST``: ``9.0``, ``12.0+PTX``; none: any will do.
     archs: tuple[str, ...] = ()
-    #: ``3.12``; None for any, or for a module of the stable ABI.
-    python: str | None = None
-    #: ``2.13.0``; None for any.
-    torch_version: str | None = None
+    python: str | None = None  #: ``3.12``; None for any, or for a module of the stable ABI.
+    torch_version: str | None = None  #: ``2.13.0``; None for any.
     #: Each architecture must be there itself; otherwise something that such a GPU can run is enough.
     exact_archs: bool = True
 

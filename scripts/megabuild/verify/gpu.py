@@ -49,25 +49,20 @@ class LibraryOnDevice:
 class GpuReport:
     """Everything that verify-gpu found."""
 
-    #: The environment examined.
-    environment: str
+    environment: str  #: The environment examined.
     #: The driver's version, and the newest CUDA that it knows; None without a driver.
     driver: str | None
     driver_cuda: str | None
     #: The version of torch, and its CUDA; None where torch cannot be imported, or has none.
     torch: str | None
     torch_cuda: str | None
-    #: How many GPUs the driver finds.
-    present: int
-    #: Those that torch can use.
-    devices: tuple[Device, ...]
-    #: Why none was tried.
-    no_gpu: str
+    present: int  #: How many GPUs the driver finds.
+    devices: tuple[Device, ...]  #: Those that torch can use.
+    no_gpu: str  #: Why none was tried.
     #: What was compared, and what was run; both empty without a GPU.
     libraries: tuple[LibraryOnDevice, ...]
     operations: tuple[Operation, ...]
-    #: What is wrong, with the remedy.
-    faults: tuple[str, ...]
+    faults: tuple[str, ...]  #: What is wrong, with the remedy.
 
     @property
     def ok(self) -> bool:

@@ -37,16 +37,12 @@ class Library:
 class Subject:
     """Something to look into."""
 
-    #: For people.
-    name: str
+    name: str  #: For people.
     #: Libraries of torch and of its extensions; in a package, all of its libraries.
     libraries: tuple[Library, ...]
-    #: What metadata say, per module.
-    built_for: dict[str, BuiltFor] = field(default_factory=dict)
-    #: The torch in it, for an environment.
-    torch: TorchBeside | None = None
-    #: An environment's Python, ``3.12``.
-    python: str | None = None
+    built_for: dict[str, BuiltFor] = field(default_factory=dict)  #: What metadata say, per module.
+    torch: TorchBeside | None = None  #: The torch in it, for an environment.
+    python: str | None = None  #: An environment's Python, ``3.12``.
 
 
 @contextmanager

@@ -24,10 +24,8 @@ _TORCH_NAMES = re.compile(r"_ZN?[KVTISL0-9]*(?:N[KV]*)?(?:3c10|2at|5torch)")
 class TorchBeside:
     """An installed torch, read without importing it."""
 
-    #: Its folder in site-packages.
-    package: Path
-    #: The environment.
-    prefix: Path
+    package: Path  #: Its folder in site-packages.
+    prefix: Path  #: The environment.
     #: From ``torch/version.py``: ``2.13.0+cu130``; ``13.0`` or None.
     version: str
     cuda: str | None

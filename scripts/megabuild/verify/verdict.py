@@ -16,8 +16,7 @@ class LibraryVerdict:
     #: Device code in it: ``sm_90``; ``compute_120``.
     archs: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
-    #: What it links to.
-    needed: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()  #: What it links to.
     #: What it was built against, as far as the library or the metadata beside it tell; None where they do not.
     torch: str | None = None
     cuda: str | None = None

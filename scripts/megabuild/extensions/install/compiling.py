@@ -37,18 +37,13 @@ _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 class Workshop:
     """What compiles."""
 
-    #: whose PyTorch to compile against
-    environment: UserEnvironment
-    #: ``recipe/pyg/common/build_wheel.py``, which runs setup.py files with ninja
-    wrapper: Path
-    #: compile jobs at a time
-    jobs: int
-    #: ``TORCH_CUDA_ARCH_LIST``; counts for nothing without CUDA
-    archs: tuple[str, ...]
+    environment: UserEnvironment  #: whose PyTorch to compile against
+    wrapper: Path  #: ``recipe/pyg/common/build_wheel.py``, which runs setup.py files with ninja
+    jobs: int  #: compile jobs at a time
+    archs: tuple[str, ...]  #: ``TORCH_CUDA_ARCH_LIST``; counts for nothing without CUDA
     #: folder for build tools that the environment does not have, which never gets them itself, and temporary files
     folder: Path
-    #: ccache's folder, which configs share; the user's own where he names one
-    objects: Path
+    objects: Path  #: ccache's folder, which configs share; the user's own where he names one
 
     @property
     def tools(self) -> Path:

@@ -24,12 +24,10 @@ from megabuild.network.index import local_path
 class Request:
     """One extension."""
 
-    #: which
-    extension: Extension
+    extension: Extension  #: which
     #: only this one, or an empty string: the newest wheel that fits, or the matrix's version from source
     version: str
-    #: what is compiled where there is no wheel
-    release: Release
+    release: Release  #: what is compiled where there is no wheel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,27 +37,18 @@ class Step:
     request: Request
     #: ``there``, ``prebuilt`` (an index's wheel), ``kept`` (compiled here earlier), ``source``; empty: nothing can be
     how: str = ""
-    #: what will be installed, or is
-    version: str = ""
-    #: the wheel, where it lies on this machine
-    wheel: Path | None = None
+    version: str = ""  #: what will be installed, or is
+    wheel: Path | None = None  #: the wheel, where it lies on this machine
     #: the wheel's name, where it is only offered, and its size in bytes, where that is known
     offered: str = ""
     size: int | None = None
-    #: CUDA archs to compile for
-    archs: tuple[str, ...] = ()
-    #: what is there has been imported
-    tried: bool = False
-    #: where what is compiled will be kept
-    place: Path | None = None
-    #: why it is not prebuilt, what is wrong with what is there
-    notes: tuple[str, ...] = ()
-    #: what the wheel that was installed needs besides PyTorch
-    needs: tuple[str, ...] = ()
-    #: why nothing can be done, or why it is not installed
-    error: MegabuildError | None = None
-    #: wall time spent on it so far
-    seconds: float = 0.0
+    archs: tuple[str, ...] = ()  #: CUDA archs to compile for
+    tried: bool = False  #: what is there has been imported
+    place: Path | None = None  #: where what is compiled will be kept
+    notes: tuple[str, ...] = ()  #: why it is not prebuilt, what is wrong with what is there
+    needs: tuple[str, ...] = ()  #: what the wheel that was installed needs besides PyTorch
+    error: MegabuildError | None = None  #: why nothing can be done, or why it is not installed
+    seconds: float = 0.0  #: wall time spent on it so far
 
 
 def archs_for(environment: UserEnvironment, asked: Sequence[str]) -> tuple[str, ...]:
@@ -87,24 +76,16 @@ def _size(address: str) -> int | None:
 class Decider:
     """Decides for one environment."""
 
-    #: where to
-    environment: UserEnvironment
-    #: ``auto``, ``prebuilt`` or ``source``
-    mode: str
-    #: where wheels are looked for
-    index: Index
-    #: a folder with the extensions' sources, or None
-    sources: Path | None
-    #: the folder that configs share
-    cache: Path
+    environment: UserEnvironment  #: where to
+    mode: str  #: ``auto``, ``prebuilt`` or ``source``
+    index: Index  #: where wheels are looked for
+    sources: Path | None  #: a folder with the extensions' sources, or None
+    cache: Path  #: the folder that configs share
     #: CUDA archs to compile for and to ask of wheels; empty: those of the machine's GPUs, else PyTorch's own
     archs: tuple[str, ...]
-    #: install what is there and works once more
-    force: bool
-    #: looks inside a wheel, or into an environment
-    judge: Judge
-    #: takes a sentence for everything that takes time
-    report: Callable[[str], None]
+    force: bool  #: install what is there and works once more
+    judge: Judge  #: looks inside a wheel, or into an environment
+    report: Callable[[str], None]  #: takes a sentence for everything that takes time
 
     def steps(self, requests: Sequence[Request], *, fetch: bool) -> Iterator[Step]:
         """Decide about each extension.

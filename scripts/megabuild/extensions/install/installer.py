@@ -40,18 +40,12 @@ def jobs_for(environment: UserEnvironment, machine: Machine, asked: int | None) 
 class Installer:
     """Carries out what was decided."""
 
-    #: decides, and says where to
-    decider: Decider
-    #: ``recipe/pyg/common/build_wheel.py``
-    wrapper: Path
-    #: where logs of compiles go
-    logs: Path
-    #: where the wheels that were installed are copied to, or None
-    wheel_dir: Path | None
-    #: compile jobs at a time
-    jobs: int
-    #: takes where a compile stands
-    progress: events.Reporter
+    decider: Decider  #: decides, and says where to
+    wrapper: Path  #: ``recipe/pyg/common/build_wheel.py``
+    logs: Path  #: where logs of compiles go
+    wheel_dir: Path | None  #: where the wheels that were installed are copied to, or None
+    jobs: int  #: compile jobs at a time
+    progress: events.Reporter  #: takes where a compile stands
 
     def install(self, requests: Sequence[Request]) -> tuple[Step, ...]:
         """Install all of them; one that fails does not keep the others from being installed.

@@ -40,10 +40,8 @@ _TORCH = re.compile(r"lib(?:torch|c10|caffe2|cud|cu[a-z]|nv|shm).*\.so.*")
 class KeptWheels:
     """The wheels that were compiled for environments like this one."""
 
-    #: the folder that configs share
-    cache: Path
-    #: whose PyTorch they are for
-    environment: UserEnvironment
+    cache: Path  #: the folder that configs share
+    environment: UserEnvironment  #: whose PyTorch they are for
 
     def place(
         self, name: str, version: str, source: str, archs: Sequence[str], environ: Mapping[str, str]

@@ -22,8 +22,7 @@ _SECONDS = 600.0
 class Pip:
     """Calls pip."""
 
-    #: where packages go
-    environment: UserEnvironment
+    environment: UserEnvironment  #: where packages go
     #: a folder with archives that are looked at beside what pip is configured to use, or None
     links: Path | None = None
     #: for pip's temporary files, of which a pip that is killed leaves some; None for the usual one

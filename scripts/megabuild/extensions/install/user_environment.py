@@ -48,29 +48,19 @@ _SYSTEMS = {"linux": "linux", "macosx": "osx", "win": "win"}
 class UserEnvironment:
     """What was found out about an environment."""
 
-    #: the interpreter
-    python: Path
-    #: the environment's folder
-    prefix: Path
-    #: where compiled packages lie in it
-    site: Path
-    #: ``3.12``, ``3.14t``
-    version: str
-    #: conda's name: ``linux-64``
-    platform: str
-    #: ``2.36``; empty where there is none
-    glibc: str
+    python: Path  #: the interpreter
+    prefix: Path  #: the environment's folder
+    site: Path  #: where compiled packages lie in it
+    version: str  #: ``3.12``, ``3.14t``
+    platform: str  #: conda's name: ``linux-64``
+    glibc: str  #: ``2.36``; empty where there is none
     #: ``2.13.0+cu130`` and ``13.0`` (None: PyTorch without CUDA)
     torch_version: str
     cuda_version: str | None
-    #: what PyTorch itself has kernels for, as in ``TORCH_CUDA_ARCH_LIST``
-    torch_archs: tuple[str, ...]
-    #: Capabilities of the GPUs that PyTorch sees: ``("9.0",)``
-    devices: tuple[str, ...]
-    #: installed distributions, normalised with ``_``, and their versions
-    distributions: Mapping[str, str]
-    #: its distributor wants pip to install nothing into it
-    managed: bool = False
+    torch_archs: tuple[str, ...]  #: what PyTorch itself has kernels for, as in ``TORCH_CUDA_ARCH_LIST``
+    devices: tuple[str, ...]  #: Capabilities of the GPUs that PyTorch sees: ``("9.0",)``
+    distributions: Mapping[str, str]  #: installed distributions, normalised with ``_``, and their versions
+    managed: bool = False  #: its distributor wants pip to install nothing into it
 
     def check_writable(self) -> None:
         """Try whether packages can be put into it.

@@ -26,10 +26,8 @@ _DAY = 24 * 3600.0
 class Archive:
     """What apt would download."""
 
-    #: package to version
-    versions: Mapping[str, str]
-    #: source archives included
-    files: int
+    versions: Mapping[str, str]  #: package to version
+    files: int  #: source archives included
     size: int
 
 

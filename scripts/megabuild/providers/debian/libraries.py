@@ -104,12 +104,9 @@ def _find_each_other(root: Path, folder: Path) -> None:
 class Libraries:
     """The libraries of a root that may be packaged."""
 
-    #: Soname to library file and owning Debian package.
-    available: Mapping[str, tuple[Path, str]]
-    #: Soname to the sonames it needs.
-    needed: Mapping[str, set[str]]
-    #: All installed packages by name.
-    installed: Mapping[str, Installed]
+    available: Mapping[str, tuple[Path, str]]  #: Soname to library file and owning Debian package.
+    needed: Mapping[str, set[str]]  #: Soname to the sonames it needs.
+    installed: Mapping[str, Installed]  #: All installed packages by name.
 
     def closure(self, soname: str) -> set[str]:
         """A library and all that it needs, as far as it may be packaged."""

@@ -60,14 +60,10 @@ _FETCH = (
 class DebianRoot:
     """A finished root."""
 
-    #: The root folder.
-    path: Path
-    #: PyTorch's unpacked source, Debian's patches applied.
-    source: Path
-    #: sha256 over the list of installed packages and the source's files.
-    fingerprint: str
-    #: Debian's point release, such as "13.1".
-    release: str
+    path: Path  #: The root folder.
+    source: Path  #: PyTorch's unpacked source, Debian's patches applied.
+    fingerprint: str  #: sha256 over the list of installed packages and the source's files.
+    release: str  #: Debian's point release, such as "13.1".
 
 
 def make(

@@ -42,16 +42,11 @@ Asked = Mapping[str, tuple[MatchSpec, ...]]
 class LocalChannel:
     """A finished channel and what the caller should know about it."""
 
-    #: Folder with repodata, usable as a channel.
-    path: Path
-    #: The packages in it.
-    records: tuple[Record, ...]
-    #: X.Y(t) to the interpreter that was packaged.
-    interpreters: Mapping[str, Interpreter]
-    #: The compiler that was packaged.
-    toolchain: Toolchain
-    #: Names of the packages that are empty.
-    stand_ins: tuple[str, ...]
+    path: Path  #: Folder with repodata, usable as a channel.
+    records: tuple[Record, ...]  #: The packages in it.
+    interpreters: Mapping[str, Interpreter]  #: X.Y(t) to the interpreter that was packaged.
+    toolchain: Toolchain  #: The compiler that was packaged.
+    stand_ins: tuple[str, ...]  #: Names of the packages that are empty.
     #: Bytes that are still to be downloaded, by sha256: of a channel that was only planned.
     pending: Mapping[str, int] = field(default_factory=dict)
 

@@ -82,16 +82,11 @@ class Toolchain:
     #: The compilers as seen inside their root, links resolved, so that switching alternatives cannot go unnoticed.
     cc: str
     cxx: str
-    #: Such as "14.2.0".
-    version: str
-    #: Such as "2.41".
-    glibc: str
-    #: Variable name to program, such as AR to /usr/bin/ar.
-    programs: Mapping[str, str]
-    #: Conda package name to library file, as seen from outside the root.
-    libraries: Mapping[str, Path]
-    #: sha256 over compilers, assembler, linker and libraries.
-    digest: str
+    version: str  #: Such as "14.2.0".
+    glibc: str  #: Such as "2.41".
+    programs: Mapping[str, str]  #: Variable name to program, such as AR to /usr/bin/ar.
+    libraries: Mapping[str, Path]  #: Conda package name to library file, as seen from outside the root.
+    digest: str  #: sha256 over compilers, assembler, linker and libraries.
 
     @property
     def major(self) -> str:

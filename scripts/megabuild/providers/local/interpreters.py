@@ -36,21 +36,16 @@ print(json.dumps({
 class Interpreter:
     """What a Python says about itself."""
 
-    #: The program that was asked.
-    executable: Path
-    #: Such as "3.12.1".
-    version: str
-    #: Part of the file name of extension modules, such as "cpython-312-x86_64-linux-gnu".
-    soabi: str
+    executable: Path  #: The program that was asked.
+    version: str  #: Such as "3.12.1".
+    soabi: str  #: Part of the file name of extension modules, such as "cpython-312-x86_64-linux-gnu".
     #: Where its files lie.
     prefix: Path
     stdlib: Path
     include: Path
     library_folder: Path
-    #: Such as "x86_64-linux-gnu".
-    multiarch: str
-    #: Built without the global interpreter lock.
-    free_threaded: bool
+    multiarch: str  #: Such as "x86_64-linux-gnu".
+    free_threaded: bool  #: Built without the global interpreter lock.
 
     @property
     def python(self) -> str:

@@ -41,8 +41,7 @@ class Package:
 
     name: str
     version: str
-    #: Subdir of the channel, such as "linux-64"; ignored for noarch packages.
-    platform: str
+    platform: str  #: Subdir of the channel, such as "linux-64"; ignored for noarch packages.
     #: Build string; "{hash}" in it becomes seven digits of the key, so that a changed input changes the string.
     build: str = "h{hash}_0"
     build_number: int = 0
@@ -60,10 +59,8 @@ class Package:
     relocate: bool = False
     #: Let the engine rewrite RPATHs that are there to point into the environment. (Adding one would take patchelf.)
     relink: bool = False
-    #: For interpreters: where noarch packages go, relative to the prefix.
-    site_packages: str | None = None
-    #: One line for the metadata.
-    summary: str = ""
+    site_packages: str | None = None  #: For interpreters: where noarch packages go, relative to the prefix.
+    summary: str = ""  #: One line for the metadata.
 
     @property
     def key(self) -> str:

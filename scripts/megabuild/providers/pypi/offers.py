@@ -33,8 +33,7 @@ class Content:
     #: sha256, and bytes
     sha256: str
     size: int
-    #: its METADATA
-    metadata: str
+    metadata: str  #: its METADATA
     #: bytes of all files in it, unpacked; of two of one name the later one, as it is installed
     members: Mapping[str, int]
 

@@ -32,14 +32,10 @@ _REMEDY = "Name an index that has it, or a folder with the wheel, with --torch-i
 class Found:
     """What there is for a config."""
 
-    #: X.Y(t) to the lock that holds that Python's wheel alone.
-    locks: Mapping[str, Lock]
-    #: X.Y(t) to the reason why there is none.
-    left_out: Mapping[str, str]
-    #: Where wheels came from besides the indexes that pip is configured with.
-    more: tuple[str, ...] = ()
-    #: A sentence about an index that could not be asked.
-    notes: tuple[str, ...] = ()
+    locks: Mapping[str, Lock]  #: X.Y(t) to the lock that holds that Python's wheel alone.
+    left_out: Mapping[str, str]  #: X.Y(t) to the reason why there is none.
+    more: tuple[str, ...] = ()  #: Where wheels came from besides the indexes that pip is configured with.
+    notes: tuple[str, ...] = ()  #: A sentence about an index that could not be asked.
 
     def base(self, wanted: str) -> str:
         """Return the Python whose wheel libtorch is made from: the wanted one, or the newest with a GIL and a wheel."""

@@ -15,8 +15,8 @@ import pytest
 from wheel_files import make_wheel
 
 from megabuild.errors import IntegrityError, ProviderError
-from megabuild.extensions import index, wheels
-from megabuild.extensions.index import read_page
+from megabuild.extensions import pyg_index, wheels
+from megabuild.extensions.pyg_index import read_page
 from megabuild.extensions.wheels import fetch, why_broken
 from megabuild.network.client import Patience
 
@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[functools.partial[Server]]:
-    for module in (index, wheels):
+    for module in (pyg_index, wheels):
         monkeypatch.setattr(module, "_PATIENCE", Patience(read=5.0, total=20.0, pause=0.01))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -121,7 +121,7 @@ def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "_PATIENCE", Patience(total=0.2))
+    monkeypatch.setattr(pyg_index, "_PATIENCE", Patience(total=0.2))
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ProviderError, match="no end after"):
         read_page(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 

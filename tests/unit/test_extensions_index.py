@@ -8,7 +8,7 @@ import pytest
 from wheel_files import make_page
 
 from megabuild.errors import UsageError
-from megabuild.extensions.index import Index, Target, built_for, cuda_tag, fitting
+from megabuild.extensions.pyg_index import Index, Target, built_for, cuda_tag, fitting
 from megabuild.network.index import File
 
 SHA = "ab" * 32

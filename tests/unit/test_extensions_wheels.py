@@ -11,8 +11,8 @@ import pytest
 from wheel_files import make_page, make_wheel
 
 from megabuild.errors import ProviderError, UsageError
-from megabuild.extensions import index as indexing
-from megabuild.extensions.index import Index, Target
+from megabuild.extensions import pyg_index as indexing
+from megabuild.extensions.pyg_index import Index, Target
 from megabuild.extensions.table import EXTENSIONS, find
 from megabuild.extensions.wheels import Choice, Wanted, choose
 

@@ -28,10 +28,10 @@ from megabuild.cli.text import Signs
 from megabuild.configs.config import available, load
 from megabuild.configs.overrides import cuda_archs
 from megabuild.errors import PreflightError, UsageError
-from megabuild.extensions.index import INDEX, Index
 from megabuild.extensions.install.deciding import Decider, Request, archs_for
 from megabuild.extensions.install.installer import Installer, jobs_for
 from megabuild.extensions.install.user_environment import interpreter, look
+from megabuild.extensions.pyg_index import INDEX, Index
 from megabuild.extensions.table import EXTENSIONS, Release, find, release
 from megabuild.files import cache_folder, writable
 from megabuild.resources.machine import measure

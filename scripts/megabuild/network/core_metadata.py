@@ -71,11 +71,11 @@ def inside(client: Client, file: File) -> Directory:
 def of_file(path: Path) -> Directory:
     """Return what a wheel on this machine says; raises OSError or one of `BROKEN`."""
     with zipfile.ZipFile(path) as archive:
-        content = archive.read(_member(archive))
+        content = archive.read(member(archive))
         return Directory(length=path.stat().st_size, members=tuple(archive.infolist()), content=content)
 
 
-def _member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+def member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     """Return the METADATA of a wheel; raises ValueError."""
     members = [one for one in archive.infolist() if _METADATA.fullmatch(one.filename)]
     if len(members) != 1 or members[0].file_size > _LARGEST:
@@ -91,7 +91,7 @@ def _directory(client: Client, url: str) -> Directory:
             _part(client, url, file, max(0, length - tail), length - 1)
             try:
                 with zipfile.ZipFile(file) as archive:
-                    chosen = _member(archive)
+                    chosen = member(archive)
                     start = chosen.header_offset
                     if start < length - tail:
                         end = start + _HEAD + chosen.compress_size

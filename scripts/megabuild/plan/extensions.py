@@ -16,7 +16,7 @@ from megabuild.configs.render import PlannedPackage, render
 from megabuild.errors import PreflightError, UsageError
 from megabuild.extensions import sources
 from megabuild.extensions.archives import download
-from megabuild.extensions.index import INDEX, Index, Target
+from megabuild.extensions.pyg_index import INDEX, Index, Target
 from megabuild.extensions.table import archs_of, find, recipes, release
 from megabuild.extensions.wheels import Choice, Wanted, choose
 from megabuild.files import sha256

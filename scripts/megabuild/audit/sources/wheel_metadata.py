@@ -24,7 +24,7 @@ from packaging.version import InvalidVersion, Version
 from megabuild.audit.facts import Holds, Outcome, Requirement, Where
 from megabuild.audit.request import Request, Services
 from megabuild.errors import AuditError, MegabuildError
-from megabuild.extensions.index import INDEX
+from megabuild.extensions.pyg_index import INDEX
 from megabuild.network import redact
 from megabuild.network.client import Answer, Client
 from megabuild.network.core_metadata import BROKEN, beside, inside, of_file

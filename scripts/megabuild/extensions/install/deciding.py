@@ -12,9 +12,9 @@ from pathlib import Path
 
 from megabuild.errors import MegabuildError, ProviderError, UsageError
 from megabuild.extensions.archives import identity
-from megabuild.extensions.index import Index
 from megabuild.extensions.install.kept_wheels import KeptWheels
 from megabuild.extensions.install.user_environment import UserEnvironment, why_unfit
+from megabuild.extensions.pyg_index import Index
 from megabuild.extensions.table import Extension, Release
 from megabuild.extensions.wheels import Judge, Wanted, choose, offers
 from megabuild.network.index import local_path

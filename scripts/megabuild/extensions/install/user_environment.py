@@ -17,7 +17,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from megabuild.errors import PreflightError, UsageError
-from megabuild.extensions.index import Target, cuda_tag
+from megabuild.extensions.pyg_index import Target, cuda_tag
 from megabuild.extensions.table import Extension
 from megabuild.files import writable
 

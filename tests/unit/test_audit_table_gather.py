@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from audit_samples import target
 
 from megabuild.audit.facts import Outcome
-from megabuild.audit.gather import SOURCES, Step, gather, sources
+from megabuild.audit.gather import SOURCES, gather, sources
 from megabuild.audit.request import Request, Services
 from megabuild.audit.trees import GitTree
 from megabuild.errors import AuditError
@@ -68,10 +69,11 @@ def test_sources_are_asked_at_the_same_time(tmp_path: Path) -> None:
     assert [one.trouble for outcomes in found.values() for one in outcomes] == ["", ""]
 
 
-def test_what_begins_and_ends_is_reported_once_each(tmp_path: Path) -> None:
-    steps: list[Step] = []
-    gather([ask(tmp_path)], {"fine": fine}, steps.append)
-    assert [(source, outcome is None) for _, source, outcome in steps] == [("fine", True), ("fine", False)]
+def test_what_begins_is_reported(tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+    services = Services(tmp_path, report=lambda source, text: told.append((source, text)))
+    gather([replace(ask(tmp_path), services=services)], {"fine": fine})
+    assert told == [("fine", "pytorch: fine")]
 
 
 def test_every_source_of_the_list_has_a_module() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import queue
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +30,6 @@ _LATE = "no end within the time limit (--timeout)"
 _GRACE = 3.0  # seconds after the time limit, in which sources notice it themselves
 
 Read = Callable[[Request], Outcome]
-#: Package, source, and its outcome once it has one.
-Step = tuple[str, str, Outcome | None]
 
 
 def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
@@ -39,9 +37,7 @@ def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
     return {name: importlib.import_module(f"megabuild.audit.sources.{name}").read for name in wanted}
 
 
-def gather(
-    requests: Sequence[Request], reads: Mapping[str, Read], report: Callable[[Step], None] = lambda _: None
-) -> dict[str, tuple[Outcome, ...]]:
+def gather(requests: Sequence[Request], reads: Mapping[str, Read]) -> dict[str, tuple[Outcome, ...]]:
     """Ask every source for every package.
 
     Parameters
@@ -50,42 +46,30 @@ def gather(
         One per package; their services end the whole in time.
     reads:
         From `sources`.
-    report:
-        Is told from this thread what began and what ended.
 
     Returns
     -------
     The outcomes by package, in the order of ``reads``.
     """
-    tasks: queue.SimpleQueue[tuple[Request, str] | None] = queue.SimpleQueue()
-    steps: queue.SimpleQueue[Step] = queue.SimpleQueue()
     wanted = [(request, name) for name in reads for request in requests]
-    for pair in wanted:
-        tasks.put(pair)
+    waiting = iter(wanted)  # next() on it is one step for threads
+    found: dict[tuple[str, str], Outcome] = {}
+    answered = threading.Semaphore(0)
 
     def work() -> None:
-        while (task := tasks.get()) is not None:
-            request, name = task
-            steps.put((request.target.package, name, None))
-            steps.put((request.target.package, name, outcome_of(request, name, reads[name])))
+        for request, name in waiting:
+            request.services.report(name, f"{request.target.package}: {name}")
+            found[request.target.package, name] = outcome_of(request, name, reads[name])
+            answered.release()
 
     # Daemons, not a pool: a name server that never answers must not keep the program from ending.
     for _ in range(min(_AT_ONCE, len(wanted))):
-        tasks.put(None)
         threading.Thread(target=work, daemon=True).start()
-    found: dict[tuple[str, str], Outcome] = {}
-    end: float | None = None
-    while len(found) < len(wanted) and (end is None or time.monotonic() < end):
-        if end is None and requests[0].services.remaining() <= 0:
-            end = time.monotonic() + _GRACE
-        try:
-            step = steps.get(timeout=0.2)  # short, so that Ctrl-C is heard
-        except queue.Empty:
-            continue
-        package, source, outcome = step
-        if outcome is not None:
-            found[package, source] = outcome
-        report(step)
+    end = math.inf
+    while len(found) < len(wanted) and time.monotonic() < end:
+        answered.acquire(timeout=0.2)  # short, so that Ctrl-C is heard
+        if requests[0].services.remaining() <= 0:
+            end = min(end, time.monotonic() + _GRACE)
     return {
         one.target.package: tuple(
             found.get((one.target.package, name), Outcome(source=name, trouble=_LATE)) for name in reads

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from megabuild.audit import git
 from megabuild.audit.facts import Outcome, Target
-from megabuild.audit.gather import OWN, SOURCES, Step, gather, sources
+from megabuild.audit.gather import OWN, SOURCES, gather, sources
 from megabuild.audit.names import names
 from megabuild.audit.recipe_lines import names_in, requirement_lines
 from megabuild.audit.report.jsonfile import Report, read
@@ -61,21 +61,12 @@ def make(options: Options, root: Path) -> tuple[Report, tuple[str, ...]]:
     # one line that moves on a terminal, nothing elsewhere
     progress = console.status("", spinner="line")
     warnings: dict[str, None] = {}
-    answered: list[Step] = []
 
     def report(source: str, text: str) -> None:
         if source == "cache":
             warnings[text] = None
         else:
-            progress.update(
-                Text(f"{len(answered)} sources answered; {text}", no_wrap=True, overflow="ellipsis")
-            )
-
-    def step(one: Step) -> None:
-        package, source, outcome = one
-        if outcome is not None:
-            answered.append(one)
-        report(source, f"{package}: {source}")
+            progress.update(Text(text, no_wrap=True, overflow="ellipsis"))
 
     services = Services(
         cache_folder(os.environ) / "audit",
@@ -100,7 +91,7 @@ def make(options: Options, root: Path) -> tuple[Report, tuple[str, ...]]:
     requests = [_request(one, options, configs, services, root) for one in targets]
     try:
         with progress:
-            found = gather(requests, reads, step)
+            found = gather(requests, reads)
     finally:
         git.stop()
     audits = []

@@ -157,7 +157,7 @@ def _sections(library: ElfFile) -> Counter[Part]:
         if end > start:
             if in_fatbins(done) == in_fatbins(start):
                 parts[Part(Kind.PADDING)] += _filling(library, done, start)
-            parts[_part_of(name)] += end - start - (in_fatbins(end) - in_fatbins(start))
+            parts[part_of_section(name)] += end - start - (in_fatbins(end) - in_fatbins(start))
             done = end
     return parts
 
@@ -168,7 +168,8 @@ def _filling(library: ElfFile, start: int, end: int) -> int:
     return sum(len(block) - len(block.strip(_FILLINGS)) for block in blocks)
 
 
-def _part_of(section: str) -> Part:
+def part_of_section(section: str) -> Part:
+    """Return what a section's bytes count as, by its name."""
     if section in _SYMBOL_TABLES:
         return Part(Kind.SYMBOLS)
     if section.startswith(_DEBUG_SECTIONS):

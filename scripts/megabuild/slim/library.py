@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shutil
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import cuda_archs
+from elf_file import ElfFile, NotElf, opened
+from megabuild.sizes.inside import part_of_section
+from megabuild.sizes.tree import Kind
+from megabuild.slim import gpu_code, layout, tables
+from megabuild.slim.fat_binary import Rule
+from megabuild.slim.layout import Change, Layout
+from megabuild.slim.tables import ALLOC, NotUnderstood, Tables
+
+_SYMBOLS = frozenset({Kind.SYMBOLS, Kind.DEBUG})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +32,8 @@ class LibrarySlimmed:
     symbols: int
     #: The GPU code that stays: ``sm_120``, ``compute_120``, ``lto_75``.
     kept: tuple[str, ...]
-    #: What was done, or why nothing: ``compacted``, ``pages left out``, ``nothing to take away``, ``left alone: ...``.
+    #: What was done, or why nothing: ``compacted``, ``pages left out``, ``symbols left out``,
+    #: ``nothing to take away``, ``left alone: ...``.
     how: str
 
 
@@ -51,5 +65,68 @@ def slim_library(
     OSError
         It cannot be read or written.
     """
-    size = source.stat().st_size
-    return LibrarySlimmed(before=size, after=size, gpu_code=0, symbols=0, kept=(), how="nothing to take away")
+    try:
+        with opened(source) as library:
+            plan, done = _planned(library, Rule(gpus=gpus, keep_lto=keep_lto), symbols=symbols)
+            if target is not None and plan is not None:
+                with target.open("xb") as stream:
+                    plan.write(library, stream)
+                shutil.copymode(source, target)
+    except (NotElf, NotUnderstood, struct.error) as error:
+        size = source.stat().st_size
+        return LibrarySlimmed(
+            before=size, after=size, gpu_code=0, symbols=0, kept=(), how=f"left alone: {error}"
+        )
+    return done
+
+
+def _planned(library: ElfFile, rule: Rule, *, symbols: bool) -> tuple[Layout | None, LibrarySlimmed]:
+    """Return how a library is to be written, None if as it is, and what that gives."""
+    found, size = tables.read(library), len(library.data)
+    dropped = _symbol_sections(found) if symbols else frozenset()
+    cuts: list[gpu_code.Cut] = []
+    kept: frozenset[str] = frozenset()
+    if rule.gpus and not found.is_program:
+        cuts, kept = gpu_code.cuts(library, found, rule, dropped)
+    sections = (found.sections[index] for index in sorted(dropped))
+    without = [Change(start=section.offset, end=section.end) for section in sections]
+    plan = layout.lay_out(
+        found, [*without, *(part for cut in cuts for part in (cut.change, *cut.elsewhere))], dropped, size
+    )
+    done = LibrarySlimmed(
+        before=size,
+        after=plan.after,
+        gpu_code=size - plan.after - sum(gone for change, gone in plan.changes if change in without),
+        symbols=sum(gone for change, gone in plan.changes if change in without),
+        kept=cuda_archs.ordered(kept),
+        how=", ".join(_how(cuts, plan, without)),
+    )
+    if plan.after < size:
+        return plan, done
+    return None, replace(done, after=size, gpu_code=0, symbols=0, how="nothing to take away")
+
+
+def _how(cuts: Sequence[gpu_code.Cut], plan: Layout, without: Sequence[Change]) -> Iterator[str]:
+    if any(cut.is_compacted for cut in cuts):
+        yield "compacted"
+    if any(not cut.is_compacted for cut in cuts):
+        yield "pages left out"
+    if any(gone for change, gone in plan.changes if change in without):
+        yield "symbols left out"
+
+
+def _symbol_sections(found: Tables) -> frozenset[int]:
+    """Return the sections, by number, that only debuggers and profilers read."""
+    wanted = {
+        index
+        for index, (name, section) in enumerate(zip(found.names, found.sections, strict=True))
+        if part_of_section(name).kind in _SYMBOLS
+        and not section.flags & ALLOC
+        and section.end > section.offset
+        and index != found.names_in
+    }
+    while needed := wanted & {
+        section.link for index, section in enumerate(found.sections) if index not in wanted
+    }:
+        wanted -= needed
+    return frozenset(wanted)

@@ -1,0 +1,151 @@
+"""A library's GPU code without what the GPUs named cannot use: which bytes go, and what has to change with them.
+
+nvcc lays a fat binary per object into ``.nv_fatbin``, and a wrapper into ``.nvFatBinSegment``, the one thing that knows
+where it is: the loader writes the address there. So these sections are compacted, and the wrappers follow. Where a
+reference is found that is none of that kind, each fat binary keeps its address. Outside of these sections (cuFFT,
+cuBLASLt's ``.cask_resource``) code may know where in a fat binary things lie: it only goes when nothing of it runs.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import cuda_archs
+from cuda_archs import Fatbin
+from elf_file import ElfFile
+from megabuild.slim import fat_binary, pointers
+from megabuild.slim.fat_binary import Rule
+from megabuild.slim.layout import MOST_HOLES, SMALLEST_HOLE, Change, Piece, hole
+from megabuild.slim.tables import ALLOC, SYMTAB, NotUnderstood, Tables
+
+_ADDRESS = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """GPU code that can go: in one range of the file, with what has to change elsewhere then."""
+
+    change: Change
+    elsewhere: tuple[Change, ...] = ()
+    #: The code in it afterwards, and now.
+    kept: frozenset[str]
+    whole: frozenset[str]
+    is_compacted: bool = False
+
+
+def cuts(
+    library: ElfFile, tables: Tables, rule: Rule, dropped: frozenset[int]
+) -> tuple[list[Cut], frozenset[str]]:
+    """Return what is worth to go, and the code that the library has when all of that is gone.
+
+    Parameters
+    ----------
+    library, tables:
+        The library.
+    rule:
+        What stays.
+    dropped:
+        Sections, by number, that go as a whole and need no change.
+    """
+    possible: list[Cut] = []
+    for index, fatbins in _by_section(library, tables).items():
+        own = tables.names[index] in cuda_archs.SECTIONS
+        compacted = _compacted(library, tables, index, fatbins, rule, dropped) if own else None
+        possible += [compacted] if compacted else [_in_place(library, one, rule, own) for one in fatbins]
+    sized = sorted(
+        ((_hole_size(tables, cut.change), cut) for cut in possible), key=lambda one: one[0], reverse=True
+    )
+    most = max(0, MOST_HOLES - len(tables.segments))
+    done = [cut for size, cut in sized[:most] if size >= SMALLEST_HOLE]
+    left = [cut for _, cut in sized[len(done) :]]
+    return done, frozenset(chain(*(cut.kept for cut in done), *(cut.whole for cut in left)))
+
+
+def _by_section(library: ElfFile, tables: Tables) -> Mapping[int, list[Fatbin]]:
+    """Return the fat binaries of every section that is mapped, by the section's number."""
+    sections = sorted(
+        (section.offset, section.end, index)
+        for index, section in enumerate(tables.sections)
+        if section.flags & ALLOC and section.end > section.offset
+    )
+    found: dict[int, list[Fatbin]] = defaultdict(list)
+    for fatbin in cuda_archs.anywhere(library.data):
+        at = bisect_right(sections, (fatbin.start, sys.maxsize)) - 1
+        if at >= 0 and fatbin.end <= sections[at][1]:
+            found[sections[at][2]].append(fatbin)
+    return found
+
+
+def _hole_size(tables: Tables, change: Change) -> int:
+    """Return how many bytes of the file a change lets go; none where it is not clear what else they are."""
+    if change.end - change.filled < SMALLEST_HOLE:
+        return 0
+    try:
+        start, end = hole(tables, change)
+    except NotUnderstood:
+        return 0
+    return end - start
+
+
+def _in_place(library: ElfFile, fatbin: Fatbin, rule: Rule, own: bool) -> Cut:
+    """Return what of a fat binary goes when it keeps its address."""
+    whole = fat_binary.whole(fatbin)
+    content = fat_binary.slimmed(library.data, fatbin, rule)
+    if content.code and not own:
+        content = whole
+    change = Change(start=fatbin.start, end=fatbin.end, pieces=content.pieces)
+    return Cut(change=change, kept=content.code, whole=whole.code)
+
+
+def _compacted(
+    library: ElfFile,
+    tables: Tables,
+    index: int,
+    fatbins: Sequence[Fatbin],
+    rule: Rule,
+    dropped: frozenset[int],
+) -> Cut | None:
+    """Return a section with its fat binaries one after another; None where something unknown may point into it."""
+    section = tables.sections[index]
+    known = pointers.from_wrappers(library, tables, section)
+    starts = [fatbin.start for fatbin in fatbins]
+    if known is None or [section.offset, *(one.end for one in fatbins)] != [*starts, section.end]:
+        return None
+    pieces: list[Piece] = []
+    code: set[str] = set()
+    moved: dict[int, int] = {}
+    position = section.address
+    for fatbin in fatbins:
+        address = section.address + fatbin.start - section.offset
+        content = fat_binary.slimmed(library.data, fatbin, rule)
+        if (
+            address not in known and position != address
+        ):  # the CUDA runtime's own comes first, and stays there
+            return None
+        moved[address] = position
+        pieces += content.pieces
+        code |= content.code
+        position += Change(start=0, end=0, pieces=content.pieces).filled
+    if known.keys() - moved.keys():
+        return None
+    symbols = pointers.from_symbols(library, tables, index)
+    with_symbols = not any(tables.sections[number].kind == SYMTAB for number in dropped)
+    places = [(place, address) for address, all_of_it in known.items() for place in all_of_it]
+    places += [(place, address) for place, address in symbols if address in moved] if with_symbols else []
+    return Cut(
+        change=Change(start=section.offset, end=section.end, pieces=tuple(pieces)),
+        elsewhere=tuple(
+            Change(start=place, end=place + _ADDRESS.size, pieces=(_ADDRESS.pack(moved[address]),))
+            for place, address in places
+            if moved[address] != address
+        ),
+        kept=frozenset(code),
+        whole=frozenset(chain(*(fat_binary.whole(fatbin).code for fatbin in fatbins))),
+        is_compacted=True,
+    )

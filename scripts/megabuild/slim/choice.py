@@ -48,22 +48,23 @@ def name(member: Member) -> str:
     return f"{_PREFIXES.get(member.kind, f'kind{member.kind}')}_{member.arch}"
 
 
+def runs(member: Member, gpu: str) -> bool:
+    """Say whether an entry's machine code or PTX could run on a GPU."""
+    if member.kind == PTX:
+        return cuda_archs.runs_on(gpu, [], [name(member)]) != "missing"
+    foreign = _number(member) in _TEGRA and _number(member) != cuda_archs.number(gpu)
+    return not foreign and cuda_archs.runs_on(gpu, [name(member)], []) == "native"
+
+
 def _highest(members: Sequence[Member], kind: int, gpu: str) -> set[int]:
     """Return all entries of the highest number among those of a kind that run on a GPU."""
     able = {
         position: _number(member)
         for position, member in enumerate(members)
-        if member.kind == kind and _runs(member, gpu)
+        if member.kind == kind and runs(member, gpu)
     }
     highest = max(able.values(), default=0)
     return {position for position, number in able.items() if number == highest}
-
-
-def _runs(member: Member, gpu: str) -> bool:
-    if member.kind == PTX:
-        return cuda_archs.runs_on(gpu, [], [name(member)]) != "missing"
-    foreign = _number(member) in _TEGRA and _number(member) != cuda_archs.number(gpu)
-    return not foreign and cuda_archs.runs_on(gpu, [name(member)], []) == "native"
 
 
 def _number(member: Member) -> int:

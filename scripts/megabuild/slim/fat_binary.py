@@ -1,22 +1,22 @@
 """One fat binary without the entries that nothing here would choose.
 
-One of which nothing would be chosen keeps an entry without code: what CUDA says of it then is the same as before, that
-there is no code for this GPU, and not that it is damaged.
+One of which nothing would be chosen keeps a stand-in, a small entry of the same library for another GPU. What CUDA says
+of it then is the same as before, that there is no code for this GPU, and not that it is damaged; so do CUDA's own tools.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
-from cuda_archs import Fatbin, Member
-from megabuild.slim.choice import chosen, name
+from cuda_archs import MACHINE_CODE, Fatbin, Member
+from megabuild.slim.choice import chosen, name, runs
 from megabuild.slim.layout import Piece
 
-_HEADER, _ENTRY = struct.Struct("<4sHHQ"), struct.Struct("<HHIQ")
+_HEADER, _ENTRY_START = struct.Struct("<4sHHQ"), struct.Struct("<HH")
 _VERSION, _ENTRY_VERSION, _ALIGNED = 1, 0x101, 8
 
 
@@ -41,7 +41,7 @@ def whole(fatbin: Fatbin) -> Content:
     return Content(pieces=((fatbin.start, fatbin.end),), code=_code(fatbin.members))
 
 
-def slimmed(data: mmap.mmap | bytes, fatbin: Fatbin, rule: Rule) -> Content:
+def slimmed(data: mmap.mmap | bytes, fatbin: Fatbin, rule: Rule, stand_in: tuple[int, int] | None) -> Content:
     """Return what stays of a fat binary; all of it where its form is not the one that is known.
 
     Parameters
@@ -52,29 +52,45 @@ def slimmed(data: mmap.mmap | bytes, fatbin: Fatbin, rule: Rule) -> Content:
         Where.
     rule:
         What stays.
+    stand_in:
+        Where the entry lies that stays when nothing else does; None: all stays then.
     """
+    entries = _entries(data, fatbin)
+    kept = sorted(chosen(fatbin.members, rule.gpus, keep_lto=rule.keep_lto))
+    ranges = [entries[position] for position in kept] if entries else []
+    if entries and not kept and stand_in:
+        ranges = [stand_in]
+    body = sum(end - start for start, end in ranges)
+    if not ranges or body >= fatbin.end - fatbin.start - _HEADER.size:
+        return whole(fatbin)
     magic, version, header_size, _ = _HEADER.unpack_from(data, fatbin.start)
-    *starts, end = accumulate((member.size for member in fatbin.members), initial=fatbin.start + header_size)
-    entries = [_ENTRY.unpack_from(data, start) for start in starts]
+    header = _HEADER.pack(magic, version, header_size, body)
+    return Content(pieces=(header, *ranges), code=_code([fatbin.members[position] for position in kept]))
+
+
+def smallest_for_others(
+    data: mmap.mmap | bytes, fatbins: Iterable[Fatbin], gpus: Sequence[str]
+) -> tuple[int, int] | None:
+    """Return where a library's smallest machine code lies that runs on none of the GPUs named; None without any."""
+    found = (
+        place
+        for fatbin in fatbins
+        for member, place in zip(fatbin.members, _entries(data, fatbin), strict=False)
+        if member.kind == MACHINE_CODE and not any(runs(member, gpu) for gpu in gpus)
+    )
+    return min(found, key=lambda place: place[1] - place[0], default=None)
+
+
+def _entries(data: mmap.mmap | bytes, fatbin: Fatbin) -> list[tuple[int, int]]:
+    """Return where the entries lie with their headers; none of a fat binary that is not as CUDA 11 to 13 make it."""
+    _, version, header_size, _ = _HEADER.unpack_from(data, fatbin.start)
+    ends = list(accumulate((member.size for member in fatbin.members), initial=fatbin.start + header_size))
     regular = (
-        (version, header_size, end) == (_VERSION, _HEADER.size, fatbin.end)
-        and all(entry[1] == _ENTRY_VERSION for entry in entries)
+        (version, header_size, ends[-1]) == (_VERSION, _HEADER.size, fatbin.end)
+        and all(_ENTRY_START.unpack_from(data, start)[1] == _ENTRY_VERSION for start in ends[:-1])
         and not any(member.size % _ALIGNED for member in fatbin.members)
     )
-    positions = chosen(fatbin.members, rule.gpus, keep_lto=rule.keep_lto)
-    if not regular or len(positions) == len(fatbin.members):
-        return whole(fatbin)
-    kept = [fatbin.members[position] for position in sorted(positions)]
-    if not kept:
-        kind, entry_version, entry_size, _ = entries[0]
-        empty = _ENTRY.pack(kind, entry_version, entry_size, 0)
-        rest = bytes(data[starts[0] + _ENTRY.size : starts[0] + entry_size])
-        return Content(
-            pieces=(_HEADER.pack(magic, version, header_size, entry_size), empty, rest), code=frozenset()
-        )
-    body = sum(member.size for member in kept)
-    ranges = [(starts[at], starts[at] + fatbin.members[at].size) for at in sorted(positions)]
-    return Content(pieces=(_HEADER.pack(magic, version, header_size, body), *ranges), code=_code(kept))
+    return list(pairwise(ends)) if regular else []
 
 
 def _code(members: Sequence[Member]) -> frozenset[str]:

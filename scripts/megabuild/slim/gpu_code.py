@@ -12,7 +12,7 @@ import struct
 import sys
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -20,7 +20,7 @@ import cuda_archs
 from cuda_archs import Fatbin
 from elf_file import ElfFile
 from megabuild.slim import fat_binary, pointers
-from megabuild.slim.fat_binary import Rule
+from megabuild.slim.fat_binary import Content, Rule
 from megabuild.slim.layout import MOST_HOLES, SMALLEST_HOLE, Change, Piece, hole
 from megabuild.slim.tables import ALLOC, SYMTAB, NotUnderstood, Tables
 
@@ -54,10 +54,16 @@ def cuts(
         Sections, by number, that go as a whole and need no change.
     """
     possible: list[Cut] = []
-    for index, fatbins in _by_section(library, tables).items():
+    found = _by_section(library, tables)
+    stand_in = fat_binary.smallest_for_others(library.data, chain(*found.values()), rule.gpus)
+
+    def slimmed(fatbin: Fatbin) -> Content:
+        return fat_binary.slimmed(library.data, fatbin, rule, stand_in)
+
+    for index, fatbins in found.items():
         own = tables.names[index] in cuda_archs.SECTIONS
-        compacted = _compacted(library, tables, index, fatbins, rule, dropped) if own else None
-        possible += [compacted] if compacted else [_in_place(library, one, rule, own) for one in fatbins]
+        compacted = _compacted(library, tables, index, fatbins, slimmed, dropped) if own else None
+        possible += [compacted] if compacted else [_in_place(one, slimmed, own) for one in fatbins]
     sized = sorted(
         ((_hole_size(tables, cut.change), cut) for cut in possible), key=lambda one: one[0], reverse=True
     )
@@ -93,10 +99,9 @@ def _hole_size(tables: Tables, change: Change) -> int:
     return end - start
 
 
-def _in_place(library: ElfFile, fatbin: Fatbin, rule: Rule, own: bool) -> Cut:
+def _in_place(fatbin: Fatbin, slimmed: Callable[[Fatbin], Content], own: bool) -> Cut:
     """Return what of a fat binary goes when it keeps its address."""
-    whole = fat_binary.whole(fatbin)
-    content = fat_binary.slimmed(library.data, fatbin, rule)
+    whole, content = fat_binary.whole(fatbin), slimmed(fatbin)
     if content.code and not own:
         content = whole
     change = Change(start=fatbin.start, end=fatbin.end, pieces=content.pieces)
@@ -108,7 +113,7 @@ def _compacted(
     tables: Tables,
     index: int,
     fatbins: Sequence[Fatbin],
-    rule: Rule,
+    slimmed: Callable[[Fatbin], Content],
     dropped: frozenset[int],
 ) -> Cut | None:
     """Return a section with its fat binaries one after another; None where something unknown may point into it."""
@@ -123,7 +128,7 @@ def _compacted(
     position = section.address
     for fatbin in fatbins:
         address = section.address + fatbin.start - section.offset
-        content = fat_binary.slimmed(library.data, fatbin, rule)
+        content = slimmed(fatbin)
         if (
             address not in known and position != address
         ):  # the CUDA runtime's own comes first, and stays there

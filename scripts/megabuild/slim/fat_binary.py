@@ -1,7 +1,7 @@
 """One fat binary without the entries that nothing here would choose.
 
-One of which nothing would be chosen keeps a stand-in, a small entry of the same library for another GPU. What CUDA says
-of it then is the same as before, that there is no code for this GPU, and not that it is damaged; so do CUDA's own tools.
+One of which nothing would be chosen keeps a stand-in, a small entry of the same library for another GPU. So CUDA says
+what it did before, that there is no code for this GPU, and not that something is damaged; its own tools read it, too.
 """
 
 from __future__ import annotations

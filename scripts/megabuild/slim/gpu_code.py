@@ -22,7 +22,7 @@ from elf_file import ElfFile
 from megabuild.slim import fat_binary, pointers
 from megabuild.slim.fat_binary import Content, Rule
 from megabuild.slim.layout import MOST_HOLES, SMALLEST_HOLE, Change, Piece, hole
-from megabuild.slim.tables import ALLOC, SYMTAB, NotUnderstood, Tables
+from megabuild.slim.tables import ALLOC, NotUnderstood, Tables
 
 _ADDRESS = struct.Struct("<Q")
 
@@ -118,7 +118,7 @@ def _compacted(
 ) -> Cut | None:
     """Return a section with its fat binaries one after another; None where something unknown may point into it."""
     section = tables.sections[index]
-    known = pointers.from_wrappers(library, tables, section)
+    known = pointers.into(library, tables, index, dropped)
     starts = [fatbin.start for fatbin in fatbins]
     if known is None or [section.offset, *(one.end for one in fatbins)] != [*starts, section.end]:
         return None
@@ -130,25 +130,22 @@ def _compacted(
         address = section.address + fatbin.start - section.offset
         content = slimmed(fatbin)
         if (
-            address not in known and position != address
+            address not in known.loader and position != address
         ):  # the CUDA runtime's own comes first, and stays there
             return None
         moved[address] = position
         pieces += content.pieces
         code |= content.code
         position += Change(start=0, end=0, pieces=content.pieces).filled
-    if known.keys() - moved.keys():
+    if known.loader.keys() - moved.keys():
         return None
-    symbols = pointers.from_symbols(library, tables, index)
-    with_symbols = not any(tables.sections[number].kind == SYMTAB for number in dropped)
-    places = [(place, address) for address, all_of_it in known.items() for place in all_of_it]
-    places += [(place, address) for place, address in symbols if address in moved] if with_symbols else []
+    moves = [(before, now) for before, now in moved.items() if before != now]
     return Cut(
         change=Change(start=section.offset, end=section.end, pieces=tuple(pieces)),
         elsewhere=tuple(
-            Change(start=place, end=place + _ADDRESS.size, pieces=(_ADDRESS.pack(moved[address]),))
-            for place, address in places
-            if moved[address] != address
+            Change(start=place, end=place + _ADDRESS.size, pieces=(_ADDRESS.pack(now),))
+            for before, now in moves
+            for place in (*known.loader.get(before, ()), *known.symbols.get(before, ()))
         ),
         kept=frozenset(code),
         whole=frozenset(chain(*(fat_binary.whole(fatbin).code for fatbin in fatbins))),

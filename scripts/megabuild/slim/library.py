@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +46,8 @@ def slim_library(
     source:
         The library; never changed.
     target:
-        The file to write, complete but for fsync; not written where nothing is to be taken away. None: only compute.
+        The file to write; its mode and fsync are the caller's. Not written where nothing is to be taken away. None:
+        only compute.
     gpus:
         Architectures of GPUs such as ``sm_120``; none: GPU code is not touched.
     symbols:
@@ -71,7 +71,6 @@ def slim_library(
             if target is not None and plan is not None:
                 with target.open("xb") as stream:
                     plan.write(library, stream)
-                shutil.copymode(source, target)
     except (NotElf, NotUnderstood, struct.error) as error:
         size = source.stat().st_size
         return LibrarySlimmed(

@@ -1,0 +1,53 @@
+"""What CUDA would choose of a fat binary's entries, on one GPU or several."""
+
+from __future__ import annotations
+
+import pytest
+
+from cuda_archs import Member
+from megabuild.slim.choice import chosen, name
+
+KINDS = {"sm": 2, "compute": 1, "lto": 8, "new": 64}
+USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
+
+
+@pytest.mark.parametrize(
+    ("there", "gpus", "stays"),
+    [
+        (USUAL, "sm_120", "sm_120"),
+        (USUAL, "sm_90", "sm_90"),
+        (USUAL, "sm_89", "sm_86"),  # the highest below, of the same major number
+        (USUAL, "sm_121", "sm_120"),
+        (USUAL, "sm_70", ""),
+        (USUAL, "sm_130", "compute_120"),
+        (USUAL, "sm_80 sm_120", "sm_80 sm_120"),
+        ("sm_80 compute_75 compute_80 compute_90", "sm_120", "compute_90"),
+        ("sm_80 compute_90 compute_120", "sm_100", "compute_90"),
+        ("sm_90 sm_90a compute_90a", "sm_90", "sm_90 sm_90a"),
+        ("sm_90a compute_90a", "sm_120", ""),
+        ("sm_100 sm_100a sm_100f", "sm_103", "sm_100 sm_100f"),
+        ("sm_100 sm_100a sm_103f", "sm_103", "sm_103f"),
+        ("sm_100f compute_100f", "sm_120", ""),
+        ("sm_80 compute_120a compute_80", "sm_121", "compute_80"),
+        # Jetson's and Drive's code is for them only, and the way out stays where they have none of their own
+        ("sm_80 sm_86 sm_87", "sm_89", "sm_86"),
+        ("sm_80 sm_86 sm_87 compute_80", "sm_87", "sm_87"),
+        ("sm_80 sm_86 compute_80", "sm_87", "sm_86 compute_80"),
+        ("sm_100 sm_101 sm_120", "sm_103", "sm_100"),
+        ("sm_75 lto_75 new_75", "sm_90", "lto_75 new_75"),
+    ],
+)
+def test_what_stays(there: str, gpus: str, stays: str) -> None:
+    assert kept(there, gpus) == stays
+
+
+def test_lto_ir_goes_only_when_told() -> None:
+    assert kept("sm_90 lto_75 new_75", "sm_90", keep_lto=False) == "sm_90 new_75"
+
+
+def kept(there: str, gpus: str, *, keep_lto: bool = True) -> str:
+    members = [
+        Member(KINDS[kind], arch, 100) for kind, _, arch in (word.partition("_") for word in there.split())
+    ]
+    positions = chosen(members, gpus.split(), keep_lto=keep_lto)
+    return " ".join(name(members[at]).replace("kind64", "new") for at in sorted(positions))

@@ -1,0 +1,276 @@
+"""Libraries made smaller: they load, find their GPU code where they look for it, and what is not understood stays."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from gpu_library import (
+    FOR_FAMILY,
+    FOR_ONE,
+    LTO_IR,
+    MACHINE_CODE,
+    PTX,
+    build,
+    digest,
+    entry,
+    fatbin,
+    seen_in_memory,
+)
+
+import cuda_archs
+from elf_file import opened
+from megabuild.slim.library import LibrarySlimmed, slim_library
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+
+SM = {arch: entry(MACHINE_CODE, arch) for arch in (80, 90, 120)}
+SMALL = entry(MACHINE_CODE, 75, size=1000)
+USUAL = [
+    fatbin(SM[80], SM[90], SM[120], entry(PTX, 120)),
+    fatbin(SMALL, SM[90]),
+    fatbin(entry(MACHINE_CODE, 90, FOR_ONE), entry(MACHINE_CODE, 120, FOR_FAMILY), entry(LTO_IR, 80)),
+]
+FOR_120 = [
+    fatbin(SM[120]),
+    fatbin(SMALL),  # nothing runs there, before or after
+    fatbin(entry(MACHINE_CODE, 120, FOR_FAMILY), entry(LTO_IR, 80)),
+]
+#: Another section: code for others, then one of which part is for 12.0, then others again.
+RESOURCES = [fatbin(SM[90]), fatbin(SM[80], SM[120]), fatbin(entry(MACHINE_CODE, 100, FOR_ONE, 70_000))]
+PLACES = [0, len(RESOURCES[0]), len(RESOURCES[0]) + len(RESOURCES[1])]
+
+
+def slimmed(
+    library: Path, *gpus: str, symbols: bool = True, keep_lto: bool = True
+) -> tuple[LibrarySlimmed, Path]:
+    """Slim a library, and look at what holds for every one."""
+    target = library.with_name("slimmed.so")
+    before = library.read_bytes()
+    planned = slim_library(library, None, gpus=gpus, symbols=symbols, keep_lto=keep_lto)
+    done = slim_library(library, target, gpus=gpus, symbols=symbols, keep_lto=keep_lto)
+    assert planned == done
+    assert library.read_bytes() == before
+    assert done.before == len(before)
+    assert done.before - done.after == done.gpu_code + done.symbols
+    assert target.exists() == (done.after < done.before)
+    if target.exists():
+        assert target.stat().st_size == done.after
+    return done, target
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["-Wl,-z,max-page-size=0x200000"],
+        ["-Wl,-z,max-page-size=0x10000", "-Wl,-z,noseparate-code"],
+        ["-Wl,-z,now", "-Wl,-z,relro", "-Wl,--hash-style=sysv"],
+        ["-Wl,-z,pack-relative-relocs"],
+    ],
+    ids=["usual", "2 MB", "code and data together", "relro", "packed"],
+)
+@pytest.mark.parametrize("symbols", [True, False])
+def test_a_slimmed_library_finds_the_code_for_its_gpu(
+    flags: list[str], symbols: bool, tmp_path: Path
+) -> None:
+    library = build(tmp_path, USUAL, b"".join(RESOURCES), flags=flags)
+    assert seen_in_memory(library, 3, PLACES) == ([*map(digest, USUAL)], [*map(digest, RESOURCES)])
+    done, small = slimmed(library, "sm_120", symbols=symbols)
+    stays = [RESOURCES[1], fatbin(SMALL)]
+    assert seen_in_memory(small, 3, PLACES) == (
+        [*map(digest, FOR_120)],
+        [*map(digest, (stays[1], stays[0], stays[1]))],
+    )
+    assert done.gpu_code > sum(map(len, USUAL)) - sum(map(len, FOR_120)) + 90_000 - 8 * 4096
+    assert done.kept == ("lto_80", "sm_80", "sm_120", "sm_120f")
+    assert ("compacted" in done.how) == ("-Wl,-z,pack-relative-relocs" not in flags)
+    again, _ = slimmed(small.rename(tmp_path / "once.so"), "sm_120", symbols=symbols)
+    assert again.how == "nothing to take away"
+
+
+def test_a_compacted_section_can_be_read_from_the_file(tmp_path: Path) -> None:
+    _, small = slimmed(build(tmp_path, USUAL), "sm_120", symbols=False)
+    with opened(small) as library:
+        assert library.content(".nv_fatbin") == b"".join(FOR_120)
+        units = cuda_archs.units(library)
+    assert [sorted(unit.sm) for unit in units] == [["sm_120"], ["sm_75"], ["sm_120f"]]
+    with small.open("rb") as stream:
+        sections = ELFFile(stream)
+        symbols = sections.get_section_by_name(".symtab")
+        (section,) = (one for one in sections.iter_sections() if one.name == ".nv_fatbin")
+        places = [symbols.get_symbol_by_name(f"fat{n}")[0]["st_value"] for n in range(3)]  # type: ignore[union-attr]
+    assert [place - section["sh_addr"] for place in places] == [
+        0,
+        len(FOR_120[0]),
+        len(FOR_120[0] + FOR_120[1]),
+    ]
+
+
+def test_other_tools_read_it(tmp_path: Path) -> None:
+    _, small = slimmed(build(tmp_path, USUAL, b"".join(RESOURCES)), "sm_120")
+    for command in (["readelf", "-aW"], ["objdump", "-x"], ["nm", "-D"]):
+        done = subprocess.run([*command, str(small)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), command
+
+
+def test_two_gpus_and_no_lto_ir(tmp_path: Path) -> None:
+    done, small = slimmed(build(tmp_path, USUAL), "sm_89", "sm_90", keep_lto=False)
+    assert done.kept == ("sm_80", "sm_90", "sm_90a")
+    assert seen_in_memory(small, 3)[0] == [
+        digest(fatbin(SM[80], SM[90])),
+        digest(fatbin(SM[90])),
+        digest(fatbin(entry(MACHINE_CODE, 90, FOR_ONE))),
+    ]
+
+
+def test_symbols_alone(tmp_path: Path) -> None:
+    library = build(tmp_path, USUAL, flags=["-O1"])
+    done, small = slimmed(library)
+    assert (done.how, done.kept, done.gpu_code) == ("symbols left out", (), 0)
+    assert seen_in_memory(small, 3)[0] == [*map(digest, USUAL)]
+    with small.open("rb") as stream:
+        names = [section.name for section in ELFFile(stream).iter_sections()]
+    assert ".dynsym" in names
+    assert not [name for name in names if name == ".symtab" or name.startswith(".debug")]
+
+
+@pytest.mark.parametrize("flags", [["-pie"], ["-no-pie", "-static"]], ids=["loaded", "static"])
+def test_a_program_loses_only_its_symbols_and_runs(flags: list[str], tmp_path: Path) -> None:
+    build(tmp_path, USUAL, more="int work(int x) { return x; } int main(void) { return data[1] + 40; }")
+    command = ["gcc", "-g", "-fPIC", *flags, "-o", "program", "code.c", "code.s"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done, small = slimmed(tmp_path / "program", "sm_120")
+    assert (done.how, done.gpu_code) == ("symbols left out", 0)
+    small.chmod(0o755)
+    assert subprocess.run([small], check=False).returncode == 42
+
+
+def test_a_fat_binary_without_a_wrapper_keeps_its_place(tmp_path: Path) -> None:
+    """The CUDA runtime's own, where it is linked in, is the first; anywhere else each keeps its address."""
+    done, small = slimmed(build(tmp_path, USUAL, unwrapped=1), "sm_120")
+    assert "compacted" in done.how
+    assert seen_in_memory(small, 2)[0] == [*map(digest, FOR_120[1:])]
+    (tmp_path / "two").mkdir()
+    done, small = slimmed(build(tmp_path / "two", USUAL, unwrapped=2), "sm_120")
+    assert "pages left out" in done.how
+    assert seen_in_memory(small, 1)[0] == [digest(FOR_120[2])]
+
+
+def test_code_that_is_known_by_name_keeps_its_address(tmp_path: Path) -> None:
+    source = 'extern const char fat2[]; __attribute__((visibility("default"))) const void *table[] = {&fat2[5000]};'
+    more = f"{source} int work(int x) {{ return data[1] + zeros[x]; }}"
+    done, small = slimmed(build(tmp_path, USUAL, more=more), "sm_120")
+    assert "pages left out" in done.how
+    assert seen_in_memory(small, 3)[0] == [*map(digest, FOR_120)]
+
+
+def test_little_is_left_where_it_is(tmp_path: Path) -> None:
+    few = [fatbin(entry(MACHINE_CODE, 80, size=4000), entry(MACHINE_CODE, 90, size=4000))]
+    done, _ = slimmed(build(tmp_path, few), "sm_90", symbols=False)
+    assert (done.how, done.kept) == ("nothing to take away", ("sm_80", "sm_90"))
+
+
+def test_the_holes_are_no_more_than_the_loader_bears(tmp_path: Path) -> None:
+    many = [fatbin(entry(MACHINE_CODE, 80, size=30_000 + 8 * number)) for number in range(700)]
+    places = [sum(map(len, many[:number])) for number in range(700)]
+    library = build(tmp_path, [], fatbin(SMALL) + b"".join(many))
+    done, small = slimmed(library, "sm_120", symbols=False)
+    assert done.gpu_code > 400 * 20_000
+    with small.open("rb") as stream:
+        assert ELFFile(stream).num_segments() < 1100
+    seen = seen_in_memory(small, 0, [place + len(fatbin(SMALL)) for place in places])[1]
+    assert {*seen} <= {*map(digest, many), digest(fatbin(SMALL))}
+    assert seen.count(digest(fatbin(SMALL))) > 400
+
+
+def _patched(at: int, content: bytes) -> Callable[[bytearray], None]:
+    def patch(data: bytearray) -> None:
+        data[at : at + len(content)] = content
+
+    return patch
+
+
+def _cut(data: bytearray) -> None:
+    del data[len(data) // 2 :]
+
+
+def _longer_entry(data: bytearray) -> None:
+    at = data.index(SM[90])
+    struct.pack_into("<Q", data, at + 8, 1 << 40)
+
+
+def _shorter_body(data: bytearray) -> None:
+    at = data.index(USUAL[0])
+    struct.pack_into("<Q", data, at + 8, len(USUAL[0]) - 16 - 100)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (_cut, "damaged ELF file"),
+        (_patched(4, b"\1"), "no 64-bit little-endian ELF file"),
+        (_patched(5, b"\2"), "no 64-bit little-endian ELF file"),
+        (_patched(16, b"\1"), "neither a shared library nor a program"),
+        (_patched(40, bytes(8)), "no section headers"),
+        (_patched(60, bytes(2)), "no section headers"),
+        (_patched(32, struct.pack("<Q", 1 << 50)), "program headers lie behind its end"),
+        (_patched(54, b"\x20\0"), "unknown form"),
+        (_patched(56, b"\xff\xff"), "program headers lie behind its end"),
+        (_patched(64 + 32, struct.pack("<Q", 1 << 40)), "behind its end"),
+        (lambda data: data.extend(b"appended" * 2000), "something lies behind its last section"),
+        (lambda data: data.clear(), "empty"),
+    ],
+)
+def test_what_is_not_understood_is_left_alone(
+    damage: Callable[[bytearray], None], reason: str, tmp_path: Path
+) -> None:
+    library = build(tmp_path, USUAL)
+    data = bytearray(library.read_bytes())
+    damage(data)
+    if "section headers" in reason:
+        data[40:48] = data[60:62] = bytes(8)
+        data[60:64] = bytes(4)
+    library.write_bytes(data)
+    done, _ = slimmed(library, "sm_120")
+    assert done.how.startswith("left alone: ")
+    assert reason in done.how
+
+
+@pytest.mark.parametrize("damage", [_longer_entry, _shorter_body])
+def test_a_damaged_fat_binary_is_not_touched(damage: Callable[[bytearray], None], tmp_path: Path) -> None:
+    library = build(tmp_path, USUAL)
+    data = bytearray(library.read_bytes())
+    damage(data)
+    library.write_bytes(data)
+    done, small = slimmed(library, "sm_120", symbols=False)
+    assert "compacted" not in done.how
+    start, end = data.index(USUAL[0][:8]), data.index(USUAL[1][:8])
+    assert not small.exists() or bytes(data[start:end]) in small.read_bytes()
+
+
+def test_what_only_begins_like_a_fat_binary_is_data(tmp_path: Path) -> None:
+    looks = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 60_000) + random.Random(1).randbytes(60_000)
+    done, _ = slimmed(build(tmp_path, [], looks), "sm_120", symbols=False)
+    assert done.how == "nothing to take away"
+
+
+def test_whatever_is_damaged_nothing_breaks(tmp_path: Path) -> None:
+    library = build(tmp_path, USUAL, b"".join(RESOURCES))
+    whole = library.read_bytes()
+    (tables,) = struct.unpack_from("<Q", whole, 40)
+    chance = random.Random(20261122)
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(chance.randint(1, 4)):
+            at = chance.choice([chance.randrange(16, 1200), chance.randrange(tables, len(whole))])
+            data[at] = chance.choice([0, 1, 0x7F, 0xFF, chance.randrange(256)])
+        library.write_bytes(data)
+        library.with_name("slimmed.so").unlink(missing_ok=True)
+        slimmed(library, "sm_120")

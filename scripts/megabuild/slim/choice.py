@@ -36,7 +36,7 @@ def chosen(members: Sequence[Member], gpus: Iterable[str], *, keep_lto: bool) ->
     for gpu in gpus:
         machine_code = _highest(members, MACHINE_CODE, gpu)
         needed |= machine_code
-        exact = any(_number(members[position]) == cuda_archs.number(gpu) for position in machine_code)
+        exact = any(number(members[position]) == cuda_archs.number(gpu) for position in machine_code)
         # whether desktop code runs on Tegra depends on the driver, so the way out stays
         if not machine_code or (cuda_archs.number(gpu) in _TEGRA and not exact):
             needed |= _highest(members, PTX, gpu)
@@ -48,24 +48,24 @@ def name(member: Member) -> str:
     return f"{_PREFIXES.get(member.kind, f'kind{member.kind}')}_{member.arch}"
 
 
-def runs(member: Member, gpu: str) -> bool:
-    """Say whether an entry's machine code or PTX could run on a GPU."""
+def _runs(member: Member, gpu: str) -> bool:
     if member.kind == PTX:
         return cuda_archs.runs_on(gpu, [], [name(member)]) != "missing"
-    foreign = _number(member) in _TEGRA and _number(member) != cuda_archs.number(gpu)
+    foreign = number(member) in _TEGRA and number(member) != cuda_archs.number(gpu)
     return not foreign and cuda_archs.runs_on(gpu, [name(member)], []) == "native"
+
+
+def number(member: Member) -> int:
+    """Return 90 for ``sm_90a``."""
+    return cuda_archs.number(name(member))
 
 
 def _highest(members: Sequence[Member], kind: int, gpu: str) -> set[int]:
     """Return all entries of the highest number among those of a kind that run on a GPU."""
     able = {
-        position: _number(member)
+        position: number(member)
         for position, member in enumerate(members)
-        if member.kind == kind and runs(member, gpu)
+        if member.kind == kind and _runs(member, gpu)
     }
     highest = max(able.values(), default=0)
-    return {position for position, number in able.items() if number == highest}
-
-
-def _number(member: Member) -> int:
-    return cuda_archs.number(name(member))
+    return {position for position, value in able.items() if value == highest}

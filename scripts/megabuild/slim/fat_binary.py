@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+import cuda_archs
 from cuda_archs import MACHINE_CODE, Fatbin, Member
-from megabuild.slim.choice import chosen, name, runs
+from megabuild.slim.choice import chosen, name, number
 from megabuild.slim.layout import Piece
 
 _HEADER, _ENTRY_START = struct.Struct("<4sHHQ"), struct.Struct("<HH")
@@ -71,12 +72,13 @@ def slimmed(data: mmap.mmap | bytes, fatbin: Fatbin, rule: Rule, stand_in: tuple
 def smallest_for_others(
     data: mmap.mmap | bytes, fatbins: Iterable[Fatbin], gpus: Sequence[str]
 ) -> tuple[int, int] | None:
-    """Return where a library's smallest machine code lies that runs on none of the GPUs named; None without any."""
+    """Return where a library's smallest machine code lies of no major number that the GPUs have; None without any."""
+    majors = {cuda_archs.number(gpu) // 10 for gpu in gpus}
     found = (
         place
         for fatbin in fatbins
         for member, place in zip(fatbin.members, _entries(data, fatbin), strict=False)
-        if member.kind == MACHINE_CODE and not any(runs(member, gpu) for gpu in gpus)
+        if member.kind == MACHINE_CODE and number(member) // 10 not in majors
     )
     return min(found, key=lambda place: place[1] - place[0], default=None)
 

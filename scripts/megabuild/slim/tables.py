@@ -104,7 +104,9 @@ class Tables:
             Part of the range is mapped in another way than the rest, or has another meaning, too.
         """
         others = [(segment.offset, segment.end) for segment in self.segments if segment.kind != LOAD]
-        if any(first < end and start < last for first, last in (*others, *self.own_ranges)):
+        parts = [section for section in self.sections if section.offset < end and start < section.end]
+        taken = any(first < end and start < last for first, last in (*others, *self.own_ranges))
+        if taken or len(parts) > 1:
             raise NotUnderstood(f"bytes {start} to {end} have two meanings")
         touched = [segment for segment in self.loaded if segment.offset < end and start < segment.end]
         if not touched:

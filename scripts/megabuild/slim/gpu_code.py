@@ -129,9 +129,8 @@ def _compacted(
     for fatbin in fatbins:
         address = section.address + fatbin.start - section.offset
         content = slimmed(fatbin)
-        if (
-            address not in known.loader and position != address
-        ):  # the CUDA runtime's own comes first, and stays there
+        # the CUDA runtime's own, linked in, has no wrapper: it comes first, and stays where it is
+        if address not in known.loader and position != address:
             return None
         moved[address] = position
         pieces += content.pieces

@@ -129,11 +129,12 @@ def lay_out(tables: Tables, changes: Sequence[Change], dropped: frozenset[int], 
     grown = len(segments) != len(tables.segments)
     if grown:  # nothing that is mapped may claim to be the table
         segments = [segment for segment in segments if segment.kind != PROGRAM_HEADERS]
-    # behind whatever is mapped in whole pages: the loader looks there for the table, and clears what follows data
-    mapped = max(segment.end for segment in segments if segment.kind == LOAD)
-    padding = bytes(max(-moved(size) % 8, -(-mapped // tables.page) * tables.page - moved(size)))
     table = b"".join(SEGMENT.pack(*segment) for segment in segments)
-    table_at = moved(size) + len(padding) if grown else moved(tables.segments_at)
+    table_at, padding = moved(tables.segments_at), b""
+    if grown:  # behind what is mapped in whole pages: the loader takes a table from there, but clears what follows data
+        mapped = max(segment.end for segment in segments if segment.kind == LOAD and segment.size)
+        table_at = max(-(-moved(size) // 8) * 8, -(-mapped // tables.page) * tables.page)
+        padding = bytes(table_at - moved(size))
     new_sizes = {(change.start, change.end): change.filled - change.start for change in changes}
     sections = [
         Section(*bytes(10)) if index in dropped else _section(section, moved, new_sizes)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import cuda_archs
@@ -89,29 +89,25 @@ def _planned(library: ElfFile, rule: Rule, *, symbols: bool) -> tuple[Layout | N
         cuts, kept = gpu_code.cuts(library, found, rule, dropped)
     sections = (found.sections[index] for index in sorted(dropped))
     without = [Change(start=section.offset, end=section.end) for section in sections]
-    plan = layout.lay_out(
-        found, [*without, *(part for cut in cuts for part in (cut.change, *cut.elsewhere))], dropped, size
-    )
+    parts = [part for cut in cuts for part in (cut.change, *cut.elsewhere)]
+    plan = layout.lay_out(found, [*without, *parts], dropped, size)
+    gone = {change.start: count for change, count in plan.changes}
+    symbol_bytes = sum(gone[change.start] for change in without)
+    ways = {
+        "compacted": any(cut.is_compacted for cut in cuts),
+        "pages left out": any(not cut.is_compacted for cut in cuts),
+        "symbols left out": symbol_bytes > 0,
+    }
+    smaller = plan.after < size
     done = LibrarySlimmed(
         before=size,
-        after=plan.after,
-        gpu_code=size - plan.after - sum(gone for change, gone in plan.changes if change in without),
-        symbols=sum(gone for change, gone in plan.changes if change in without),
+        after=plan.after if smaller else size,
+        gpu_code=size - plan.after - symbol_bytes if smaller else 0,
+        symbols=symbol_bytes if smaller else 0,
         kept=cuda_archs.ordered(kept),
-        how=", ".join(_how(cuts, plan, without)),
+        how=", ".join(way for way, taken in ways.items() if taken) if smaller else "nothing to take away",
     )
-    if plan.after < size:
-        return plan, done
-    return None, replace(done, after=size, gpu_code=0, symbols=0, how="nothing to take away")
-
-
-def _how(cuts: Sequence[gpu_code.Cut], plan: Layout, without: Sequence[Change]) -> Iterator[str]:
-    if any(cut.is_compacted for cut in cuts):
-        yield "compacted"
-    if any(not cut.is_compacted for cut in cuts):
-        yield "pages left out"
-    if any(gone for change, gone in plan.changes if change in without):
-        yield "symbols left out"
+    return (plan if smaller else None), done
 
 
 def _symbol_sections(found: Tables) -> frozenset[int]:

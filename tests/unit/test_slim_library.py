@@ -243,6 +243,42 @@ def test_what_is_not_understood_is_left_alone(
     assert reason in done.how
 
 
+def test_sections_that_share_bytes_are_left_alone(tmp_path: Path) -> None:
+    library = build(tmp_path, USUAL)
+    with library.open("rb") as stream:
+        file = ELFFile(stream)
+        table, index = file["e_shoff"], file.get_section_index(".symtab")
+        names = file.get_section_by_name(".shstrtab")["sh_offset"]  # type: ignore[index]
+    data = bytearray(library.read_bytes())
+    struct.pack_into("<Q", data, table + 64 * (index or 0) + 24, names - 8)
+    library.write_bytes(data)
+    done, _ = slimmed(library, "sm_120")
+    assert done.how.startswith("left alone: bytes")
+    assert done.how.endswith("have two meanings")
+
+
+def test_on_aarch64_whole_pages_of_64_kb_go(tmp_path: Path) -> None:
+    library = build(tmp_path, USUAL, flags=["-Wl,-z,max-page-size=0x10000"])
+    data = bytearray(library.read_bytes())
+    struct.pack_into("<H", data, 18, 183)  # as that machine's linker would write it
+    with library.open("rb") as stream:
+        table = ELFFile(stream).get_section_by_name(".rela.dyn")
+        assert table is not None
+        for at in range(table["sh_offset"], table["sh_offset"] + table["sh_size"], 24):
+            if struct.unpack_from("<Q", data, at + 8) == (8,):
+                struct.pack_into("<Q", data, at + 8, 1027)
+    library.write_bytes(data)
+    done, small = slimmed(library, "sm_120")
+    assert "compacted" in done.how
+    assert done.gpu_code >= sum(map(len, USUAL)) - sum(map(len, FOR_120)) - 2 * 0x10000
+    with small.open("rb") as stream:
+        file = ELFFile(stream)
+        loaded = [one for one in file.iter_segments("PT_LOAD") if one["p_filesz"]]
+        assert all((one["p_vaddr"] - one["p_offset"]) % 0x10000 == 0 for one in loaded)
+        assert all(one["p_align"] >= 0x10000 for one in loaded)
+        assert file["e_phoff"] >= max(one["p_offset"] + one["p_filesz"] for one in loaded)
+
+
 @pytest.mark.parametrize("damage", [_longer_entry, _shorter_body])
 def test_a_damaged_fat_binary_is_not_touched(damage: Callable[[bytearray], None], tmp_path: Path) -> None:
     library = build(tmp_path, USUAL)

@@ -15,6 +15,7 @@ from megabuild.cli.install_pyg import install_pyg
 from megabuild.cli.root import repository
 from megabuild.cli.sizes import sizes
 from megabuild.cli.verify import verify, verify_gpu
+from megabuild.cli.wheels import wheels
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,6 +33,7 @@ megabuild.add_command(install_pyg)
 megabuild.add_command(sizes)
 megabuild.add_command(verify)
 megabuild.add_command(verify_gpu)
+megabuild.add_command(wheels)
 megabuild.add_command(completion)
 
 

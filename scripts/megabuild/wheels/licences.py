@@ -1,0 +1,65 @@
+"""The licences of what is in a wheel: of its own packages, and of the libraries that were vendored."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+#: What auditwheel puts into the name of a library that it vendors.
+_HASH = re.compile(r"-[0-9a-f]{8}(?=\.)")
+_SYSTEMS = Path("/usr/share/doc")
+#: What conda notes about an installed package.
+Record = Mapping[str, Any]
+
+
+def installed(environment: Path) -> dict[str, Record]:
+    """Return the records of the packages in an environment, by name."""
+    found = (json.loads(path.read_text()) for path in sorted((environment / "conda-meta").glob("*.json")))
+    return {record["name"]: record for record in found}
+
+
+def of_package(name: str, unpacked: Path) -> dict[str, Path]:
+    """Return the texts of a package that is unpacked in a folder, by their paths below ``licenses``."""
+    folder = unpacked / "info" / "licenses"
+    # the recipes gather them in a folder of their own
+    inner = folder / "licenses" if (folder / "licenses").is_dir() else folder
+    return {f"{name}/{path.relative_to(inner)}": path for path in inner.rglob("*") if path.is_file()}
+
+
+def of_records(records: Mapping[str, Record], names: Iterable[str]) -> dict[str, Path]:
+    """Return the texts of installed packages, as :func:`of_package`, and notices that lie in their files."""
+    texts: dict[str, Path] = {}
+    for name in names:
+        unpacked = Path(records[name]["extracted_package_dir"])
+        texts |= of_package(name, unpacked)
+        notices = (path for path in records[name]["files"] if path.endswith("/copyright"))
+        texts |= {f"{name}/{path.split('/', 2)[2]}": unpacked / path for path in notices}
+    return texts
+
+
+def of_vendored(tree: Path, records: Mapping[str, Record]) -> dict[str, Path]:
+    """Return the texts of what auditwheel took out of an environment, or else from this system.
+
+    Parameters
+    ----------
+    tree:
+        The unpacked wheel. auditwheel lists the system's packages in it (a CycloneDX document).
+    records:
+        Of the environment.
+    """
+    names = {_HASH.sub("", path.name) for path in tree.glob("*.libs/*")} | {"libgomp.so.1"}
+    owners = [
+        name
+        for name, record in records.items()
+        if names & {path.removeprefix("lib/") for path in record["files"]}
+    ]
+    texts = of_records(records, owners)
+    for listing in tree.glob("*.dist-info/sboms/*.json"):
+        for component in json.loads(listing.read_text())["components"]:
+            notice = _SYSTEMS / component["name"] / "copyright"
+            if notice.is_file():
+                texts[f"system/{component['name']}/copyright"] = notice
+    return texts

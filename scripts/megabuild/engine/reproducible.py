@@ -37,7 +37,7 @@ _ELF = b"\x7fELF"
 #: Bytes above which an entry of a zip file needs wide fields; compressed anew it is smaller than it was.
 _WIDE = 2**31 - 1
 #: The first date a zip file can hold: 1980-01-01, in seconds.
-_OLDEST = 315532800
+OLDEST = 315532800
 
 
 def recipe_date(root: Path) -> int:
@@ -55,7 +55,7 @@ def recipe_date(root: Path) -> int:
             ).stdout.strip()
         except OSError:
             told = ""
-    return max(int(told), _OLDEST) if told.isdecimal() else _OLDEST
+    return max(int(told), OLDEST) if told.isdecimal() else OLDEST
 
 
 @dataclass(kw_only=True)

@@ -10,6 +10,7 @@ import html
 import json
 import os
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -83,7 +84,7 @@ def read(folder: Path) -> tuple[Wheel, ...]:
     )
 
 
-def publish(folder: Path, wheels: Mapping[Wheel, Path]) -> Path:
+def publish(folder: Path, wheels: Mapping[Wheel, Path]) -> None:
     """Make an index of wheels, in place of the former one.
 
     Parameters
@@ -92,30 +93,21 @@ def publish(folder: Path, wheels: Mapping[Wheel, Path]) -> Path:
         The config's folder, which nobody else is writing to.
     wheels:
         All wheels with their files, beside which their metadata lie; files may be those of the former index.
-
-    Returns
-    -------
-    Path
-        The index.
     """
     listed = sorted(wheels, key=lambda one: one.place)
-    text = json.dumps([asdict(one) for one in listed], indent=1)
-    name = f"{_HIDDEN}{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    new = Path(tempfile.mkdtemp(dir=folder, prefix=_HIDDEN))
+    new.chmod(0o755)
+    for one in listed:
+        for source, suffix in ((wheels[one], ""), (_beside(wheels[one]), ".metadata")):
+            _link(source, new / f"{one.place}{suffix}")
+    _write_pages(new, listed)
+    (new / _RECORDS).write_text(json.dumps([asdict(one) for one in listed], indent=1))
     with files.scratch(folder) as empty:
-        new = empty / name
-        for one in listed:
-            for source, suffix in ((wheels[one], ""), (_beside(wheels[one]), ".metadata")):
-                _link(source, new / f"{one.place}{suffix}")
-        _write_pages(new, listed)
-        (new / _RECORDS).write_text(text)
-        if not (folder / name).exists():
-            new.rename(folder / name)
-        (empty / SIMPLE).symlink_to(name)
+        (empty / SIMPLE).symlink_to(new.name)
         (empty / SIMPLE).replace(folder / SIMPLE)
-    for former in folder.glob(f"{_HIDDEN}*"):
-        if former.name != name:
+    for former in folder.glob(f"{_HIDDEN}*"):  # those of calls that were killed, too
+        if former != new:
             shutil.rmtree(former)
-    return folder / SIMPLE
 
 
 def _beside(wheel: Path) -> Path:

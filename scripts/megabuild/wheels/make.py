@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,31 +105,33 @@ def make(request: Request, report: Callable[[str], None]) -> Index:
         every = {one: folder / index.SIMPLE / one.place for one in there if one.package in still}
         made: list[Made] = []
         for number, one in enumerate(wanted):
-            made_from = json.dumps(
-                [_FORMAT, programs, request.date, one.sha256, one.wheel_version, one.requires]
-            )
-            inputs = hashlib.sha256(made_from.encode()).hexdigest()
+            inputs = _inputs(one, channel, [_FORMAT, programs, request.date])
             former = next((wheel for wheel in every if wheel.package == one.sha256), None)
             if former and former.inputs == inputs:
                 made.append(Made(wheel=former, kept=True, torch_pin=one.torch_pin))
                 continue
-            place = work / str(number)
-            place.mkdir()
-            path = _Work(request=request, channel=channel, built=one, folder=place, report=report).wheel()
+            path = _Work(
+                request=request, channel=channel, built=one, folder=work / str(number), report=report
+            ).wheel()
             wheel = index.described(
                 path, project=one.project, python=one.python, package=one.sha256, inputs=inputs
             )
-            # another wheel of this Python and project was of a package of a former build
-            every = {
-                known: at
-                for known, at in every.items()
-                if (known.project, known.python) != (wheel.project, wheel.python)
-            }
-            every[wheel] = path
+            same = {known for known in every if (known.project, known.python) == (one.project, one.python)}
+            every = {known: at for known, at in every.items() if known not in same} | {wheel: path}
             made.append(Made(wheel=wheel, kept=False, torch_pin=one.torch_pin))
-        if {*every} != {*there} or any(not one.kept for one in made):
+        if {*every} != {*there}:
             index.publish(folder, every)
         return Index(folder=folder / index.SIMPLE, made=tuple(made), others=len(every) - len(made))
+
+
+def _inputs(one: Built, channel: Path, more: Sequence[object]) -> str:
+    """Return a hash over what a wheel depends on: its package, for PyTorch libtorch, and where its libraries are."""
+    known = [one.sha256, one.wheel_version, one.requires]
+    if one.project == TORCH:
+        records = published.records(channel)
+        known += sorted(records[name].sha256 for name in records if name.startswith("libtorch"))
+        known += map(str, published.channels_beside(channel)[:1])
+    return hashlib.sha256(json.dumps([*known, *more]).encode()).hexdigest()
 
 
 @contextmanager
@@ -142,77 +144,80 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Installed:
+    """What a wheel is made of: files below a prefix, and licence texts."""
+
+    prefix: Path
+    paths: Sequence[str]
+    texts: Mapping[str, Path]
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Work:
-    """Making one wheel."""
+    """Making one wheel, in a folder that is removed at the end."""
 
     request: Request
     channel: Path
     built: Built
-    #: empty, and removed at the end
     folder: Path
     report: Callable[[str], None]
 
     def wheel(self) -> Path:
         """Make it; returns the file."""
-        laid_out = self.folder / "tree"
-        laid_out.mkdir()
-        one = self.built
-        named = f"{one.project} {one.wheel_version}" + (f" for Python {one.python}" if one.python else "")
-        self.report(f"{named}: laying out")
-        environment = None
-        if one.project == TORCH:
-            environment = self._torch(laid_out)
-        else:
-            self._extension(laid_out)
+        one, date, laid_out = self.built, self.request.date, self.folder / "tree"
+        laid_out.mkdir(parents=True)
+        self._tell("laying out")
+        is_torch = one.project == TORCH
+        installed = self._environment() if is_torch else self._package()
+        tree.lay_out(installed.prefix, installed.paths, laid_out)
+        tree.add_licences(laid_out, installed.texts)
         outside = tree.link(laid_out)
-        without: tuple[str, ...] = _PYTORCHS
-        if environment is not None:
+        without: tuple[str, ...] = () if is_torch else _PYTORCHS
+        openmp = installed.prefix / "lib" / tree.OPENMP
+        if is_torch and tree.OPENMP in outside and openmp.is_file():
+            shutil.copy(openmp, laid_out / tree.LIBRARIES)
             without = (tree.OPENMP,)
-            openmp = environment / "lib" / tree.OPENMP
-            if tree.OPENMP in outside and openmp.is_file():
-                shutil.copy(
-                    openmp, laid_out / tree.LIBRARIES
-                )  # as upstream does: under the name extensions know
         tree.name_version(laid_out, one.wheel_version, one.requires)
         name = tree.tag(laid_out, one.path.parent.name)
-        self.report(f"{named}: auditwheel")
-        plain = pack.pack(laid_out, self.folder / name, self.request.date, compressed=False)
-        libraries = environment / "lib" if environment else None
-        repaired = tools.auditwheel(
-            plain, self.folder, libraries=libraries, without=without, date=self.request.date
-        )
+        plain = pack.pack(laid_out, self.folder / name, date, compressed=False)
+        self._tell("vendoring what it links to")
+        libraries = installed.prefix / "lib" if is_torch else None
+        repaired = tools.auditwheel(plain, self.folder, libraries=libraries, without=without, date=date)
         plain.unlink()
         shutil.rmtree(laid_out)
         pack.unpack(repaired, laid_out)
-        if environment is not None:
+        if is_torch:
             tree.link_vendored(laid_out)
-            tree.add_licences(laid_out, licences.of_vendored(laid_out, licences.installed(environment)))
-            shutil.rmtree(environment)
-        self.report(f"{named}: packing")
-        return pack.pack(laid_out, self.folder / repaired.name, self.request.date)
+            tree.add_licences(laid_out, licences.of_vendored(laid_out, licences.installed(installed.prefix)))
+        shutil.rmtree(installed.prefix)
+        self._tell("packing")
+        return pack.pack(laid_out, self.folder / repaired.name, date)
 
-    def _torch(self, laid_out: Path) -> Path:
-        """Lay out PyTorch, from an environment of it; returns the environment, which has what it links to."""
-        one, environment = self.built, self.folder / "environment"
+    def _tell(self, what: str) -> None:
+        python = f" for Python {self.built.python}" if self.built.python else ""
+        self.report(f"{self.built.project} {self.built.wheel_version}{python}: {what}")
+
+    def _environment(self) -> _Installed:
+        """Install PyTorch with all that it needs, for there is what it links to."""
+        place = self.folder / "environment"
         wanted = prefix.Wanted(
-            specs=(f"pytorch =={one.version} {one.build}",),
+            specs=(f"pytorch =={self.built.version} {self.built.build}",),
             published=self.channel,
             virtual={"__glibc": _NEWER_GLIBC},
         )
         solution = prefix.solve(wanted)
-        prefix.create(environment, wanted, solution, cache=self.request.cache, report=self.report)
-        records = licences.installed(environment)
-        tree.lay_out(environment, records["pytorch"]["files"], laid_out)
-        tree.add_licences(laid_out, licences.of_records(records, ("libtorch", "pytorch")))
-        return environment
+        prefix.create(place, wanted, solution, cache=self.request.cache, report=self.report)
+        records = licences.installed(place)
+        texts = licences.of_records(records, ("libtorch", "pytorch"))
+        return _Installed(prefix=place, paths=records["pytorch"]["files"], texts=texts)
 
-    def _extension(self, laid_out: Path) -> None:
-        """Lay out an extension, from its package alone."""
-        unpacked = self.folder / "package"
+    def _package(self) -> _Installed:
+        """Unpack an extension, which links to nothing but PyTorch."""
+        place = self.folder / "package"
         try:
-            extract(self.built.path, unpacked)
+            extract(self.built.path, place)
         except Exception as error:  # rattler's errors share no base class
             raise IntegrityError(f"{self.built.path} cannot be read: {error}", "build it again") from error
-        paths = [path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*")]
-        tree.lay_out(unpacked, [path for path in paths if not (unpacked / path).is_dir()], laid_out)
-        tree.add_licences(laid_out, licences.of_package(self.built.project, unpacked))
+        paths = [path.relative_to(place).as_posix() for path in place.rglob("*") if not path.is_dir()]
+        texts = licences.of_package(self.built.project, place)
+        return _Installed(prefix=place, paths=paths, texts=texts)

@@ -3,7 +3,8 @@
 Needs what `megabuild wheels CONFIG` has made in an output folder named by MEGABUILD_TEST_PACKAGES, and bubblewrap.
 MEGABUILD_TEST_ROOT names the root of another system, with Python and venv (mmdebstrap --variant=minbase
 --include=python3-venv trixie FOLDER); without it this machine's own is entered. pip, uv and poetry come from pip's
-index there. MEGABUILD_TEST_UPSTREAM names a folder with upstream's test suites, ``pytorch_scatter/test`` and so on.
+index there. MEGABUILD_TEST_UPSTREAM names a folder with upstream's test suites, ``pytorch_scatter/`` and so on;
+MEGABUILD_TEST_TORCH an official wheel of PyTorch below /opt, where extensions are for one that no index there has.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from megabuild.wheels.index import Wheel
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = Path(os.environ.get("MEGABUILD_TEST_PACKAGES") or ROOT / "output")
 SYSTEM = Path(os.environ.get("MEGABUILD_TEST_ROOT") or "/")
+TORCH = os.environ.get("MEGABUILD_TEST_TORCH", "")
 UPSTREAM = Path(os.environ.get("MEGABUILD_TEST_UPSTREAM") or ROOT / "no-suites")
 _KEPT = ("PIP_", "UV_", "SSL_", "REQUESTS_", "http", "HTTP")
 WORKS = """
@@ -33,15 +35,15 @@ w = torch.ones(3, requires_grad=True)
 assert w.grad.tolist() == [2.0] * 3
 print(torch.__version__, torch.__file__)
 """
-INSTALLERS = {
-    "pip": "python -m venv env && env/bin/pip install -q --extra-index-url {place} {exact}",
-    "uv": "python -m venv env && tools/bin/uv pip install -q --python env/bin/python --index {place} {exact}",
+PREPARED = {
+    "pip": "python -m venv env; add='env/bin/pip install -q --extra-index-url {place}'",
+    "uv": "python -m venv env; add='tools/bin/uv pip install -q --python env/bin/python --index {place}'",
     "poetry": (
-        "mkdir project && cd project && python3 -m http.server 8123 --bind 127.0.0.1 --directory {folder} 2>log & "
-        "sleep 2; cd project; p=../tools/bin/poetry; $p init -qn --name p --python '>=3.10,<3.15' && "
-        "$p config --local virtualenvs.in-project true && $p env use -q $(command -v python) && "
-        "$p source add -q --priority explicit ours http://127.0.0.1:8123/ && $p add -q --source ours {exact} && "
-        "ln -s project/.venv ../env"
+        "python3 -m http.server 8123 --bind 127.0.0.1 --directory {folder} 2>log & sleep 2; "
+        "p=$PWD/tools/bin/poetry; mkdir project; ln -s project/.venv env; cd project; "
+        "$p init -qn --name p --python '>=3.11,<3.13'; $p config --local virtualenvs.in-project true; "
+        "$p env use -q $(command -v python); $p source add -q --priority explicit ours http://127.0.0.1:8123/; "
+        "add=\"$p add -q\"; ours='--source ours'"
     ),
 }
 
@@ -88,7 +90,7 @@ def latest(config: str) -> list[Wheel]:
     )
 
 
-@pytest.mark.parametrize("installer", INSTALLERS)
+@pytest.mark.parametrize("installer", PREPARED)
 @pytest.mark.parametrize("config", built())
 def test_installed_on_a_bare_system(config: str, installer: str, tmp_path: Path) -> None:
     wheels = latest(config)
@@ -102,7 +104,10 @@ def test_installed_on_a_bare_system(config: str, installer: str, tmp_path: Path)
             == 0
         )
     folder = f"/tmp/wheels/{config}/{index.SIMPLE}"
-    script = INSTALLERS[installer].format(place=f"file://{folder}", folder=folder, exact=exact)
+    script = "set -e; " + PREPARED[installer].format(place=f"file://{folder}", folder=folder)
+    if wheels[0].project != "torch" and TORCH:
+        script += f"; $add {TORCH}"
+    script += f"; $add $ours {exact}"
     done = inside(tmp_path, script, python)
     assert done.returncode == 0, done.stderr[-3000:]
     assert inside(tmp_path, f"env/bin/python -c '{WORKS}'", python).returncode == 0

@@ -21,9 +21,9 @@ if TYPE_CHECKING:  # the solver takes a moment to import
     from megabuild.wheels.make import Index
 
 EXAMPLES = """
-{prog} linux_64_cpu_debian                            torch for every Python, and extensions
-{prog} linux_64_cpu_debian torch -p 3.12              one of them
-{prog} linux_64_cpu_wheel torch_scatter               for upstream's own torch
+{prog} linux_64_cpu_debian                torch, and extensions
+{prog} linux_64_cpu_debian torch -p 3.12  one of them
+{prog} linux_64_cpu_wheel torch_scatter   for upstream's own torch
 """
 WHAT = "What becomes a wheel"
 _PORT = 8000

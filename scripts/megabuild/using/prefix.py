@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from rattler import RepoDataRecord
+from rattler import RepoDataRecord, Subdir
 from rattler import install as link
 from rattler.install import InstallerReporter
 from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, activate
@@ -55,6 +55,8 @@ class Wanted:
     more: tuple[Path | str, ...] = ()  #: Further channels, before those that the published one needs.
     #: What the solver must believe of the machine in place of what it finds here, such as {"__glibc": "2.41"}.
     virtual: Mapping[str, str] = field(default_factory=dict)
+    #: conda's name of the platform that it is for
+    platform: str = field(default_factory=machine_platform)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +122,7 @@ def solve(wanted: Wanted) -> Solution:
             records = solved(
                 wanted.specs,
                 channels,
-                machine_platform(),
+                wanted.platform,
                 virtual=wanted.virtual,
                 what="the environment",
                 remedy="",
@@ -215,6 +217,7 @@ def create(
                 folder,
                 cache_dir=cache / "environments",
                 show_progress=False,
+                platform=Subdir(wanted.platform),
                 # its methods have defaults, but look abstract
                 reporter=_Progress(len(solution.records), report),  # type: ignore[abstract]
             )

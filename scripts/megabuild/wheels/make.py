@@ -204,6 +204,7 @@ class _Work:
             specs=(f"pytorch =={self.built.version} {self.built.build}",),
             published=self.channel,
             virtual={"__glibc": _NEWER_GLIBC},
+            platform=self.built.path.parent.name,
         )
         solution = prefix.solve(wanted)
         prefix.create(place, wanted, solution, cache=self.request.cache, report=self.report)

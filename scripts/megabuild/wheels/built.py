@@ -94,7 +94,7 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
     if not there:
         config = channel.name.partition("-")[0]
         raise ConfigError(
-            f"{channel.name} has PyTorch from upstream's own wheels, and no extensions that could become wheels",
+            f"{channel.name} has neither a PyTorch that was compiled here nor extensions: nothing else becomes a wheel",
             f"build some: python3 build-locally.py {config} --pyg source",
         )
     found = [one for one in there if one.python in (None, *pythons) or not pythons]

@@ -4,7 +4,8 @@ Needs what `megabuild wheels CONFIG` has made in an output folder named by MEGAB
 MEGABUILD_TEST_ROOT names the root of another system, with Python and venv (mmdebstrap --variant=minbase
 --include=python3-venv trixie FOLDER); without it this machine's own is entered. pip, uv and poetry come from pip's
 index there. MEGABUILD_TEST_UPSTREAM names a folder with upstream's test suites, ``pytorch_scatter/`` and so on;
-MEGABUILD_TEST_TORCH an official wheel of PyTorch below /opt, where extensions are for one that no index there has.
+MEGABUILD_TEST_TORCH an official wheel of PyTorch below /opt, where extensions are for one that no index there has;
+MEGABUILD_TEST_INDEX the address of an index for poetry, which does not read pip's settings.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = Path(os.environ.get("MEGABUILD_TEST_PACKAGES") or ROOT / "output")
 SYSTEM = Path(os.environ.get("MEGABUILD_TEST_ROOT") or "/")
 TORCH = os.environ.get("MEGABUILD_TEST_TORCH", "")
+_INDEX = os.environ.get("MEGABUILD_TEST_INDEX", "")
+MIRROR = f"$p source add -q --priority primary mirror {_INDEX};" if _INDEX else ""
 UPSTREAM = Path(os.environ.get("MEGABUILD_TEST_UPSTREAM") or ROOT / "no-suites")
 _KEPT = ("PIP_", "UV_", "SSL_", "REQUESTS_", "http", "HTTP")
 WORKS = """
@@ -42,7 +45,8 @@ PREPARED = {
         "python3 -m http.server 8123 --bind 127.0.0.1 --directory {folder} 2>log & sleep 2; "
         "p=$PWD/tools/bin/poetry; mkdir project; ln -s project/.venv env; cd project; "
         "$p init -qn --name p --python '>=3.11,<3.13'; $p config --local virtualenvs.in-project true; "
-        "$p env use -q $(command -v python); $p source add -q --priority explicit ours http://127.0.0.1:8123/; "
+        "$p env use -q $(command -v python); {mirror} "
+        "$p source add -q --priority explicit ours http://127.0.0.1:8123/; "
         "add=\"$p add -q\"; ours='--source ours'"
     ),
 }
@@ -104,7 +108,7 @@ def test_installed_on_a_bare_system(config: str, installer: str, tmp_path: Path)
             == 0
         )
     folder = f"/tmp/wheels/{config}/{index.SIMPLE}"
-    script = "set -e; " + PREPARED[installer].format(place=f"file://{folder}", folder=folder)
+    script = "set -e; " + PREPARED[installer].format(place=f"file://{folder}", folder=folder, mirror=MIRROR)
     if wheels[0].project != "torch" and TORCH:
         script += f"; $add {TORCH}"
     script += f"; $add $ours {exact}"

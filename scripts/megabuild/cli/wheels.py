@@ -98,7 +98,7 @@ def _commands(found: Index, config: str) -> dict[str, str]:
     return {
         "pip": shlex.join(["pip", "install", "--extra-index-url", place.as_uri(), *exact]),
         "uv": shlex.join(["uv", "pip", "install", "--index", place.as_uri(), *exact]),
-        "poetry": f"{served} &\n        poetry source add --priority explicit {name} http://127.0.0.1:{_PORT}/ && "
+        "poetry": f"{served} & poetry source add --priority explicit {name} http://127.0.0.1:{_PORT}/ && "
         + shlex.join(["poetry", "add", "--source", name, *exact]),
     }
 

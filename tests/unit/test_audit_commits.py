@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace as with_fields
-from pathlib import Path
-
 import pytest
 from audit_samples import audit, has
-from audit_site import heard
-from git_world import Repo, without_settings
-from msgspec import structs
 
 from megabuild.audit.claims import Row, Status
-from megabuild.audit.facts import AnyFact, Holds, Newest, Outcome, RecipeCommit, Submodule, TagCommit, Where
-from megabuild.audit.names import names
+from megabuild.audit.facts import AnyFact, Holds, Newest, RecipeCommit, Submodule, TagCommit, Where
 from megabuild.audit.report.cells import cells
-from megabuild.audit.report.jsonfile import Report
-from megabuild.audit.report.markdown import markdown
-from megabuild.audit.request import Local, Request, Services
-from megabuild.audit.sources import recipe_commits, upstream_commit
-from megabuild.audit.table import tabulate
-from megabuild.audit.targets import find, target
-from megabuild.audit.trees import open_tree
-from megabuild.configs.config import Config, available, load
 
 ONE, OTHER = "1234567abc" + "0" * 30, "fedcba9876" + "0" * 30
 PYG, METIS = "https://github.com/pyg-team/pyg-lib.git", "https://github.com/KarypisLab/METIS.git"
-CONFIGS = ("linux_64_cpu", "linux_64_cuda130", "osx_arm64_cpu")
 TAG = TagCommit(name="pyg-lib", value=ONE)
 
 
@@ -144,146 +127,3 @@ def test_the_tags_commit_alone_is_no_row_and_stands_in_the_head() -> None:
     assert made.rows == ()
     tagged = TagCommit(name="pyg-lib", value=ONE, where=Where(commit=ONE))
     assert audit(tagged, package="pyg-lib").commit == ONE
-
-
-# ---- what the recipes really pin -------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def configs(repository: Path) -> tuple[Config, ...]:
-    return tuple(load(repository, name) for name in available(repository) if name in CONFIGS)
-
-
-def request(
-    root: Path, configs: Sequence[Config], package: str, cache: Path, own: Path | None = None
-) -> Request:
-    found = target(find(package), configs, root)
-    services = Services(cache, seconds=60.0)
-    return Request(
-        target=structs.replace(found, recipe=own or found.recipe), services=services,
-        repository=lambda: open_tree(found, services), configs=tuple(configs), root=root,
-    )  # fmt: skip
-
-
-def commits(outcome: Outcome) -> list[RecipeCommit]:
-    return [one for one in outcome.facts if isinstance(one, RecipeCommit)]
-
-
-def test_the_real_recipes_pin_commits_by_keys_of_the_matrix(
-    repository: Path, configs: tuple[Config, ...], tmp_path: Path
-) -> None:
-    outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path))
-    assert outcome.trouble == ""
-    found = {(one.name, one.recipe): one for one in commits(outcome)}
-    assert set(found) == {("pyg-lib", "pyg-lib"), ("METIS", "pytorch_sparse")}
-    for one in found.values():
-        assert (one.where.file, one.holds) == ("conda_build_config.yaml", Holds())
-        assert one.where.line is not None
-        line = (repository / one.where.file).read_text().splitlines()[one.where.line - 1]
-        assert line.strip() == f"- {one.value}"
-    version = configs[0].variant["pyg_lib_version"][0]
-    assert {one.version for one in found.values()} == {version}
-
-
-def test_only_sources_whose_condition_holds_count(
-    repository: Path, configs: tuple[Config, ...], tmp_path: Path
-) -> None:
-    own = tmp_path / "recipe.yaml"
-    own.write_text(
-        "package: {name: pyg-lib, version: '1'}\n"
-        "source:\n"
-        "  - if: cuda_compiler_version == 'None'\n"
-        "    then:\n"
-        "      - git: https://example.org/a/x.git\n"
-        "        rev: ${{ pyg_lib_commit }}\n"
-        "    else:\n"
-        "      git: https://example.org/a/x.git\n"
-        f"      rev: {ONE}\n"
-        "  - if: win\n"
-        "    then: {git: 'https://example.org/a/y', rev: main}\n"
-        "  - git: https://token@example.org/a/z\n"
-        "    tag: v1\n"
-        "    target_directory: z\n"
-        "  - url: https://example.org/w.tar.gz\n"
-        f"    sha256: {'0' * 64}\n"
-    )
-    outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
-    ours = [one for one in commits(outcome) if one.recipe == "pyg-lib"]
-    commit = configs[0].variant["pyg_lib_commit"][0]
-    found = {(one.name, one.value): (one.holds.configs, one.where.file, one.where.line) for one in ours}
-    assert found.pop(("x", commit))[:2] == (("linux_64_cpu", "osx_arm64_cpu"), "conda_build_config.yaml")
-    assert found == {
-        ("x", ONE): (("linux_64_cuda130",), "recipe.yaml", 9),
-        ("z", "refs/tags/v1"): ((), "recipe.yaml", 13),
-    }
-    assert not [one for one in ours if "token" in str(one)]
-
-
-def test_sources_of_a_staging_output_count(
-    repository: Path, configs: tuple[Config, ...], tmp_path: Path
-) -> None:
-    own = tmp_path / "recipe.yaml"
-    own.write_text(
-        "schema_version: 1\n"
-        "recipe: {name: a, version: '1'}\n"
-        "outputs:\n"
-        "  - staging: {name: a-staging}\n"
-        f"    source: {{git: 'https://example.org/a/x', rev: {ONE}}}\n"
-        "    build: {script: 'true'}\n"
-        "  - package: {name: a}\n"
-        "    inherit: a-staging\n"
-    )
-    outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
-    assert outcome.trouble == ""
-    ours = [one for one in commits(outcome) if one.recipe == "pyg-lib"]
-    assert [(one.value, one.where.line) for one in ours] == [(ONE, 5)]
-
-
-def test_a_recipe_that_does_not_render_is_a_trouble_and_the_others_are_read(
-    repository: Path, configs: tuple[Config, ...], tmp_path: Path
-) -> None:
-    own = tmp_path / "recipe.yaml"
-    own.write_text(
-        "package: {name: a}\nsource: {git: 'https://example.org/a', rev: '${{ none.at.all() }}'}\n"
-    )
-    outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
-    assert "does not render" in outcome.trouble
-    assert [one.name for one in outcome.facts] == ["METIS"]
-
-
-def test_the_real_pins_are_compared_with_a_tag_from_git(
-    repository: Path, configs: tuple[Config, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_settings(monkeypatch)
-    asked = request(repository, configs, "pyg-lib", tmp_path / "cache")
-    made = Repo(tmp_path / "mirror.git")
-    mark = made.commits(2)
-    made.tag(asked.target.tag, mark, annotated=True)
-    commit = made.make()[mark]
-    mirrored = structs.replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
-    asked = with_fields(asked, target=mirrored, repository=lambda: open_tree(mirrored, asked.services))
-    theirs, ours = upstream_commit.read(asked), recipe_commits.read(asked)
-    assert [one.value for one in theirs.facts] == [commit]
-    made_of = tabulate(asked.target, (theirs, ours), names())
-    (row,) = made_of.rows
-    assert (row.name, row.status, made_of.commit) == ("pyg-lib", Status.CONFLICT, commit)
-    (pinned,) = (one for one in row.facts if isinstance(one, RecipeCommit))
-    text = markdown(Report(made="2026-11-21T08:00:00Z", audits=(made_of,)))
-    assert f"| pyg-lib | {commit[:10]} (tag) | {pinned.value[:10]} | | **conflict** |" in text
-    local = with_fields(asked, local=Local(tree=tmp_path))
-    assert [one.value for one in upstream_commit.read(local).facts] == [commit]
-
-
-def test_a_tag_that_is_not_there_is_a_trouble(
-    repository: Path, configs: tuple[Config, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_settings(monkeypatch)
-    made = Repo(tmp_path / "mirror.git")
-    made.commits(1)
-    made.make()
-    asked = request(repository, configs, "pyg-lib", tmp_path / "cache")
-    mirrored = structs.replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
-    elsewhere = with_fields(asked, target=mirrored, repository=lambda: open_tree(mirrored, asked.services))
-    outcome = heard(upstream_commit.read, elsewhere)
-    assert outcome.facts == ()
-    assert asked.target.tag in outcome.trouble

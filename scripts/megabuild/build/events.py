@@ -48,10 +48,10 @@ class StagingDecided(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseStarted(Event):
-    """A build script announced a phase."""
+    """A phase has begun: a build script announced it, or the engine or the driver is at it."""
 
     #: ``sync``, ``configure``, ``compile``, ``install``, ``swap``, ``python``, ``package``; ``staging`` and ``test``
-    #: come from the engine itself
+    #: come from the engine itself, ``normalise`` from the driver
     phase: str
     package: str  #: what is being built, ``staging`` for libtorch's compile
     python: str = ""  #: the Python version it is for, or an empty string

@@ -239,7 +239,11 @@ class Work(ABC):
         there = [path for path in channel_folder.package_files(self._out) if path.name in wanted]
         passed = [path for path in there if path.name in outcome.passed]
         date = reproducible.recipe_date(self._plan.options.root)
-        for path in passed:
+        for path in passed:  # minutes for a large one
+            package = wanted[path.name]
+            self.tell(
+                events.PhaseStarted(phase="normalise", package=package.name, python=package.python or "")
+            )
             reproducible.normalise(path, date, local=self._plan.environment.local)
         archives = [packages.verify(wanted[path.name], path) for path in passed]
         for path in passed:

@@ -26,6 +26,7 @@ _PHASES = {
     "sync": "unpacking the source",
     "python": "Python side",
     "split": "taking the wheel apart",
+    "normalise": "writing the package so that it is the same every time",
 }
 
 

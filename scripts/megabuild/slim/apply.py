@@ -1,0 +1,93 @@
+"""An environment made smaller in place, and back again."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from pathlib import Path
+
+from megabuild.errors import OutOfSpaceError, UsageError, of_system
+from megabuild.slim.aside import Aside, held
+from megabuild.slim.contents import ASIDE, Contents, look
+from megabuild.slim.plan import Note, Plan, make_plan
+from megabuild.slim.steps import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undone:
+    """What undoing did: how many files are back, and the paths left because others changed them since."""
+
+    files: int
+    left: tuple[str, ...]
+
+
+def environment(root: Path) -> Contents:
+    """Look around in an environment; what was slimmed in place counts as it was before."""
+    return look(root, name=str(root), kind="environment", aside=Aside(root).originals())
+
+
+def apply(root: Path, request: Request, note: Note) -> Plan:
+    """Make an environment smaller. An earlier slimming is undone on the way, so that this one begins with originals.
+
+    All new files are written and on the disk before anything is touched; what then happens is renaming.
+
+    Raises
+    ------
+    BusyError
+        Another process is slimming this environment.
+    OutOfSpaceError
+        The disk has no room for the new files; nothing was changed.
+    """
+    with held(root) as aside:
+        try:
+            plan = make_plan(environment(root), request, note, into=aside.new)
+        except OSError as error:
+            if isinstance(of_system(error), OutOfSpaceError) or error.errno == errno.EDQUOT:
+                raise OutOfSpaceError(
+                    f"{root}: the disk has no room for the smaller libraries beside the originals",
+                    "nothing was changed; free some space, or use --output DIR on another disk",
+                ) from error
+            raise
+        note("putting the new files in place")
+        aside.put_back()
+        if plan.gone or plan.new:
+            aside.commit(plan)
+    return plan
+
+
+def undo(root: Path) -> Undone:
+    """Put all originals back.
+
+    Raises
+    ------
+    UsageError
+        Nothing was slimmed in place.
+    """
+    _there(root)
+    with held(root) as aside:
+        count = len(aside.originals())
+        left = aside.put_back()
+        aside.dissolve()
+    return Undone(files=count, left=tuple(left))
+
+
+def forget(root: Path) -> int:
+    """Delete the originals, and return the bytes they took.
+
+    Raises
+    ------
+    UsageError
+        Nothing was slimmed in place.
+    PreflightError
+        The last slimming was cut short.
+    """
+    _there(root)
+    with held(root) as aside:
+        size = sum(path.lstat().st_size for path in aside.originals().values())
+        aside.forget()
+    return size
+
+
+def _there(root: Path) -> None:
+    if not (root / ASIDE).is_dir():
+        raise UsageError(f"nothing was slimmed in place in {root}", "megabuild slim --apply does that")

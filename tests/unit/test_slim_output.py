@@ -119,17 +119,23 @@ def test_nvidia_s_libraries_are_not_put_into_a_package_for_others(
 
 
 def make_conda(folder: Path, library_content: bytes) -> Path:
-    """Write a conda package with a library, a header, a link and byte code."""
-    stem = "libtorch-2.6.0-h1_0"
+    """Write a conda package with a library and a header."""
     files = {"lib/libtorch.so": library_content, "include/torch/torch.h": b"/* torch */\n" * 99}
+    return pack(folder, "libtorch", files, ["__glibc >=2.28"])
+
+
+def pack(folder: Path, name: str, files: dict[str, bytes], depends: list[str]) -> Path:
+    """Write a conda package of version 2.6.0 and build h1_0."""
+    stem = f"{name}-2.6.0-h1_0"
     paths = [{"_path": path, "path_type": "hardlink", "sha256": "0" * 64, "size_in_bytes": len(data)}
              for path, data in files.items()]  # fmt: skip
     index = {
-        "name": "libtorch",
+        "name": name,
         "version": "2.6.0",
         "build": "h1_0",
         "build_number": 0,
-        "depends": ["__glibc >=2.28"],
+        "depends": depends,
+        "subdir": "linux-64",
     }
     info = {"info/index.json": json.dumps(index).encode(),
             "info/paths.json": json.dumps({"paths": paths, "paths_version": 1}).encode()}  # fmt: skip
@@ -163,6 +169,23 @@ def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: I
     extract(file, tmp_path / "extracted")
     assert listed.sha256 is not None
     assert listed.sha256.hex() == sha256(tmp_path / "extracted/lib/libtorch.so")
+
+
+def test_packages_of_a_channel_go_on_asking_for_one_another(tmp_path: Path, invocation: Invocation) -> None:
+    subdir = tmp_path / "channel" / "linux-64"
+    subdir.mkdir(parents=True)
+    code = fatbin(*(entry(MACHINE_CODE, arch) for arch in (80, 90, 120)))
+    make_conda(subdir, build(tmp_path, [code]).read_bytes())
+    depends = ["libtorch ==2.6.0 h1_0", "libtorch >=2.6.0,<2.7.0a0", "python 3.12.* *_cp312"]
+    pack(subdir, "pytorch", {"lib/python3.12/site-packages/torch/__init__.py": b""}, depends)
+    out = tmp_path / "slim"
+    assert call(invocation, "slim", str(subdir.parent), "--gpu", "9.0", "--output", str(out)) == 0
+    listed = json.loads((out / "linux-64" / "repodata.json").read_text())["packages.conda"]
+    assert sorted(listed) == [f"{name}-2.6.0-h1_0_slim_sm90.conda" for name in ("libtorch", "pytorch")]
+    pytorch, libtorch = (listed[f"{name}-2.6.0-h1_0_slim_sm90.conda"] for name in ("pytorch", "libtorch"))
+    assert pytorch["depends"] == ["libtorch ==2.6.0 h1_0_slim_sm90", *depends[1:]]
+    assert libtorch["constrains"] == ["__cuda_arch >=9.0,<10.0a0"]
+    assert call(invocation, "slim", str(subdir.parent), "--gpu", "9.0") == UsageError.exit_code
 
 
 def test_a_conda_environment_s_lists_are_corrected(tmp_path: Path, invocation: Invocation) -> None:

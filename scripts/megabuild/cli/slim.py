@@ -16,6 +16,7 @@ from megabuild.cli.text import Signs, plain, size, table, wrapped
 from megabuild.configs.overrides import cuda_archs
 from megabuild.errors import NoGpuError, UsageError
 from megabuild.sizes.installed import is_environment
+from megabuild.sizes.packed import packages_in
 from megabuild.slim.contents import ASIDE
 from megabuild.using.image import archs_here
 from megabuild.wording import counted
@@ -37,7 +38,9 @@ DO = "What to do"
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
-@click.argument("subject", metavar="ENVIRONMENT|PACKAGE", type=click.Path(exists=True, path_type=Path))
+@click.argument(
+    "subject", metavar="ENVIRONMENT|PACKAGE|CHANNEL", type=click.Path(exists=True, path_type=Path)
+)
 @option(
     WHAT,
     "--gpu",
@@ -104,37 +107,47 @@ def slim(
     nothing names go; each step says what it costs. Without --apply or --output nothing is touched.
     """  # fmt: skip
     from megabuild.slim import apply as in_place
-    from megabuild.slim.output import copied, names_itself, repacked, unpacked
+    from megabuild.slim.output import copied, names_itself
+    from megabuild.slim.package import channel, repacked, unpacked
     from megabuild.slim.plan import make_plan
     from megabuild.slim.steps import Request, wanted
 
     context.obj.json = as_json
     _one_of(plan=plan, apply=apply, output=output is not None, undo=undo, forget=forget and not apply)
-    is_folder = subject.is_dir()
-    if is_folder and not is_environment(subject):
-        raise UsageError(
-            f"{subject} is no environment", "give a venv, a conda environment, or a .whl or .conda file"
-        )
-    if not is_folder and (apply or undo or forget):
+    is_env, packages = is_environment(subject), []
+    if subject.is_dir() and not is_env:
+        packages = packages_in(subject)
+        if not packages:
+            raise UsageError(
+                f"{subject} is no environment or channel",
+                "give a venv, a conda environment, a channel, or a .whl or .conda file",
+            )
+        if output is None:
+            raise UsageError(
+                "the packages of a channel are slimmed into another one", "name it: --output DIR"
+            )
+    if not is_env and (apply or undo or forget):
         raise UsageError("a package is not changed in place", "--output DIR writes a new one")
     if undo:
-        done = in_place.undo(subject)
-        lines = [f"{counted(done.files, 'file')} put back; {subject} is as it was"]
-        if done.left:
-            lines += [
-                f"{counted(len(done.left), 'file')} left as installed or changed since: {plain(done.left[0])} ..."
-            ]
-        _show(context, {"restored": done.files, "left": list(done.left)}, lines, as_json)
+        back = in_place.undo(subject)
+        lines = [f"{counted(back.files, 'file')} put back; {plain(str(subject))} is as it was"]
+        if back.left:
+            lines += wrapped(
+                f"but {counted(len(back.left), 'file')} installed or changed since: {plain(back.left[0])}"
+            )
+        _show(context, {"restored": back.files, "left": list(back.left)}, lines)
         return
     if forget and not apply:
         freed = in_place.forget(subject)
-        _show(context, {"freed": freed}, [f"{size(freed)} given free; there is no way back now"], as_json)
+        _show(context, {"freed": freed}, [f"{size(freed)} given free; there is no way back now"])
         return
     request = Request(gpus=_archs(gpus), keep=wanted(_listed(keep)), lto_ir=not drop_lto_ir)
     console = Console(stderr=True, soft_wrap=True)
     more: dict[str, Any] = {}
     with reporter(console) as shown:
-        if output is not None and is_folder:
+        if output is not None and packages:
+            written = [*channel(packages, output, request, shown.note, for_myself=for_myself)]
+        elif output is not None and is_env:
             made = copied(subject, output, request, shown.note)
             more = {"output": str(output), "names_its_old_place": names_itself(subject)}
         elif output is not None:
@@ -144,15 +157,21 @@ def slim(
             made = in_place.apply(subject, request, shown.note)
             if forget:
                 in_place.forget(subject)
-        elif is_folder:
+        elif is_env:
             made = make_plan(in_place.environment(subject), request, shown.note)
         else:
             with unpacked(subject) as contents:
                 made = make_plan(contents, request, shown.note)
-    done_what = "applied" if apply else "written" if output is not None else "planned"
-    lines = [*plan_lines(made, Signs.of(sys.stdout), done=done_what != "planned")]
-    lines += _what_next(done_what, subject, more, forget)
-    _show(context, {"state": done_what, **made.to_json(), **more}, lines, as_json)
+    if packages:
+        rows = [(file.name, size(one.before), size(one.after)) for one, file in written]
+        documents = [{**one.to_json(), "output": str(file)} for one, file in written]
+        lines = [*table(("", "before", "now"), rows, right=frozenset({1, 2})), "", f"written to {output}"]
+        _show(context, {"state": "written", "packages": documents}, lines)
+        return
+    state = "applied" if apply else "written" if output is not None else "planned"
+    lines = [*plan_lines(made, Signs.of(sys.stdout), done=state != "planned")]
+    lines += _what_next(state, subject, more, forget)
+    _show(context, {"state": state, **made.to_json(), **more}, lines)
 
 
 def plan_lines(plan: Plan, signs: Signs, *, done: bool) -> Iterator[str]:
@@ -163,8 +182,8 @@ def plan_lines(plan: Plan, signs: Signs, *, done: bool) -> Iterator[str]:
     done:
         Whether it was carried out, or would be.
     """
-    end = "is made" if done else "would be"
-    yield from wrapped(f"{plain(plan.contents.name)}: {size(plan.before)}, {end} {size(plan.after)}")
+    now = f"before, {size(plan.after)} now" if done else f"now, would be {size(plan.after)}"
+    yield from wrapped(f"{plain(plan.contents.name)}: {size(plan.before)} {now}")
     yield ""
     rows = [(row.step.name, size(row.saves), f"{row.step.loses}{_costs(row.step)}") for row in plan.rows]
     rows.append(("together", size(plan.before - plan.after), ""))
@@ -215,8 +234,8 @@ def _what_next(state: str, subject: Path, more: dict[str, Any], forgotten: bool)
             yield f"to download: {size(before)}, now {size(after)}"
 
 
-def _show(context: click.Context, document: object, lines: Iterable[str], as_json: bool) -> None:
-    if as_json:
+def _show(context: click.Context, document: object, lines: Iterable[str]) -> None:
+    if context.obj.json:
         context.obj.show(document)
     else:
         click.echo("\n".join(lines))

@@ -169,7 +169,7 @@ def _wheel(package: Path, contents: Contents, plan: Plan) -> Path:
         record = about.removesuffix("WHEEL") + "RECORD"
         _name_build(contents.root, about, record, number)
         for path in sorted(members, key=lambda path: path == record):  # the list comes last
-            if path not in plan.gone and not members[path].is_dir():
+            if path not in plan.gone and not members[path].is_dir() and path in contents.every:
                 with (
                     (contents.root / path).open("rb") as source,
                     new.open(_header(members[path]), "w", force_zip64=True) as target,
@@ -218,11 +218,11 @@ def _conda(package: Path, contents: Contents, plan: Plan, beside: Collection[str
                 old.open(former) as source,
                 new.open(f"{kind}{stem}.tar.zst", "w", force_zip64=True) as target,
             ):
-                _tar(source, target, contents.root, plan)
+                _tar(source, target, contents, plan)
     return made
 
 
-def _tar(source: IO[bytes], target: IO[bytes], root: Path, plan: Plan) -> None:
+def _tar(source: IO[bytes], target: IO[bytes], contents: Contents, plan: Plan) -> None:
     """Copy an archive entry by entry, with the files as they are now."""
     reader = zstandard.ZstdDecompressor().stream_reader(source)
     writer = zstandard.ZstdCompressor(level=_LEVEL, threads=-1).stream_writer(target, closefd=False)
@@ -233,15 +233,15 @@ def _tar(source: IO[bytes], target: IO[bytes], root: Path, plan: Plan) -> None:
         tarfile.open(fileobj=writer, mode="w|", format=tarfile.PAX_FORMAT) as new,
     ):
         for member in old:
-            if member.name in plan.gone:
+            path = os.path.normpath(member.name)
+            if path in plan.gone:
                 continue
             if not member.isreg():
                 new.addfile(member)
-                continue
-            path = root / member.name
-            member.size = path.stat().st_size
-            with path.open("rb") as content:
-                new.addfile(member, content)
+            elif path in contents.every:  # and no place outside, which was not unpacked
+                with (contents.root / path).open("rb") as content:
+                    member.size = os.fstat(content.fileno()).st_size
+                    new.addfile(member, content)
 
 
 def _for_archs(gpus: Sequence[str]) -> str:

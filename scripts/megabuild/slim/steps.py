@@ -234,7 +234,11 @@ _DOCUMENTS = re.compile(
 
 def _documentation(contents: Contents, request: Request) -> Iterator[str]:
     for path in contents.owners:
-        if _DOCUMENTS.match(path) and not _LEGAL.search(path) and not path.endswith((".py", ".so", ".json")):
+        if (
+            _DOCUMENTS.match(path)
+            and not _LEGAL.search(path)
+            and not path.endswith((".py", ".pyc", ".pyi", ".so", ".json"))
+        ):
             yield path
 
 

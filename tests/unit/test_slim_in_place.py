@@ -18,6 +18,7 @@ from test_sizes_cli import call
 
 from megabuild.cli.exits import Invocation
 from megabuild.errors import BusyError, NoGpuError, OutOfSpaceError, PreflightError, UsageError
+from megabuild.slim.apply import held
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 TORCH = f"{SITE}/torch/lib/libtorch_cuda.so"
@@ -246,8 +247,6 @@ def test_killed_while_undoing_it_is_undone_by_the_next(env: Path, invocation: In
 
 
 def test_two_at_once(env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
-    from megabuild.slim.aside import held
-
     with held(env):
         assert call(invocation, "slim", str(env), "--apply") == BusyError.exit_code
     assert not (env / ".megabuild-slim").exists()

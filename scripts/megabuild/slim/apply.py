@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild.errors import OutOfSpaceError, UsageError, of_system
-from megabuild.slim.aside import Aside, held
+from filelock import FileLock, Timeout
+
+from megabuild.errors import BusyError, OutOfSpaceError, UsageError, of_system
+from megabuild.slim.aside import Aside
 from megabuild.slim.contents import ASIDE, Contents, look
 from megabuild.slim.plan import Note, Plan, make_plan
 from megabuild.slim.steps import Request
@@ -91,3 +96,32 @@ def forget(root: Path) -> int:
 def _there(root: Path) -> None:
     if not (root / ASIDE).is_dir():
         raise UsageError(f"nothing was slimmed in place in {root}", "megabuild slim --apply does that")
+
+
+@contextlib.contextmanager
+def held(root: Path) -> Iterator[Aside]:
+    """Hold an environment's folder of originals, which is made if there is none, and removed if nothing came of it.
+
+    Raises
+    ------
+    BusyError
+        Another process is slimming this environment.
+    """
+    before = root.stat()
+    folder = root / ASIDE
+    folder.mkdir(exist_ok=True)
+    os.utime(root, ns=(before.st_atime_ns, before.st_mtime_ns))
+    lock = FileLock(folder / "lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BusyError(f"another process is slimming {root}", "wait for it") from None
+    with lock:
+        lock.release()  # counted: the context holds it once more
+        aside = Aside(root)
+        aside.begin()
+        try:
+            yield aside
+        finally:
+            if not aside.applied:
+                aside.remove()

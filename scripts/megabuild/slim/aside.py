@@ -13,13 +13,11 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from megabuild.errors import BusyError, IntegrityError, PreflightError
+from megabuild.errors import IntegrityError, PreflightError
 from megabuild.files import sync, write
 from megabuild.sizes.installed import source_of
 from megabuild.slim.contents import ASIDE
@@ -55,7 +53,7 @@ class _Manifest:
 
 
 class Aside:
-    """The folder with the originals of an environment; see :func:`held` for changing anything.
+    """The folder with the originals of an environment; whoever changes anything holds it: ``apply.held``.
 
     Raises
     ------
@@ -287,32 +285,3 @@ class Aside:
                 f"{self._path} cannot be read: {error}",
                 f"the originals lie in {self._originals}, under their own paths: move them back",
             ) from error
-
-
-@contextlib.contextmanager
-def held(root: Path) -> Iterator[Aside]:
-    """Hold an environment's folder of originals, which is made if there is none, and removed if nothing came of it.
-
-    Raises
-    ------
-    BusyError
-        Another process is slimming this environment.
-    """
-    before = root.stat()
-    folder = root / ASIDE
-    folder.mkdir(exist_ok=True)
-    os.utime(root, ns=(before.st_atime_ns, before.st_mtime_ns))
-    lock = FileLock(folder / "lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise BusyError(f"another process is slimming {root}", "wait for it") from None
-    with lock:
-        lock.release()  # counted: the context holds it once more
-        aside = Aside(root)
-        aside.begin()
-        try:
-            yield aside
-        finally:
-            if not aside.applied:
-                aside.remove()

@@ -26,12 +26,13 @@ if TYPE_CHECKING:  # reading libraries takes a moment to import, and most comman
     from megabuild.slim.steps import Step
 
 EXAMPLES = """
-{prog} ~/venv --gpu native                the plan for this machine's GPUs
+{prog} ~/venv --gpu native     the plan, for this machine's GPUs
 {prog} ~/venv --gpu 12.0 --keep compile,extensions --apply
-{prog} ~/venv --undo                      every byte back
-{prog} ~/venv --forget                    give the room free; no way back
+{prog} ~/venv --undo           every byte back
+{prog} ~/venv --forget         give the room free; no way back
 {prog} ~/venv --gpu 8.6,12.0 --output /opt/venv
-{prog} torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl --gpu 9.0 --output wheels
+{prog} torch_scatter-2.1.2-*.whl --gpu 9.0 --output wheels
+{prog} output/packages/linux_64_cuda132_wheel --gpu 9.0 --output slim
 """
 WHAT = "What to keep"
 DO = "What to do"

@@ -61,6 +61,12 @@ def write(path: Path, content: str | bytes) -> None:
         raise
 
 
+def sync(path: Path) -> None:
+    """Wait until a file's content is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def sha256(path: Path) -> str:
     """Return the sha256 of a file's content, in hex."""
     with path.open("rb") as file:

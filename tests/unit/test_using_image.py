@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -149,3 +153,20 @@ def test_without_that_channel_it_says_so(tmp_path: Path) -> None:
 )
 def test_a_name_tells_the_cuda_version(name: str, version: str | None) -> None:
     assert image.cuda_of(name) == version
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_without_nvidia_smi_the_driver_is_asked(tmp_path: Path) -> None:
+    source = tmp_path / "driver.c"
+    source.write_text(
+        "int cuInit(unsigned f) { return 0; }\n"
+        "int cuDeviceGetCount(int *n) { *n = 2; return 0; }\n"
+        "int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 8 + d : 6 * (1 - d); return 0; }\n"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", source], check=True)
+    code = "from megabuild.using.image import archs_here; print(archs_here())"
+    environ = {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path), "PATH": "/nowhere"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "8.6;9.0\n"

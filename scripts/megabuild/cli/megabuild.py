@@ -14,6 +14,7 @@ from megabuild.cli.exits import Invocation, run
 from megabuild.cli.install_pyg import install_pyg
 from megabuild.cli.root import repository
 from megabuild.cli.sizes import sizes
+from megabuild.cli.slim import slim
 from megabuild.cli.verify import verify, verify_gpu
 from megabuild.cli.wheels import wheels
 
@@ -31,6 +32,7 @@ megabuild.add_command(containerfile)
 megabuild.add_command(env)
 megabuild.add_command(install_pyg)
 megabuild.add_command(sizes)
+megabuild.add_command(slim)
 megabuild.add_command(verify)
 megabuild.add_command(verify_gpu)
 megabuild.add_command(wheels)

@@ -22,7 +22,7 @@ from megabuild.sizes.inside import of_file
 from megabuild.sizes.tree import NO_PACKAGE, File, Kind, Package, Part, Sizes, largest_first
 
 _PYTHON = re.compile(r"python(3\.\d+)")
-_BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc")
+_BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class _Installed:
 def is_environment(prefix: Path) -> bool:
     """Say whether a folder is a conda environment, a venv, or what ``pip install --target`` makes."""
     return (prefix / "conda-meta").is_dir() or any(
-        any(site.glob("*.*-info")) for site in (prefix, *_sites(prefix))
+        any(site.glob("*.*-info")) for site in (prefix, *sites(prefix))
     )
 
 
@@ -76,7 +76,7 @@ def environment(prefix: Path) -> Sizes:
 
 
 def _requirers(installed: Mapping[str, _Installed], prefix: Path) -> dict[str, set[str]]:
-    named = (_PYTHON.fullmatch(site.parent.name) for site in _sites(prefix))
+    named = (_PYTHON.fullmatch(site.parent.name) for site in sites(prefix))
     python = next((match[1] for match in named if match), f"3.{sys.version_info.minor}")
     requirers = required_by(
         installed, lambda name: installed[name].requires if name in installed else (), python
@@ -87,8 +87,8 @@ def _requirers(installed: Mapping[str, _Installed], prefix: Path) -> dict[str, s
     return requirers
 
 
-def _sites(prefix: Path) -> list[Path]:
-    """Return the folders with Python packages."""
+def sites(prefix: Path) -> list[Path]:
+    """Return an environment's folders with Python packages."""
     return sorted(
         folder
         for name in ("site-packages", "dist-packages")
@@ -99,9 +99,13 @@ def _sites(prefix: Path) -> list[Path]:
 
 def _owner(path: str, owners: Mapping[str, str]) -> str:
     """Return whose a file is; byte code that no record lists is its source's."""
-    if path not in owners and (compiled := _BYTE_CODE.fullmatch(path)):
-        path = f"{compiled[1]}{compiled[2]}.py"
-    return owners.get(path, NO_PACKAGE)
+    return owners.get(path if path in owners else source_of(path), NO_PACKAGE)
+
+
+def source_of(path: str) -> str:
+    """Return the source that byte code was made from; empty for what is none."""
+    found = _BYTE_CODE.fullmatch(path)
+    return f"{found[1]}{found[2]}.py" if found else ""
 
 
 def _conda(prefix: Path, remarks: list[str]) -> Iterator[_Installed]:
@@ -122,7 +126,7 @@ def _conda(prefix: Path, remarks: list[str]) -> Iterator[_Installed]:
 
 def _pip(prefix: Path, remarks: list[str]) -> Iterator[_Installed]:
     """Return what pip, uv and the like installed; conda's packages have such metadata, too, and are not theirs."""
-    for site in (prefix, *_sites(prefix)):
+    for site in (prefix, *sites(prefix)):
         for found in distributions(path=[str(site)]):
             try:
                 if (found.read_text("INSTALLER") or "").strip() != "conda":

@@ -1,0 +1,279 @@
+"""`megabuild slim`: an environment or a package without what is not needed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from megabuild.cli.options import GroupedCommand, option
+from megabuild.cli.reporters import reporter
+from megabuild.cli.text import Signs, plain, size, table, wrapped
+from megabuild.configs.overrides import cuda_archs
+from megabuild.errors import NoGpuError, UsageError
+from megabuild.sizes.installed import is_environment
+from megabuild.sizes.packed import packages_in
+from megabuild.slim.contents import ASIDE
+from megabuild.using.image import archs_here
+from megabuild.wording import counted
+
+if TYPE_CHECKING:  # reading libraries takes a moment to import, and most commands need none of it
+    from megabuild.slim.plan import Plan
+    from megabuild.slim.steps import Step
+
+EXAMPLES = """
+{prog} ~/venv --gpu native     the plan, for this machine's GPUs
+{prog} ~/venv --gpu 12.0 --keep compile,extensions --apply
+{prog} ~/venv --undo           every byte back
+{prog} ~/venv --forget         give the room free; no way back
+{prog} ~/venv --gpu 8.6,12.0 --output /opt/venv
+{prog} torch_scatter-2.1.2-*.whl --gpu 9.0 --output wheels
+{prog} output/packages/linux_64_cuda132_wheel --gpu 9.0 --output slim
+"""
+WHAT = "What to keep"
+DO = "What to do"
+
+
+@click.command(cls=GroupedCommand, examples=EXAMPLES)
+@click.argument(
+    "subject", metavar="ENVIRONMENT|PACKAGE|CHANNEL", type=click.Path(exists=True, path_type=Path)
+)
+@option(
+    WHAT,
+    "--gpu",
+    "gpus",
+    multiple=True,
+    metavar="LIST|native",
+    help="Code for these GPUs stays: 12.0, or 8.6,12.0; native: those of this machine. All without it.",
+)
+@option(
+    WHAT,
+    "--keep",
+    multiple=True,
+    metavar="LIST",
+    help="Leave out the steps that cost these: compile, compile-cpu, compile-gpu, extensions, distributed, "
+    "profiler; or steps by their name.",
+)
+@option(
+    WHAT,
+    "--drop-lto-ir",
+    is_flag=True,
+    help="Take LTO-IR from libraries, too, which they may compile at run time.",
+)
+@option(
+    DO,
+    "--plan",
+    is_flag=True,
+    help="Say what each step would give and cost; nothing is touched. The default.",
+)
+@option(DO, "--apply", is_flag=True, help="Slim an environment in place; the originals are kept in it.")
+@option(
+    DO,
+    "--output",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write a smaller copy: of an environment into this new folder, of a package into a file in it.",
+)
+@option(DO, "--undo", is_flag=True, help="Put the originals back.")
+@option(DO, "--forget", is_flag=True, help="Delete the originals; with --apply, right afterwards.")
+@option(
+    DO,
+    "--for-myself",
+    is_flag=True,
+    help="The package stays with you: libraries of NVIDIA's in it may be changed, too.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.pass_context
+def slim(
+    context: click.Context,
+    subject: Path,
+    gpus: tuple[str, ...],
+    keep: tuple[str, ...],
+    drop_lto_ir: bool,
+    plan: bool,
+    apply: bool,
+    output: Path | None,
+    undo: bool,
+    forget: bool,
+    for_myself: bool,
+    as_json: bool,
+) -> None:
+    """Make an environment or a package smaller, and say what still works.
+
+    GPU code for other GPUs, symbol tables, Triton, headers, static libraries, tests, byte code and libraries that
+    nothing names go; each step says what it costs. Without --apply or --output nothing is touched.
+    """  # fmt: skip
+    from megabuild.slim import apply as in_place
+    from megabuild.slim.output import copied, names_itself
+    from megabuild.slim.package import channel, repacked, unpacked
+    from megabuild.slim.plan import make_plan
+    from megabuild.slim.steps import Request, wanted
+
+    context.obj.json = as_json
+    _one_of(plan=plan, apply=apply, output=output is not None, undo=undo, forget=forget and not apply)
+    is_env, packages = is_environment(subject), []
+    if subject.is_dir() and not is_env:
+        packages = packages_in(subject)
+        if not packages:
+            raise UsageError(
+                f"{subject} is no environment or channel",
+                "give a venv, a conda environment, a channel, or a .whl or .conda file",
+            )
+        if output is None:
+            raise UsageError(
+                "the packages of a channel are slimmed into another one", "name it: --output DIR"
+            )
+    if not is_env and (apply or undo or forget):
+        raise UsageError("a package is not changed in place", "--output DIR writes a new one")
+    if undo:
+        back = in_place.undo(subject)
+        lines = [f"{counted(back.files, 'file')} put back; {plain(str(subject))} is as it was"]
+        if back.left:
+            lines += wrapped(
+                f"but {counted(len(back.left), 'file')} installed or changed since: {plain(back.left[0])}"
+            )
+        _show(context, {"restored": back.files, "left": list(back.left)}, lines)
+        return
+    if forget and not apply:
+        freed = in_place.forget(subject)
+        _show(context, {"freed": freed}, [f"{size(freed)} given free; there is no way back now"])
+        return
+    request = Request(gpus=_archs(gpus), keep=wanted(_listed(keep)), lto_ir=not drop_lto_ir)
+    console = Console(stderr=True, soft_wrap=True)
+    more: dict[str, Any] = {}
+    with reporter(console) as shown:
+        if output is not None and packages:
+            written = [*channel(packages, output, request, shown.note, for_myself=for_myself)]
+        elif output is not None and is_env:
+            made = copied(subject, output, request, shown.note)
+            more = {"output": str(output), "names_its_old_place": names_itself(subject)}
+        elif output is not None:
+            made, file = repacked(subject, output, request, shown.note, for_myself=for_myself)
+            more = {"output": str(file), "download": [subject.stat().st_size, file.stat().st_size]}
+        elif apply:
+            made = in_place.apply(subject, request, shown.note)
+            if forget:
+                in_place.forget(subject)
+        elif is_env:
+            made = make_plan(in_place.environment(subject), request, shown.note)
+        else:
+            with unpacked(subject) as contents:
+                made = make_plan(contents, request, shown.note)
+    if packages:
+        rows = [(file.name, size(one.before), size(one.after)) for one, file in written]
+        documents = [{**one.to_json(), "output": str(file)} for one, file in written]
+        lines = [*table(("", "before", "now"), rows, right=frozenset({1, 2})), "", f"written to {output}"]
+        _show(context, {"state": "written", "packages": documents}, lines)
+        return
+    state = "applied" if apply else "written" if output is not None else "planned"
+    lines = [*plan_lines(made, Signs.of(sys.stdout), done=state != "planned")]
+    lines += _what_next(state, subject, more, forget)
+    _show(context, {"state": state, **made.to_json(), **more}, lines)
+
+
+def plan_lines(plan: Plan, signs: Signs, *, done: bool) -> Iterator[str]:
+    """Return the steps for people, 80 columns wide.
+
+    Parameters
+    ----------
+    done:
+        Whether it was carried out, or would be.
+    """
+    now = f"before, {size(plan.after)} now" if done else f"now, would be {size(plan.after)}"
+    yield from wrapped(f"{plain(plan.contents.name)}: {size(plan.before)} {now}")
+    yield ""
+    rows = [(row.step.name, size(row.saves), f"{row.step.loses}{_costs(row.step)}") for row in plan.rows]
+    rows.append(("together", size(plan.before - plan.after), ""))
+    yield from table(("step", "saves", "what goes [and what that costs]"), rows, right=frozenset({1}))
+    yield ""
+    for what, features in (("still works:", plan.works), ("in part:", plan.limited), ("lost:", plan.lost)):
+        if features:
+            yield from wrapped(f"{what:12} {', '.join(map(str, features))}", rest=" " * 13)
+    if not plan.request.gpus:
+        yield from wrapped(
+            "GPU code stays as it is: say which GPUs are to be kept (--gpu 12.0, --gpu native)"
+        )
+    reasons: dict[str, list[str]] = {}
+    for path, why in plan.left_alone.items():
+        reasons.setdefault(why, []).append(path)
+    for why, paths in reasons.items():
+        yield from wrapped(
+            f"{signs.warning} {counted(len(paths), 'file')} left alone: {plain(why)} ({plain(paths[0])})"
+        )
+
+
+def _costs(step: Step) -> str:
+    names = [*(feature.value for feature in step.costs), *(f"part of {one.value}" for one in step.limits)]
+    text = ", ".join(names).replace("compile-cpu, compile-gpu", "compile")
+    return f" [{text}]" if text else ""
+
+
+def _what_next(state: str, subject: Path, more: dict[str, Any], forgotten: bool) -> Iterator[str]:
+    yield ""
+    if state == "planned":
+        yield "nothing was touched: --apply does it in place, --output DIR in a copy"
+    elif state == "applied" and forgotten:
+        yield "the originals are deleted: there is no way back"
+    elif state == "applied":
+        yield from wrapped(
+            f"the originals are kept in {subject / ASIDE} and take their room until then: megabuild slim {subject} "
+            "--undo puts them back, --forget deletes them. Programs that run go on with what they have loaded."
+        )
+    elif stuck := more.get("names_its_old_place"):
+        yield from wrapped(
+            f"written to {more['output']}; {counted(len(stuck), 'program')} in bin name {subject} and run only once "
+            "the copy lies there (as in a container's next stage); python -m runs them anywhere"
+        )
+    else:
+        yield f"written to {more['output']}"
+        if "download" in more:
+            before, after = more["download"]
+            yield f"to download: {size(before)}, now {size(after)}"
+
+
+def _show(context: click.Context, document: object, lines: Iterable[str]) -> None:
+    if context.obj.json:
+        context.obj.show(document)
+    else:
+        click.echo("\n".join(lines))
+
+
+def _one_of(**given: bool) -> None:
+    chosen = [f"--{name}" for name, value in given.items() if value]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} exclude each other", "choose one")
+
+
+def _listed(given: tuple[str, ...]) -> list[str]:
+    return [word.strip() for text in given for word in text.split(",") if word.strip()]
+
+
+def _archs(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return GPUs as ``sm_120``.
+
+    Raises
+    ------
+    NoGpuError
+        Those of this machine were asked for, and there is none.
+    UsageError
+        Something else than an architecture was given.
+    """
+    found: dict[str, None] = {}
+    for word in _listed(given):
+        here = archs_here() if word == "native" else word
+        if not here:
+            raise NoGpuError(
+                "no NVIDIA GPU was found on this machine (neither nvidia-smi nor the driver tells of one)",
+                "name the GPUs that it is to run on: --gpu 12.0",
+            )
+        for arch in cuda_archs(here):
+            if arch.endswith(("+PTX", "a", "f")):
+                raise UsageError(
+                    f"{arch} is no GPU", "write the compute capability of a GPU, such as 9.0 or 12.0"
+                )
+            found[f"sm_{arch.replace('.', '')}"] = None
+    return tuple(found)

@@ -1,0 +1,117 @@
+"""What lies in an environment or an unpacked package, whose it is, and where the original of a slimmed file lies."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from megabuild.sizes.installed import source_of
+from megabuild.slim.records import Record, records
+
+#: The folder in an environment with the originals of what was slimmed.
+ASIDE = ".megabuild-slim"
+#: A base environment has conda's cache and all others inside.
+_OTHERS = frozenset({"pkgs", "envs"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A file or symbolic link: where its original lies, and its status."""
+
+    source: Path
+    status: os.stat_result
+
+    @property
+    def size(self) -> int:
+        """Its bytes; links take no room."""
+        return self.status.st_size if stat.S_ISREG(self.status.st_mode) else 0
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a symbolic link."""
+        return stat.S_ISLNK(self.status.st_mode)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contents:
+    """An environment, or a package that was unpacked.
+
+    Parameters
+    ----------
+    root:
+        Its folder.
+    name, kind:
+        What it is called, and ``environment``, ``wheel`` or ``package``.
+    every:
+        All files and links by their path.
+    records:
+        The installers' lists; files of none of them are not touched.
+    """
+
+    root: Path
+    name: str
+    kind: str
+    every: Mapping[str, Entry]
+    records: tuple[Record, ...]
+
+    @cached_property
+    def owners(self) -> Mapping[str, str]:
+        """Packages' names by the paths of their files; byte code belongs to its source's."""
+        owners = {path: one.owner for one in self.records for path in one.files if path in self.every}
+        for path in self.every:
+            if path not in owners and (source := source_of(path)) in owners:
+                owners[path] = owners[source]
+        return owners
+
+    @cached_property
+    def links(self) -> Mapping[str, str]:
+        """Symbolic links of packages, and what they point to, as a path in the environment."""
+        return {
+            path: os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(self.every[path].source)))
+            for path in self.owners
+            if self.every[path].is_link
+        }
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(one.size for one in self.every.values())
+
+
+def look(root: Path, *, name: str, kind: str, aside: Mapping[str, Path]) -> Contents:
+    """Look around in a folder. Links are not followed, and other file systems not entered.
+
+    Parameters
+    ----------
+    aside:
+        Originals of what was slimmed before, by their path in the environment.
+    """
+    every = {path: root / path for path in _walk(root)} | dict(aside)
+    entries: dict[str, Entry] = {}
+    for path, source in sorted(every.items()):
+        status = source.lstat()
+        if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+            entries[path] = Entry(source=source, status=status)
+
+    def original(path: str) -> Path:
+        return entries[path].source if path in entries else root / path
+
+    return Contents(root=root, name=name, kind=kind, every=entries, records=tuple(records(root, original)))
+
+
+def _walk(root: Path) -> Iterator[str]:
+    device, conda = root.stat().st_dev, (root / "conda-meta").is_dir()
+    for folder, folders, names in os.walk(root):
+        top = folder == str(root)
+        folders[:] = [
+            name
+            for name in folders
+            if not (top and (name == ASIDE or (conda and name in _OTHERS)))
+            and os.lstat(os.path.join(folder, name)).st_dev == device
+        ]
+        before = "" if top else f"{os.path.relpath(folder, root)}/"
+        yield from (before + name for name in names)

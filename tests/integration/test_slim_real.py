@@ -1,0 +1,127 @@
+"""`megabuild slim` over a real environment: what is said to work does, what is said to be lost is, and all comes back.
+
+``MEGABUILD_SLIM_ENVIRONMENT`` names a venv with an official torch for CUDA; it is copied, and not changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slim_world import tree, wrong_in_records
+
+REAL = os.environ.get("MEGABUILD_SLIM_ENVIRONMENT", "")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not REAL, reason="MEGABUILD_SLIM_ENVIRONMENT names no environment"),
+]
+CHECKS = Path(__file__).parents[1] / "checks" / "features_of_torch.py"
+DRIVER = Path(__file__).parents[2] / "scripts" / "megabuild"
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    copy = tmp_path_factory.mktemp("slim") / "env"
+    subprocess.run(["cp", "-a", REAL, copy], check=True)
+    yield copy
+    subprocess.run(["rm", "-rf", copy], check=True)
+
+
+@pytest.fixture(scope="module")
+def before(env: Path) -> Mapping[str, tuple[object, ...]]:
+    return tree(env)
+
+
+def slim(env: Path, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, DRIVER, "slim", env, *arguments, "--json"], stdout=subprocess.PIPE, check=True
+    )
+    return dict(json.loads(done.stdout))
+
+
+def works(env: Path, feature: str, cache: Path) -> bool:
+    """Try a feature in a process of its own, with empty caches; no byte code is written."""
+    folders = {f"{name}_CACHE_DIR": str(cache / name) for name in ("TORCHINDUCTOR", "TRITON")}
+    environ = {**os.environ, **folders, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [env / "bin/python", CHECKS, feature], env=environ, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        print(feature, done.stderr[-2000:])
+    return done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("keep", "at_most"),
+    [("compile-cpu,extensions", 2.6), ("", 2.0), ("compile,extensions,distributed,profiler", 2.6)],
+    ids=["compile-cpu", "least", "most"],
+)
+def test_what_is_said_to_work_does(
+    env: Path, before: Mapping[str, tuple[object, ...]], keep: str, at_most: float, tmp_path: Path
+) -> None:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    applied = slim(env, "--gpu", "12.0", "--keep", keep, "--apply")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+    print(keep, applied["before"], applied["after"], f"{seconds:.1f} s of CPU")
+    print({step["name"]: step["saves"] for step in applied["steps"]})
+    assert seconds <= 60
+    assert applied["after"] <= at_most * GIB
+    files = (path for path in env.rglob("*") if path.is_file() and not path.is_symlink())
+    there = sum(path.stat().st_size for path in files if ".megabuild-slim" not in path.parts)
+    assert there - applied["after"] < 1 << 20  # lists of files become shorter as well
+    assert there <= applied["after"]
+    assert wrong_in_records(env) == []
+    subprocess.run([env / "bin/python", "-B", "-m", "pip", "check"], check=True)
+    for feature in (*applied["works"], *applied["limited"]):
+        assert works(env, feature, tmp_path / feature), feature
+    for feature in applied["lost"]:
+        assert not works(env, feature, tmp_path / feature), feature
+    slim(env, "--undo")
+    assert tree(env) == before
+
+
+def test_every_feature_works_before(env: Path, tmp_path: Path) -> None:
+    planned = slim(env)
+    for feature in (*planned["works"], *planned["limited"], *planned["lost"]):
+        assert works(env, feature, tmp_path / feature), feature
+
+
+def test_killed_at_ten_moments_while_a_program_uses_it(
+    env: Path, before: Mapping[str, tuple[object, ...]], tmp_path: Path
+) -> None:
+    code = "import sys, torch; print('ready', flush=True); sys.stdin.read(); "
+    code += "torch.linalg.solve(torch.eye(3), torch.ones(3)); print('done')"
+    user = subprocess.Popen(
+        [env / "bin/python", "-B", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert user.stdout is not None
+    assert user.stdout.readline() == "ready\n"
+    began = time.monotonic()
+    slim(env, "--gpu", "12.0", "--apply")
+    whole = time.monotonic() - began
+    slim(env, "--undo")
+    for moment in range(1, 11):
+        process = subprocess.Popen(
+            [sys.executable, DRIVER, "slim", env, "--gpu", "12.0", "--apply"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(whole * moment / 10)
+        process.send_signal(signal.SIGKILL)
+        print(f"killed after {whole * moment / 10:.1f} s: {process.wait()}")
+        assert works(env, "import", tmp_path)
+        if (env / ".megabuild-slim").is_dir():
+            slim(env, "--undo")
+    assert user.communicate("\n")[0] == "done\n"
+    assert tree(env) == before

@@ -1,0 +1,234 @@
+"""`megabuild slim --output`: smaller copies of environments and packages."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import zstandard
+from gpu_library import MACHINE_CODE, build, entry, fatbin
+from rattler.package import IndexJson, PathsJson
+from rattler.package_streaming import extract
+from slim_world import SITE, environment, library, tree, wrong_in_records
+from test_sizes_cli import call
+from wheel_files import make_wheel
+
+from megabuild.cli.exits import Invocation
+from megabuild.errors import IntegrityError, UsageError
+from megabuild.files import sha256
+from megabuild.network.index import parsed
+from megabuild.sizes.packed import conda_package, wheel
+
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+
+
+def test_a_copy_is_smaller_and_the_environment_untouched(tmp_path: Path, invocation: Invocation) -> None:
+    env, copy = environment(tmp_path / "env"), tmp_path / "there" / "copy"
+    before = tree(env)
+    assert call(invocation, "slim", str(env), "--output", str(copy)) == 0
+    assert tree(env) == before
+    there = tree(copy)
+    assert not {f"{SITE}/triton", f"{SITE}/torch/include", ".megabuild-slim"} & there.keys()
+    # modes, dates, links and content of what stays
+    same = (
+        "bin/python",
+        "lib64",
+        "bin/torchrun",
+        "notes.txt",
+        f"{SITE}/torch/docs",
+        f"{SITE}/torch/__init__.py",
+    )
+    assert {path: there[path] for path in same} == {path: before[path] for path in same}
+    assert wrong_in_records(copy) == []
+    assert call(invocation, "slim", str(env), "--output", str(copy)) == UsageError.exit_code
+    assert call(invocation, "slim", str(env), "--output", str(env / "in")) == UsageError.exit_code
+
+
+def test_a_copy_of_what_was_slimmed_in_place_begins_with_the_originals(
+    tmp_path: Path, invocation: Invocation
+) -> None:
+    env = environment(tmp_path / "env")
+    assert call(invocation, "slim", str(env), "--apply") == 0
+    assert call(invocation, "slim", str(env), "--keep", "compile", "--output", str(tmp_path / "copy")) == 0
+    assert (tmp_path / "copy" / SITE / "triton/__init__.py").exists()
+    assert wrong_in_records(tmp_path / "copy") == []
+
+
+@pytest.fixture
+def made_wheel(tmp_path: Path) -> Path:
+    content = library(tmp_path / "libmine.so", "mine").read_bytes()
+    files = {
+        "torch_mine/_C.so": content,
+        "torch_mine/__init__.py": b"",
+        "torch_mine/tests/test_x.py": b"#" * 900,
+    }
+    return make_wheel(tmp_path, "torch_mine-1.0-cp312-cp312-linux_x86_64.whl", files)
+
+
+def test_a_wheel_gets_a_build_tag_and_is_installed_by_pip(
+    made_wheel: Path, tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert call(invocation, "slim", str(made_wheel), "--gpu", "9.0", "--output", str(out), "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    (file,) = out.glob("*")
+    assert file.name == "torch_mine-1.0-1slim-cp312-cp312-linux_x86_64.whl"
+    assert str(file) == document["output"]
+    found = parsed(file.name)
+    assert found is not None
+    assert str(found[1]) == "1.0"
+    assert wheel(file).installed < wheel(made_wheel).installed - 4096
+    with zipfile.ZipFile(file) as archive:
+        assert "Build: 1slim" in archive.read("torch_mine-1.0.dist-info/WHEEL").decode()
+        rows = csv.reader(io.StringIO(archive.read("torch_mine-1.0.dist-info/RECORD").decode()))
+        assert {row[0] for row in rows} == set(archive.namelist())
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-compile"]
+    pip += ["--platform", "linux_x86_64", "--python-version", "3.12", "--only-binary=:all:"]
+    if subprocess.run(
+        [sys.executable, "-m", "pip", "--version"], capture_output=True, check=False
+    ).returncode:
+        pytest.skip("needs pip")
+    site = tmp_path / "env" / SITE
+    subprocess.run([*pip, "--target", site, file], check=True)
+    assert wrong_in_records(tmp_path / "env") == []
+
+
+def test_nvidia_s_libraries_are_not_put_into_a_package_for_others(
+    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = library(tmp_path / "libcudnn.so.9", "cudnn").read_bytes()
+    package = make_wheel(
+        tmp_path, "nvidia_cudnn_cu13-9.0-py3-none-linux_x86_64.whl", {"nvidia/lib/libcudnn.so.9": content}
+    )
+    out = tmp_path / "out"
+    assert call(invocation, "slim", str(package)) == 0
+    capsys.readouterr()
+    assert call(invocation, "slim", str(package), "--output", str(out)) == UsageError.exit_code
+    assert "licence" in capsys.readouterr().err
+    assert list(out.glob("*")) == []
+    assert call(invocation, "slim", str(package), "--output", str(out), "--for-myself") == 0
+
+
+def make_conda(folder: Path, library_content: bytes) -> Path:
+    """Write a conda package with a library and a header."""
+    files = {"lib/libtorch.so": library_content, "include/torch/torch.h": b"/* torch */\n" * 99}
+    return pack(folder, "libtorch", files, ["__glibc >=2.28"])
+
+
+def pack(folder: Path, name: str, files: dict[str, bytes], depends: list[str]) -> Path:
+    """Write a conda package of version 2.6.0 and build h1_0."""
+    stem = f"{name}-2.6.0-h1_0"
+    paths = [{"_path": path, "path_type": "hardlink", "sha256": "0" * 64, "size_in_bytes": len(data)}
+             for path, data in files.items()]  # fmt: skip
+    index = {
+        "name": name,
+        "version": "2.6.0",
+        "build": "h1_0",
+        "build_number": 0,
+        "depends": depends,
+        "subdir": "linux-64",
+    }
+    info = {"info/index.json": json.dumps(index).encode(),
+            "info/paths.json": json.dumps({"paths": paths, "paths_version": 1}).encode()}  # fmt: skip
+    with zipfile.ZipFile(folder / f"{stem}.conda", "w") as outer:
+        outer.writestr("metadata.json", json.dumps({"conda_pkg_format_version": 2}))
+        for kind, members in (("pkg", files), ("info", info)):
+            content = io.BytesIO()
+            with tarfile.open(fileobj=content, mode="w") as tar:
+                for path, data in members.items():
+                    member = tarfile.TarInfo(path)
+                    member.size, member.mode, member.mtime = len(data), 0o755, 1_000_000_000
+                    tar.addfile(member, io.BytesIO(data))
+            outer.writestr(f"{kind}-{stem}.tar.zst", zstandard.compress(content.getvalue()))
+    return folder / f"{stem}.conda"
+
+
+def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: Invocation) -> None:
+    code = fatbin(*(entry(MACHINE_CODE, arch) for arch in (80, 86, 90, 120)))
+    package = make_conda(tmp_path, build(tmp_path, [code]).read_bytes())
+    out = tmp_path / "out"
+    assert call(invocation, "slim", str(package), "--gpu", "8.6,12.0", "--output", str(out)) == 0
+    (file,) = out.glob("*")
+    assert file.name == "libtorch-2.6.0-h1_0_slim_sm86_sm120.conda"
+    after, _ = conda_package(file)
+    assert [one.path for one in after.files] == ["lib/libtorch.so"]
+    index = IndexJson.from_package_archive(file)
+    assert str(index.build) == "h1_0_slim_sm86_sm120"
+    assert index.constrains == ["__cuda_arch >=8.6,<9.0a0|>=12.0,<13.0a0"]
+    (listed,) = PathsJson.from_package_archive(file).paths
+    assert listed.size_in_bytes == after.installed
+    extract(file, tmp_path / "extracted")
+    assert listed.sha256 is not None
+    assert listed.sha256.hex() == sha256(tmp_path / "extracted/lib/libtorch.so")
+
+
+def test_packages_of_a_channel_go_on_asking_for_one_another(tmp_path: Path, invocation: Invocation) -> None:
+    subdir = tmp_path / "channel" / "linux-64"
+    subdir.mkdir(parents=True)
+    code = fatbin(*(entry(MACHINE_CODE, arch) for arch in (80, 90, 120)))
+    make_conda(subdir, build(tmp_path, [code]).read_bytes())
+    depends = ["libtorch ==2.6.0 h1_0", "libtorch >=2.6.0,<2.7.0a0", "python 3.12.* *_cp312"]
+    pack(subdir, "pytorch", {"lib/python3.12/site-packages/torch/__init__.py": b""}, depends)
+    out = tmp_path / "slim"
+    assert call(invocation, "slim", str(subdir.parent), "--gpu", "9.0", "--output", str(out)) == 0
+    listed = json.loads((out / "linux-64" / "repodata.json").read_text())["packages.conda"]
+    assert sorted(listed) == [f"{name}-2.6.0-h1_0_slim_sm90.conda" for name in ("libtorch", "pytorch")]
+    pytorch, libtorch = (listed[f"{name}-2.6.0-h1_0_slim_sm90.conda"] for name in ("pytorch", "libtorch"))
+    assert pytorch["depends"] == ["libtorch ==2.6.0 h1_0_slim_sm90", *depends[1:]]
+    assert libtorch["constrains"] == ["__cuda_arch >=9.0,<10.0a0"]
+    assert call(invocation, "slim", str(subdir.parent), "--gpu", "9.0") == UsageError.exit_code
+
+
+def test_a_conda_environment_s_lists_are_corrected(tmp_path: Path, invocation: Invocation) -> None:
+    """rattler installs the package; what conda-meta says of it is true after slimming, and after undoing."""
+    package = make_conda(tmp_path, library(tmp_path / "libtorch.so", "torch").read_bytes())
+    env = tmp_path / "env"
+    extract(package, env)
+    shutil.rmtree(env / "info")
+    (env / "conda-meta").mkdir()
+    (env / "pkgs").mkdir()
+    shutil.copy(package, env / "pkgs" / "libcache.so")
+    files = ["lib/libtorch.so", "include/torch/torch.h"]
+    paths = [{"_path": path, "sha256": sha256(env / path), "sha256_in_prefix": sha256(env / path),
+              "size_in_bytes": (env / path).stat().st_size} for path in files]  # fmt: skip
+    listing = env / "conda-meta" / "libtorch-2.6.0-h1_0.json"
+    record = {
+        "name": "libtorch",
+        "version": "2.6.0",
+        "depends": [],
+        "files": files,
+        "paths_data": {"paths": paths},
+    }
+    listing.write_text(json.dumps(record))
+    before = tree(env)
+    assert call(invocation, "slim", str(env), "--apply") == 0
+    after = json.loads(listing.read_text())
+    assert after["files"] == ["lib/libtorch.so"]
+    (entry,) = after["paths_data"]["paths"]
+    assert entry["sha256_in_prefix"] == sha256(env / "lib/libtorch.so") != paths[0]["sha256"]
+    assert entry["size_in_bytes"] == os.path.getsize(env / "lib/libtorch.so")
+    assert call(invocation, "slim", str(env), "--undo") == 0
+    assert tree(env) == before
+
+
+def test_what_is_no_package_or_damaged_is_told(
+    tmp_path: Path, invocation: Invocation, made_wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut = tmp_path / "torch_cut-1.0-py3-none-any.whl"
+    cut.write_bytes(made_wheel.read_bytes()[:-400])
+    assert call(invocation, "slim", str(cut)) == IntegrityError.exit_code
+    (tmp_path / "x.txt").write_text("no package")
+    assert call(invocation, "slim", str(tmp_path / "x.txt")) == UsageError.exit_code
+    (tmp_path / "folder").mkdir()
+    assert call(invocation, "slim", str(tmp_path / "folder")) == UsageError.exit_code
+    assert call(invocation, "slim", str(made_wheel), "--apply") == UsageError.exit_code
+    assert "Traceback" not in capsys.readouterr().err

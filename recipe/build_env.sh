@@ -90,7 +90,10 @@ write_toolchain() {
         # Looked for natively only, and not at all once a BLAS is named: without it complex dot products are 0 or garbage
         # where the BLAS returns complex numbers in the other way.
         echo 'set(BLAS_USE_CBLAS_DOT TRUE CACHE BOOL "complex dot products through CBLAS")'
-        if [[ "$blas_impl" == "generic" ]]; then
+        if [[ "$provider" == "debian" ]]; then
+            # $PYTHON is of the other processor there, and slow: this one is the root's
+            echo 'set(TORCH_GENERATORS_PYTHON "/usr/bin/python3")'
+        elif [[ "$blas_impl" == "generic" ]]; then
             # conda-forge's interface to whatever BLAS is installed: three libraries, none of them called openblas
             name="$PREFIX/lib/lib@${SHLIB_EXT:-.so}"
             echo "set(OpenBLAS_LIB \"${name/@/lapack};${name/@/cblas};${name/@/blas}\" CACHE STRING \"BLAS and LAPACK\")"
@@ -99,7 +102,7 @@ write_toolchain() {
     # a new time would make CMake run again for nothing
     if cmp -s "$1.new" "$1"; then rm "$1.new"; else mv "$1.new" "$1"; fi
 }
-if [[ "$provider" != "debian" ]]; then
+if [[ "$provider" != "debian" || "${CMAKE_ARGS:-}" == *-DCMAKE_SYSTEM_NAME=* ]]; then
     export CMAKE_TOOLCHAIN_FILE="$TORCH_TREE/conda-toolchain.cmake"
 fi
 export USE_CCACHE=0  # ours is named above; PyTorch's own search would find another one

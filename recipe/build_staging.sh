@@ -34,7 +34,7 @@ if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
     if [[ "$torch_optimization" == 0 ]]; then
         # the same kernels several times over, for instruction sets that -O0 makes no use of
         "$PYTHON" "$RECIPE_DIR/swap/cmake_cache.py" set build --new \
-            CXX_AVX2_FOUND:BOOL=FALSE CXX_AVX512_FOUND:BOOL=FALSE
+            CXX_AVX2_FOUND:BOOL=FALSE CXX_AVX512_FOUND:BOOL=FALSE CXX_SVE_FOUND:BOOL=FALSE
         "$PYTHON" "$RECIPE_DIR/swap/cmake_regenerate.py" build
     fi
     echo "$settings" >build/configured-with.txt

@@ -108,7 +108,9 @@ def build(package: Package, work: Path) -> Path:
         stage0 = Stage0Recipe.from_yaml(json.dumps(recipe), recipe_dir=work)
         # told that it is another machine's, the engine does not ask a Python in there about itself
         machines = PlatformConfig(
-            target_platform=package.platform, build_platform=machine_platform(), host_platform=package.platform
+            target_platform=package.platform,
+            build_platform=machine_platform(),
+            host_platform=package.platform,
         )
         (variant,) = stage0.render(VariantConfig(), RenderConfig(machines))
         variant.run_build(

@@ -61,10 +61,8 @@ class Bubblewrap(Isolation):
             loader = f"/lib/ld-linux-{emulation.machine(self.emulator)}.so.1"
             foreign = _run(self.command([loader, "--version"], mounts=(), env={}, cwd="/", name="check"))
             if foreign.returncode != 0:
-                raise IsolationError(
-                    f"programs for {emulation.machine(self.emulator)} do not run here: {last_line(foreign.stderr)}",
-                    emulation.REMEDY,
-                )
+                machine = emulation.machine(self.emulator)
+                raise IsolationError(f"programs for {machine} do not run here", emulation.REMEDY)
 
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str

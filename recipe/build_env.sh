@@ -10,6 +10,10 @@ export TORCH_TREE="${TORCH_TREE:-$SRC_DIR}"
 export NINJA_STATUS='[%f/%t %es] '
 export PYTHONDONTWRITEBYTECODE=1  # stray .pyc of host packages would be captured as files of ours
 export PYTHON="${PYTHON:-$PREFIX/bin/python}"
+# Runs what lies beside this file, and PyTorch's code generators. Where Debian's root compiles for another processor,
+# $PYTHON is of that one and slow.
+script_python="$PYTHON"
+if [[ "$provider" == "debian" && "${CMAKE_ARGS:-}" == *-DCMAKE_SYSTEM_NAME=* ]]; then script_python=/usr/bin/python3; fi
 
 # ---- flags: constant over all outputs --------------------------------------------------------------------
 # conda's activation puts the package's name into -fdebug-prefix-map; another name is another command line.
@@ -90,7 +94,9 @@ write_toolchain() {
         # Looked for natively only, and not at all once a BLAS is named: without it complex dot products are 0 or garbage
         # where the BLAS returns complex numbers in the other way.
         echo 'set(BLAS_USE_CBLAS_DOT TRUE CACHE BOOL "complex dot products through CBLAS")'
-        if [[ "$blas_impl" == "generic" ]]; then
+        if [[ "$provider" == "debian" ]]; then
+            echo "set(TORCH_GENERATORS_PYTHON \"$script_python\")"
+        elif [[ "$blas_impl" == "generic" ]]; then
             # conda-forge's interface to whatever BLAS is installed: three libraries, none of them called openblas
             name="$PREFIX/lib/lib@${SHLIB_EXT:-.so}"
             echo "set(OpenBLAS_LIB \"${name/@/lapack};${name/@/cblas};${name/@/blas}\" CACHE STRING \"BLAS and LAPACK\")"
@@ -99,7 +105,7 @@ write_toolchain() {
     # a new time would make CMake run again for nothing
     if cmp -s "$1.new" "$1"; then rm "$1.new"; else mv "$1.new" "$1"; fi
 }
-if [[ "$provider" != "debian" ]]; then
+if [[ "$provider" != "debian" || "$script_python" != "$PYTHON" ]]; then
     export CMAKE_TOOLCHAIN_FILE="$TORCH_TREE/conda-toolchain.cmake"
 fi
 export USE_CCACHE=0  # ours is named above; PyTorch's own search would find another one

@@ -13,13 +13,13 @@ if [[ "$torch_source" != "model" ]]; then
     # into the sources, before they are compared with the tree: a file that comes and goes would configure anew each time
     cp "$RECIPE_DIR/FindCUDA.cmake" "$SRC_DIR/cmake/Modules_CUDA_fix/FindCUDA.cmake"
 fi
-"$PYTHON" "$RECIPE_DIR/sync_tree.py" "$SRC_DIR" "$TORCH_TREE"
+"$script_python" "$RECIPE_DIR/sync_tree.py" "$SRC_DIR" "$TORCH_TREE"
 cd "$TORCH_TREE"
-"$PYTHON" "$RECIPE_DIR/gather_licences.py" "$TORCH_TREE" "$SRC_DIR/licenses"
+"$script_python" "$RECIPE_DIR/gather_licences.py" "$TORCH_TREE" "$SRC_DIR/licenses"
 if [[ "$torch_source" == "debian" ]]; then
     # Debian ships the schema, not the header generated from it
-    (cd torch/csrc/jit/serialization && "$PYTHON" "$RECIPE_DIR/sync_tree.py" --generate mobile_bytecode_generated.h -- \
-        flatc --cpp --gen-mutable --scoped-enums mobile_bytecode.fbs)
+    (cd torch/csrc/jit/serialization && "$script_python" "$RECIPE_DIR/sync_tree.py" \
+        --generate mobile_bytecode_generated.h -- flatc --cpp --gen-mutable --scoped-enums mobile_bytecode.fbs)
 fi
 source "$RECIPE_DIR/backend.sh"
 
@@ -33,9 +33,9 @@ if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
     configure_tree
     if [[ "$torch_optimization" == 0 ]]; then
         # the same kernels several times over, for instruction sets that -O0 makes no use of
-        "$PYTHON" "$RECIPE_DIR/swap/cmake_cache.py" set build --new \
-            CXX_AVX2_FOUND:BOOL=FALSE CXX_AVX512_FOUND:BOOL=FALSE
-        "$PYTHON" "$RECIPE_DIR/swap/cmake_regenerate.py" build
+        "$script_python" "$RECIPE_DIR/swap/cmake_cache.py" set build --new \
+            CXX_AVX2_FOUND:BOOL=FALSE CXX_AVX512_FOUND:BOOL=FALSE CXX_SVE_FOUND:BOOL=FALSE
+        "$script_python" "$RECIPE_DIR/swap/cmake_regenerate.py" build
     fi
     echo "$settings" >build/configured-with.txt
 fi
@@ -44,4 +44,4 @@ phase compile
 install_tree
 
 phase install
-"$PYTHON" "$RECIPE_DIR/install_libtorch.py" "$TORCH_TREE/$installed" "$PREFIX"
+"$script_python" "$RECIPE_DIR/install_libtorch.py" "$TORCH_TREE/$installed" "$PREFIX"

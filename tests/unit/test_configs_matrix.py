@@ -24,6 +24,7 @@ CONFIGS = {
     "linux_64_cuda130_wheel",
     "linux_64_cuda132_wheel",
     "linux_aarch64_cpu",
+    "linux_aarch64_cpu_debian",
     "linux_aarch64_cuda129",
     "linux_aarch64_cuda130",
     "osx_64_cpu",

@@ -56,7 +56,9 @@ def pyg_table(root: Path) -> dict[str, list[str]]:
         config = load(root, name)
         if not config.platform.startswith("linux"):
             continue
-        crossed = {f"{name}-cross": CROSS_FROM} if config.platform != CROSS_FROM else {}
+        # Debian's are compiled for another processor as though on one: packages have the same names
+        crosses = config.platform != CROSS_FROM and config.provider != "debian"
+        crossed = {f"{name}-cross": CROSS_FROM} if crosses else {}
         for row, build_platform in {name: config.platform, **crossed}.items():
             rows[row] = [
                 f"{package.subdir}/{package.file_name}"

@@ -12,12 +12,14 @@ is not protected from it.
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from megabuild.errors import IsolationError, MegabuildError
+from megabuild.isolation import emulation
 from megabuild.isolation.base import Isolation, Mount, Said, ask, last_line, require_sources, require_version
 
 _OLDEST = "0.4"
@@ -34,6 +36,7 @@ class Bubblewrap(Isolation):
 
     root: Path  #: Folder that becomes ``/``, read-only.
     network: bool = True  #: Whether the command may use the network.
+    emulator: Path | None = None  #: Runs programs of another architecture; a static program.
     name: str = "bubblewrap"
 
     def check(self) -> None:
@@ -54,6 +57,12 @@ class Bubblewrap(Isolation):
                 "kernel.apparmor_restrict_unprivileged_userns=0), or run as root, who needs none; "
                 "or choose another engine with --engine",
             )
+        if self.emulator is not None:
+            loader = f"/lib/ld-linux-{emulation.machine(self.emulator)}.so.1"
+            foreign = _run(self.command([loader, "--version"], mounts=(), env={}, cwd="/", name="check"))
+            if foreign.returncode != 0:
+                machine = emulation.machine(self.emulator)
+                raise IsolationError(f"programs for {machine} do not run here", emulation.REMEDY)
 
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
@@ -69,6 +78,8 @@ class Bubblewrap(Isolation):
             "ALL",
             *no_user_namespaces(program),
         ]
+        if self.emulator is not None:  # then it is started as the root user of a namespace
+            command += ["--unshare-user", "--uid", str(os.getuid()), "--gid", str(os.getgid())]
         if not self.network:
             command.append("--unshare-net")
         try:
@@ -84,7 +95,8 @@ class Bubblewrap(Isolation):
         for mount in sorted(mounts, key=lambda mount: len(PurePosixPath(mount.target).parts)):
             bind = "--bind" if mount.writable else "--ro-bind"
             command += [bind, str(mount.source.resolve()), mount.target]
-        return [*command, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
+        before = emulation.before(self.emulator) if self.emulator else ()
+        return [*before, *command, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return ``env`` and nothing of the caller's; PATH and HOME where ``env`` has none."""

@@ -36,7 +36,7 @@ def choose(
     ----------
     requested:
         An engine's name, or ``auto`` or None for the one that fits: a rehearsal and wheels run on the host,
-        Debian's packages in their root folder, conda-forge's in its container image.
+        Debian's packages, and what needs an emulator, in their root folder, conda-forge's in its container image.
     config, environment:
         What is built, and with what; from local channels and sources alone, the build gets no network.
     alternatives:
@@ -53,6 +53,8 @@ def choose(
         raise UsageError(f"there is no engine {requested!r}", f"choose one of: {', '.join(ENGINES)}")
     if requested not in (None, AUTO):
         return _named(str(requested), config, environment)
+    if environment.emulator is not None:
+        return _named("bubblewrap", config, environment)
     if _is_rehearsal(environment) or not config.platform.startswith("linux-"):
         return Host()
     if config.provider == "debian":
@@ -72,7 +74,7 @@ def _named(engine: str, config: Config, environment: Environment) -> Isolation:
     if engine == "host":
         return Host()
     if engine == "bubblewrap":
-        return Bubblewrap(root=environment.root or Path("/"), network=network)
+        return Bubblewrap(root=environment.root or Path("/"), network=network, emulator=environment.emulator)
     image = os.environ.get(_IMAGE_VARIABLE, "")
     if not image and _is_rehearsal(environment):
         return Container(

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -149,8 +149,8 @@ def parsed(name: str) -> tuple[str, Version, frozenset[Tag]] | None:
         return None
 
 
-def best_first(files: Iterable[File], python: str) -> list[File]:
-    """Return the wheels whose tags fit a Python on this machine: the newest first, of one version the most specific.
+def best_first(files: Iterable[File], python: str, platforms: Sequence[str] = ()) -> list[File]:
+    """Return the wheels whose tags fit a Python: the newest first, of one version the most specific.
 
     Parameters
     ----------
@@ -158,9 +158,11 @@ def best_first(files: Iterable[File], python: str) -> list[File]:
         What an index has of one project.
     python:
         X.Y, with a "t" for a build without the global interpreter lock: "3.12", "3.13t".
+    platforms:
+        Of wheels, the best first; empty for this machine's.
     """
     digits = [int(part) for part in python.removesuffix("t").split(".")]
-    name, platforms = f"cp{''.join(map(str, digits))}", list(platform_tags())
+    name, platforms = f"cp{''.join(map(str, digits))}", platforms or list(platform_tags())
     own = cpython_tags(digits, abis=[f"cp{python.replace('.', '')}"], platforms=platforms)
     order = [*own, *compatible_tags(digits, interpreter=name, platforms=platforms)]
     rank = {tag: number for number, tag in enumerate(order)}

@@ -29,6 +29,8 @@ class Environment:
     pythons: tuple[str, ...]
     #: Root folder to enter for the build (Debian's tree), or None to build on the host or in an image.
     root: Path | None = None
+    #: Program, linked statically, that runs the programs of the config's platform, where the machine is of another one.
+    emulator: Path | None = None
     source: Path | None = None  #: Unpacked source tree of PyTorch, where the provider brings one.
     #: The part of `source` that libtorch is made from, where that is not all of it.
     staging_source: Path | None = None

@@ -11,8 +11,10 @@ from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers import catalogue, conda_forge
 from megabuild.providers.debian import cuda as debian_cuda
+from megabuild.providers.debian import foreign as debian_foreign
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
+from megabuild.providers.debian.foreign import Foreign
 from megabuild.providers.debian.foreseen import foresee
 from megabuild.providers.environment import Download, Environment, virtual_gpu
 from megabuild.providers.local import channel
@@ -48,7 +50,7 @@ def provide(
     Parameters
     ----------
     config:
-        The config; its provider decides. Rehearsals always take the local channel.
+        The config; its provider decides. Rehearsals take the local channel, unless they are for another machine.
     planned:
         The rendered packages: what they require is what the channel must have.
     rehearsal:
@@ -72,11 +74,14 @@ def provide(
     wish = _Wish(
         config=config, planned=planned, cache=cache, report=report, torch_index=torch_index, plan=plan
     )
-    if rehearsal:
+    foreign = debian_foreign.of(config.platform) if config.provider == "debian" else None
+    if rehearsal and foreign is None:
         return _rehearsal(wish)
     if config.provider == "conda-forge":
         return conda_forge.provide(config)
-    return _debian(wish, ask) if config.provider == "debian" else _wheel(wish)
+    if config.provider == "debian":
+        return _debian(wish, ask, foreign, rehearsal=rehearsal)
+    return _wheel(wish)
 
 
 def requirements(planned: Iterable[PlannedPackage]) -> list[str]:
@@ -111,6 +116,7 @@ class _Wish:
         pythons: Sequence[str] | None = None,
         stand_ins: bool = False,
         toolchain: Toolchain | None = None,
+        given: Mapping[str, Interpreter] | None = None,
         extra: Sequence[Package] = (),
         more: Sequence[str] = (),
     ) -> LocalChannel:
@@ -123,6 +129,7 @@ class _Wish:
             stand_ins=stand_ins,
             report=self.report,
             toolchain=toolchain,
+            given=given,
             extra=extra,
             more=more,
             plan=self.plan,
@@ -199,18 +206,21 @@ def _rehearsal(wish: _Wish) -> Environment:
     )
 
 
-def _debian(wish: _Wish, ask: Callable[[str], bool]) -> Environment:
+def _debian(
+    wish: _Wish, ask: Callable[[str], bool], foreign: Foreign | None, *, rehearsal: bool
+) -> Environment:
     config, cuda = wish.config, wish.config.cuda_version
     place, more = wish.cache / "debian", cuda is not None
     versions: Mapping[str, str] | None = None
     downloads: tuple[Download, ...] = ()
-    if wish.plan and debian_root.there(place, cuda=more) is None:
-        root, toolchain, archive = foresee(place, wish.report, cuda=more)
+    if wish.plan and debian_root.there(place, cuda=more, foreign=foreign) is None:
+        root, toolchain, archive = foresee(place, wish.report, cuda=more, foreign=foreign)
         versions = archive.versions
         downloads = (Download(what="Debian packages", count=archive.files, size=archive.size),)
     else:
-        root = debian_root.make(place, wish.report, ask, cuda=more)
-        toolchain = probe(root=root.path, enter=debian_root.enter(root.path))
+        root = debian_root.make(place, wish.report, ask, cuda=more, foreign=foreign)
+        triplet = foreign.triplet if foreign else ""
+        toolchain = probe(root=root.path, enter=debian_root.enter(root.path), triplet=triplet)
     own = [libraries.package(root, toolchain.glibc, config.platform)]
     locks: list[lock.Lock] = []
     notes = [f"libraries and source of PyTorch: Debian {root.release}"]
@@ -232,13 +242,28 @@ def _debian(wish: _Wish, ask: Callable[[str], bool]) -> Environment:
         locked, cudnn = wish.nvidia([table.debian_cudnn], python, dependencies=False)
         own, locks = [*own, *cudnn], [locked]
         notes.append(_DEBIAN_CUDA)
+    pythons = foreign.interpreters(root.path / debian_root.SOURCE_FOLDER) if foreign else None
+    if foreign is not None:
+        notes.append(
+            f"compiled on this machine for {foreign.machine}, whose Pythons and tests run under qemu"
+        )
     needs = requirements(wish.planned)
-    found = wish.environment(wish.channel(needs, toolchain=toolchain, extra=own), needs, *locks)
+    made = wish.channel(needs, toolchain=toolchain, given=pythons, extra=own, stand_ins=rehearsal)
+    found = wish.environment(made, needs, *locks)
     return replace(
         found,
         root=root.path,
-        source=root.source,
-        overrides={**found.overrides, "torch_source_path": (_SOURCE_INSIDE,)},
+        left_out={
+            python: f"no Debian release that is asked has it for {foreign.machine}"
+            for python in config.pythons
+            if foreign is not None and python not in found.pythons
+        },
+        emulator=foreign.emulator(root.path) if foreign else None,
+        source=None if rehearsal else root.source,
+        overrides={
+            **found.overrides,
+            **({} if rehearsal else {"torch_source_path": (_SOURCE_INSIDE,)}),
+        },
         virtual_packages={**found.virtual_packages, "__glibc": toolchain.glibc},
         downloads=(*found.downloads, *downloads),
         notes=(*found.notes, *notes),

@@ -16,6 +16,7 @@ import msgspec
 from megabuild import files
 from megabuild.providers.command import run
 from megabuild.providers.debian import root as debian_root
+from megabuild.providers.debian.foreign import Foreign
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.local.compilers import Toolchain
 
@@ -32,7 +33,7 @@ class Archive:
 
 
 def foresee(
-    cache: Path, report: Callable[[str], None], *, cuda: bool = False
+    cache: Path, report: Callable[[str], None], *, cuda: bool = False, foreign: Foreign | None = None
 ) -> tuple[DebianRoot, Toolchain, Archive]:
     """Return root and compiler as they would be made, and what for: nothing of them is there yet.
 
@@ -43,14 +44,14 @@ def foresee(
     ProviderError
         No mirror is configured or answers, or a package is gone.
     """
-    lines, packages, entry = debian_root.wanted(cache, cuda=cuda)
+    lines, packages, entry = debian_root.wanted(cache, cuda=cuda, foreign=foreign)
     kept = entry.with_suffix(".json")
     try:
         known = time.time() - kept.stat().st_mtime < _DAY
         archive = msgspec.json.decode(kept.read_bytes() if known else b"", type=Archive)
     except (OSError, msgspec.MsgspecError):
         report(f"asking the Debian mirror what a {debian_root.SUITE} root would be made of")
-        archive = asked(lines, packages, debian_root.SOURCE)
+        archive = asked(lines, packages, debian_root.SOURCE, foreign)
         files.write(kept, msgspec.json.encode(archive).decode())
     release = re.search(r"deb(\d+)u(\d+)$", archive.versions.get("base-files", ""))
     root = DebianRoot(
@@ -58,6 +59,7 @@ def foresee(
         source=entry / "root" / debian_root.SOURCE_FOLDER / "tree",
         fingerprint="not made yet",
         release=".".join(release.groups()) if release else debian_root.SUITE,
+        foreign=foreign,
     )
     named = archive.versions.get("gcc", "").partition(":")[2].split(".")[0]
     toolchain = Toolchain(
@@ -68,11 +70,14 @@ def foresee(
         programs={},
         libraries=dict.fromkeys(("libgcc", "libstdcxx", "libgomp"), root.path),
         digest=root.fingerprint,
+        triplet=foreign.triplet if foreign else "",
     )
     return root, toolchain, archive
 
 
-def asked(lines: Sequence[str], packages: Sequence[str], source: str) -> Archive:
+def asked(
+    lines: Sequence[str], packages: Sequence[str], source: str, foreign: Foreign | None = None
+) -> Archive:
     """Ask a Debian mirror, without installing anything, what a root would be made of.
 
     Parameters
@@ -81,6 +86,8 @@ def asked(lines: Sequence[str], packages: Sequence[str], source: str) -> Archive
         Of a sources.list.
     packages, source:
         What is installed besides the essential packages, and the source package with its build dependencies.
+    foreign:
+        The architecture to compile for, if not the machine's: `packages` then are all that is installed.
 
     Raises
     ------
@@ -99,6 +106,9 @@ def asked(lines: Sequence[str], packages: Sequence[str], source: str) -> Archive
         }  # fmt: skip
         own = [f"-o={option}={folder / place}" for option, place in places.items()]
         own += ["-o=Acquire::Languages=none", "-o=APT::Sandbox::User=", "-qq"]
+        own += (
+            [f"-o=APT::Architectures::={arch}" for arch in (foreign.native, foreign.arch)] if foreign else []
+        )
 
         def get(*words: str) -> str:
             remedy = "Check the network and this machine's apt sources (apt-get update)."
@@ -106,8 +116,13 @@ def asked(lines: Sequence[str], packages: Sequence[str], source: str) -> Archive
 
         get("update")
         brief = ("--print-uris", "--no-install-recommends")
-        printed = get("install", *brief, "?essential", "build-essential", *packages)
-        printed += get("build-dep", *brief, source) + get("source", "--print-uris", source)
+        essential = f"?and(?essential,?architecture({foreign.native}))" if foreign else "?essential"
+        printed = get("install", *brief, essential, "build-essential", *packages)
+        printed += get("source", "--print-uris", source)
+        if foreign is None:
+            printed += get("build-dep", *brief, source)
+        else:
+            printed += get("download", "--print-uris", *foreign.python_packages)
     rows = [shlex.split(line)[1:3] for line in printed.splitlines() if line.startswith("'")]
     sizes = {unquote(file): int(size) for file, size in rows}
     debs = (file.split("_") for file in sizes if file.endswith(".deb"))

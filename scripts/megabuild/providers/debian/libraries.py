@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -87,8 +88,9 @@ def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str,
 
 def _find_each_other(root: Path, folder: Path) -> None:
     """Give the libraries an RPATH to their own folder, with the root's patchelf: the host may have none."""
-    (loader, *_) = sorted(root.glob("usr/lib*/ld-linux*.so.*"))
-    (libraries, *_) = sorted(root.glob("usr/lib/*-linux-gnu"))
+    machine = os.uname().machine  # the root's programs are, whatever its libraries are for
+    (loader, *_) = sorted(root.glob(f"usr/lib*/ld-linux-{machine.replace('_', '-')}.so.*"))
+    libraries = root / "usr/lib" / f"{machine}-linux-gnu"
     files = [str(path) for path in sorted(folder.iterdir())]
     run(
         [
@@ -122,11 +124,12 @@ class Libraries:
 
 def read(root: DebianRoot) -> Libraries:
     """Look through a root; libraries that every Debian system has (priority "required") are left to the system."""
-    installed = _installed(root.path)
+    arch = root.foreign.arch if root.foreign else ""
+    installed = _installed(root.path, arch)
     available: dict[str, tuple[Path, str]] = {}
     needed: dict[str, set[str]] = {}
     # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.
-    for path, owner in sorted(_owners(root.path, installed).items()):
+    for path, owner in sorted(_owners(root.path, installed, arch).items()):
         with contextlib.suppress(NotElf), opened(path) as library:  # a linker script is none
             if soname := library.soname():  # plugins have none
                 available[soname] = (path, owner)
@@ -149,13 +152,16 @@ def select(root: DebianRoot, found: Libraries) -> dict[str, tuple[Path, str]]:
     return chosen
 
 
-def _installed(root: Path) -> dict[str, Installed]:
-    words = ["dpkg-query", "--show", "--showformat=${Package}\t${Version}\t${Priority}\t${Depends}\n"]
-    printed = run([*enter(root), *words], what="reading the root's package list")
+def _installed(root: Path, arch: str) -> dict[str, Installed]:
+    form = "${Package}\t${Architecture}\t${Version}\t${Priority}\t${Depends}\n"
+    printed = run(
+        [*enter(root), "dpkg-query", "--show", f"--showformat={form}"], what="reading the root's package list"
+    )
     rows = (line.split("\t") for line in printed.splitlines())
     return {
         name: Installed(name=name, version=version, priority=priority, depends=depends)
-        for name, version, priority, depends in rows
+        for name, its, version, priority, depends in rows
+        if arch in ("", its)
     }
 
 
@@ -186,7 +192,7 @@ def _runtime_packages(development: Iterable[str], installed: Mapping[str, Instal
     return {name for name in found if not _ELSEWHERE.match(name)}
 
 
-def _owners(root: Path, installed: Mapping[str, Installed]) -> dict[Path, str]:
+def _owners(root: Path, installed: Mapping[str, Installed], arch: str) -> dict[Path, str]:
     """Library files to the package that owns them, for packages that may be taken along."""
     # libstdc++-13-dev has a whole library for its linker, older than the one that everything else runs with
     wanted = {
@@ -197,7 +203,9 @@ def _owners(root: Path, installed: Mapping[str, Installed]) -> dict[Path, str]:
     }
     owners: dict[Path, str] = {}
     for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
-        name = listing.name.removesuffix(".list").partition(":")[0]
+        name, _, its = listing.name.removesuffix(".list").partition(":")
+        if its and arch not in ("", its):
+            continue
         for line in listing.read_text().splitlines() if name in wanted else ():
             path = root / line.lstrip("/")
             if ".so" in path.name and path.is_file() and not path.is_symlink():

@@ -19,6 +19,7 @@ from filelock import FileLock
 from megabuild.errors import ProviderError
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
+from megabuild.providers.debian.foreign import PYTHONS, Foreign
 
 _FORMAT = 1
 #: Seconds. Minutes on a machine of its own; beside a compile on every core, and with CUDA, more than half an hour.
@@ -30,8 +31,18 @@ SOURCE = "pytorch"
 
 #: Beyond the build dependencies: tools of the build scripts, the BLAS we link, and what interpreters of other
 #: machines' making (pyenv, uv) load at run time.
-_PACKAGES = (
-    "ca-certificates", "ccache", "cmake", "dpkg-dev", "git", "ninja-build", "patch", "patchelf", "python3",
+_TOOLS = (
+    "ca-certificates",
+    "ccache",
+    "cmake",
+    "dpkg-dev",
+    "git",
+    "ninja-build",
+    "patch",
+    "patchelf",
+    "python3",
+)
+_LIBRARIES = (
     "libopenblas-dev",
     "libbz2-1.0", "libcrypt1", "libdb5.3t64", "libexpat1", "libffi8", "libgdbm6t64", "libgdbm-compat4t64", "liblzma5",
     "libncursesw6", "libnsl2", "libreadline8t64", "libsqlite3-0", "libssl3t64", "libtirpc3t64", "libuuid1", "zlib1g",
@@ -64,10 +75,17 @@ class DebianRoot:
     source: Path  #: PyTorch's unpacked source, Debian's patches applied.
     fingerprint: str  #: sha256 over the list of installed packages and the source's files.
     release: str  #: Debian's point release, such as "13.1".
+    #: The architecture that it compiles for, where that is not the machine's.
+    foreign: Foreign | None = None
 
 
 def make(
-    cache: Path, report: Callable[[str], None], ask: Callable[[str], bool], *, cuda: bool = False
+    cache: Path,
+    report: Callable[[str], None],
+    ask: Callable[[str], bool],
+    *,
+    cuda: bool = False,
+    foreign: Foreign | None = None,
 ) -> DebianRoot:
     """Return the root, from the cache or made anew (one to three minutes and 2 GB; with CUDA five, and 8 GB).
 
@@ -81,18 +99,20 @@ def make(
         Asked before something is installed on this machine.
     cuda:
         Whether Debian's CUDA toolkit belongs into it; contrib and non-free are enabled there alone.
+    foreign:
+        The architecture that it is to compile for, where that is not the machine's own.
 
     Raises
     ------
     ProviderError
         A tool is missing and may not be installed, no mirror is configured or answers, or a package is gone.
     """
-    lines, packages, entry = wanted(cache, cuda=cuda)
-    if found := _read(entry):
+    lines, packages, entry = wanted(cache, cuda=cuda, foreign=foreign)
+    if found := _read(entry, foreign):
         return found
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / "lock"):
-        if found := _read(entry):
+        if found := _read(entry, foreign):
             return found
         require(_PROGRAMS, report, ask)
         for left in cache.glob("tmp-*"):
@@ -104,29 +124,37 @@ def make(
             how_long = " and CUDA (2 GB to download, about five minutes)" if cuda else " (about two minutes)"
             report(f"making a Debian {SUITE} root with {SOURCE}'s build dependencies{how_long}")
             (temporary / "sources.list").write_text("\n".join(lines) + "\n")
-            _debootstrap(temporary, packages, cuda=cuda)
+            _debootstrap(temporary, packages, cuda=cuda, foreign=foreign)
             record = _describe(temporary / "root")
             (temporary / "record.json").write_text(json.dumps(record, indent=1, sort_keys=True))
             _delete(entry)
             os.replace(temporary, entry)
         finally:
             _delete(temporary)
-    if made := _read(entry):
+    if made := _read(entry, foreign):
         return made
     raise ProviderError(f"{entry} is incomplete", f"Delete {entry} and run again.")
 
 
-def wanted(cache: Path, *, cuda: bool) -> tuple[list[str], tuple[str, ...], Path]:
+def wanted(
+    cache: Path, *, cuda: bool, foreign: Foreign | None = None
+) -> tuple[list[str], tuple[str, ...], Path]:
     """Return lines of a sources.list, packages, and where the root of these lies."""
     lines = apt.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ())
-    packages = (*_PACKAGES, *(_CUDA_PACKAGES if cuda else ()))
+    packages = (*_TOOLS, *_LIBRARIES, *(_CUDA_PACKAGES if cuda else ()))
+    if foreign is not None:
+        packages = (*_TOOLS, *foreign.tools, *foreign.qualified(_LIBRARIES), *foreign.libraries)
+        others = sorted(
+            {*PYTHONS.values()} - {SUITE}
+        )  # for their Pythons alone: what this suite has is newer
+        lines += [apt.debian_lines(suite)[0] for suite in others]
     question = [_FORMAT, SUITE, SOURCE, platform.machine(), packages, lines]
     return lines, packages, cache / hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
 
 
-def there(cache: Path, *, cuda: bool = False) -> DebianRoot | None:
+def there(cache: Path, *, cuda: bool = False, foreign: Foreign | None = None) -> DebianRoot | None:
     """Return the root if it was made, else None; raises ProviderError where no mirror is configured."""
-    return _read(wanted(cache, cuda=cuda)[2])
+    return _read(wanted(cache, cuda=cuda, foreign=foreign)[2], foreign)
 
 
 def lacking() -> str:
@@ -182,10 +210,14 @@ def enter(root: Path) -> list[str]:
             "--setenv", "PATH", "/usr/bin:/bin:/usr/sbin:/sbin", "--chdir", "/"]  # fmt: skip
 
 
-def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
+def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool, foreign: Foreign | None) -> None:
     """Make ``root`` in a folder that holds the ``sources.list``."""
-    hooks = [f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}", f"sh -c '{_FETCH}'"]
+    hooks = [f"sh -c '{_FETCH}'"]
     hooks += [f"sh -c '{_UNPACK.format(_CUDA_UNPACKED)}'"] if cuda else []
+    if foreign is None:
+        hooks.insert(0, f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}")
+    else:  # its build dependencies name programs, too, of which only the machine's own can be installed
+        hooks += [f"sh -c '{unpacking}'" for unpacking in foreign.unpack_pythons(f"/{SOURCE_FOLDER}")]
     is_root = os.geteuid() == 0
     # what is mounted in there goes with the process, however that ends
     alone = (
@@ -199,6 +231,7 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
             "mmdebstrap",
             "--mode=root" if is_root else "--mode=unshare",
             "--variant=buildd",
+            *([f"--architectures={foreign.native},{foreign.arch}"] if foreign else []),
             f"--include={','.join(packages)}",
             *(f"--aptopt={option}" for option in (*apt.options(), 'Acquire::Languages "none";')),
             *(f'--customize-hook=chroot "$1" {hook}' for hook in hooks),
@@ -229,7 +262,7 @@ def _describe(root: Path) -> dict[str, str]:
     }
 
 
-def _read(entry: Path) -> DebianRoot | None:
+def _read(entry: Path, foreign: Foreign | None = None) -> DebianRoot | None:
     try:
         record = json.loads((entry / "record.json").read_text())
     except (OSError, ValueError):
@@ -240,6 +273,7 @@ def _read(entry: Path) -> DebianRoot | None:
         source=root / SOURCE_FOLDER / "tree",
         fingerprint=record["fingerprint"],
         release=record["release"],
+        foreign=foreign,
     )
 
 

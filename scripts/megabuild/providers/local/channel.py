@@ -69,6 +69,7 @@ def make(
     stand_ins: bool,
     report: Callable[[str], None],
     toolchain: Toolchain | None = None,
+    given: Mapping[str, Interpreter] | None = None,
     extra: Sequence[Package] = (),
     more: Sequence[str] = (),
     plan: bool = False,
@@ -81,7 +82,7 @@ def make(
         Match specs of everything that will be installed, in any order, with repetitions. Versions asked of Pythons
         and compilers are not looked at: the channel has what the machine has.
     platform:
-        Subdir to build for; must be this machine's.
+        Subdir to build for; this machine's, unless Pythons and a compiler of another are given.
     pythons:
         Pythons wanted ("3.12", "3.13t"); those the machine does not have are left out.
     cache:
@@ -90,8 +91,8 @@ def make(
         Whether what cannot be provided becomes an empty package (rehearsals) or an error.
     report:
         Told what is being done, a line at a time.
-    toolchain, extra:
-        The compiler to package (None: the one of this machine), and further packages.
+    toolchain, given, extra:
+        The compiler and the Pythons to package (None: those of this machine), and further packages.
     more:
         Addresses of simple indexes, and folders with wheels, besides those that pip is configured with.
     plan:
@@ -102,8 +103,11 @@ def make(
     ProviderError
         Another platform, no Python, no compiler, no network, or a requirement that cannot be met.
     """
-    require(platform)
-    chosen = interpreters.some_of(pythons, report)
+    if given is None:
+        require(platform)
+        chosen = interpreters.some_of(pythons, report)
+    else:
+        chosen = {python: given[python] for python in pythons if python in given}
     compiler = toolchain or probe()
     catalogue = table.load()
     asked = specs.parse(needs)
@@ -121,9 +125,22 @@ def make(
     own += stand_in.packages(missing, catalogue.stand_ins, compiler, platform)
     kept = cache / "wheels"
     # first: fails at once without a network
-    locks = _resolve(wheels, chosen, catalogue, kept / "locks", more)
+    wanted = [(wheels, chosen)]
+    if given is not None:  # the Pythons are another machine's, but programs are run on this one
+        tools = {name: asks for name, asks in wheels.items() if name in catalogue.tools}
+        rest = {name: asks for name, asks in wheels.items() if name not in tools}
+        wanted = [(rest, chosen), (tools, interpreters.running())]
+    resolved = [(_resolve(names, users, catalogue, kept / "locks", more), users) for names, users in wanted]
+    locks = [one for part, _ in resolved for one in part]
+
+    def fetched(only: Callable[[lock.Wheel], bool]) -> dict[str, Path]:
+        files: dict[str, Path] = {}
+        for part, users in resolved:
+            files |= download.download(part, users, kept, report, only=only, more=more)
+        return files
+
     if plan:
-        files = download.download(locks, chosen, kept, report, only=convert.is_looked_into, more=more)
+        files = fetched(convert.is_looked_into)
         all_of_it = [*own, *convert.packages(locks, files, catalogue, platform)]
         path, records = planned(cache / "channel", all_of_it, platform)
         _check_wheels(wheels, records, chosen)
@@ -139,7 +156,7 @@ def make(
         store = Store(cache / "channel")
         with ThreadPoolExecutor(1) as pool:  # packs what is here while wheels are on their way
             packing = pool.submit(store.ensure, own, report)
-            files = download.download(locks, chosen, kept, report, more=more)
+            files = fetched(lambda wheel: True)
         records = packing.result() + store.ensure(convert.packages(locks, files, catalogue, platform), report)
         path = store.channel(records, platform)
         store.clean()

@@ -28,8 +28,9 @@ _PROGRAMS = {
 
 #: Asked in one go, because entering a root folder has a price. Prints name=value lines.
 _QUESTION = """\
-cc=$(readlink -f "$(command -v gcc)")
-cxx=$(readlink -f "$(command -v g++)")
+triplet=$1; shift
+cc=$(readlink -f "$(command -v "${triplet}gcc")")
+cxx=$(readlink -f "$(command -v "${triplet}g++")")
 echo "cc=$cc"
 echo "cxx=$cxx"
 echo "version=$("$cc" -dumpfullversion)"
@@ -43,7 +44,7 @@ done
 for library in libgcc_s.so.1 libstdc++.so.6 libgomp.so.1; do
   echo "lib:$library=$(readlink -f "$("$cxx" -print-file-name=$library)")"
 done
-for program in "$@"; do echo "program:$program=$(command -v "$program" || :)"; done
+for program in "$@"; do echo "program:$program=$(command -v "$triplet$program" || :)"; done
 """
 
 _COMMON = "-ftree-vectorize -fPIC -fstack-protector-strong -fno-plt -O2 -ffunction-sections -pipe"
@@ -87,6 +88,8 @@ class Toolchain:
     programs: Mapping[str, str]  #: Variable name to program, such as AR to /usr/bin/ar.
     libraries: Mapping[str, Path]  #: Conda package name to library file, as seen from outside the root.
     digest: str  #: sha256 over compilers, assembler, linker and libraries.
+    #: GNU triplet of a cross compiler, "aarch64-linux-gnu"; empty for one that compiles for the machine it runs on.
+    triplet: str = ""
 
     @property
     def major(self) -> str:
@@ -94,13 +97,15 @@ class Toolchain:
         return self.version.split(".")[0]
 
 
-def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
+def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "") -> Toolchain:
     """Ask gcc and g++ what they are.
 
     Parameters
     ----------
     root, enter:
         Folder in which the paths that they name are found, and words before a command that run it in there.
+    triplet:
+        What the names of a cross compiler's programs begin with, such as "aarch64-linux-gnu"; empty for the native one.
 
     Raises
     ------
@@ -108,7 +113,7 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
         gcc or g++ is missing, does not run, or the two are of different versions.
     """
     printed = run(
-        [*enter, "sh", "-eu", "-c", _QUESTION, "sh", *_PROGRAMS.values()],
+        [*enter, "sh", "-eu", "-c", _QUESTION, "sh", f"{triplet}-" if triplet else "", *_PROGRAMS.values()],
         what="looking for the system's compilers",
         remedy=_REMEDY,
     )
@@ -138,6 +143,7 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
             "libgomp": files["lib:libgomp.so.1"],
         },
         digest=hashlib.sha256(sums.encode()).hexdigest(),
+        triplet=triplet,
     )
 
 
@@ -208,6 +214,13 @@ def packages(toolchain: Toolchain, platform: str) -> list[Package]:
 
 def _c_variables(toolchain: Toolchain, platform: str) -> dict[str, str]:
     tools = {name: toolchain.programs[name] for name in ("AR", "RANLIB") if name in toolchain.programs}
+    if toolchain.triplet:
+        # what is compiled runs here, by emulation: for CMake this is no cross-compiling, and it may try what it likes
+        tools |= {
+            "SYSTEM_NAME": "Linux",
+            "SYSTEM_PROCESSOR": MACHINES[platform],
+            "CROSSCOMPILING": "FALSE",
+        }
     return {
         **dict.fromkeys(
             ("HOST", "BUILD", "CONDA_TOOLCHAIN_HOST", "CONDA_TOOLCHAIN_BUILD"),
@@ -219,7 +232,7 @@ def _c_variables(toolchain: Toolchain, platform: str) -> dict[str, str]:
         "LDFLAGS": _LDFLAGS,
         "CMAKE_PREFIX_PATH": "$_MB_PREFIX",
         "CMAKE_ARGS": "-DCMAKE_INSTALL_PREFIX=$_MB_PREFIX -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_BUILD_TYPE=Release "
-        + " ".join(f"-DCMAKE_{name}={path}" for name, path in tools.items()),
+        + " ".join(f"-DCMAKE_{name}={value}" for name, value in tools.items()),
     }
 
 

@@ -46,6 +46,8 @@ class Interpreter:
     library_folder: Path
     multiarch: str  #: Such as "x86_64-linux-gnu".
     free_threaded: bool  #: Built without the global interpreter lock.
+    #: Of wheels, where it is for another machine and does not run here: those that it can use, the best first.
+    platforms: tuple[str, ...] = ()
 
     @property
     def python(self) -> str:
@@ -65,7 +67,8 @@ class Interpreter:
     @property
     def debian_layout(self) -> bool:
         """Split over /usr as Debian does, with its own idea of where modules are installed."""
-        return self.prefix == Path("/usr") and Path("/usr/lib/python3/dist-packages").is_dir()
+        split = self.include.parent / self.multiarch / self.include.name / "pyconfig.h"
+        return self.prefix.name == "usr" and split.is_file()
 
 
 def candidates(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
@@ -136,6 +139,12 @@ def some_of(pythons: Sequence[str], report: Callable[[str], None]) -> dict[str, 
             "Install one: apt-get install python3-dev, pyenv install 3.12, or uv python install 3.12.",
         )
     return chosen
+
+
+def running() -> dict[str, Interpreter]:
+    """Return the Python that runs this, whatever it can be packaged for; nothing where it is no released CPython."""
+    found = ask(Path(sys.executable))
+    return {found.python: found} if found else {}
 
 
 def ask(executable: Path) -> Interpreter | None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rattler_build import Stage0Recipe, ToolConfiguration, VariantConfig
+from rattler_build import PlatformConfig, Stage0Recipe, ToolConfiguration, VariantConfig
 from rattler_build.render import RenderConfig
 
 from elf_file import NotElf, opened
 from megabuild.errors import ProviderError
+from megabuild.providers.environment import machine_platform
 
 #: Part of every package's key: raise it when this module puts packages together differently.
 _FORMAT = 1
@@ -105,7 +106,13 @@ def build(package: Package, work: Path) -> Path:
     try:
         recipe = _recipe(package, script, _with_rpath(staged) if package.relink else [])
         stage0 = Stage0Recipe.from_yaml(json.dumps(recipe), recipe_dir=work)
-        (variant,) = stage0.render(VariantConfig(), RenderConfig())
+        # told that it is another machine's, the engine does not ask a Python in there about itself
+        machines = PlatformConfig(
+            target_platform=package.platform,
+            build_platform=machine_platform(),
+            host_platform=package.platform,
+        )
+        (variant,) = stage0.render(VariantConfig(), RenderConfig(machines))
         variant.run_build(
             ToolConfiguration(test_strategy="skip", keep_build=True),
             output,

@@ -98,7 +98,8 @@ def _signature(interpreter: Interpreter) -> str:
 
 def _files(source: Path) -> Iterator[Path]:
     if not source.is_dir():
-        yield source
+        if source.exists():  # what a plan foresees need not be
+            yield source
         return
     for folder, subfolders, names in os.walk(source):
         left_out = _ignored(folder, subfolders + names)
@@ -145,6 +146,8 @@ def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
         )
     sysconfig.write_text(text.replace(theirs, plain))
     (stdlib / "sitecustomize.py").write_text(_SITECUSTOMIZE)
+    for link in stdlib.glob("config-*/*.so"):  # to the library's place in the system
+        link.unlink()
     real_config = interpreter.include.parent / interpreter.multiarch / interpreter.include.name / "pyconfig.h"
     if real_config.is_file():
         shutil.copy2(real_config, prefix / f"include/python{interpreter.python}/pyconfig.h")

@@ -102,11 +102,12 @@ def resolve(
         interpreter.version,
         offers.offers(more, index),
         folder,
+        platforms=interpreter.platforms,
         dependencies=dependencies,
     )
     lock = Lock(
         python=interpreter.python,
-        environment=resolver.environment(interpreter.version),
+        environment=resolver.environment(interpreter.version, interpreter.platforms),
         wheels=tuple(_wheel(one) for one in found),
     )
     files.write(path, msgspec.json.format(msgspec.json.encode(lock), indent=1).decode())
@@ -141,6 +142,11 @@ def pip(
     """
     own = [sys.executable, "-m", "pip", "--python", str(interpreter.executable)]
     words = own if importlib.util.find_spec("pip") else [str(interpreter.executable), "-m", "pip"]
+    if interpreter.platforms:  # it does not run here
+        words = [sys.executable, "-m", "pip"]
+        tags = [f"--abi={abi}" for abi in (interpreter.tag, "abi3", "none")]
+        tags += [f"--platform={one}" for one in interpreter.platforms]
+        options = ["--implementation=cp", f"--python-version={interpreter.version}", *tags, *options]
     words += [
         command,
         "--quiet",

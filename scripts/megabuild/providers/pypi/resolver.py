@@ -46,9 +46,14 @@ class _Candidate:
     file: File | None = None
 
 
-def environment(version: str) -> dict[str, str]:
-    """Return the values that markers take for a CPython of this machine, by its version: ``3.12.1``."""
+def environment(version: str, platforms: Sequence[str] = ()) -> dict[str, str]:
+    """Return the values that markers take for a CPython of a version, ``3.12.1``, on this machine.
+
+    On another one where ``platforms``, of wheels for it, are given: ``manylinux2014_aarch64``.
+    """
     values = {key: str(value) for key, value in default_environment().items()}
+    if platforms:
+        values["platform_machine"] = platforms[-1].partition("_")[2]
     return values | {
         "implementation_version": version,
         "python_full_version": version,
@@ -63,6 +68,7 @@ def resolve(
     where: Offers,
     folder: Path | None,
     *,
+    platforms: Sequence[str] = (),
     dependencies: bool = True,
     lacking: MutableMapping[str, str] | None = None,
 ) -> tuple[Found, ...]:
@@ -74,6 +80,8 @@ def resolve(
         As pip writes them ("numpy==2.*"), and the Python whose tags and markers count: "3.13t", "3.13.1".
     where, folder:
         The indexes, and where notes about wheels are kept, as for `Offers.content`.
+    platforms:
+        Of wheels, the best first; empty for this machine's.
     dependencies:
         Whether what they require is wanted, too.
     lacking:
@@ -85,7 +93,9 @@ def resolve(
         There is no such wheel, or they do not fit together; no index answers.
     """
     wanted = [Requirement(one) for one in requirements]
-    provider = _Provider(python, version, where, folder, dependencies=dependencies, lacking=lacking)
+    provider = _Provider(
+        python, version, platforms, where, folder, dependencies=dependencies, lacking=lacking
+    )
     provider.hurry(wanted)
     try:
         answer = Resolver(provider, BaseReporter()).resolve(wanted, max_rounds=_ROUNDS)
@@ -112,6 +122,7 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
         self,
         python: str,
         version: str,
+        platforms: Sequence[str],
         where: Offers,
         folder: Path | None,
         *,
@@ -119,7 +130,8 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
         lacking: MutableMapping[str, str] | None,
     ) -> None:
         self._where, self._folder, self._deep, self._lacking = where, folder, dependencies, lacking
-        self._python, self._version, self._environment = python, version, environment(version)
+        self._python, self._version, self._environment = python, version, environment(version, platforms)
+        self._platforms = platforms
         self._fitting: dict[str, list[File]] = {}
         #: why nothing was found, the last time that was so
         self.hopeless = ""
@@ -195,7 +207,7 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
     def _ordered(self, project: str, wanted: SpecifierSet) -> list[File]:
         """Return the wheels that fit the Python and a specifier, the best first."""
         if project not in self._fitting:
-            found = best_first(self._where.files(project), self._python)
+            found = best_first(self._where.files(project), self._python, self._platforms)
             self._fitting[project] = [file for file in found if self._allows(file.requires_python)]
         fitting = [file for file in self._fitting[project] if not file.yanked or "==" in str(wanted)]
         versions = set(wanted.filter({file.version for file in fitting}))

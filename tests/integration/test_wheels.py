@@ -22,7 +22,7 @@ from megabuild.errors import BuildError, ConfigError, IntegrityError, PreflightE
 from megabuild.extensions.wheels import why_broken
 from megabuild.plan import published
 from megabuild.providers.environment import machine_platform
-from megabuild.wheels import built, index, tools, tree
+from megabuild.wheels import built, simple_index, tools, wheel_tree
 from megabuild.wheels.make import Index, Request, make
 from megabuild.wheels.pack import pack
 
@@ -54,7 +54,7 @@ def own(output: Path, tmp_path: Path) -> Path:
 
 
 def simple(output: Path) -> Path:
-    return output / "wheels" / world.CONFIG / index.SIMPLE
+    return output / "wheels" / world.CONFIG / simple_index.SIMPLE
 
 
 def wheel(output: Path, project: str) -> Path:
@@ -133,7 +133,7 @@ def test_a_wheel_whose_package_is_gone_leaves_the_index(own: Path) -> None:
     del known[name]
     (channel / published.RECORDS).write_text(json.dumps(known))
     made(own, names=("torch",))
-    assert [one.project for one in index.read(own / "wheels" / world.CONFIG)] == ["torch"]
+    assert [one.project for one in simple_index.read(own / "wheels" / world.CONFIG)] == ["torch"]
     assert not (simple(own) / "torch-spline-conv").exists()
 
 
@@ -145,7 +145,7 @@ def test_an_index_is_the_former_one_until_the_new_one_is_whole(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(index, "_write_pages", full)
+    monkeypatch.setattr(simple_index, "_write_pages", full)
     with pytest.raises(OSError, match="No space"):
         made(own, date=world.DATE + 1000)
     assert {path: path.read_bytes() for path in simple(own).rglob("*") if path.is_file()} == before
@@ -157,7 +157,7 @@ def test_an_index_is_the_former_one_until_the_new_one_is_whole(
 def test_pages_say_what_the_specifications_ask_for(output: Path) -> None:
     document = json.loads((simple(output) / "torch" / "index.v1_json").read_text())
     (entry,) = document["files"]
-    (known,) = (one for one in index.read(simple(output).parent) if one.project == "torch")
+    (known,) = (one for one in simple_index.read(simple(output).parent) if one.project == "torch")
     assert (document["name"], document["versions"]) == ("torch", ["2.6.0+cpu"])
     assert entry["hashes"] == {"sha256": known.sha256}
     assert entry["core-metadata"] == {"sha256": known.metadata_sha256}
@@ -215,7 +215,7 @@ def test_a_library_that_no_wheel_can_have_is_named(tmp_path: Path) -> None:
     inner = world.library(tmp_path / "libnowhere.so.1", "int x;")
     world.library(folder / "torch_spline_conv" / "_x.so", "int y;", str(inner))
     world._dist_info(folder, SPLINE, "1.2.2")
-    name = tree.tag(folder, "linux-64")
+    name = wheel_tree.tag(folder, "linux-64")
     plain = pack(folder, tmp_path / name, world.DATE)
     (tmp_path / "work").mkdir()
     with pytest.raises(BuildError, match=r"libnowhere\.so\.1"):
@@ -232,10 +232,10 @@ def test_abi3_is_believed_of_what_makes_no_use_of_one_python(tmp_path: Path, cod
     says = tmp_path / "pyg_lib-0.8.0.dist-info" / "WHEEL"
     says.write_text("Wheel-Version: 1.0\nTag: cp310-abi3-linux_aarch64\n")
     if good:
-        assert tree.tag(tmp_path, "linux-aarch64") == "pyg_lib-0.8.0-cp310-abi3-linux_aarch64.whl"
+        assert wheel_tree.tag(tmp_path, "linux-aarch64") == "pyg_lib-0.8.0-cp310-abi3-linux_aarch64.whl"
     else:
         with pytest.raises(IntegrityError, match="needs PyLong_AsLong"):
-            tree.tag(tmp_path, "linux-aarch64")
+            wheel_tree.tag(tmp_path, "linux-aarch64")
 
 
 def test_missing_programs_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

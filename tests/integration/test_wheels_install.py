@@ -18,7 +18,7 @@ import wheels_world as world
 
 from megabuild.extensions.wheels import why_broken
 from megabuild.providers.environment import machine_platform
-from megabuild.wheels import index
+from megabuild.wheels import simple_index
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def simple(output: Path) -> str:
-    return (output / "wheels" / world.CONFIG / index.SIMPLE).as_uri()
+    return (output / "wheels" / world.CONFIG / simple_index.SIMPLE).as_uri()
 
 
 def test_pip_installs_from_the_index(output: Path, tmp_path: Path) -> None:
@@ -92,13 +92,13 @@ def test_a_killed_run_leaves_an_index_that_is_whole(output: Path) -> None:
             process.kill()
         process.wait()
         took = took if number else time.monotonic() - began
-        wheels = index.read(folder)
+        wheels = simple_index.read(folder)
         assert {one.project for one in wheels} == {"torch", "torch_spline_conv"}
         for one in wheels:
-            assert why_broken(folder / index.SIMPLE / one.place) == ""
-            page = (folder / index.SIMPLE / one.place).with_name("index.html").read_text()
+            assert why_broken(folder / simple_index.SIMPLE / one.place) == ""
+            page = (folder / simple_index.SIMPLE / one.place).with_name("index.html").read_text()
             assert one.sha256 in page
     done = subprocess.run(command(output), env=environ(output), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    left = {path.name for path in folder.iterdir()} - {index.SIMPLE, ".lock"}
+    left = {path.name for path in folder.iterdir()} - {simple_index.SIMPLE, ".lock"}
     assert len(left) == 1, left

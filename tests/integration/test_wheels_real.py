@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from megabuild.extensions.table import EXTENSIONS
-from megabuild.wheels import index
-from megabuild.wheels.index import Wheel
+from megabuild.wheels import simple_index
+from megabuild.wheels.simple_index import Wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = Path(os.environ.get("MEGABUILD_TEST_PACKAGES") or ROOT / "output")
@@ -54,7 +54,7 @@ PREPARED = {
 
 def built() -> list[str]:
     """Configs with wheels."""
-    return sorted(path.parent.name for path in (OUTPUT / "wheels").glob(f"*/{index.SIMPLE}"))
+    return sorted(path.parent.name for path in (OUTPUT / "wheels").glob(f"*/{simple_index.SIMPLE}"))
 
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not built(), reason="megabuild wheels has made none")]
@@ -87,7 +87,7 @@ def inside(work: Path, script: str, python: str) -> subprocess.CompletedProcess[
 
 def latest(config: str) -> list[Wheel]:
     """The wheels of a config for one Python, PyTorch first."""
-    wheels = index.read(OUTPUT / "wheels" / config)
+    wheels = simple_index.read(OUTPUT / "wheels" / config)
     python = next(one.python for one in wheels if one.python)
     return sorted(
         (one for one in wheels if one.python in (None, python)), key=lambda one: one.project != "torch"
@@ -107,7 +107,7 @@ def test_installed_on_a_bare_system(config: str, installer: str, tmp_path: Path)
             ).returncode
             == 0
         )
-    folder = f"/tmp/wheels/{config}/{index.SIMPLE}"
+    folder = f"/tmp/wheels/{config}/{simple_index.SIMPLE}"
     script = "set -e; " + PREPARED[installer].format(place=f"file://{folder}", folder=folder, mirror=MIRROR)
     if wheels[0].project != "torch" and TORCH:
         script += f"; $add {TORCH}"

@@ -17,12 +17,12 @@ from megabuild.configs.overrides import cuda_archs
 from megabuild.errors import NoGpuError, UsageError
 from megabuild.sizes.installed import is_environment
 from megabuild.sizes.packed import packages_in
-from megabuild.slim.contents import ASIDE
+from megabuild.slim.listing import ASIDE
 from megabuild.using.image import archs_here
 from megabuild.wording import counted
 
 if TYPE_CHECKING:  # reading libraries takes a moment to import, and most commands need none of it
-    from megabuild.slim.plan import Plan
+    from megabuild.slim.savings import Plan
     from megabuild.slim.steps import Step
 
 EXAMPLES = """
@@ -109,8 +109,8 @@ def slim(
     """  # fmt: skip
     from megabuild.slim import apply as in_place
     from megabuild.slim.output import copied, names_itself
-    from megabuild.slim.package import channel, repacked, unpacked
-    from megabuild.slim.plan import make_plan
+    from megabuild.slim.repack import channel, repacked, unpacked
+    from megabuild.slim.savings import make_plan
     from megabuild.slim.steps import Request, wanted
 
     context.obj.json = as_json

@@ -13,8 +13,8 @@ from filelock import FileLock, Timeout
 
 from megabuild.errors import BusyError, OutOfSpaceError, UsageError, of_system
 from megabuild.slim.aside import Aside
-from megabuild.slim.contents import ASIDE, Contents, look
-from megabuild.slim.plan import Note, Plan, make_plan
+from megabuild.slim.listing import ASIDE, Contents, look
+from megabuild.slim.savings import Note, Plan, make_plan
 from megabuild.slim.steps import Request
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from megabuild.errors import IntegrityError, PreflightError
 from megabuild.files import sync, write
 from megabuild.sizes.installed import source_of
-from megabuild.slim.contents import ASIDE
-from megabuild.slim.plan import Plan
+from megabuild.slim.listing import ASIDE
+from megabuild.slim.savings import Plan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from elf_file import ElfFile, NotElf, opened
-from megabuild.slim.contents import Contents, Entry
+from megabuild.slim.listing import Contents, Entry
 
 _LIBRARY = re.compile(
     r"lib(cu(blas|dart|dnn|dss|fft|file|inj64|pti|rand|solver|sparse|tensor)|nv(blas|fatbin|fftw|JitLink|jpeg|perf|ptx"

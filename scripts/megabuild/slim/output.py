@@ -10,7 +10,7 @@ from pathlib import Path
 
 from megabuild.errors import UsageError
 from megabuild.slim.apply import environment
-from megabuild.slim.plan import Note, Plan, make_plan
+from megabuild.slim.savings import Note, Plan, make_plan
 from megabuild.slim.steps import Request
 
 

@@ -14,7 +14,7 @@ from megabuild.errors import UsageError
 from megabuild.sizes.inside import by_name
 from megabuild.sizes.installed import source_of
 from megabuild.sizes.tree import Kind
-from megabuild.slim.contents import Contents
+from megabuild.slim.listing import Contents
 from megabuild.slim.needed import is_nvidia, not_needed
 
 

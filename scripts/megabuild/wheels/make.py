@@ -18,16 +18,25 @@ from megabuild import files
 from megabuild.errors import BusyError, IntegrityError
 from megabuild.plan import published
 from megabuild.using import prefix
-from megabuild.wheels import index, licences, pack, tools, tree
+from megabuild.wheels import licences, pack, simple_index, tools, wheel_tree
 from megabuild.wheels.built import TORCH, Built, find
-from megabuild.wheels.index import Wheel
+from megabuild.wheels.simple_index import Wheel
 
 #: To be raised where other wheels are made of the same packages.
 _FORMAT = "1"
 #: Nothing of the environment that libraries are taken from is run: this machine may be older than what was built.
 _NEWER_GLIBC = "2.99"
 #: What an extension finds in a process that has imported PyTorch: PyTorch's libraries and those it was linked to.
-_PYTORCHS = ("libtorch*", "libc10*", "libcaffe2*", "libshm*", "libcu*", "libnv*", "libnccl*", tree.OPENMP)
+_PYTORCHS = (
+    "libtorch*",
+    "libc10*",
+    "libcaffe2*",
+    "libshm*",
+    "libcu*",
+    "libnv*",
+    "libnccl*",
+    wheel_tree.OPENMP,
+)
 _MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
 
 
@@ -100,9 +109,9 @@ def make(request: Request, report: Callable[[str], None]) -> Index:
     folder = request.output / "wheels" / request.config
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder), files.scratch(folder) as work:
-        there = index.read(folder)
+        there = simple_index.read(folder)
         still = {record.sha256 for record in published.records(channel).values()}
-        every = {one: folder / index.SIMPLE / one.place for one in there if one.package in still}
+        every = {one: folder / simple_index.SIMPLE / one.place for one in there if one.package in still}
         made: list[Made] = []
         for number, one in enumerate(wanted):
             inputs = _inputs(one, channel, [_FORMAT, programs, request.date])
@@ -113,15 +122,15 @@ def make(request: Request, report: Callable[[str], None]) -> Index:
             path = _Work(
                 request=request, channel=channel, built=one, folder=work / str(number), report=report
             ).wheel()
-            wheel = index.described(
+            wheel = simple_index.described(
                 path, project=one.project, python=one.python, package=one.sha256, inputs=inputs
             )
             same = {known for known in every if (known.project, known.python) == (one.project, one.python)}
             every = {known: at for known, at in every.items() if known not in same} | {wheel: path}
             made.append(Made(wheel=wheel, kept=False, torch_pin=one.torch_pin))
         if {*every} != {*there}:
-            index.publish(folder, every)
-        return Index(folder=folder / index.SIMPLE, made=tuple(made), others=len(every) - len(made))
+            simple_index.publish(folder, every)
+        return Index(folder=folder / simple_index.SIMPLE, made=tuple(made), others=len(every) - len(made))
 
 
 def _inputs(one: Built, channel: Path, more: Sequence[object]) -> str:
@@ -169,16 +178,16 @@ class _Work:
         self._tell("laying out")
         is_torch = one.project == TORCH
         installed = self._environment() if is_torch else self._package()
-        tree.lay_out(installed.prefix, installed.paths, laid_out)
-        tree.add_licences(laid_out, installed.texts)
-        outside = tree.link(laid_out)
+        wheel_tree.lay_out(installed.prefix, installed.paths, laid_out)
+        wheel_tree.add_licences(laid_out, installed.texts)
+        outside = wheel_tree.link(laid_out)
         without: tuple[str, ...] = () if is_torch else _PYTORCHS
-        openmp = installed.prefix / "lib" / tree.OPENMP
-        if is_torch and tree.OPENMP in outside and openmp.is_file():
-            shutil.copy(openmp, laid_out / tree.LIBRARIES)
-            without = (tree.OPENMP,)
-        tree.name_version(laid_out, one.wheel_version, one.requires)
-        name = tree.tag(laid_out, one.path.parent.name)
+        openmp = installed.prefix / "lib" / wheel_tree.OPENMP
+        if is_torch and wheel_tree.OPENMP in outside and openmp.is_file():
+            shutil.copy(openmp, laid_out / wheel_tree.LIBRARIES)
+            without = (wheel_tree.OPENMP,)
+        wheel_tree.name_version(laid_out, one.wheel_version, one.requires)
+        name = wheel_tree.tag(laid_out, one.path.parent.name)
         plain = pack.pack(laid_out, self.folder / name, date, compressed=False)
         self._tell("vendoring what it links to")
         libraries = installed.prefix / "lib" if is_torch else None
@@ -187,8 +196,10 @@ class _Work:
         shutil.rmtree(laid_out)
         pack.unpack(repaired, laid_out)
         if is_torch:
-            tree.link_vendored(laid_out)
-            tree.add_licences(laid_out, licences.of_vendored(laid_out, licences.installed(installed.prefix)))
+            wheel_tree.link_vendored(laid_out)
+            wheel_tree.add_licences(
+                laid_out, licences.of_vendored(laid_out, licences.installed(installed.prefix))
+            )
         shutil.rmtree(installed.prefix)
         self._tell("packing")
         return pack.pack(laid_out, self.folder / repaired.name, date)

@@ -21,7 +21,7 @@ from megabuild.engine.reproducible import OLDEST
 from megabuild.errors import IntegrityError
 from megabuild.extensions.install.user_environment import UserEnvironment
 from megabuild.extensions.wheels import why_broken
-from megabuild.wheels import pack, tree
+from megabuild.wheels import pack, wheel_tree
 
 _FOLDER = "pyg-compiled"
 #: Variables of a user's that make other code of the same source.
@@ -133,5 +133,5 @@ def with_local_version(wheel: Path, local: str, folder: Path) -> Path:
     if Version(version).local:
         return Path(shutil.copy(wheel, folder / wheel.name))
     unpacked = pack.unpack(wheel, folder / "unpacked")
-    tree.name_version(unpacked, f"{version}+{local}")
+    wheel_tree.name_version(unpacked, f"{version}+{local}")
     return pack.pack(unpacked, folder / f"{name}-{version}+{local}-{tags}", OLDEST)

@@ -17,10 +17,10 @@ import zstandard
 
 from megabuild.errors import IntegrityError, UsageError
 from megabuild.files import scratch
-from megabuild.slim.contents import Contents, look
+from megabuild.slim.listing import Contents, look
 from megabuild.slim.needed import is_nvidia_library
-from megabuild.slim.plan import Note, Plan, make_plan
 from megabuild.slim.records import corrected
+from megabuild.slim.savings import Note, Plan, make_plan
 from megabuild.slim.steps import Request
 
 _LEVEL = 15  # what rattler calls the default

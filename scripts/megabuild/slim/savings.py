@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from megabuild.files import sync
-from megabuild.slim.contents import Contents, Entry
 from megabuild.slim.library import LibrarySlimmed, slim_library
+from megabuild.slim.listing import Contents, Entry
 from megabuild.slim.records import corrected
 from megabuild.slim.steps import Feature, Request, Step, chosen
 

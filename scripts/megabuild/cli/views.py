@@ -180,9 +180,8 @@ def summary_lines(summary: Summary, signs: Signs) -> list[str]:
             )
         lines.append(took)
     if summary.disk.peak:
-        lines.append(
-            f"disk: {size(summary.disk.peak)} at the peak, of which the work tree took {size(summary.disk.tree)}"
-        )
+        tree = f", of which the work tree took {size(summary.disk.tree)}" if summary.compiles else ""
+        lines.append(f"disk: {size(summary.disk.peak)} at the peak{tree}")
     if summary.error:
         lines.append(f"{signs.failed} {summary.error}")
     end = "done" if summary.ok else "not everything was built"

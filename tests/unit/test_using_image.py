@@ -103,6 +103,13 @@ def test_a_wheels_values_are_those_asked_for(invocation: Invocation, monkeypatch
     assert (cpu["ARCHS"], cpu["CUDA"], cpu["BASE"]) == ("", "", "python:3.12-slim")
     assert cpu["TORCH_INDEX"] == image.CPU_INDEX
     assert cpu["EXTENSIONS"] == "torch_scatter torch_sparse torch_cluster torch_spline_conv"
+    assert (cpu["SLIM"], cuda["SLIM"]) == ("", "")
+    small = arguments(run("--arch-list", "12.0", "--slim", "--keep", "profiler, distributed"))
+    assert small["SLIM"] == "--keep byte-code,profiler,distributed"
+    with pytest.raises(UsageError, match="nothing called tea to keep"):
+        run("--cpu", "--slim", "--keep", "tea")
+    with pytest.raises(UsageError, match="--keep goes with --slim"):
+        run("--cpu", "--keep", "profiler")
     with pytest.raises(UsageError, match="no NVIDIA GPU here"):
         run()
     with pytest.raises(UsageError, match="--python does not go without --from"):
@@ -132,6 +139,29 @@ def test_what_was_built_comes_with_the_channel_that_it_needs(tmp_path: Path) -> 
     assert (found["PACKAGES"], found["BESIDE"]) == ("pytorch_scatter python=3.12", "/opt/beside")
     assert f"--build-context built={where} --build-context beside={beside}" in text.splitlines()[3]
     assert ("COPY", "--from=beside . /opt/beside/") in instructions(text)
+    assert (found["SLIM"], found["ARCHS"]) == ("", "")
+
+
+@pytest.mark.parametrize("name", ["wheel", "built"])
+def test_slimming_is_for_the_gpus_of_an_arch_list_and_takes_no_options_of_its_own(
+    name: str, tmp_path: Path
+) -> None:
+    """The template's line, run by a shell as in an image, with a program that notes its arguments."""
+    text = (files("megabuild.using") / f"{name}.Containerfile").read_text()
+    (line,) = [argument for word, argument in instructions(text) if word == "RUN" and " slim " in argument]
+    noted = tmp_path / "python3"
+    noted.write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
+    noted.chmod(0o755)
+
+    def run(**values: str) -> list[str]:
+        environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CUDA": "13.2", "ARCHS": "", **values}
+        done = subprocess.run(["sh", "-c", line], env=environ, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()[1:]
+
+    assert run(SLIM="") == []
+    usual = ["slim", "/opt/env", "--apply", "--forget", "--keep", "byte-code"]
+    assert run(SLIM="--keep byte-code", ARCHS="9.0a;12.0+PTX") == [*usual, "--gpu", "9.0;12.0"]
+    assert run(SLIM="--keep byte-code", ARCHS="", CUDA="") == usual
 
 
 def test_a_channel_on_the_network_is_named_and_not_copied(tmp_path: Path) -> None:

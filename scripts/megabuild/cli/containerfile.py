@@ -10,13 +10,14 @@ import click
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import repository
 from megabuild.configs.config import available, load
-from megabuild.configs.overrides import arch_list
+from megabuild.configs.overrides import arch_list, cuda_archs
 from megabuild.errors import UsageError
 
 EXAMPLES = """
 {prog} > Containerfile                                  PyTorch's wheel, for the GPU here
 {prog} --arch-list 12.0 torch_scatter > Containerfile   for an RTX 50, one extension only
 {prog} --cpu --base python:3.12-slim > Containerfile
+{prog} --arch-list 12.0 --slim > Containerfile          without what no RTX 50 needs
 {prog} --from linux_64_cpu_wheel > Containerfile        what was built
 """
 WHAT = "What is in it"
@@ -34,6 +35,15 @@ BUILT = "From packages that were built"
 @option(WHAT, "--cpu", is_flag=True, help="For CPUs.")
 @option(WHAT, "--torch", metavar="X.Y.Z", help="PyTorch's version.  [default: the newest that is known here]")
 @option(WHAT, "--base", metavar="IMAGE", help="Debian or derived from it.  [default: debian:trixie-slim]")
+@option(
+    WHAT,
+    "--slim",
+    is_flag=True,
+    help="Take out what these GPUs, and an image without compilers, do not need.",
+)
+@option(
+    WHAT, "--keep", metavar="LIST", help="With --slim: what is to stay, as `megabuild slim --keep` takes it."
+)
 @option(BUILT, "--from", "config", metavar="CONFIG",
         help="The config that was built, in place of a wheel; EXTENSIONs are its packages then.")  # fmt: skip
 @option(BUILT, "--python", "-p", metavar="X.Y", help="Its Python.  [default: the newest that fits]")
@@ -46,11 +56,24 @@ def containerfile(**given: Any) -> None:
     from megabuild.using import image, prefix
 
     packages = given["packages"]
+    slimmed = _slimmed(given["slim"], given["keep"] or "")
     if given["config"]:
-        _alone(given, "arch_list", "cpu", "torch")
+        _alone(given, "cpu", "torch")
+        if given["arch_list"] and not slimmed:
+            raise UsageError(
+                "packages have their architectures already", "leave out --arch-list, or add --slim"
+            )
         output = Path(given["output"] or repository() / "output").absolute()
         channel = prefix.find(output, given["config"])
-        text = image.built(channel, packages=packages, python=given["python"], base=given["base"])
+        archs = given["arch_list"] or (image.archs_here() if slimmed else "")
+        text = image.built(
+            channel,
+            packages=packages,
+            python=given["python"],
+            base=given["base"],
+            archs=";".join(cuda_archs(archs)),
+            slim=slimmed,
+        )
     else:
         _alone(given, "python", "output")
         root = repository()
@@ -69,8 +92,20 @@ def containerfile(**given: Any) -> None:
             archs=arch_list(config, archs) if archs else "",
             extensions=packages,
             base=given["base"],
+            slim=slimmed,
         )
     click.echo(text, nl=False)
+
+
+def _slimmed(slim: bool, keep: str) -> str:
+    """Return options for slimming; byte code stays, as a container could not keep what it would write again."""
+    from megabuild.slim.steps import wanted
+
+    if keep and not slim:
+        raise UsageError("--keep goes with --slim", "without --slim all stays")
+    names = [word.strip() for word in keep.split(",") if word.strip()]
+    wanted(names)
+    return f"--keep {','.join(['byte-code', *names])}" if slim else ""
 
 
 def _alone(given: dict[str, Any], *others: str) -> None:

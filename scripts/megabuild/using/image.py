@@ -20,7 +20,15 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 _BESIDE = "beside"
 
 
-def wheel(*, torch: str, cuda: str | None, archs: str, extensions: tuple[str, ...], base: str | None) -> str:
+def wheel(
+    *,
+    torch: str,
+    cuda: str | None,
+    archs: str,
+    extensions: tuple[str, ...],
+    base: str | None,
+    slim: str = "",
+) -> str:
     """Return a Containerfile that installs PyTorch's wheel, and the extensions beside it.
 
     Parameters
@@ -35,6 +43,8 @@ def wheel(*, torch: str, cuda: str | None, archs: str, extensions: tuple[str, ..
         Their names; empty for those whose sources are on PyPI.
     base:
         Image to begin with, Debian's or one derived from it, or None for the usual one.
+    slim:
+        Options of ``megabuild slim`` without its GPUs, which are those of ``archs``; empty: it is not called.
     """
     names = extensions or tuple(one.name for one in EXTENSIONS if one.name != "pyg_lib")
     values = {
@@ -43,11 +53,20 @@ def wheel(*, torch: str, cuda: str | None, archs: str, extensions: tuple[str, ..
         "CUDA": cuda or "",
         "ARCHS": archs,
         "EXTENSIONS": " ".join(names),
+        "SLIM": slim,
     }
     return _filled("wheel", {**values, **({"BASE": base} if base else {})}, contexts={})
 
 
-def built(channel: Path, *, packages: tuple[str, ...], python: str | None, base: str | None) -> str:
+def built(
+    channel: Path,
+    *,
+    packages: tuple[str, ...],
+    python: str | None,
+    base: str | None,
+    archs: str = "",
+    slim: str = "",
+) -> str:
     """Return a Containerfile that installs published packages.
 
     Parameters
@@ -58,6 +77,8 @@ def built(channel: Path, *, packages: tuple[str, ...], python: str | None, base:
         Match specs; empty for the extensions that there are, or PyTorch.
     python, base:
         Its Python, and the image to begin with, or None.
+    archs, slim:
+        As for `wheel`; packages keep code for all that they were compiled for where ``archs`` is empty.
 
     Raises
     ------
@@ -77,6 +98,8 @@ def built(channel: Path, *, packages: tuple[str, ...], python: str | None, base:
         "CONFIG": channel.name,
         "CUDA": cuda_of(channel.name) or "",
         "PACKAGES": " ".join([*specs, *([f"python={python}"] if python else [])]),
+        "SLIM": slim,
+        "ARCHS": archs,
         "BESIDE": f"/opt/{_BESIDE}" if isinstance(other, Path) else other,
     }
     contexts = {"built": channel, **({_BESIDE: other} if isinstance(other, Path) else {})}

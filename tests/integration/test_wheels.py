@@ -21,10 +21,11 @@ from megabuild.cli.megabuild import megabuild
 from megabuild.errors import BuildError, ConfigError, IntegrityError, PreflightError, UsageError
 from megabuild.extensions.wheels import why_broken
 from megabuild.plan import published
+from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import machine_platform
-from megabuild.wheels import built, simple_index, tools, wheel_tree
+from megabuild.wheels import built, licences, simple_index, tools, wheel_tree
 from megabuild.wheels.make import Index, Request, make
-from megabuild.wheels.pack import pack
+from megabuild.wheels.pack import pack, unpack
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 SPLINE = "torch_spline_conv"
@@ -210,16 +211,41 @@ def test_official_wheels_alone_are_nothing_to_make_wheels_of(own: Path) -> None:
     assert raised.value.remedy.endswith(f"build-locally.py {world.CONFIG} --pyg source")
 
 
-def test_a_library_that_no_wheel_can_have_is_named(tmp_path: Path) -> None:
+def _needs_nowhere(tmp_path: Path, system: Path) -> Path:
+    """A wheel with a library that needs one of another system's."""
     folder = tmp_path / "tree"
-    inner = world.library(tmp_path / "libnowhere.so.1", "int x;")
+    inner = world.library(system / "libnowhere.so.1", "int x;")
     world.library(folder / "torch_spline_conv" / "_x.so", "int y;", str(inner))
     world._dist_info(folder, SPLINE, "1.2.2")
     name = wheel_tree.tag(folder, "linux-64")
-    plain = pack(folder, tmp_path / name, world.DATE)
     (tmp_path / "work").mkdir()
+    return pack(folder, tmp_path / name, world.DATE)
+
+
+def test_a_library_that_no_wheel_can_have_is_named(tmp_path: Path) -> None:
+    plain = _needs_nowhere(tmp_path, tmp_path)
     with pytest.raises(BuildError, match=r"libnowhere\.so\.1"):
         tools.auditwheel(plain, tmp_path / "work", libraries=None, without=(), date=world.DATE)
+
+
+def test_what_no_package_has_comes_from_the_root_with_its_licence(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    debian = DebianRoot(path=root, source=root, fingerprint="", release="13")
+    plain = _needs_nowhere(tmp_path, debian.libraries)
+    path = f"/{(debian.libraries / 'libnowhere.so.1').relative_to(root)}"
+    for name, text in (
+        ("var/lib/dpkg/info/libnowhere1:amd64.list", f"/.\n{path}\n"),
+        ("var/lib/dpkg/info/libelse1:amd64.list", "/.\n/usr/lib/libelse.so.1\n"),
+        ("usr/share/doc/libnowhere1/copyright", "do as you like"),
+        ("usr/share/doc/libelse1/copyright", "do not"),
+    ):
+        world._write(root / name, text)
+    places = [tmp_path / "none", debian.libraries]
+    wheel = tools.auditwheel(plain, tmp_path / "work", libraries=places, without=(), date=world.DATE)
+    tree = unpack(wheel, tmp_path / "repaired")
+    assert [path.name.partition("-")[0] for path in tree.glob("*.libs/*")] == ["libnowhere"]
+    notice = root / "usr/share/doc/libnowhere1/copyright"
+    assert licences.of_vendored(tree, {}, root) == {"system/libnowhere1/copyright": notice}
 
 
 USES_PYTHON = "int PyLong_AsLong(int); int y(void) { return PyLong_AsLong(1); }"

@@ -40,8 +40,8 @@ def of_records(records: Mapping[str, Record], names: Iterable[str]) -> dict[str,
     return texts
 
 
-def of_vendored(tree: Path, records: Mapping[str, Record]) -> dict[str, Path]:
-    """Return the texts of what auditwheel took out of an environment, or else from this system.
+def of_vendored(tree: Path, records: Mapping[str, Record], root: Path | None) -> dict[str, Path]:
+    """Return the texts of what auditwheel took out of an environment, or else of a system.
 
     Parameters
     ----------
@@ -49,6 +49,8 @@ def of_vendored(tree: Path, records: Mapping[str, Record]) -> dict[str, Path]:
         The unpacked wheel. auditwheel lists the system's packages in it (a CycloneDX document).
     records:
         Of the environment.
+    root:
+        The Debian system that was looked into before this one, if any.
     """
     names = {_HASH.sub("", path.name) for path in tree.glob("*.libs/*")} | {"libgomp.so.1"}
     owners = [
@@ -56,10 +58,21 @@ def of_vendored(tree: Path, records: Mapping[str, Record]) -> dict[str, Path]:
         for name, record in records.items()
         if names & {path.removeprefix("lib/") for path in record["files"]}
     ]
-    texts = of_records(records, owners)
+    texts = of_records(records, owners) | (_of_debian(root, names) if root else {})
     for listing in tree.glob("*.dist-info/sboms/*.json"):
         for component in json.loads(listing.read_text())["components"]:
             notice = _SYSTEMS / component["name"] / "copyright"
             if notice.is_file():
                 texts[f"system/{component['name']}/copyright"] = notice
     return texts
+
+
+def _of_debian(root: Path, names: set[str]) -> dict[str, Path]:
+    """Return the texts of the packages of a Debian system that have libraries of these names."""
+    texts = {}
+    for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
+        package = listing.name.removesuffix(".list").partition(":")[0]
+        notice = root / "usr/share/doc" / package / "copyright"
+        if not names.isdisjoint(path.rpartition("/")[2] for path in listing.read_text().splitlines()):
+            texts[f"system/{package}/copyright"] = notice
+    return {name: notice for name, notice in texts.items() if notice.is_file()}

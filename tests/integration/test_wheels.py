@@ -23,7 +23,7 @@ from megabuild.extensions.wheels import why_broken
 from megabuild.plan import published
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import machine_platform
-from megabuild.wheels import built, licences, simple_index, tools, wheel_tree
+from megabuild.wheels import built, licences, nvidia, simple_index, tools, wheel_tree
 from megabuild.wheels.make import Index, Request, make
 from megabuild.wheels.pack import pack, unpack
 
@@ -195,9 +195,59 @@ def _renamed(output: Path, before: str, after: str, keep: str = "") -> Path:
     return channel
 
 
-def test_a_pytorch_compiled_for_cuda_is_not_offered(own: Path) -> None:
-    with pytest.raises(ConfigError, match="CUDA are not offered"):
-        built.find(_renamed(own, "cpu_generic", "cuda124_generic"), (), ())
+def test_a_pytorch_compiled_for_cuda_has_nvidias_libraries_from_nvidias_wheels(tmp_path: Path) -> None:
+    output = world.make(tmp_path / "world", "cuda124")
+    made(output)
+    site = unpacked(output, "torch", tmp_path / "site")
+    head = (site / "torch-2.6.0+cu124.dist-info" / "METADATA").read_text().partition("\n\n")[0]
+    assert [line for line in head.splitlines() if line.startswith("Requires-Dist")] == [
+        "Requires-Dist: triton==3.2.0",
+        "Requires-Dist: cuda-toolkit[cudart]==12.4.*",
+        "Requires-Dist: nvidia-cudnn-cu12>=9.1.0,<10",
+    ]
+    (odd,) = site.glob("torch.libs/*")  # and nothing of NVIDIA's
+    up = "$ORIGIN/../.."
+    for path, own in ((site / "torch/lib/libtorch_cpu.so", ["$ORIGIN"]), (odd, ["$ORIGIN", "torch/lib"])):
+        with opened(path) as elf:
+            places = [place.removeprefix(f"{up}/").removeprefix("$ORIGIN/../") for place in elf.rpath()]
+        assert places[: len(own) + 2] == [*own, "nvidia/cuda_runtime/lib", "nvidia/cudnn/lib"]
+    with zipfile.ZipFile(wheel(output, SPLINE)) as archive:
+        archive.extractall(site)
+    (shm,) = site.glob("torch/bin/*")
+    shm.chmod(0o755)
+    command = [shutil.which("python") or "python", "-c", f"import {SPLINE} as x; print(x.answer)"]
+
+    def imported() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=site, capture_output=True, text=True, check=False)
+
+    assert "libcudart.so.12" in imported().stderr
+    world.nvidias(site / "nvidia")
+    assert imported().stdout == "42\n"
+
+
+@pytest.mark.parametrize(
+    ("soname", "cuda", "expected"),
+    [
+        ("libcublasLt.so.13", "13.0", (("cuda-toolkit[cublas]==13.0.*",), ("nvidia/cu13/lib",))),
+        ("libcublasLt.so.12", "12.8", (("cuda-toolkit[cublas]==12.8.*",), ("nvidia/cublas/lib",))),
+        ("libnccl.so.2", "13.0", (("nvidia-nccl-cu13>=2.29.7,<3",), ("nvidia/nccl/lib",))),
+        ("libcudss.so.0", "13.0", (("nvidia-cudss-cu13",), ("nvidia/cu13/lib",))),
+        ("libcusparseLt.so.0", "13.0", (("nvidia-cusparselt-cu13",), ("nvidia/cusparselt/lib",))),
+        ("libcuda.so.1", "13.0", ((), ())),
+        ("libopenblas.so.0", "13.0", ((), ())),
+    ],
+)
+def test_a_library_of_nvidias_has_a_wheel_and_a_place(
+    soname: str, cuda: str, expected: tuple[tuple[str, ...], tuple[str, ...]]
+) -> None:
+    records = {"nccl": {"version": "2.29.7.1", "files": ["lib/libnccl.so.2"]}}
+    found = nvidia.wanted([soname], cuda, records)
+    assert (found.requires, found.folders) == expected
+
+
+def test_a_library_of_nvidias_that_no_wheel_has_is_named() -> None:
+    with pytest.raises(BuildError, match=r"libcusomething\.so\.1"):
+        nvidia.wanted(["libcusomething.so.1"], "13.0", {})
 
 
 def test_official_wheels_of_pytorch_may_have_any_local_version(own: Path) -> None:

@@ -1,11 +1,13 @@
 """A compiled PyTorch of four tiny libraries and an extension for it, published as a run of a compiled config does.
 
 The libraries are really linked, with versions in their names and RPATHs as in Debian's builds; one of them needs a
-library of the channel beside. ``import torch`` loads them, and so does the extension.
+library of the channel beside. ``import torch`` loads them, and so does the extension. Compiled for CUDA, it
+needs two of NVIDIA's libraries besides.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -71,20 +73,37 @@ def _dist_info(site: Path, name: str, version: str, requires: Sequence[str] = ()
     _write(folder / "LICENSE", f"{name}'s licence\n")
 
 
-def make(folder: Path) -> Path:
-    """Make that world in a folder; returns the output folder of its run."""
+def nvidias(folder: Path) -> tuple[Path, Path]:
+    """Compile what stands for NVIDIA's libraries."""
+    return (
+        library(folder / "cuda_runtime" / "lib" / "libcudart.so.12", "int cuda(void) { return 0; }"),
+        library(folder / "cudnn" / "lib" / "libcudnn.so.9", "int cudnn(void) { return 0; }"),
+    )
+
+
+def make(folder: Path, accelerator: str = "cpu") -> Path:
+    """Make that world in a folder; returns the output folder of its run.
+
+    Parameters
+    ----------
+    folder:
+        An empty folder.
+    accelerator:
+        ``cpu``, ``cuda124``.
+    """
     packages = folder / "made" / "linux-64"
     packages.mkdir(parents=True)
     _write(folder / "LICENSE", "libtorch's licence\n")
     outer, libtorch, pytorch, extension = (
         folder / name for name in ("outer", "libtorch", "pytorch", "spline")
     )
-    odd = library(outer / "lib" / "libodd.so.1", "int odd(void) { return 20; }")
+    for_cuda = list(map(str, nvidias(folder / "nvidia"))) if accelerator != "cpu" else []
+    odd = library(outer / "lib" / "libodd.so.1", "int odd(void) { return 20; }", *for_cuda[:1])
     c10 = library(libtorch / "lib" / "libc10.so.2.6", "int one(void) { return 1; }", "-Wl,-rpath,$ORIGIN")
     cpu = library(
         libtorch / "lib" / "libtorch_cpu.so.2.6",
         "int one(void); int odd(void); int answer(void) { return one() + odd(); }",
-        str(c10), str(odd), "-Wl,-rpath,$ORIGIN/",
+        str(c10), str(odd), *for_cuda, "-Wl,-rpath,$ORIGIN/",
     )  # fmt: skip
     library(
         libtorch / "bin" / "torch_shm_manager",
@@ -119,16 +138,24 @@ def make(folder: Path) -> Path:
 
     beside = folder / "beside"
     _package(beside / "linux-64", outer, "outer", "1.0", "0", ())
-    make_channel(beside, (("python", f"{PYTHON}.1", "0"),))
+    needs = ["outer", "__glibc >=2.90,<3.0.a0"]
+    if for_cuda:
+        inner = folder / "inner"
+        (inner / "lib").mkdir(parents=True)
+        for path in for_cuda:
+            shutil.copy(path, inner / "lib")
+        _package(beside / "linux-64", inner, "libcudnn", "9.1.0.70", "0", ())
+        needs += ["libcudnn >=9.1.0.70,<10.0a0", "__cuda"]
+    make_channel(beside, (("python", f"{PYTHON}.1", "0"), ("triton", "3.2.0", "0")))
     python = f"py{PYTHON.replace('.', '')}"
-    build = f"cpu_generic_{python}_h1_0"
-    exact = [f"python {PYTHON}.*", f"pytorch ==2.6.0 {build}", "libtorch ==2.6.0 cpu_generic_h0_0"]
+    flavour = f"{accelerator}_generic"
+    build = f"{flavour}_{python}_h1_0"
+    exact = [f"python {PYTHON}.*", f"pytorch ==2.6.0 {build}", f"libtorch ==2.6.0 {flavour}_h0_0"]
+    triton = ["triton ==3.2.0"] if for_cuda else []
     made = [
-        _package(
-            packages, libtorch, "libtorch", "2.6.0", "cpu_generic_h0_0", ["outer", "__glibc >=2.90,<3.0.a0"]
-        ),
-        _package(packages, pytorch, "pytorch", "2.6.0", build, [exact[0], exact[2]]),
-        _package(packages, extension, "pytorch_spline_conv", "1.2.2", f"cpu_generic_{python}_h2_0", exact),
+        _package(packages, libtorch, "libtorch", "2.6.0", f"{flavour}_h0_0", needs),
+        _package(packages, pytorch, "pytorch", "2.6.0", build, [exact[0], exact[2], *triton]),
+        _package(packages, extension, "pytorch_spline_conv", "1.2.2", f"{flavour}_{python}_h2_0", exact),
     ]
     output = folder / "output"
     published.publish(

@@ -42,8 +42,9 @@ def wheels(context: click.Context, /, **given: Any) -> None:
     """Make wheels of what CONFIG built, and an index of them for pip, uv and poetry.
 
     CONFIG is what its run was called: linux_64_cpu_debian, linux_64_cpu-rehearsal. A PyTorch that was compiled becomes
-    torch, complete with the libraries that it links to; extensions become wheels for the PyTorch that they were
-    compiled for. Wheels of former calls stay in the index while their packages are published.
+    torch, complete with the libraries that it links to, of which NVIDIA's come from NVIDIA's wheels; extensions become
+    wheels for the PyTorch that they were compiled for. Wheels of former calls stay in the index while their packages
+    are published.
     """
     from megabuild.cli.reporters import reporter
     from megabuild.engine.reproducible import recipe_date

@@ -18,6 +18,8 @@ TORCH = "torch"
 _PROJECTS = {"pytorch": TORCH, **{extension.conda: extension.name for extension in EXTENSIONS}}
 _BUILD = re.compile(r"(?P<accelerator>cpu|cuda\d+)_(?P<source>[a-z]+)_(?:py(?P<python>3\d+t?)|abi3)_")
 _EXACT_TORCH = re.compile(r"pytorch ==([\d.]+)(?: |$)")
+#: Of what only conda's PyTorch for CUDA requires; upstream's wheels have it from a variable of their build.
+_TRITON = re.compile(r"triton ==([\d.]+)$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +44,10 @@ class Built:
     official: bool
     #: PyTorch's version, without a local part
     torch: str
-    #: other extensions that it imports
-    imports: tuple[str, ...] = ()
+    #: CUDA version that it was compiled for: ``12.4``
+    cuda: str | None = None
+    #: requirements on other projects that upstream's metadata do not have: other extensions, Triton
+    more: tuple[str, ...] = ()
 
     @property
     def wheel_version(self) -> str:
@@ -60,7 +64,7 @@ class Built:
     @property
     def requires(self) -> tuple[str, ...]:
         """What the wheel requires besides what upstream's metadata say."""
-        return () if self.project == TORCH else (self.torch_pin, *self.imports)
+        return self.more if self.project == TORCH else (self.torch_pin, *self.more)
 
 
 def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[Built, ...]:
@@ -81,14 +85,6 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
         A Python or a name has not been built.
     """
     every = _newest(_read(channel, record) for record in published.records(channel).values())
-    compiled = [one for one in every if not one.official]
-    if any(one.accelerator.startswith("cu") for one in compiled):
-        raise ConfigError(
-            f"{channel.name}: wheels of a PyTorch that was compiled for CUDA are not offered: NVIDIA's libraries would "
-            "have to come from NVIDIA's wheels",
-            "take the conda packages (megabuild env create), or a config that ends in _wheel, of which the extensions "
-            "become wheels",
-        )
     # upstream's own wheel is on upstream's index already
     there = [one for one in every if one.project != TORCH or not one.official]
     if not there:
@@ -121,7 +117,9 @@ def _read(channel: Path, record: published.Record) -> Built | None:
     pins = [pin[1] for pin in map(_EXACT_TORCH.match, depends) if pin]
     imports = {spec.split()[0] for spec in depends} & _PROJECTS.keys() - {"pytorch"}
     rehearsal = ".rehearsal" if "-rehearsal" in channel.name else ""
+    triton = [f"triton=={pin[1]}" for pin in map(_TRITON.match, depends) if pin]
     python = parts["python"]
+    digits = parts["accelerator"].removeprefix("cuda")
     return Built(
         project=_PROJECTS[name],
         version=version,
@@ -132,7 +130,8 @@ def _read(channel: Path, record: published.Record) -> Built | None:
         accelerator=parts["accelerator"].replace("cuda", "cu") + rehearsal,
         official=parts["source"] == "wheel",
         torch=pins[0] if pins else version,
-        imports=tuple(sorted(_PROJECTS[other] for other in imports)),
+        cuda=f"{digits[:-1]}.{digits[-1]}" if digits.isdigit() else None,
+        more=(*sorted(_PROJECTS[other] for other in imports), *triton),
     )
 
 

@@ -21,7 +21,7 @@ from megabuild.providers.debian import foreign
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.using import prefix
-from megabuild.wheels import licences, pack, simple_index, tools, wheel_tree
+from megabuild.wheels import licences, nvidia, pack, simple_index, tools, wheel_tree
 from megabuild.wheels.built import TORCH, Built, find
 from megabuild.wheels.simple_index import Wheel
 
@@ -35,9 +35,7 @@ _PYTORCHS = (
     "libc10*",
     "libcaffe2*",
     "libshm*",
-    "libcu*",
-    "libnv*",
-    "libnccl*",
+    *nvidia.LIBRARIES,
     wheel_tree.OPENMP,
 )
 _MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
@@ -158,7 +156,9 @@ def _root(request: Request, one: Built) -> DebianRoot | None:
     if one.project != TORCH or "_debian" not in request.config:
         return None
     try:
-        return debian_root.there(request.cache / "debian", foreign=foreign.of(one.path.parent.name))
+        return debian_root.there(
+            request.cache / "debian", cuda=one.cuda is not None, foreign=foreign.of(one.path.parent.name)
+        )
     except ProviderError:  # no mirror is configured, or the packages come from another machine
         return None
 
@@ -201,13 +201,16 @@ class _Work:
         installed = self._environment() if is_torch else self._package()
         wheel_tree.lay_out(installed.prefix, installed.paths, laid_out)
         wheel_tree.add_licences(laid_out, installed.texts)
-        outside = wheel_tree.link(laid_out)
-        without: tuple[str, ...] = () if is_torch else _PYTORCHS
+        needed = wheel_tree.needed(laid_out)
+        records = licences.installed(installed.prefix) if is_torch else {}
+        gpu = nvidia.wanted(needed, one.cuda, records) if is_torch and one.cuda else nvidia.Wanted()
+        wheel_tree.link(laid_out, gpu.folders)
+        without: tuple[str, ...] = nvidia.LIBRARIES if is_torch else _PYTORCHS
         openmp = installed.prefix / "lib" / wheel_tree.OPENMP
-        if is_torch and wheel_tree.OPENMP in outside and openmp.is_file():
+        if is_torch and wheel_tree.OPENMP in needed and openmp.is_file():
             shutil.copy(openmp, laid_out / wheel_tree.LIBRARIES)
-            without = (wheel_tree.OPENMP,)
-        wheel_tree.name_version(laid_out, one.wheel_version, one.requires)
+            without = (*without, wheel_tree.OPENMP)
+        wheel_tree.name_version(laid_out, one.wheel_version, (*one.requires, *gpu.requires))
         name = wheel_tree.tag(laid_out, one.path.parent.name)
         plain = pack.pack(laid_out, self.folder / name, date, compressed=False)
         self._tell("vendoring what it links to")
@@ -218,8 +221,7 @@ class _Work:
         shutil.rmtree(laid_out)
         pack.unpack(repaired, laid_out)
         if is_torch:
-            wheel_tree.link_vendored(laid_out)
-            records = licences.installed(installed.prefix)
+            wheel_tree.link_vendored(laid_out, gpu.folders)
             texts = licences.of_vendored(laid_out, records, root.path if root else None)
             wheel_tree.add_licences(laid_out, texts)
         shutil.rmtree(installed.prefix)
@@ -236,7 +238,7 @@ class _Work:
         wanted = prefix.Wanted(
             specs=(f"pytorch =={self.built.version} {self.built.build}",),
             published=self.channel,
-            virtual={"__glibc": _NEWER_GLIBC},
+            virtual={"__glibc": _NEWER_GLIBC, **({"__cuda": self.built.cuda} if self.built.cuda else {})},
             platform=self.built.path.parent.name,
         )
         solution = prefix.solve(wanted)

@@ -82,37 +82,51 @@ def libraries(tree: Path) -> Iterator[Path]:
     yield from (path for path in _files(tree) if _is_elf(path))
 
 
-def link(tree: Path) -> set[str]:
+def needed(tree: Path) -> set[str]:
+    """Return what the libraries of a tree need.
+
+    Raises
+    ------
+    IntegrityError
+        One of them is damaged.
+    """
+    found: set[str] = set()
+    for path in libraries(tree):
+        try:
+            with opened(path) as elf:
+                found.update(elf.needed())
+        except NotElf as error:
+            raise IntegrityError(f"{path.relative_to(tree)}: {error}", "build the package again") from error
+    return found
+
+
+def link(tree: Path, beside: Sequence[str] = ()) -> None:
     """Let libraries name libtorch's by their plain names, and look for them where the wheel has them.
 
     Extensions look nowhere: PyTorch, which is imported before them, has them loaded.
 
-    Returns
-    -------
-    set[str]
-        What libraries name and the tree does not have.
+    Parameters
+    ----------
+    tree:
+        The unpacked wheel.
+    beside:
+        Folders of other wheels, below site-packages, in which PyTorch's libraries look after their own.
     """
-    outside: set[str] = set()
-    inside = {path.name for path in libraries(tree)}
     for path in libraries(tree):
-        try:
-            with opened(path) as elf:
-                needed, soname, places = elf.needed(), elf.soname(), elf.rpath()
-        except NotElf as error:
-            raise IntegrityError(f"{path.relative_to(tree)}: {error}", "build the package again") from error
+        with opened(path) as elf:
+            names, soname, places = elf.needed(), elf.soname(), elf.rpath()
         arguments: list[str] = []
-        for name in needed:
+        for name in names:
             if (plain := _VERSIONED.sub(r"\1", name)) != name:
                 arguments += ["--replace-needed", name, plain]
-            outside |= {plain} - inside
         if soname and (plain := _VERSIONED.sub(r"\1", soname)) != soname:
             arguments += ["--set-soname", plain]
-        wanted = [_origin(path, tree / LIBRARIES)] if (tree / LIBRARIES).is_dir() else []
+        own = [LIBRARIES, *map(Path, beside)] if (tree / LIBRARIES).is_dir() else []
+        wanted = [_origin(path, tree / folder) for folder in own]
         if wanted != [*places]:
             arguments += ["--force-rpath", "--set-rpath", ":".join(wanted)] if wanted else ["--remove-rpath"]
         if arguments:
             tools.patchelf(path, arguments)
-    return outside
 
 
 def _origin(path: Path, folder: Path) -> str:
@@ -120,16 +134,24 @@ def _origin(path: Path, folder: Path) -> str:
     return "$ORIGIN" if relative == "." else f"$ORIGIN/{relative}"
 
 
-def link_vendored(tree: Path) -> None:
-    """Let vendored libraries find what of PyTorch's own folder they need: OpenMP."""
+def link_vendored(tree: Path, beside: Sequence[str] = ()) -> None:
+    """Let vendored libraries find what they need of PyTorch's own folder (OpenMP) and of other wheels (MAGMA: CUDA).
+
+    Parameters
+    ----------
+    tree, beside:
+        As of :func:`link`.
+    """
     there = {path.name for path in (tree / LIBRARIES).glob("*")}
     for path in tree.glob("*.libs/*"):
         with opened(path) as elf:
-            needed = set(elf.needed())
-        if needed & there:
-            tools.patchelf(
-                path, ["--force-rpath", "--set-rpath", f"$ORIGIN:{_origin(path, tree / LIBRARIES)}"]
-            )
+            needs_more = bool(beside) or not there.isdisjoint(elf.needed())
+        if needs_more:
+            places = [
+                "$ORIGIN",
+                *(_origin(path, tree / folder) for folder in (LIBRARIES, *map(Path, beside))),
+            ]
+            tools.patchelf(path, ["--force-rpath", "--set-rpath", ":".join(places)])
 
 
 def metadata(tree: Path) -> Path:

@@ -1,0 +1,109 @@
+"""NVIDIA's libraries of a PyTorch that was compiled for CUDA: required as NVIDIA's own wheels, never vendored.
+
+Upstream's wheels do the same: METADATA asks for the wheels of one CUDA release, and RPATH leads to where they are
+installed. ``cuda-toolkit`` is NVIDIA's project that pins all parts of a release; its extras are those parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from megabuild.errors import BuildError
+from megabuild.wheels.licences import Record
+
+#: Patterns of libraries that no wheel of ours may hold: NVIDIA's, and its driver's.
+LIBRARIES = ("libcu*", "libnv*", "libnccl*")
+#: Library to the extra of ``cuda-toolkit`` that brings it, and its folder in the wheels for CUDA 12. Those for CUDA 13
+#: share one folder.
+_TOOLKIT = {
+    "libcublas": ("cublas", "cublas"),
+    "libcublasLt": ("cublas", "cublas"),
+    "libcudart": ("cudart", "cuda_runtime"),
+    "libcufft": ("cufft", "cufft"),
+    "libcufile": ("cufile", "cufile"),
+    "libcupti": ("cupti", "cuda_cupti"),
+    "libcurand": ("curand", "curand"),
+    "libcusolver": ("cusolver", "cusolver"),
+    "libcusolverMg": ("cusolver", "cusolver"),
+    "libcusparse": ("cusparse", "cusparse"),
+    "libnvJitLink": ("nvjitlink", "nvjitlink"),
+    "libnvToolsExt": ("nvtx", "nvtx"),
+    "libnvrtc": ("nvrtc", "cuda_nvrtc"),
+}
+#: Libraries with releases of their own: the part of the project's name, and the folder.
+_BESIDE = {
+    "libcudnn": ("cudnn", "cudnn"),
+    "libcudss": ("cudss", "cu{major}"),
+    "libcusparseLt": ("cusparselt", "cusparselt"),
+    "libnccl": ("nccl", "nccl"),
+    "libnvshmem_host": ("nvshmem", "nvshmem"),
+}
+_DRIVER = frozenset({"libcuda", "libnvidia-ml"})
+_NVIDIAS = re.compile(r"(lib(?:cu|nv|nccl)[\w-]*)\.so")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a wheel of PyTorch has of NVIDIA's."""
+
+    #: for its METADATA
+    requires: tuple[str, ...] = ()
+    #: where the libraries will be, below site-packages
+    folders: tuple[str, ...] = ()
+
+
+def wanted(sonames: Iterable[str], cuda: str, records: Mapping[str, Record]) -> Wanted:
+    """Say which of NVIDIA's wheels bring the libraries that PyTorch names.
+
+    Parameters
+    ----------
+    sonames:
+        What PyTorch's libraries need; others than NVIDIA's are passed over.
+    cuda:
+        The release that PyTorch was compiled for: ``12.4``.
+    records:
+        What conda noted about the packages of an environment with these libraries: for versions.
+
+    Raises
+    ------
+    BuildError
+        One of NVIDIA's libraries is in no wheel that is known here.
+    """
+    major = int(cuda.partition(".")[0])
+    extras, requires, folders = set(), set(), set()
+    for soname in sonames:
+        match = _NVIDIAS.match(soname)
+        if match is None or match[1] in _DRIVER:
+            continue
+        if match[1] in _TOOLKIT:
+            extra, folder = _TOOLKIT[match[1]]
+            extras.add(extra)
+            folders.add(folder if major < 13 else f"cu{major}")
+        elif match[1] in _BESIDE:
+            name, folder = _BESIDE[match[1]]
+            requires.add(f"nvidia-{name}-cu{major}{_since(soname, records)}")
+            folders.add(folder.format(major=major))
+        else:
+            raise BuildError(
+                f"{soname} of NVIDIA's is in no wheel that PyTorch could require",
+                "take the conda packages: megabuild env create",
+            )
+    if extras:
+        requires.add(f"cuda-toolkit[{','.join(sorted(extras))}]=={cuda}.*")
+    return Wanted(
+        requires=tuple(sorted(requires)), folders=tuple(f"nvidia/{one}/lib" for one in sorted(folders))
+    )
+
+
+def _since(soname: str, records: Mapping[str, Record]) -> str:
+    """Return a library's versions from the one that PyTorch was compiled with to its next major one.
+
+    Of four numbers the last is left out: conda-forge counts its builds in it where NVIDIA has three (NCCL, cuSPARSELt).
+    """
+    for record in records.values():
+        if f"lib/{soname}" in record["files"]:
+            numbers = record["version"].split(".")
+            return f">={'.'.join(numbers[:3])},<{int(numbers[0]) + 1}"
+    return ""

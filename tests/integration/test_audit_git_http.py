@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(301, b"", "text/plain", location=self.path.replace("/old/", "/"))
         elif name.startswith("private/"):
             self._answer(401, b"", "text/plain")
-        elif name.startswith("broken/"):
+        elif name.startswith("broken/") or (self.server.folder / "login").exists():  # type: ignore[attr-defined]
             self._answer(200, b"<html>\x1b[31mlogin page</html>", "text/html")
         else:
             return self.server.folder / name, service  # type: ignore[attr-defined]
@@ -176,9 +176,21 @@ def test_a_password_is_not_asked_for(site: Site, commit: str, tmp_path: Path) ->
 
 def test_a_web_page_instead_of_a_repository_is_a_sentence(site: Site, commit: str, tmp_path: Path) -> None:
     _super(tmp_path, f"{site.base}broken/lib.git", commit)
+    started = time.monotonic()
     found = _audit(f"{site.base}super.git", tmp_path / "cache")
-    assert found.trouble
+    assert "what answers for lib is no repository" in found.trouble
+    assert time.monotonic() - started < 15
     assert "\x1b" not in found.trouble
+
+
+def test_a_login_page_leaves_a_clone_as_it_was(site: Site, commit: str, tmp_path: Path) -> None:
+    _super(tmp_path, f"{site.base}lib.git", commit)
+    super_address, cache, reports = f"{site.base}super.git", tmp_path / "cache", list[str]()
+    assert _audit(super_address, cache).value == "v3"
+    (tmp_path / "world" / "login").touch()
+    (found,) = audit(super_address, cache, seconds=30.0, max_age=-1.0, reports=reports).facts
+    assert found.value == "v3"
+    assert any("is no repository: what was fetched" in text for text in reports)
 
 
 def test_a_user_and_password_in_an_address_are_not_shown(site: Site, commit: str, tmp_path: Path) -> None:

@@ -123,8 +123,6 @@ class Clone:
         def work() -> str:
             self._ensure(commit)
             for mode in ([], ["--tags"], ["--contains"], ["--all", "--always"]):
-                if "--all" in mode:
-                    self._branch()
                 said = self._local("describe", *mode, commit)
                 if said.code == 0 and said.text:
                     return said.text
@@ -230,6 +228,15 @@ class Clone:
 
     def _bring(self) -> None:
         """Fetch what is new: branches and tags as a fresh clone has them, or the one tag."""
+        head = self._ask("ls-remote", "--symref", "origin", "HEAD")
+        if head.code != 0:
+            raise self._refusal(head)
+        if not head.out and self.address.protocol.startswith("http"):
+            # fetch would take a web page for a repository of files, and ask for its objects one by one, without end
+            raise AuditError(
+                f"{self.address.host}: what answers for {self.address.name} is no repository",
+                "open the address: it may be the page of a proxy or of a login",
+            )
         if self._only:
             ref = self._only if _HASH.fullmatch(self._only) else f"refs/tags/{self._only}"
             if not _NAME.fullmatch(self._only):
@@ -239,6 +246,9 @@ class Clone:
             wanted = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
             # as much of the history as the server has: without a depth, git refuses a shallow server's, or hangs
             self._fetch("--prune", "--force", "--depth=2147483647", *wanted)
+            branch = re.match(r"ref: refs/heads/(\S+)\tHEAD", head.text)
+            if branch and _NAME.fullmatch(branch[1]):  # a fresh clone has it as its own
+                self._local("update-ref", f"refs/heads/{branch[1]}", f"refs/remotes/origin/{branch[1]}")
         self.fetched = now()
         (self._folder / "fetched").write_text(self.fetched, encoding="ascii")
 
@@ -251,8 +261,11 @@ class Clone:
         if said.code != 0 and "couldn't find remote ref" in said.err:
             raise Absent(f"{self.address.name} has no tag {self._only}", "name another: --version")
         if said.code != 0:
-            hint = " (there is no such repository, or it is private)" if _UNKNOWN.search(said.err) else ""
-            raise AuditError(f"{self.address.host or 'git'}: {said.problem}{hint}")
+            raise self._refusal(said)
+
+    def _refusal(self, said: Said) -> AuditError:
+        hint = " (there is no such repository, or it is private)" if _UNKNOWN.search(said.err) else ""
+        return AuditError(f"{self.address.host or 'git'}: {said.problem}{hint}")
 
     def _ensure(self, commit: str) -> None:
         """Fetch a commit that no branch or tag leads to any more, as git does for a submodule."""
@@ -264,13 +277,6 @@ class Clone:
         if self._local("cat-file", "-e", f"{commit}^{{commit}}").code != 0:
             broken = self._local("rev-list", "--all", "--max-count=1").code != 0
             raise AuditError("the clone is spoilt") if broken else Absent(f"it has no commit {commit}")
-
-    def _branch(self) -> None:
-        """Set the branch that the server's HEAD names: a fresh clone has it as its own."""
-        text = "" if self._services.offline else self._ask("ls-remote", "--symref", "origin", "HEAD").text
-        found = re.match(r"ref: refs/heads/(\S+)\tHEAD", text)
-        if found and _NAME.fullmatch(found[1]):
-            self._local("update-ref", f"refs/heads/{found[1]}", f"refs/remotes/origin/{found[1]}")
 
     def _local(self, *arguments: str, stdin: bytes = b"") -> Said:
         return git(*arguments, folder=self._folder, stdin=stdin)

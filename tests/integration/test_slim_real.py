@@ -107,19 +107,20 @@ def test_killed_at_ten_moments_while_a_program_uses_it(
     )
     assert user.stdout is not None
     assert user.stdout.readline() == "ready\n"
-    began = time.monotonic()
-    slim(env, "--gpu", "12.0", "--apply")
-    whole = time.monotonic() - began
-    slim(env, "--undo")
+    for _ in range(2):  # the first one reads from the disk, and takes longer than those to be killed
+        began = time.monotonic()
+        slim(env, "--gpu", "12.0", "--apply")
+        whole = time.monotonic() - began
+        slim(env, "--undo")
     for moment in range(1, 11):
         process = subprocess.Popen(
             [sys.executable, DRIVER, "slim", env, "--gpu", "12.0", "--apply"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        time.sleep(whole * moment / 10)
+        time.sleep(whole * moment / 11)
         process.send_signal(signal.SIGKILL)
-        print(f"killed after {whole * moment / 10:.1f} s: {process.wait()}")
+        print(f"killed after {whole * moment / 11:.1f} s: {process.wait()}")
         assert works(env, "import", tmp_path)
         if (env / ".megabuild-slim").is_dir():
             slim(env, "--undo")

@@ -235,6 +235,9 @@ def test_a_pytorch_compiled_for_cuda_has_nvidias_libraries_from_nvidias_wheels(t
         ("libcusparseLt.so.0", "13.0", (("nvidia-cusparselt-cu13",), ("nvidia/cusparselt/lib",))),
         ("libcuda.so.1", "13.0", ((), ())),
         ("libopenblas.so.0", "13.0", ((), ())),
+        ("libcurl.so.4", "13.0", ((), ())),
+        ("libcupti.so.13", "13.0", (("cuda-toolkit[cupti]==13.0.*",), ("nvidia/cu13/lib",))),
+        ("libcurand.so.10", "12.8", (("cuda-toolkit[curand]==12.8.*",), ("nvidia/curand/lib",))),
     ],
 )
 def test_a_library_of_nvidias_has_a_wheel_and_a_place(

@@ -6,15 +6,16 @@ installed. ``cuda-toolkit`` is NVIDIA's project that pins all parts of a release
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 
 from megabuild.errors import BuildError
 from megabuild.wheels.licences import Record
 
-#: Patterns of libraries that no wheel of ours may hold: NVIDIA's, and its driver's.
-LIBRARIES = ("libcu*", "libnv*", "libnccl*")
+#: Patterns of libraries that no wheel of ours may hold, known here or not: NVIDIA's, and its driver's. libcurl and
+#: libcups are not NVIDIA's.
+LIBRARIES = ("libcu[!rp]*", "libcurand*", "libcupti*", "libnv*", "libnccl*")
 #: Library to the extra of ``cuda-toolkit`` that brings it, and its folder in the wheels for CUDA 12. Those for CUDA 13
 #: share one folder.
 _TOOLKIT = {
@@ -41,7 +42,6 @@ _BESIDE = {
     "libnvshmem_host": ("nvshmem", "nvshmem"),
 }
 _DRIVER = frozenset({"libcuda", "libnvidia-ml"})
-_NVIDIAS = re.compile(r"(lib(?:cu|nv|nccl)[\w-]*)\.so")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +74,15 @@ def wanted(sonames: Iterable[str], cuda: str, records: Mapping[str, Record]) -> 
     major = int(cuda.partition(".")[0])
     extras, requires, folders = set(), set(), set()
     for soname in sonames:
-        match = _NVIDIAS.match(soname)
-        if match is None or match[1] in _DRIVER:
+        library = soname.partition(".so")[0]
+        if library in _DRIVER or not any(fnmatch(soname, pattern) for pattern in LIBRARIES):
             continue
-        if match[1] in _TOOLKIT:
-            extra, folder = _TOOLKIT[match[1]]
+        if library in _TOOLKIT:
+            extra, folder = _TOOLKIT[library]
             extras.add(extra)
             folders.add(folder if major < 13 else f"cu{major}")
-        elif match[1] in _BESIDE:
-            name, folder = _BESIDE[match[1]]
+        elif library in _BESIDE:
+            name, folder = _BESIDE[library]
             requires.add(f"nvidia-{name}-cu{major}{_since(soname, records)}")
             folders.add(folder.format(major=major))
         else:

@@ -13,6 +13,7 @@ import pytest
 from tiny import wait_for
 
 from megabuild import files
+from megabuild.errors import IntegrityError
 from megabuild.providers import command
 
 START = """
@@ -55,3 +56,31 @@ def test_a_file_is_written_in_one_step_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="folder"):
         files.write(tmp_path / "folder", "text")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "folder"]
+
+
+def test_a_copy_has_the_content_and_the_date_but_not_the_inode(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "folder" / "target"
+    source.write_bytes(b"content")
+    os.utime(source, ns=(5, 7_000_000_001))
+    files.copy(source, target)
+    assert target.read_bytes() == b"content"
+    assert target.stat().st_mtime_ns == 7_000_000_001
+    assert target.stat().st_ino != source.stat().st_ino
+    assert [path.name for path in target.parent.iterdir()] == ["target"]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_is_no_regular_file_is_neither_followed_nor_waited_for(tmp_path: Path, kind: str) -> None:
+    secret, path = tmp_path / "secret", tmp_path / "path"
+    secret.write_text("secret")
+    if kind == "link":
+        path.symlink_to(secret)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(IntegrityError, match="link" if kind == "link" else "not a regular file"):
+        files.open_regular(path)
+    with pytest.raises(IntegrityError):
+        files.copy(path, tmp_path / "target")
+    assert not (tmp_path / "target").exists()

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 
 def test_the_licence_stands_a_rerender(repository: Path) -> None:
-    """conda-smithy removes a root file named LICENSE, through links, and writes LICENSE.txt unless it is told not to."""
+    """conda-smithy removes a root file LICENSE, through links, and writes LICENSE.txt unless told not to."""
     root, packed = repository / "LICENSE.txt", repository / "recipe" / "LICENSE"
     assert not (repository / "LICENSE").is_symlink()
     assert not (repository / "LICENSE").exists()

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import io
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from filelock import FileLock
+from rattler.index import index_fs
 from tiny import make_channel, make_package
 
-from megabuild import files
 from megabuild.cli.exits import Invocation
 from megabuild.cli.megabuild import megabuild
 from megabuild.engine import archive
-from megabuild.errors import BusyError, ConfigError, MegabuildError, PreflightError, ProviderError, UsageError
+from megabuild.errors import (
+    BusyError,
+    ConfigError,
+    IntegrityError,
+    MegabuildError,
+    PreflightError,
+    ProviderError,
+    UsageError,
+)
 from megabuild.plan import published
 from megabuild.providers.environment import machine_platform
-from megabuild.using import prefix
-from megabuild.using.prefix import MARKER, Wanted
+from megabuild.using import install, prefix
+from megabuild.using.install import MARKER, UNFINISHED
+from megabuild.using.prefix import Wanted
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 NAME = "linux_64_cuda132_wheel"
@@ -69,7 +86,7 @@ def wanted(output: Path, *specs: str) -> Wanted:
 def make(folder: Path, output: Path, *specs: str) -> list[str]:
     wish = wanted(output, *specs)
     told: list[str] = []
-    prefix.create(folder, wish, prefix.solve(wish), cache=output.parent / "cache", report=told.append)
+    install.create(folder, wish, prefix.solve(wish), cache=output.parent / "cache", report=told.append)
     return told
 
 
@@ -126,20 +143,167 @@ def test_nothing_half_made_is_left(output: Path, tmp_path: Path, existed: bool) 
     assert not existed or not list(folder.iterdir())
 
 
-def test_what_a_killed_run_left_is_made_anew_and_that_of_a_running_one_is_left_alone(
-    output: Path, tmp_path: Path
+#: Makes an environment and kills itself while its last package is installed.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from megabuild.using import install, prefix
+folder, output, name, cache = map(Path, sys.argv[1:])
+wish = prefix.Wanted(specs=("greeting",), published=prefix.find(output, str(name)))
+def report(line):
+    if line.startswith("installing 3/3"):
+        os.kill(os.getpid(), signal.SIGKILL)
+install.create(folder, wish, prefix.solve(wish), cache=cache, report=report)
+"""
+
+
+def test_what_a_killed_run_left_is_made_anew(output: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "env"
+    command = [sys.executable, "-c", KILLED, str(folder), str(output), NAME, str(tmp_path / "cache")]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run(command, env=environ, timeout=120, check=False).returncode == -signal.SIGKILL
+    assert [path.name for path in folder.iterdir()] == [UNFINISHED]
+    make(folder, output, "greeting")
+    assert (folder / "bin" / "hello").read_text() == HELLO
+    assert not (folder / UNFINISHED).exists()
+
+
+def test_what_another_process_makes_is_left_alone(output: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "env"
+    (folder / UNFINISHED).mkdir(parents=True)
+    with FileLock(folder / UNFINISHED / "lock"), pytest.raises(BusyError):
+        make(folder, output, "greeting")
+    make(folder, output, "greeting")
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_what_was_cut_short_while_it_was_moved_up_is_ended(
+    output: Path, tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, rename, left = tmp_path / "env", os.rename, [after]
+
+    def cut_short(source: Path, target: Path) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        make(folder, output, "greeting", "python 3.11.*")
+    monkeypatch.undo()
+    make(folder, output, "greeting", "python 3.12.*")
+    assert [path.name for path in (folder / "conda-meta").glob("python-*")] == ["python-3.12.1-0.json"]
+    assert {path.name for path in folder.iterdir()} >= {"activate", "bin", "share", "etc"}
+    assert not (folder / UNFINISHED).exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"unfinished": 1}', None])
+def test_what_cannot_be_read_is_not_taken_for_unfinished(
+    output: Path, tmp_path: Path, content: str | None
 ) -> None:
     folder = tmp_path / "env"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin" / "half").write_text("half")
-    files.write(folder / MARKER, json.dumps({"unfinished": os.getppid()}))
-    with pytest.raises(BusyError):
+    make(folder, output, "greeting", "python 3.11.*")
+    (folder / "project").mkdir()
+    (folder / "project" / "main.py").write_text("mine")
+    (folder / MARKER).unlink()
+    if content is None:
+        (folder / MARKER).mkdir()
+    else:
+        (folder / MARKER).write_text(content)
+    with pytest.raises(IntegrityError, match="conda-meta/megabuild cannot be read") as raised:
         make(folder, output, "greeting")
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    files.write(folder / MARKER, json.dumps({"unfinished": gone.pid}))
-    make(folder, output, "greeting")
-    assert not (folder / "bin" / "half").exists()
+    assert (folder / "project" / "main.py").read_text() == "mine"
+    assert (folder / "bin" / "hello").is_file()
+    if content is not None:
+        found = re.search(r"write (\{.*\}) into that file", raised.value.remedy)
+        assert found
+        (folder / MARKER).write_text(found[1])
+        make(folder, output, "greeting", "python 3.12.*")
+        assert (folder / "project" / "main.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_comes_into_the_folder_meanwhile_stays(output: Path, tmp_path: Path, damaged: bool) -> None:
+    folder = tmp_path / "env"
+    if damaged:
+        (package,) = (tmp_path / "beside2").glob("linux-64/tool-*.conda")
+        package.write_bytes(package.read_bytes()[:200])
+    wish = wanted(output, "greeting")
+
+    def report(line: str) -> None:
+        (folder / "bin").mkdir(exist_ok=True)
+        (folder / "bin" / "mine").write_text("mine")
+
+    with pytest.raises(ProviderError if damaged else UsageError):
+        install.create(folder, wish, prefix.solve(wish), cache=tmp_path / "cache", report=report)
+    assert [path.relative_to(folder).as_posix() for path in (folder / "bin").iterdir()] == ["bin/mine"]
+    if not damaged:
+        (folder / "bin").rename(tmp_path / "mine")
+        make(folder, output, "greeting")
+        assert (folder / "bin" / "hello").is_file()
+
+
+def test_an_edit_in_one_environment_reaches_no_other(output: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    make(first, output, "greeting")
+    make(second, output, "greeting")
+    with (first / "bin" / "hello").open("a") as stream:
+        stream.write("exit 1\n")
+    assert (second / "bin" / "hello").read_text() == HELLO
+    make(tmp_path / "third", output, "greeting")
+    assert (tmp_path / "third" / "bin" / "hello").read_text() == HELLO
+
+
+def test_a_cache_that_was_written_to_is_noticed(output: Path, tmp_path: Path) -> None:
+    """As an edit in an environment whose files were linked did."""
+    make(tmp_path / "first", output, "greeting")
+    (cached,) = (tmp_path / "cache" / "environments").glob("greeting-*/bin/hello")
+    cached.write_text(HELLO.replace("hello", "HELLO"))
+    make(tmp_path / "second", output, "greeting")
+    assert (tmp_path / "second" / "bin" / "hello").read_text() == HELLO
+
+
+def test_files_name_the_place_where_they_end_up(output: Path, tmp_path: Path) -> None:
+    """A package with a prefix in a text, as rattler-build records it."""
+    placeholder = "/placehold" * 20
+    content = f"#!{placeholder}/bin/sh\n".encode()
+    entry = {
+        "_path": "bin/rooted",
+        "path_type": "hardlink",
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "size_in_bytes": len(content),
+        "prefix_placeholder": placeholder,
+        "file_mode": "text",
+    }
+    index = {
+        "name": "rooted",
+        "version": "1",
+        "build": "0",
+        "build_number": 0,
+        "depends": [],
+        "subdir": "linux-64",
+    }
+    members = {
+        "info/index.json": json.dumps(index).encode(),
+        "info/paths.json": json.dumps({"paths": [entry], "paths_version": 1}).encode(),
+        "bin/rooted": content,
+    }
+    channel = tmp_path / "more"
+    (channel / "linux-64").mkdir(parents=True)
+    with tarfile.open(channel / "linux-64" / "rooted-1-0.tar.bz2", "w:bz2") as archive:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    asyncio.run(index_fs(channel, force=True, write_shards=False))
+    folder = tmp_path / "env"
+    wish = Wanted(specs=("rooted",), published=prefix.find(output, NAME), more=(channel,))
+    install.create(folder, wish, prefix.solve(wish), cache=tmp_path / "cache", report=print)
+    assert (folder / "bin" / "rooted").read_text() == f"#!{folder}/bin/sh\n"
+    assert not [
+        path for path in folder.rglob("*") if path.is_file() and UNFINISHED.encode() in path.read_bytes()
+    ]
 
 
 @pytest.mark.parametrize(

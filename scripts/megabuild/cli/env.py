@@ -54,7 +54,7 @@ def create(context: click.Context, /, **given: Any) -> int:
     from megabuild.cli.reporters import reporter
     from megabuild.files import cache_folder
     from megabuild.providers.conda_forge import channel_url
-    from megabuild.using import prefix
+    from megabuild.using import install, prefix
 
     invocation: Invocation = context.obj
     invocation.json = given["as_json"]
@@ -69,7 +69,7 @@ def create(context: click.Context, /, **given: Any) -> int:
             Path(one).absolute() if Path(one).is_dir() else channel_url(one) for one in given["channels"]
         ),
     )
-    prefix.check_place(folder)
+    install.check_place(folder)
     solution = prefix.solve(wanted)
     console = Console(stderr=invocation.json, soft_wrap=True)
     document = _document(folder, solution)
@@ -82,14 +82,14 @@ def create(context: click.Context, /, **given: Any) -> int:
     count = len(solution.records)
     with reporter(console) as shown:
         shown.note(f"{count} packages, {size(solution.size)} of files")
-        prefix.create(folder, wanted, solution, cache=cache_folder(os.environ), report=shown.note)
+        install.create(folder, wanted, solution, cache=cache_folder(os.environ), report=shown.note)
     if invocation.json:
         invocation.show(document)
         return 0
     place, signs = shlex.quote(display(folder.absolute())), Signs.of(console.file)
     console.out(
         f"{signs.done} {count} packages in {duration(time.monotonic() - began)}\n"
-        f"activate it:  . {place}/{prefix.ACTIVATE}\n"
+        f"activate it:  . {place}/{install.ACTIVATE}\n"
         f"or just run:  {place}/bin/python",
         highlight=False,
     )
@@ -116,7 +116,7 @@ def _lines(solution: Solution) -> list[str]:
 
 def _document(folder: Path, solution: Solution) -> dict[str, Any]:
     from megabuild.plan.solving import url
-    from megabuild.using.prefix import ACTIVATE
+    from megabuild.using.install import ACTIVATE
 
     place = folder.absolute()
     return {

@@ -20,7 +20,7 @@ from megabuild.plan import published
 from megabuild.providers.debian import foreign
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
-from megabuild.using import prefix
+from megabuild.using import install, prefix
 from megabuild.wheels import licences, nvidia, pack, simple_index, tools, wheel_tree
 from megabuild.wheels.built import TORCH, Built, find
 from megabuild.wheels.simple_index import Wheel
@@ -242,7 +242,7 @@ class _Work:
             platform=self.built.path.parent.name,
         )
         solution = prefix.solve(wanted)
-        prefix.create(place, wanted, solution, cache=self.request.cache, report=self.report)
+        install.create(place, wanted, solution, cache=self.request.cache, report=self.report)
         records = licences.installed(place)
         texts = licences.of_records(records, ("libtorch", "pytorch"))
         return _Installed(prefix=place, paths=records["pytorch"]["files"], texts=texts)

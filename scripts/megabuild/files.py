@@ -159,8 +159,9 @@ def scratch(folder: Path) -> Iterator[Path]:
     """Give a temporary folder below ``folder``; those of processes that were killed are removed first."""
     folder.mkdir(parents=True, exist_ok=True)
     for rest in folder.glob(f"{_SCRATCH}*"):
-        owner = rest.name.removeprefix(_SCRATCH).partition("-")[0]
-        if not (owner.isdecimal() and psutil.pid_exists(int(owner))):
+        owner, dash, _ = rest.name.removeprefix(_SCRATCH).partition("-")
+        # a folder of somebody's may be called like that
+        if owner.isdecimal() and dash and not psutil.pid_exists(int(owner)):
             shutil.rmtree(rest, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=f"{_SCRATCH}{os.getpid()}-") as name:
         yield Path(name)

@@ -46,6 +46,15 @@ def test_what_a_killed_process_started_ends_and_its_temporary_folder_goes(tmp_pa
     assert list(tmp_path.iterdir()) == [pids]
 
 
+def test_a_folder_that_is_only_called_like_a_temporary_one_stays(tmp_path: Path) -> None:
+    mine = [tmp_path / name for name in (".scratch-notes", ".scratch-2024", ".scratch-")]
+    for folder in mine:
+        folder.mkdir()
+    with files.scratch(tmp_path):
+        pass
+    assert sorted(tmp_path.iterdir()) == sorted(mine)
+
+
 def test_a_guarded_program_s_answer_is_its_own() -> None:
     assert command.run(["sh", "-c", "echo fine; cat"], what="asking", guarded=True) == "fine\n"
 

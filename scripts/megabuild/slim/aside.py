@@ -215,13 +215,15 @@ class Aside:
             self._write(Manifest(state="begun", folders=(self._folder_of("."),)))
 
     def _left(self) -> list[Path]:
-        return sorted(self._folder.glob("left-*"))
+        return sorted(
+            one for one in self._folder.glob("left-*") if one.name.removeprefix("left-").isdecimal()
+        )
 
     def _move_left(self) -> None:
         """Make room for new originals: those that could not be put back move, with their manifest."""
         if self._manifest is None or not self.applied:
             return
-        number = 1 + max((int(one.name.rpartition("-")[2]) for one in self._left()), default=0)
+        number = 1 + max((int(one.name.removeprefix("left-")) for one in self._left()), default=0)
         folder = self._folder / f"left-{number}"
         self._make_folders(folder.relative_to(self._root), {})
         self._write(self._manifest, folder / _MANIFEST)
@@ -315,4 +317,4 @@ def give_to_owner(path: Path, like: Path) -> None:
     """Give what root made in somebody's environment to the owner of another path."""
     if os.geteuid() == 0:
         status = like.stat()
-        os.chown(path, status.st_uid, status.st_gid)
+        os.chown(path, status.st_uid, status.st_gid, follow_symlinks=False)

@@ -24,7 +24,8 @@ from megabuild.isolation.base import Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provide
-from megabuild.using.prefix import Wanted, create, solve
+from megabuild.using.install import create
+from megabuild.using.prefix import Wanted, solve
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU, CUDA = "linux_64_cpu_debian", "linux_64_cuda124_debian"

@@ -50,16 +50,6 @@ def chosen(config: Config, overrides: Mapping[str, Sequence[str]]) -> Config:
     return replace(config, variant={**config.variant, **complete(config, overrides)})
 
 
-def for_engine(config: Config) -> Config:
-    """Return a config without the channels it names: the engine takes them from there or from the call, not from both.
-
-    What is planned and what is built must both go by this one, since the engine hashes that key into build strings.
-    """
-    return replace(
-        config, variant={key: values for key, values in config.variant.items() if key != "channel_sources"}
-    )
-
-
 def other_torch(config: Config, version: str, digest: str | None) -> Config:
     """Return a config for another version of PyTorch.
 

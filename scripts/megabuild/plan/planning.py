@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from megabuild import files
-from megabuild.configs.overrides import arch_list, chosen, for_engine, python_pins
+from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.channel_folder import staging_caches
 from megabuild.errors import IsolationError, ProviderError, UsageError
@@ -205,7 +205,7 @@ def _adjusted(
 
 def rendered(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
     """Render the recipe's packages, those that it leaves out among them."""
-    return render(for_engine(options.config), options.recipe, overrides=overrides)
+    return render(options.config, options.recipe, overrides=overrides)
 
 
 def _staging(

@@ -107,6 +107,12 @@ def test_processor_types_exclude_each_other(config: Config, packages: tuple[Plan
     assert f"{other} <0.0a0" in libtorch.constraints
 
 
+def test_both_linalg_flavours_are_made_before_the_first_pytorch(packages: tuple[PlannedPackage, ...]) -> None:
+    names = [package.name for package in packages]
+    flavours = [number for number, name in enumerate(names) if name == "libtorch-cuda-linalg"]
+    assert all(number < names.index("pytorch") for number in flavours)
+
+
 def test_the_two_linalg_flavours_exclude_each_other(
     config: Config, packages: tuple[PlannedPackage, ...]
 ) -> None:

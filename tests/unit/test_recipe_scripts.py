@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,38 @@ def test_targets_that_name_a_folder_of_the_build_are_refused(
 def test_a_program_that_cannot_be_executed_is_refused(repository: Path, libtorch: Path) -> None:
     (libtorch / "bin" / "torch_shm_manager").chmod(0o644)
     assert judged(repository, libtorch).returncode == 1
+
+
+def linalg_tested(repository: Path, tmp_path: Path, *, flavour: str, has_magma: bool, code: str) -> int:
+    """Run the linalg library's test beside a torch that knows nothing but whether it has MAGMA."""
+    library = tmp_path / "torch" / "lib" / "libtorch_cuda_linalg.so"
+    library.parent.mkdir(parents=True)
+    command = ["gcc", "-shared", "-fPIC", "-xc", "-", "-o", str(library)]
+    subprocess.run(command, input=code, text=True, check=True)
+    (tmp_path / "torch" / "__init__.py").write_text(f"class cuda:\n    has_magma = {has_magma}\n")
+    script = repository / "recipe" / "tests" / "linalg_flavour.py"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    return subprocess.run([sys.executable, script, flavour], env=environment, check=False).returncode
+
+
+def test_a_linalg_library_whose_symbols_are_all_there_passes(repository: Path, tmp_path: Path) -> None:
+    code = "#include <stdio.h>\nint f(void) { return puts(0); }"
+    assert linalg_tested(repository, tmp_path, flavour="nomagma", has_magma=False, code=code) == 0
+
+
+@pytest.mark.parametrize(
+    ("flavour", "has_magma", "code"),
+    [
+        (
+            "nomagma",
+            False,
+            "int magma_init(void); int f(void) { return magma_init(); }",
+        ),  # bound when it is called
+        ("nomagma", True, "int f(void) { return 0; }"),
+        ("magma", True, "int f(void) { return 0; }"),
+    ],
+)
+def test_a_linalg_library_that_lacks_a_symbol_or_is_the_other_flavour_is_refused(
+    repository: Path, tmp_path: Path, flavour: str, has_magma: bool, code: str
+) -> None:
+    assert linalg_tested(repository, tmp_path, flavour=flavour, has_magma=has_magma, code=code) == 1

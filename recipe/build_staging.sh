@@ -12,6 +12,9 @@ phase sync
 if [[ "$torch_source" != "model" ]]; then
     # into the sources, before they are compared with the tree: a file that comes and goes would configure anew each time
     cp "$RECIPE_DIR/FindCUDA.cmake" "$SRC_DIR/cmake/Modules_CUDA_fix/FindCUDA.cmake"
+    # NNPACK's configure would get six from PyPI, which lies in the environment
+    six="$SRC_DIR/third_party/NNPACK/cmake/DownloadSix.cmake"
+    [[ ! -f "$six" ]] || : >"$six"
 fi
 "$script_python" "$RECIPE_DIR/sync_tree.py" "$SRC_DIR" "$TORCH_TREE"
 cd "$TORCH_TREE"

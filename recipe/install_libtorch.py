@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+#: Libraries, which lie beside the sources of some of them.
+LIBRARIES = re.compile(r"lib(c10|caffe2_nvrtc|shm|torch)\w*[.\d]*\.(so|dylib)[.\d]*")
+PROGRAM = "bin/torch_shm_manager"
+#: CMake files: other folders are of libraries that PyTorch vendors, and are in none of upstream's wheels.
+CMAKE = ("ATen", "Caffe2", "Tensorpipe", "Torch")
 #: Header folders of libtorch itself; others (pybind11, …) have packages of their own.
 HEADERS = ("ATen", "c10", "caffe2", "tensorpipe", "torch")
 #: Compiled against one Python: owned by the ``pytorch`` packages.
@@ -21,17 +27,31 @@ PYTHON_SIDE = ("libtorch_python", "libfunctorch", "libnnapi_backend")
 LINALG = "libtorch_cuda_linalg"
 
 
+def is_libtorch(place: str) -> bool:
+    """Say whether libtorch has a file of PyTorch's install folder, named relative to it: ``lib/libc10.so``."""
+    top, _, inside = place.partition("/")
+    name = place.rpartition("/")[2]
+    if name.startswith(PYTHON_SIDE) or name.endswith(".pyc"):
+        return False
+    if top == "lib":
+        return LIBRARIES.fullmatch(inside) is not None
+    if top == "share":
+        return inside.startswith(tuple(f"cmake/{folder}/" for folder in CMAKE))
+    return place == PROGRAM or (
+        top == "include" and inside.startswith(tuple(f"{folder}/" for folder in HEADERS))
+    )
+
+
 def libtorch_files(torch: Path) -> Iterator[Path]:
     """Give libtorch's files below PyTorch's install folder ``torch``, as paths relative to it."""
-    roots = [torch / "bin", torch / "lib", torch / "share", *(torch / "include" / name for name in HEADERS)]
-    for root in roots:
-        for folder, folders, files in os.walk(root):
+    for root in ("bin", "include", "lib", "share"):
+        for folder, folders, files in os.walk(torch / root):
             here = Path(folder)
             folders.sort()
             for name in sorted(files + [f for f in folders if (here / f).is_symlink()]):
-                if name.startswith((*PYTHON_SIDE, LINALG)) or name.endswith(".pyc"):
-                    continue
-                yield (here / name).relative_to(torch)
+                place = (here / name).relative_to(torch)
+                if is_libtorch(place.as_posix()) and not name.startswith(LINALG):
+                    yield place
 
 
 def install(torch: Path, prefix: Path) -> int:

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from install_libtorch import HEADERS, PYTHON_SIDE
+from install_libtorch import PROGRAM, is_libtorch
 
-#: PyTorch's own tests with their programs and libraries (no other program than this one is kept), and GCC's OpenMP
+#: PyTorch's own tests with their programs and libraries (no other program than libtorch's is kept), and GCC's OpenMP
 #: run-time library, which is a package of its own: two copies of it in one process have two thread pools.
-_PROGRAMS = ("bin/torch_shm_manager",)
 #: 2.15.0's wheel has a libgfortran that none of its libraries asks for, and that cannot be loaded without libquadmath.
 _LEFT_OUT = ("test/", "lib/libgomp", "lib/libgfortran")
 _TEST_LIBRARIES = (
@@ -90,7 +89,7 @@ def left_out(member: str) -> bool:
         inside != member
         and (
             inside.startswith(_LEFT_OUT)
-            or (inside.startswith("bin/") and inside not in _PROGRAMS)
+            or (inside.startswith("bin/") and inside != PROGRAM)
             or PurePosixPath(inside).name.startswith(_TEST_LIBRARIES)
         )
     )
@@ -99,12 +98,7 @@ def left_out(member: str) -> bool:
 def libtorch_place(member: str) -> str | None:
     """Return where libtorch has a file of the wheel in an environment (``lib/libc10.so``), or None: not libtorch's."""
     inside = member.removeprefix("torch/")
-    if inside == member or left_out(member):
-        return None
-    roots = ("bin/", "lib/", "share/", *(f"include/{name}/" for name in HEADERS))
-    if not inside.startswith(roots) or PurePosixPath(inside).name.startswith(PYTHON_SIDE):
-        return None
-    return inside
+    return inside if inside != member and not left_out(member) and is_libtorch(inside) else None
 
 
 def licence_place(member: str) -> str | None:

@@ -9,6 +9,10 @@ cmake --build build
 for stray in "$PREFIX"/lib/libtorch_python* "$PREFIX"/lib/python*/site-packages/torch; do
     [[ ! -e "$stray" ]] || { echo "$stray belongs to pytorch, not to libtorch" >&2; exit 1; }
 done
-if grep -rlE 'placehold_placehold|/tree/torch' "$PREFIX/share/cmake/Torch" "$PREFIX/share/cmake/ATen"; then
-    echo "these CMake files name a folder of the build machine" >&2; exit 1
-fi
+[[ -x "$PREFIX/bin/torch_shm_manager" ]] || { echo "bin/torch_shm_manager cannot be executed" >&2; exit 1; }
+for package in ATen Caffe2 Tensorpipe Torch; do
+    [[ -d "$PREFIX/share/cmake/$package" ]] || continue
+    if grep -rlE 'placehold_placehold|/(tree|work)/(torch|build|third_party)|/build_env' "$PREFIX/share/cmake/$package"; then
+        echo "these CMake files name a folder of the build machine" >&2; exit 1
+    fi
+done

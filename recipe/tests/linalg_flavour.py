@@ -1,14 +1,26 @@
-"""The linalg library needs MAGMA exactly in its magma flavour."""
+"""The linear algebra library that is installed is the flavour meant, and nothing that it asks for is missing.
 
+linalg_flavour.py magma|nomagma
+"""
+
+import ctypes
+import os
 import sys
+from pathlib import Path
 
+import torch
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
-library, flavour = sys.argv[1:]
-with open(library, "rb") as file:
+(flavour,) = sys.argv[1:]
+library = Path(torch.__file__).parent / "lib" / "libtorch_cuda_linalg.so"
+with library.open("rb") as file:
     dynamic = ELFFile(file).get_section_by_name(".dynamic")
     assert isinstance(dynamic, DynamicSection)
     needed = [str(getattr(tag, "needed", "")) for tag in dynamic.iter_tags("DT_NEEDED")]
 uses_magma = any(name.startswith("libmagma") for name in needed)
 assert uses_magma == (flavour == "magma"), f"{library} is the {flavour} flavour and needs {needed}"
+assert torch.cuda.has_magma == uses_magma
+# torch opens it at the first torch.linalg call on a GPU; a symbol that nobody has would be found there
+ctypes.CDLL(str(library), mode=os.RTLD_NOW)
+print(f"{flavour}: every symbol found")

@@ -30,6 +30,7 @@ if cuda != "None":
     assert str(torch.version.cuda).startswith(cuda), (torch.version.cuda, cuda)
     # the flavour that is installed decides, not the one that libtorch was compiled beside; official wheels have MAGMA
     flavours = [path.name for path in Path(sys.prefix, "conda-meta").glob("libtorch-cuda-linalg-*.json")]
+    print("linear algebra on GPUs:", *flavours or ["libtorch's own"])
     magma = "_magma_" in flavours[0] if flavours else True
     assert torch.cuda.has_magma == magma, (torch.cuda.has_magma, flavours)
 

@@ -81,6 +81,18 @@ def test_both_linalg_flavours_come_from_one_staging(rehearsal: Rehearsal) -> Non
     ]
 
 
+def test_every_pytorch_is_tested_with_the_flavour_that_users_get_and_both_flavours_with_pytorch(
+    rehearsal: Rehearsal,
+) -> None:
+    lines = [(event.source, event.text) for event in rehearsal.events if isinstance(event, events.LogLine)]
+    pythons = {item.package.python for item in rehearsal.plan.items if item.package.name == "pytorch"}
+    met = [text for source, text in lines if source.startswith("test:") and "linear algebra on GPUs:" in text]
+    assert len(met) == len(pythons)
+    assert all("_nomagma_" in text for text in met), met
+    loaded = sorted(text.strip() for _, text in lines if text.endswith("magma: every symbol found"))
+    assert loaded == ["magma: every symbol found", "nomagma: every symbol found"]
+
+
 def test_no_swap_rebuilds_the_core(rehearsal: Rehearsal) -> None:
     pythons = {item.package.python for item in rehearsal.plan.items if item.package.name == "pytorch"}
     assert set(rehearsal.summary.swaps) == pythons

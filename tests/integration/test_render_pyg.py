@@ -6,12 +6,16 @@ import json
 import re
 from pathlib import Path
 
+import plain_engine
 import pytest
 from ruamel.yaml import YAML
 
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.configs.rendered import PYG_TABLE_FILE, pyg_recipes, pyg_table
+from megabuild.plan.extensions import rendered
+from megabuild.plan.options import Options
+from megabuild.plan.planning import asked
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = {recipe.parent.name: recipe for recipe in pyg_recipes(ROOT)}
@@ -34,6 +38,17 @@ def test_every_config_renders_to_the_names_that_are_kept() -> None:
     assert sorted(found) == sorted(expected)
     for name, files in found.items():
         assert files == expected[name], f"{name}; if that is wanted: python scripts/megabuild configs --table"
+
+
+def test_a_plan_has_the_names_that_rattler_build_makes_without_the_driver(
+    config: Config, tmp_path: Path
+) -> None:
+    overrides = asked(Options(config=config, root=ROOT, output=tmp_path, cache=tmp_path))
+    tasks = [task for name, recipe in RECIPES.items() for task in rendered(config, name, recipe, overrides)]
+    planned = [package.file_name for task in tasks for package in task.packages]
+    # as recipe/pyg/README.md says, with the channel that has pytorch
+    made = plain_engine.names(config, list(RECIPES.values()), tmp_path, "file:///a/channel", "conda-forge")
+    assert sorted(made) == sorted(planned)
 
 
 def test_there_are_five_extensions_for_both_platforms_and_every_accelerator() -> None:

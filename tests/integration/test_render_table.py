@@ -7,12 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import plain_engine
 import pytest
 from ruamel.yaml import YAML
 
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.configs.rendered import REHEARSAL, TABLE_FILE, table
+from megabuild.plan.options import Options
+from megabuild.plan.planning import asked, rendered
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "recipe" / "recipe.yaml"
@@ -39,6 +42,15 @@ def test_every_config_renders_to_the_names_that_are_kept() -> None:
     assert sorted(found) == sorted(expected)
     for name, files in found.items():
         assert files == expected[name], f"{name}; if that is wanted: python scripts/megabuild configs --table"
+
+
+@pytest.mark.parametrize("channels", [(), ("file:///a/mirror",)], ids=["its own channels", "a mirror"])
+def test_a_plan_has_the_names_that_rattler_build_makes_without_the_driver(
+    config: Config, channels: tuple[str, ...], tmp_path: Path
+) -> None:
+    options = Options(config=config, root=ROOT, output=tmp_path, cache=tmp_path)
+    planned = [one.file_name for one in rendered(options, asked(options)) if not one.skipped]
+    assert plain_engine.names(config, [RECIPE], tmp_path, *channels) == planned
 
 
 def test_libtorch_comes_once_and_pytorch_for_every_python(
@@ -93,6 +105,12 @@ def test_processor_types_exclude_each_other(config: Config, packages: tuple[Plan
     other = "pytorch-cpu" if config.cuda_version else "pytorch-gpu"
     (libtorch,) = of(packages, "libtorch")
     assert f"{other} <0.0a0" in libtorch.constraints
+
+
+def test_both_linalg_flavours_are_made_before_the_first_pytorch(packages: tuple[PlannedPackage, ...]) -> None:
+    names = [package.name for package in packages]
+    flavours = [number for number, name in enumerate(names) if name == "libtorch-cuda-linalg"]
+    assert all(number < names.index("pytorch") for number in flavours)
 
 
 def test_the_two_linalg_flavours_exclude_each_other(

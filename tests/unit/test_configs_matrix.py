@@ -53,7 +53,7 @@ def test_there_is_one_config_for_every_compile_of_libtorch(repository: Path) -> 
 def test_every_key_of_a_config_has_one_value_but_for_what_is_built_together(repository: Path) -> None:
     for name in available(repository):
         several = {key for key, values in load(repository, name).variant.items() if len(values) != 1}
-        assert several == {"python", "is_python_min", "linalg_backend"}, name
+        assert several == {"python", "is_python_min"}, name
 
 
 def test_write_repairs_what_check_finds(copy: Path) -> None:

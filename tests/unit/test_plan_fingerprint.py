@@ -95,6 +95,20 @@ def test_every_script_of_the_recipe_counts_for_what_runs_it_and_tests_never_for_
     assert {name for name in here - used if not name.startswith(("pyg/", "output/"))} == set()
 
 
+def test_a_package_that_two_outputs_make_depends_on_both(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    output = "  - package: {{name: twin}}\n    build: {{script: {}}}\n"
+    found = []
+    for scripts in (("a.sh", "b.sh"), ("a.sh", "c.sh"), ("c.sh", "b.sh")):
+        for name in scripts:
+            (tmp_path / name).touch()
+        recipe.write_text("outputs:\n" + "".join(output.format(name) for name in scripts))
+        part = parts(recipe)[1]["twin"]
+        assert sorted(part.files) == sorted(scripts)
+        found.append(part.text)
+    assert len(set(found)) == 3
+
+
 def test_the_recipe_needs_nothing_beside_itself() -> None:
     folder = ROOT.parents[2] / "recipe"  # a container shows nothing else of this repository
     for recipe in folder.rglob("recipe.yaml"):

@@ -34,6 +34,7 @@ def tree(tmp_path: Path) -> Path:
         (folder / "third_party" / name / "README").touch()
     (folder / ".gitmodules").write_text(GITMODULES)
     (folder / "version.txt").write_text("2.14.1a0\n")
+    (folder / "pyproject.toml").write_text('[project]\nname = "torch"\nrequires-python = ">=3.10"\n')
     (folder / ".ci" / "docker").mkdir(parents=True)
     (folder / ".ci" / "docker" / "triton_version.txt").write_text("3.8.0\n")
     return folder
@@ -65,8 +66,11 @@ def refused(kind: type[MegabuildError], says: str, *arguments: object) -> Megabu
     return caught.value
 
 
-def test_a_folder_is_taken_as_it_is_with_the_triton_that_it_names(tree: Path) -> None:
-    assert find(tree) == Tree(path=tree, triton="3.8.0")
+def test_a_folder_is_taken_as_it_is_with_the_triton_and_the_pythons_that_it_names(tree: Path) -> None:
+    assert find(tree) == Tree(path=tree, triton="3.8.0", pythons=">=3.10")
+    (tree / "pyproject.toml").write_text("[build-system]\n")
+    (tree / ".ci" / "docker" / "triton_version.txt").unlink()
+    assert find(tree) == Tree(path=tree, triton=None, pythons=None)
 
 
 def test_a_tarball_is_unpacked_once(tarball: Path) -> None:

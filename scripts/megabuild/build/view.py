@@ -12,7 +12,7 @@ from pathlib import Path
 import rattler_build
 
 import megabuild
-from megabuild.configs.overrides import chosen, for_engine
+from megabuild.configs.overrides import chosen
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
@@ -160,7 +160,7 @@ def job(
         What else the recipe's scripts are told.
     """
     config = plan.options.config
-    made = chosen(for_engine(config), overrides)
+    made = chosen(config, overrides)
     document = {
         **{key: list(value) for key, value in made.variant.items()},
         "zip_keys": [list(group) for group in made.zip_keys],

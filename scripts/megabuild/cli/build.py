@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,7 @@ DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "extensions",
-    "arch_list", "torch_sha256",
+    "arch_list", "torch_sha256", "triton",
 )  # fmt: skip
 
 
@@ -56,6 +57,8 @@ _TAKEN = (
 @option(CHOICE, "--torch-source", type=click.Path(path_type=Path), metavar="DIR|TARBALL",
         help="PyTorch's source, submodules included, in place of the provider's.")  # fmt: skip
 @option(CHOICE, "--torch-sha256", metavar="HEX", help="Of that tarball, or of --torch's official one.")
+@option(CHOICE, "--triton", metavar="X.Y.Z",
+        help="The Triton that goes with --torch, where neither its source nor a wheel says so.")  # fmt: skip
 @option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
 @option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
 @option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
@@ -148,7 +151,9 @@ def _one(file: Config, root: Path, folder: Path, given: dict[str, Any], invocati
 
     torch, source, memory = given["torch"], given["torch_source"], given["memory"]
     options = Options(
-        config=_with_torch(file, torch, source, given["torch_sha256"], rehearse=given["rehearse"]),
+        config=_with_torch(
+            file, torch, source, given["torch_sha256"], given["triton"], rehearse=given["rehearse"]
+        ),
         root=root,
         output=folder,
         cache=cache_folder(os.environ),
@@ -183,7 +188,13 @@ def _torch_index(config: Config, index: str | None) -> str | None:
 
 
 def _with_torch(
-    config: Config, torch: str | None, source: Path | None, digest: str | None, *, rehearse: bool
+    config: Config,
+    torch: str | None,
+    source: Path | None,
+    digest: str | None,
+    triton: str | None = None,
+    *,
+    rehearse: bool,
 ) -> Config:
     """Return the config for the PyTorch that was asked for, where its provider can have that."""
     compiles = config.provider != "wheel"
@@ -193,6 +204,13 @@ def _with_torch(
         )
     if digest is not None and (not compiles or (source is None and torch is None)):
         raise UsageError("--torch-sha256 says nothing here", "it goes with --torch-source, or with --torch")
+    if triton is not None:
+        if not compiles or torch is None or config.cuda_version is None:
+            raise UsageError(
+                "--triton says nothing here", "it goes with --torch and a CUDA config that compiles"
+            )
+        if not re.fullmatch(r"\d+(\.\d+)+", triton):
+            raise UsageError(f"'{triton}' is no release of Triton", "write it like '3.8.0'")
     if torch is None:
         return config
     known = torch == config.torch_version or (digest is not None and config.provider == "conda-forge")

@@ -17,7 +17,7 @@ PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 PROVIDERS = ("conda-forge", "debian", "wheel")
 
 #: Keys whose every value stays in the config, since the recipe builds a package for each of them.
-_BUILT_IN_ONE_CONFIG = ("python", "is_python_min", "linalg_backend")
+_BUILT_IN_ONE_CONFIG = ("python", "is_python_min")
 _HEADER = f"# Generated from {MATRIX_FILE} by `python scripts/megabuild configs --write`; change that file instead.\n"
 
 Values = Mapping[str, Sequence[str]]

@@ -13,6 +13,9 @@ from megabuild.errors import UsageError
 #: 12.0, 120 and sm_120 are the same; the smallest that was ever called so by PyTorch is 3.0, so that 12 is a slip.
 _ARCH = re.compile(r"(?:sm_?)?([3-9]|[1-9]\d)\.?(\d)([af]?)((?:\+PTX)?)", re.IGNORECASE)
 
+#: sha256 of further official tarballs (Homebrew's formula; not compared with the file): not to be taken for others'
+_TARBALLS = {"2.14.1": "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447"}
+
 
 def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """Add to ``overrides``, new values by key of a config that is narrowed, what keeps zipped keys in step.
@@ -50,16 +53,6 @@ def chosen(config: Config, overrides: Mapping[str, Sequence[str]]) -> Config:
     return replace(config, variant={**config.variant, **complete(config, overrides)})
 
 
-def for_engine(config: Config) -> Config:
-    """Return a config without the channels it names: the engine takes them from there or from the call, not from both.
-
-    What is planned and what is built must both go by this one, since the engine hashes that key into build strings.
-    """
-    return replace(
-        config, variant={key: values for key, values in config.variant.items() if key != "channel_sources"}
-    )
-
-
 def other_torch(config: Config, version: str, digest: str | None) -> Config:
     """Return a config for another version of PyTorch.
 
@@ -74,7 +67,7 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
     Raises
     ------
     UsageError
-        That is no version.
+        That is no version, or the sha256 is known to be another release's.
     """
     nightly = r"(\.dev\d{8})?" if config.provider == "wheel" else ""
     if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
@@ -82,8 +75,27 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
         raise UsageError(f"'{version}' is no release of PyTorch", f"write it like {example}")
     if version == config.torch_version and digest is None:
         return config
+    if digest is not None:
+        _check_tarball(config, version, digest)
     changed = {"torch_version": (version,), "torch_sha256": (digest or "None",)}
     return replace(config, torch_version=version, variant={**config.variant, **changed})
+
+
+def _check_tarball(config: Config, version: str, digest: str) -> None:
+    """Refuse what cannot be the sha256 of a release's tarball, before anything is planned with it."""
+    remedy = f"give the one of pytorch-v{version}.tar.gz"
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
+        raise UsageError(f"'{digest}' is no sha256", remedy)
+    (pinned,) = config.variant["torch_sha256"]
+    for release, known in {**_TARBALLS, config.torch_version: pinned}.items():
+        if known == digest.lower() and release != version:
+            raise UsageError(
+                f"that sha256 is of PyTorch {release}'s tarball, and {version} is to be built", remedy
+            )
+    if version == config.torch_version and pinned not in ("None", digest.lower()):
+        raise UsageError(
+            f"that sha256 is not of PyTorch {version}'s tarball, which has {pinned}", "leave it out"
+        )
 
 
 def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from megabuild.configs.config import Config, python_version
-from megabuild.configs.overrides import for_engine
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.errors import PreflightError, UsageError
 from megabuild.extensions import sources
@@ -111,7 +110,7 @@ class Planned:
         left_out: dict[str, str] = {}
         every: list[Task] = []
         for name, recipe in self._recipes.items():
-            found = rendered(for_engine(config), name, recipe, {**overrides, **self._sources.overrides})
+            found = rendered(config, name, recipe, {**overrides, **self._sources.overrides})
             every += found
             if not found and name in self._wanted:
                 left_out[name] = f"its recipe leaves it out for {config.name}"
@@ -222,7 +221,7 @@ def rendered(config: Config, extension: str, recipe: Path, overrides: Overrides)
     Parameters
     ----------
     config:
-        The config as the engine gets it.
+        The config.
     extension:
         Its name.
     recipe:

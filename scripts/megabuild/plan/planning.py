@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from megabuild import files
-from megabuild.configs.overrides import arch_list, chosen, for_engine, python_pins
+from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.channel_folder import staging_caches
 from megabuild.errors import IsolationError, ProviderError, UsageError
 from megabuild.isolation.choose import choose
-from megabuild.plan import extensions, fingerprint, learned, solving, stamp, torch_source
+from megabuild.plan import extensions, fingerprint, learned, release, solving, stamp, torch_source
 from megabuild.plan.estimate import Estimate, estimate
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
@@ -56,8 +56,10 @@ def make_plan(
     given = _given_source(options, report)
     if given is not None:
         wanted["torch_source_path"] = (str(given.path),)
-        if given.triton and options.config.cuda_version:
-            wanted["triton_version"] = (given.triton,)
+    needs = release.find(options, given, report)
+    if needs.triton:
+        wanted["triton_version"] = (needs.triton,)
+    wanted["python"], refused = _kept(options, wanted["python"], needs.left_out)
     pyg = extensions.Planned(options, report)
     environment = provide(
         options.config,
@@ -83,7 +85,7 @@ def make_plan(
             PlanItem(package=one, fingerprint=fingerprint.package(one, part_of(one.name, known), staged))
             for one in packages
         ),
-        left_out=left_out,
+        left_out={**refused, **left_out},
         environment=environment,
         staging=staged,
         staging_decision=stamp.decide(options.state / "tree", options.state / "out", staged),
@@ -181,31 +183,37 @@ def _adjusted(
     options: Options, wanted: Mapping[str, tuple[str, ...]], environment: Environment
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Add what the provider changes, and leave out the Pythons that it does not have."""
-    versions = dict(zip(options.config.variant["python"], options.config.pythons, strict=True))
-    pins = {pin: versions[pin] for pin in wanted["python"]}
-    left_out = {
-        version: environment.left_out.get(version, "this machine has no such Python with its headers")
-        for version in pins.values()
-        if version not in environment.pythons
+    reasons = {
+        python: environment.left_out.get(python, "this machine has no such Python with its headers")
+        for python in options.config.pythons
+        if python not in environment.pythons
     }
-    kept = tuple(pin for pin, version in pins.items() if version in environment.pythons)
-    if not kept:
-        raise ProviderError(
-            f"{options.config.name} cannot be built here for "
-            + "; nor for ".join(f"Python {python}: {reason}" for python, reason in left_out.items()),
-            f"it can be for: {', '.join(environment.pythons) or 'none'}"
-            + (
-                "; --torch-index names an index with other wheels"
-                if options.config.provider == "wheel"
-                else ""
-            ),
-        )
+    kept, left_out = _kept(options, wanted["python"], reasons)
     return {**wanted, **environment.overrides, "python": kept}, left_out
+
+
+def _kept(
+    options: Options, pins: Sequence[str], reasons: Mapping[str, str]
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the pins of those Pythons that no reason stands against, and the reasons against the others."""
+    config = options.config
+    versions = dict(zip(config.variant["python"], config.pythons, strict=True))
+    left_out = {versions[pin]: reasons[versions[pin]] for pin in pins if versions[pin] in reasons}
+    kept = tuple(pin for pin in pins if versions[pin] not in left_out)
+    if not kept:
+        possible = [python for python in config.pythons if python not in reasons]
+        raise ProviderError(
+            f"{config.name} cannot be built here for "
+            + "; nor for ".join(f"Python {python}: {reason}" for python, reason in left_out.items()),
+            f"it can be for: {', '.join(possible) or 'none'}"
+            + ("; --torch-index names an index with other wheels" if config.provider == "wheel" else ""),
+        )
+    return kept, left_out
 
 
 def rendered(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
     """Render the recipe's packages, those that it leaves out among them."""
-    return render(for_engine(options.config), options.recipe, overrides=overrides)
+    return render(options.config, options.recipe, overrides=overrides)
 
 
 def _staging(

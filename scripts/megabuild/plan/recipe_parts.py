@@ -47,7 +47,7 @@ def parts(recipe: Path) -> tuple[Part | None, dict[str, Part]]:
     Returns
     -------
     tuple[Part | None, dict[str, Part]]
-        The staging output, and the package outputs by the name that stands in the recipe.
+        The staging output, and the package outputs by the name that stands in the recipe; those of one name together.
     """
     document = YAML(typ="safe", pure=True).load(recipe.read_text(encoding="utf-8"))
     context = {str(key): str(value) for key, value in (document.get("context") or {}).items()}
@@ -59,7 +59,9 @@ def parts(recipe: Path) -> tuple[Part | None, dict[str, Part]]:
             untested = {key: value for key, value in output.items() if key != "tests"}
             staging = _part(untested, context, recipe)
         else:
-            packages[str(output["package"]["name"])] = _part({**common, **output}, context, recipe)
+            name, part = str(output["package"]["name"]), _part({**common, **output}, context, recipe)
+            twin = packages.get(name, Part(text="", files={}))
+            packages[name] = Part(text=twin.text + part.text, files={**twin.files, **part.files})
     return staging, packages
 
 

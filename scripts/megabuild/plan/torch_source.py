@@ -14,6 +14,7 @@ from megabuild import files
 from megabuild.errors import IntegrityError, PreflightError, ProviderError, UsageError
 
 _RELEASE = "take a release's pytorch-v tarball, or a clone made with `git clone --recursive`"
+_REQUIRES_PYTHON = re.compile(r"""^requires-python\s*=\s*(["'])(?P<versions>[^"']+)\1""", re.MULTILINE)
 _SHOWN = 4
 
 
@@ -23,6 +24,7 @@ class Tree:
 
     path: Path  #: the unpacked tree
     triton: str | None  #: the version of Triton that it names, or None where it names none
+    pythons: str | None  #: the Pythons that it is for, ``>=3.10``, or None where it does not say
 
 
 def find(
@@ -81,11 +83,20 @@ def find(
             f"{given} lacks its submodules: {', '.join(lacking[:_SHOWN])}{more}",
             f"`git submodule update --init --recursive` in it, or {_RELEASE}",
         )
+    named = _REQUIRES_PYTHON.search(_text(tree / "pyproject.toml"))
+    return Tree(
+        path=tree,
+        triton=_text(tree / ".ci" / "docker" / "triton_version.txt").strip() or None,
+        pythons=named["versions"] if named else None,
+    )
+
+
+def _text(path: Path) -> str:
+    """Return what a file says; nothing where it cannot be read, and then somebody else is asked."""
     try:
-        triton: str | None = (tree / ".ci" / "docker" / "triton_version.txt").read_text().strip()
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        triton = None
-    return Tree(path=tree, triton=triton or None)
+        return ""
 
 
 def version_of(tree: Path) -> str:

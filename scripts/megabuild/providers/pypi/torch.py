@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
+from packaging.requirements import Requirement
 
 from megabuild.configs.config import Config, config_name
 from megabuild.engine.channel_folder import link
@@ -114,6 +115,42 @@ def find(
         told = "; ".join([*reasons, *notes])
         raise ProviderError(f"{config.name}: no wheel of PyTorch fits ({told})", _REMEDY)
     return Found(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
+
+
+def of_release(config: Config, folder: Path) -> offers.Content:
+    """Return what a Linux wheel of the config's version says, whichever Python and processor it is for.
+
+    A wheel for CUDA, if there is one: those for CPUs name no Triton.
+
+    Parameters
+    ----------
+    config:
+        Names the version.
+    folder:
+        Cache folder for wheels and locks.
+
+    Raises
+    ------
+    ProviderError
+        No index answers, or none has such a wheel.
+    """
+    reasons: list[str] = []
+    for place in (None, upstream(config)):
+        known = offers.offers(index=place)
+        try:
+            wheels = known.files("torch")
+        except NetworkError as error:
+            reasons.append(error.message)
+            continue
+        for wheel in sorted(
+            wheels, key=lambda one: (one.version.local is not None, "x86_64" not in one.name)
+        ):
+            if wheel.version.public == config.torch_version and "linux" in wheel.name:
+                return known.content(wheel, folder / "locks")
+        reasons.append(
+            f"no wheel of it for Linux on {redact.address(place) if place else 'the indexes of pip'}"
+        )
+    raise ProviderError("; ".join(reasons), offers.REMEDY)
 
 
 def why_silent(index: str) -> str:
@@ -254,7 +291,12 @@ def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
 def triton(lock: Lock) -> str | None:
     """Return the Triton that the wheel in a lock names (of ``~=3.9.0`` the least version that it allows), or None."""
     (wheel,) = lock.wheels
-    for requirement in wheel.needs(lock.environment):
+    return named_triton(wheel.needs(lock.environment))
+
+
+def named_triton(requirements: Iterable[Requirement]) -> str | None:
+    """Return the Triton that requirements name (of ``~=3.9.0`` the least version that they allow), or None."""
+    for requirement in requirements:
         if requirement.name in ("triton", "pytorch-triton"):
             return next(
                 (one.version for one in requirement.specifier if one.operator in ("==", "~=", ">=")), None

@@ -1,0 +1,84 @@
+"""What a release of PyTorch other than the matrix's asks for: its Triton, and the Pythons that it is for.
+
+The source that the user brings says so, else the release's official wheels do. Where neither can be read the user is
+asked: the matrix's values are those of its own release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from megabuild.errors import ProviderError, UsageError
+from megabuild.plan.options import Options
+from megabuild.plan.torch_source import Tree
+from megabuild.providers.pypi import offers, torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """What follows from a release."""
+
+    triton: str | None = None  #: the version of Triton in place of the config's
+    #: Pythons of the config that it is not for, with the reason
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def find(options: Options, tree: Tree | None, report: Callable[[str], None]) -> Release:
+    """Find out what the release that is asked for needs in place of what the config says.
+
+    Parameters
+    ----------
+    options:
+        The choices of the run.
+    tree:
+        The source that the user brings.
+    report:
+        Told what takes time.
+
+    Raises
+    ------
+    UsageError
+        Nobody says what the release needs, and the user did not either.
+    """
+    config = options.config
+    if config.provider == "wheel":
+        return Release()  # every wheel is asked for itself
+    cuda, version = config.cuda_version is not None, config.torch_version
+    triton = options.triton or (tree.triton if tree else None)
+    pythons = tree.pythons if tree else None
+    if options.torch and not options.rehearse and (pythons is None or (cuda and triton is None)):
+        report(f"reading what PyTorch {version} requires")
+        reason = "its wheel does not say"
+        try:
+            content = torch.of_release(config, options.cache / "wheels")
+            triton = triton or torch.named_triton(offers.required(content))
+            pythons = pythons or offers.requires_python(content)
+        except ProviderError as error:
+            reason = error.message
+        ask = ["its Triton with --triton"] if cuda and triton is None else []
+        ask += ["the Pythons to build with --python"] if pythons is None and not options.pythons else []
+        if ask:
+            raise UsageError(
+                f"what PyTorch {version} requires could not be read: {reason}", f"name {' and '.join(ask)}"
+            )
+    return Release(triton=triton if cuda else None, left_out=_refused(options, pythons or ""))
+
+
+def _refused(options: Options, said: str) -> dict[str, str]:
+    """Return the Pythons of the config that a release is not for."""
+    config = options.config
+    try:
+        specifier = SpecifierSet(said)
+    except InvalidSpecifier as error:
+        raise UsageError(
+            f"PyTorch {config.torch_version} is for Python '{said}', which nobody understands",
+            "correct requires-python in its pyproject.toml",
+        ) from error
+    return {
+        python: f"PyTorch {config.torch_version} requires Python {said}"
+        for python in config.pythons
+        if not specifier.contains(f"{python.removesuffix('t')}.99")  # any patch release
+    }

@@ -1,0 +1,53 @@
+"""rattler-build without the driver: the function behind its command line, over the config files as they stand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from megabuild.configs.config import Config
+
+#: It prints what it rendered, a JSON document for each recipe.
+_RENDER = """\
+import json, sys
+from rattler_build.cli_api import build_recipes
+build_recipes(**json.loads(sys.argv[1]), ignore_recipe_variants=True, render_only=True)
+"""
+
+
+def names(config: Config, recipes: Sequence[Path], output: Path, *channels: str) -> list[str]:
+    """Return the files that ``rattler-build build -m CONFIG`` would make, in its order.
+
+    Parameters
+    ----------
+    config, recipes:
+        The config, whose file is read, and the recipe files.
+    output:
+        Folder that it may use.
+    channels:
+        As given with ``--channel``.
+    """
+    arguments = {
+        "recipes": [str(recipe) for recipe in recipes],
+        "target_platform": config.platform,
+        "build_platform": config.platform,
+        "variant_config": [str(config.path)],
+        "output_dir": str(output),
+        "channel": list(channels) or None,
+    }
+    command = [sys.executable, "-W", "ignore", "-c", _RENDER, json.dumps(arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    text, found = ended.stdout, list[str]()
+    while "[\n" in text:
+        outputs, end = json.JSONDecoder().raw_decode(text[text.index("[\n") :])
+        text = text[text.index("[\n") + end :]
+        for output_ in outputs:
+            package = output_["recipe"]["package"]
+            found.append(
+                f"{package['name']}-{package['version']}-{output_['recipe']['build']['string']}.conda"
+            )
+    return found

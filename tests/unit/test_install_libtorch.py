@@ -1,0 +1,96 @@
+"""What of PyTorch's install folder is libtorch's: on the names of real ones, and as the recipe packs it.
+
+``tests/data/torch-trees.json`` has the files below ``torch/`` of three official wheels (of ``include`` the first of
+every folder) and, below ``torch/lib``, of Debian's source package of 2.6.0, where a compile adds the libraries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+import install_libtorch
+from install_libtorch import is_libtorch
+
+TREES: dict[str, list[str]] = json.loads(
+    (Path(__file__).parent.parent / "data" / "torch-trees.json").read_text()
+)
+#: Libraries of a compile on Linux, here as Debian's patches name them.
+COMPILED = (
+    "lib/libc10.so", "lib/libc10.so.2.6", "lib/libshm.so", "lib/libshm.so.2.6", "lib/libtorch.so.2.6",
+    "lib/libtorch_cpu.so.2.6", "lib/libtorch_global_deps.so.2.6",
+)  # fmt: skip
+#: What vendored libraries may install beside them.
+STRAY = (
+    "lib/libkineto.a", "lib/cmake/fmt/fmt-config.cmake", "lib/pkgconfig/sleef.pc", "lib/libgloo.so",
+    "share/cmake/Gloo/GlooConfig.cmake", "share/cmake/nlohmann_json/nlohmann_jsonTargets.cmake",
+    "share/doc/dnnl/LICENSE", "share/pkgconfig/eigen3.pc",
+)  # fmt: skip
+LIBRARIES = {
+    "2.13.0 for CPUs": {"c10", "shm", "torch", "torch_cpu", "torch_global_deps", "torchbind_test"},
+    "2.15.0 for CUDA": {
+        "c10", "c10_cuda", "caffe2_nvrtc", "shm", "torch", "torch_cpu", "torch_cuda", "torch_cuda_linalg",
+        "torch_global_deps", "torch_nvshmem",
+    },
+    "2.15.0 for macOS": {"c10", "shm", "torch", "torch_cpu", "torch_global_deps"},
+    "2.6.0's source": set[str](),
+}  # fmt: skip
+
+
+def libtorch_of(tree: str) -> list[str]:
+    return [place for place in TREES[tree] if is_libtorch(place)]
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_below_lib_only_libraries_are_libtorch_s(tree: str) -> None:
+    found = [Path(place) for place in libtorch_of(tree) if place.startswith("lib/")]
+    assert {path.parent for path in found} <= {Path("lib")}
+    assert {path.stem.removeprefix("lib") for path in found} == LIBRARIES[tree]
+    assert {path.suffix for path in found} <= {".so", ".dylib"}
+
+
+@pytest.mark.parametrize("tree", [tree for tree in TREES if "source" not in tree])
+def test_programs_headers_and_cmake_files_are_those_of_upstream_s_wheels(tree: str) -> None:
+    found = libtorch_of(tree)
+    assert [place for place in found if place.startswith("bin/")] == ["bin/torch_shm_manager"]
+    assert Counter(place.split("/")[2] for place in found if place.startswith("share/")) == {
+        "ATen": 1, "Caffe2": 25, "Tensorpipe": 2, "Torch": 2,
+    }  # fmt: skip
+    headers = {place.split("/")[1] for place in found if place.startswith("include/")}
+    assert headers == set(install_libtorch.HEADERS)
+
+
+def test_versioned_libraries_count_and_what_others_install_does_not() -> None:
+    assert all(map(is_libtorch, [*COMPILED, "lib/libtorch.2.6.dylib"]))
+    assert not any(map(is_libtorch, [*STRAY, "lib/libtorch_python.so.2.6", "lib/libfunctorch.so"]))
+
+
+def test_a_built_tree_is_laid_without_its_sources(tmp_path: Path) -> None:
+    tree, prefix = tmp_path / "torch", tmp_path / "env"
+    for place in [*TREES["2.6.0's source"], *COMPILED, *STRAY, "bin/torch_shm_manager"]:
+        (tree / place).parent.mkdir(parents=True, exist_ok=True)
+        (tree / place).touch()
+    install_libtorch.install(tree, prefix)
+    laid = {path.relative_to(prefix).as_posix() for path in prefix.rglob("*") if not path.is_dir()}
+    assert laid == {*COMPILED, "bin/torch_shm_manager"}
+    assert {path.name for path in (prefix / "lib").iterdir() if path.is_dir()} == set()
+
+
+@pytest.mark.parametrize("tree", [*TREES, "compiled"])
+def test_the_recipe_packs_what_is_laid_and_nothing_else(repository: Path, tree: str) -> None:
+    recipe = YAML(typ="safe", pure=True).load((repository / "recipe" / "recipe.yaml").read_text())
+    (output,) = (one for one in recipe["outputs"] if one.get("package", {}).get("name") == "libtorch")
+    files = output["build"]["files"]
+    places = [*TREES["2.6.0's source"], *COMPILED, *STRAY] if tree == "compiled" else TREES[tree]
+    packed = {
+        place
+        for place in places
+        if any(fnmatchcase(place, glob) for glob in files["include"])
+        and not any(fnmatchcase(place, glob) for glob in files["exclude"])
+    }
+    assert packed == {place for place in places if is_libtorch(place)}

@@ -1,0 +1,186 @@
+"""A release that is not the matrix's brings its own Triton and its own Pythons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wheel_files import make_wheel
+
+from megabuild.cli.build import _with_torch
+from megabuild.configs.config import load
+from megabuild.errors import ProviderError, UsageError
+from megabuild.plan import planning, release
+from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan
+from megabuild.plan.release import Release
+from megabuild.plan.torch_source import Tree
+from megabuild.providers.environment import Environment
+from megabuild.providers.pypi import torch
+
+#: As in the wheels of the index.
+CUDA = {
+    "2.14.1": (">=3.10", 'triton~=3.8.0; platform_system == "Linux" and python_version < "3.15"'),
+    "2.15.0": (">=3.11", 'triton~=3.9.0; platform_system == "Linux" and python_version < "3.16"'),
+}
+REFUSED = {"3.10": "PyTorch 2.15.0 requires Python >=3.11"}
+SHA256 = "ab" * 32
+
+
+def wheel(folder: Path, version: str, tag: str, pythons: str, *requires: str) -> None:
+    lines = ["Metadata-Version: 2.1", "Name: torch", f"Version: {version}", f"Requires-Python: {pythons}"]
+    lines += [f"Requires-Dist: {one}" for one in requires]
+    make_wheel(folder, f"torch-{version}-{tag}.whl", {}, metadata="\n".join([*lines, ""]).encode())
+
+
+@pytest.fixture(autouse=True)
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An index that has wheels of two releases for CUDA, and of one for CPUs that names no Triton."""
+    folder = tmp_path / "wheels"
+    for version, (pythons, requirement) in CUDA.items():
+        wheel(folder, version, "cp312-cp312-macosx_14_0_arm64", pythons)
+        wheel(folder, version, "cp313-cp313-manylinux_2_28_x86_64", pythons, requirement)
+    wheel(folder, "2.15.0+cpu", "cp312-cp312-manylinux_2_28_x86_64", ">=3.11")
+    wheel(folder, "2.15.1+cpu", "cp312-cp312-manylinux_2_28_x86_64", ">=3.11")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setattr(torch, "UPSTREAM", str(tmp_path / "upstream"))
+    return folder
+
+
+@pytest.fixture
+def asking(repository: Path, tmp_path: Path) -> Options:
+    return Options(
+        config=load(repository, "linux_64_cuda130"),
+        root=repository,
+        output=tmp_path,
+        cache=tmp_path / "cache",
+    )
+
+
+def of(asked: Options, version: str, **more: Any) -> Options:
+    config = _with_torch(asked.config, version, None, SHA256, rehearse=False)
+    return replace(asked, config=config, torch=version, pyg="none", **more)
+
+
+def planned(asked: Options, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Plan with a channel that has everything."""
+    environment = Environment(channels=("https://channel.invalid",), pythons=asked.config.pythons)
+    monkeypatch.setattr(planning, "provide", lambda *args, **kwargs: environment)
+    monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
+    return planning.make_plan(asked, lambda line: None, only_plan=True)
+
+
+def test_the_matrix_s_own_release_is_asked_nothing(asking: Options) -> None:
+    assert release.find(asking, None, pytest.fail) == Release()
+
+
+@pytest.mark.parametrize(("version", "triton"), [("2.14.1", "3.8.0"), ("2.15.0", "3.9.0")])
+@pytest.mark.parametrize("config", ["linux_64_cuda130", "linux_aarch64_cuda130"])
+def test_triton_and_pythons_are_those_of_the_official_wheel(
+    asking: Options, monkeypatch: pytest.MonkeyPatch, repository: Path, config: str, version: str, triton: str
+) -> None:
+    plan = planned(of(replace(asking, config=load(repository, config)), version), monkeypatch)
+    pytorch = [item.package for item in plan.items if item.package.name == "pytorch"]
+    assert all(f"triton =={triton}" in package.run for package in pytorch)
+    left_out = REFUSED if version == "2.15.0" else {}
+    assert plan.left_out == left_out
+    assert [one.python for one in pytorch] == [
+        python for python in plan.config.pythons if python not in left_out
+    ]
+
+
+def test_a_config_for_cpus_needs_no_triton(
+    asking: Options, monkeypatch: pytest.MonkeyPatch, repository: Path
+) -> None:
+    asked = of(replace(asking, config=load(repository, "linux_64_cpu")), "2.15.1")
+    assert planned(asked, monkeypatch).left_out.keys() == {"3.10"}
+
+
+def test_a_python_that_the_release_refuses_is_refused_with_the_reason(
+    asking: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        ProviderError, match=r"Python 3\.10: PyTorch 2\.15\.0 requires Python >=3\.11"
+    ) as caught:
+        planned(of(asking, "2.15.0", pythons=("3.10",)), monkeypatch)
+    assert "3.11, 3.12, 3.13, 3.14" in caught.value.remedy
+
+
+def test_what_nobody_says_is_asked_for(asking: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"what PyTorch 9\.9\.9 requires could not be read") as caught:
+        planned(of(asking, "9.9.9"), monkeypatch)
+    assert "--triton" in caught.value.remedy
+    assert "--python" in caught.value.remedy
+    plan = planned(of(asking, "9.9.9", triton="4.0.0", pythons=("3.14",)), monkeypatch)
+    assert [one.package.python for one in plan.items if one.package.python] == ["3.14"]
+    assert any("triton ==4.0.0" in one.package.run for one in plan.items)
+
+
+def test_a_wheel_for_cpus_does_not_say_which_triton(asking: Options) -> None:
+    with pytest.raises(UsageError) as caught:
+        release.find(of(asking, "2.15.1"), None, lambda line: None)
+    assert "--triton" in caught.value.remedy
+    assert "--python" not in caught.value.remedy
+
+
+def test_the_source_that_is_brought_is_asked_first(asking: Options, tmp_path: Path) -> None:
+    tree = Tree(path=tmp_path, triton="3.9.1", pythons=">=3.12")
+    found = release.find(of(asking, "9.9.9"), tree, pytest.fail)
+    assert (found.triton, set(found.left_out)) == ("3.9.1", {"3.10", "3.11"})
+    silent = replace(tree, triton=None, pythons=None)
+    found = release.find(of(asking, "2.15.0"), silent, lambda line: None)
+    assert found == Release(triton="3.9.0", left_out=REFUSED)
+
+
+def test_a_rehearsal_builds_the_model_and_asks_nobody(asking: Options) -> None:
+    assert release.find(of(asking, "9.9.9", rehearse=True), None, pytest.fail) == Release()
+
+
+@pytest.mark.parametrize(
+    ("version", "digest", "says"),
+    [
+        (
+            "2.15.0",
+            "66614a19060f69cfd63cd0295f65a1241bd15df2fa65c60ae51066c11c2ce812",
+            r"of PyTorch 2\.13\.0's",
+        ),
+        (
+            "2.15.0",
+            "D0EBAD9CA4219959B29B7AD9AB6469FE49A3D668F8B5A62DD115F02F3A914447",
+            r"of PyTorch 2\.14\.1's",
+        ),
+        ("2.13.0", SHA256, r"is not of PyTorch 2\.13\.0's tarball"),
+        ("2.15.0", "ab", "no sha256"),
+    ],
+)
+def test_the_sha256_of_another_release_is_refused(
+    asking: Options, version: str, digest: str, says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        _with_torch(asking.config, version, None, digest, rehearse=False)
+
+
+def test_the_release_s_own_sha256_is_taken(asking: Options) -> None:
+    pinned = asking.config.variant["torch_sha256"][0]
+    assert _with_torch(asking.config, "2.13.0", None, pinned, rehearse=False).variant == asking.config.variant
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "triton", "says"),
+    [
+        ("linux_64_cpu", "2.15.0", "3.9.0", "says nothing here"),
+        ("linux_64_cuda132_wheel", "2.15.0", "3.9.0", "says nothing here"),
+        ("linux_64_cuda130", None, "3.9.0", "says nothing here"),
+        ("linux_64_cuda130", "2.15.0", "latest", "no release of Triton"),
+    ],
+)
+def test_a_triton_is_named_for_another_release_that_is_compiled_for_cuda(
+    repository: Path, config: str, version: str | None, triton: str, says: str
+) -> None:
+    digest = SHA256 if version and "wheel" not in config else None
+    with pytest.raises(UsageError, match=says):
+        _with_torch(load(repository, config), version, None, digest, triton, rehearse=False)

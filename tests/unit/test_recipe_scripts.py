@@ -1,0 +1,126 @@
+"""What the recipe's own shell scripts do to a tree, and what its test of libtorch refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SIX = "third_party/NNPACK/cmake/DownloadSix.cmake"
+
+
+def test_nnpack_s_configure_gets_nothing_from_the_network(repository: Path, tmp_path: Path) -> None:
+    for place in (SIX, "cmake/Modules_CUDA_fix/FindCUDA.cmake"):
+        (tmp_path / "src" / place).parent.mkdir(parents=True)
+        (tmp_path / "src" / place).write_text(
+            "ExternalProject_Add(six URL https://index.example/six.tar.gz)\n"
+        )
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SRC_DIR": str(tmp_path / "src"),
+        "PREFIX": str(tmp_path / "env"),
+        "RECIPE_DIR": str(repository / "recipe"),
+        "PYTHON": "false",  # ends the script where it would copy the sources
+        "CPU_COUNT": "1",
+        "target_platform": "linux-64",
+        "provider": "conda-forge",
+        "torch_source": "official",
+        "torch_version": "2.13.0",
+        "torch_optimization": "2",
+        "blas_impl": "mkl",
+        "cuda_compiler_version": "None",
+    }
+    script = repository / "recipe" / "build_staging.sh"
+    ended = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines() == ["::megabuild:: phase sync"], ended.stderr
+    assert (tmp_path / "src" / SIX).read_bytes() == b""
+
+
+@pytest.fixture
+def libtorch(tmp_path: Path) -> Path:
+    """An environment with libtorch, as far as tests/libtorch.sh looks at it, and programs that build nothing."""
+    prefix = tmp_path / "env"
+    for place in ("bin/torch_shm_manager", "bin/cmake", "build/torch_user"):
+        path = (tmp_path if place.startswith("build") else prefix) / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    for package in ("ATen", "Caffe2", "Torch", "nlohmann_json"):
+        (prefix / "share" / "cmake" / package).mkdir(parents=True)
+    # somebody else's package may have been built wherever it was
+    (prefix / "share/cmake/nlohmann_json/x.cmake").write_text("/home/conda/feedstock_root/work/build\n")
+    (prefix / "share/cmake/Caffe2/Caffe2Targets.cmake").write_text("${_IMPORT_PREFIX}/lib/libc10.so\n")
+    return prefix
+
+
+def judged(repository: Path, prefix: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", repository / "recipe" / "tests" / "libtorch.sh"],
+        cwd=prefix.parent,
+        env={"PATH": f"{prefix}/bin:{os.environ['PATH']}", "PREFIX": str(prefix)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_libtorch_without_fault_passes_its_test(repository: Path, libtorch: Path) -> None:
+    assert judged(repository, libtorch).returncode == 0
+
+
+@pytest.mark.parametrize("package", ["Caffe2", "Tensorpipe", "Torch"])
+@pytest.mark.parametrize(
+    "folder", ["/opt/megabuild/state/tree/torch/lib", "/b/bld/rattler-build_libtorch/work/build"]
+)
+def test_targets_that_name_a_folder_of_the_build_are_refused(
+    repository: Path, libtorch: Path, package: str, folder: str
+) -> None:
+    targets = libtorch / "share" / "cmake" / package / "Targets.cmake"
+    targets.parent.mkdir(exist_ok=True)
+    targets.write_text(f'INTERFACE_LINK_LIBRARIES "{folder}/libx.a"\n')
+    ended = judged(repository, libtorch)
+    assert ended.returncode == 1
+    assert str(targets) in ended.stdout
+
+
+def test_a_program_that_cannot_be_executed_is_refused(repository: Path, libtorch: Path) -> None:
+    (libtorch / "bin" / "torch_shm_manager").chmod(0o644)
+    assert judged(repository, libtorch).returncode == 1
+
+
+def linalg_tested(repository: Path, tmp_path: Path, *, flavour: str, has_magma: bool, code: str) -> int:
+    """Run the linalg library's test beside a torch that knows nothing but whether it has MAGMA."""
+    library = tmp_path / "torch" / "lib" / "libtorch_cuda_linalg.so"
+    library.parent.mkdir(parents=True)
+    command = ["gcc", "-shared", "-fPIC", "-xc", "-", "-o", str(library)]
+    subprocess.run(command, input=code, text=True, check=True)
+    (tmp_path / "torch" / "__init__.py").write_text(f"class cuda:\n    has_magma = {has_magma}\n")
+    script = repository / "recipe" / "tests" / "linalg_flavour.py"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    return subprocess.run([sys.executable, script, flavour], env=environment, check=False).returncode
+
+
+def test_a_linalg_library_whose_symbols_are_all_there_passes(repository: Path, tmp_path: Path) -> None:
+    code = "#include <stdio.h>\nint f(void) { return puts(0); }"
+    assert linalg_tested(repository, tmp_path, flavour="nomagma", has_magma=False, code=code) == 0
+
+
+@pytest.mark.parametrize(
+    ("flavour", "has_magma", "code"),
+    [
+        (
+            "nomagma",
+            False,
+            "int magma_init(void); int f(void) { return magma_init(); }",
+        ),  # bound when it is called
+        ("nomagma", True, "int f(void) { return 0; }"),
+        ("magma", True, "int f(void) { return 0; }"),
+    ],
+)
+def test_a_linalg_library_that_lacks_a_symbol_or_is_the_other_flavour_is_refused(
+    repository: Path, tmp_path: Path, flavour: str, has_magma: bool, code: str
+) -> None:
+    assert linalg_tested(repository, tmp_path, flavour=flavour, has_magma=has_magma, code=code) == 1

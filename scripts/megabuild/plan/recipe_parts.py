@@ -49,11 +49,6 @@ def parts(recipe: Path) -> tuple[Part | None, dict[str, Part]]:
     -------
     tuple[Part | None, dict[str, Part]]
         The staging output, and the package outputs by the name that stands in the recipe.
-
-    Raises
-    ------
-    ConfigError
-        A script of the recipe's in Python cannot be parsed.
     """
     document = YAML(typ="safe", pure=True).load(recipe.read_text(encoding="utf-8"))
     context = {str(key): str(value) for key, value in (document.get("context") or {}).items()}
@@ -149,6 +144,7 @@ def _words(path: Path, folder: Path) -> Iterator[str]:
 
 
 def _parsed(path: Path, text: str) -> ast.Module:
+    """Parse a script; raises :class:`ConfigError` where it is not Python."""
     try:
         return ast.parse(text, str(path))
     except (SyntaxError, ValueError) as error:  # the latter for null bytes, up to Python 3.11

@@ -14,8 +14,12 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import tree_dates
 
 MANIFEST = ".megabuild-sync.json"
 #: What the engine itself writes into its work folder; no sources.
@@ -45,8 +49,18 @@ def same(left: Path, right: Path) -> bool:
     return filecmp.cmp(left, right, shallow=False)
 
 
-def sync(source: Path, tree: Path) -> tuple[int, int]:
+class Synced(NamedTuple):
+    """What became of a tree."""
+
+    written: int  #: number of files written
+    removed: int  #: number of files removed
+    set_back: int  #: seconds by which dates in the future were set back, or 0
+
+
+def sync(source: Path, tree: Path) -> Synced:
     """Make the sources in ``tree`` equal to those in ``source``; everything that a build made there stays.
+
+    What is written is newer than all that was there, whatever has become of the clock.
 
     Parameters
     ----------
@@ -54,13 +68,9 @@ def sync(source: Path, tree: Path) -> tuple[int, int]:
         Freshly unpacked sources.
     tree:
         The build tree; made if absent.
-
-    Returns
-    -------
-    tuple[int, int]
-        Number of files written and number of files removed.
     """
     tree.mkdir(parents=True, exist_ok=True)
+    newest, set_back = tree_dates.mend(tree)
     manifest = tree / MANIFEST
     before: set[str] = set(json.loads(manifest.read_text())) if manifest.exists() else set()
     now = list(source_files(source))
@@ -78,13 +88,16 @@ def sync(source: Path, tree: Path) -> tuple[int, int]:
         shutil.copy2(new, beside, follow_symlinks=False)
         if not beside.is_symlink():
             os.utime(beside)  # newer than any object made from the former content
+            while beside.stat().st_mtime_ns <= newest:  # some file systems count in seconds
+                time.sleep(0.01)
+                os.utime(beside)
         os.replace(beside, old)
         written += 1
     gone = before - {path.as_posix() for path in now}
     for name in gone:
         (tree / name).unlink(missing_ok=True)
     _write(manifest, sorted(path.as_posix() for path in now))
-    return written, len(gone)
+    return Synced(written, len(gone), set_back)
 
 
 def empty(source: Path) -> None:
@@ -159,8 +172,10 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("SOURCE and TREE are needed")
     if options.source.resolve() == options.tree.resolve():
         return 0
-    written, removed = sync(options.source, options.tree)
+    written, removed, set_back = sync(options.source, options.tree)
     empty(options.source)
+    if set_back:
+        print(f"dates in {options.tree} lay in the future and were set back by {set_back} s")
     print(f"::megabuild:: synced written={written} removed={removed}")
     return 0
 

@@ -4,6 +4,5 @@ import sys
 from pathlib import Path
 
 # The recipes' own modules, which also run where this package is not: imported, not repeated.
-_RECIPES = str(Path(__file__).resolve().parents[2] / "recipe" / "pyg" / "common")
-if _RECIPES not in sys.path:
-    sys.path.append(_RECIPES)
+_RECIPES = Path(__file__).resolve().parents[2] / "recipe"
+sys.path += [path for path in (f"{_RECIPES}/pyg/common", f"{_RECIPES}") if path not in sys.path]

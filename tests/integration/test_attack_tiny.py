@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from package_files import published, rot
 from tiny import ROOT, Tiny, driver, make_channel, provider, wait_for
 
-from megabuild import files
 from megabuild.build import events
 from megabuild.engine import strays
 from megabuild.plan import planning
 
 pytestmark = pytest.mark.long
 KILLS = 40
-Contents = Mapping[str, str]
+Contents = Mapping[str, object]
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +42,15 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
 
 
 def contents(tiny: Tiny) -> Contents:
-    """Every published package with its sha256."""
-    return {
-        archive.name: files.sha256(archive) for archive in sorted(tiny.options().packages.rglob("*.conda"))
-    }
+    """Every published package, with everything in it."""
+    return published(tiny.options().packages)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tiny: Tiny) -> Contents:
     assert tiny.run().ok
     found = contents(tiny)
-    assert len(found) == 3
+    assert len(found) == 2 * 3
     return found
 
 
@@ -89,8 +87,8 @@ def lose(path: Path) -> None:
 
 STATE, PUBLISHED = "tiny-rehearsal", "packages/tiny-rehearsal"
 DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
-    *((f"{PUBLISHED}/linux-64/tinylib-*.conda", how) for how in (flip, flip_in_place, cut, empty, lose)),
-    *((f"{PUBLISHED}/linux-64/tinypy-*.conda", how) for how in (flip, flip_in_place, cut, lose)),
+    *((f"{PUBLISHED}/linux-64/tinylib-*.conda", how) for how in (flip, flip_in_place, rot, cut, empty, lose)),
+    *((f"{PUBLISHED}/linux-64/tinypy-*.conda", how) for how in (flip, flip_in_place, rot, cut, lose)),
     *((f"{PUBLISHED}/linux-64/repodata.json", how) for how in (cut, empty, lose)),
     *((f"{PUBLISHED}/noarch/repodata.json", how) for how in (cut, lose)),
     *((f"{PUBLISHED}/.megabuild-packages.json", how) for how in (cut, empty, lose)),

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from package_files import Entry, entries, rot
 from tiny import PACKAGES, ROOT, Tiny, driver, make_channel, provider, wait_for
 
 from megabuild import files
@@ -337,6 +338,90 @@ def test_a_package_is_tested_by_its_own_scripts_not_by_those_of_a_former_build_o
     with_test(tiny, f"echo good again > {tmp_path}/said\n")
     assert tiny.run(pythons=("3.12",)).ok
     assert (tmp_path / "said").read_text() == "good again\n"
+
+
+def test_a_package_made_again_from_a_finished_staging_keeps_modes_and_links(tiny: Tiny) -> None:
+    def library() -> dict[str, Entry]:
+        (package,) = tiny.options().packages.rglob("tinylib-*.conda")
+        return {name: entry for name, entry in entries(package).items() if not name.startswith("info/")}
+
+    with_test(tiny, "true\n")
+    assert tiny.run(pythons=("3.12",)).ok
+    first = library()
+    assert first["bin/tiny-program"].mode == "0o755"
+    assert first["lib/libtiny.so.1"].link == "libtiny.so"
+    with_test(tiny, "true # and nothing else\n")
+    assert ("h", "built") in [(name[:1], status) for name, status in statuses(tiny, pythons=("3.12",))]
+    assert decision(tiny)[0] == "reuse"
+    assert library() == first
+
+
+def test_what_a_build_leaves_among_the_packages_leads_the_driver_nowhere(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("mine\n")
+    secret.chmod(0o600)
+    elsewhere = tmp_path / "elsewhere" / ".tmp"
+    elsewhere.mkdir(parents=True)
+    script = tiny.root / "recipe" / "build_py.sh"
+    plain = script.read_text()
+    state = tiny.options().state
+    links = (
+        "out/linux-64/zz-1-0.conda",
+        "out/zz",
+        "out/linux-64/.tmp-zz",
+        "finished",
+        "out/.megabuild-inputs",
+    )
+    attack = [f"ln -sfn {secret} {state}/{link}" for link in links]
+    attack += [f"ln -sfn {elsewhere.parent} {state}/out/osx-64", f"mkfifo {state}/out/pipe"]
+    script.write_text("\n".join([plain, *attack]))
+    first = tiny.run(pythons=("3.12",))
+    assert first.ok
+    script.write_text(f"{plain}\n# again\n")
+    assert tiny.run(pythons=("3.12",)).ok
+    assert (secret.read_text(), secret.stat().st_mode & 0o777) == ("mine\n", 0o600)
+    assert elsewhere.is_dir()
+    assert not [link for link in links if (state / link).is_symlink()]
+    assert not (state / "out" / "pipe").exists()
+    assert all(Path(row.path).is_file() and not Path(row.path).is_symlink() for row in first.packages)
+
+
+def test_a_build_cannot_write_to_what_is_published(tiny: Tiny) -> None:
+    assert tiny.run(pythons=("3.12",)).ok
+    before = published(tiny)
+    script = tiny.root / "recipe" / "build_py.sh"
+    out = tiny.options().state / "out" / "linux-64"
+    spoil = f'for file in {out}/tinylib-*.conda; do printf x >> "$file"; done\n'
+    script.write_text(script.read_text() + spoil)
+    tiny.run(pythons=("3.11", "3.12"))
+    assert {name: digest for name, digest in published(tiny).items() if name.startswith("tinylib")} == {
+        name: digest for name, digest in before.items() if name.startswith("tinylib")
+    }
+
+
+def test_a_published_package_that_rots_is_made_again_although_its_date_stayed(built: Tiny) -> None:
+    before = published(built)
+    (package,) = built.options().packages.rglob("tinylib-*.conda")
+    rot(package)
+    assert not built.plan().missing, "a plan goes by dates"
+    summary = built.run()
+    assert summary.ok
+    assert "is damaged and no longer published" in built.log_text()
+    assert published(built) == before
+    assert {row.sha256 for row in summary.packages} == set(before.values())
+
+
+def test_a_date_that_no_package_can_have_is_refused_before_anything_is_built(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000000")
+    with pytest.raises(PreflightError, match=r"SOURCE_DATE_EPOCH is '1700000000000'"):
+        tiny.run()
+    assert not tiny.options().state.exists()
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    assert any("no git checkout" in note for note in tiny.plan().notes)
 
 
 def test_a_run_that_keeps_going_builds_what_it_can_and_fails_at_the_end(

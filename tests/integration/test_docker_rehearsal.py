@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from rattler import IndexJson, PathsJson
+from package_files import entries
+from rattler import IndexJson
 
 from megabuild.isolation.choose import rehearsal_image
 
@@ -56,13 +57,16 @@ def rehearse(repository: Path, output: Path, engine: str, environment: Mapping[s
     assert done.returncode == 0, done.stdout[-5000:]
 
 
-def contents(output: Path) -> dict[str, tuple[list[str], list[str]]]:
-    """Every published package (name, version and build string are its file name): what it requires and holds."""
+def contents(output: Path) -> dict[str, tuple[list[str], dict[str, tuple[str, str]]]]:
+    """Every published package (name, version and build string are its file name): what it requires and holds.
+
+    Without its files' content: compiled on the host, it names the host's folders.
+    """
     packages = output / "packages" / f"{CONFIG}-rehearsal"
     return {
         str(archive.relative_to(packages)): (
             sorted(IndexJson.from_package_archive(archive).depends),
-            sorted(str(entry.relative_path) for entry in PathsJson.from_package_archive(archive).paths),
+            {name: (entry.mode, entry.link) for name, entry in entries(archive).items()},
         )
         for archive in sorted(packages.rglob("*.conda"))
     }

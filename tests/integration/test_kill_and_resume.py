@@ -24,8 +24,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-from megabuild import files
+from package_files import published
 
 CONFIG = "linux_64_cpu"
 PYTHONS = 2
@@ -33,7 +32,7 @@ KILLS = 10
 FOLDERS = 3
 #: How long after the driver's death its compilers and tests may live on.
 MERCY_SECONDS = 10.0
-Contents = Mapping[str, str]
+Contents = Mapping[str, object]
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\S+Z ")
 
 
@@ -116,12 +115,8 @@ def log_lines(output: Path) -> list[str]:
 
 
 def contents(output: Path) -> Contents:
-    """Every published package (its file name is name, version and build string) with its sha256."""
-    packages = output / "packages" / f"{CONFIG}-rehearsal"
-    return {
-        str(archive.relative_to(packages)): files.sha256(archive)
-        for archive in sorted(packages.rglob("*.conda"))
-    }
+    """Every published package, with everything in it."""
+    return published(output / "packages" / f"{CONFIG}-rehearsal")
 
 
 def strays(output: Path) -> list[str]:
@@ -175,7 +170,11 @@ def undisturbed(driver: Driver, output: Path) -> Undisturbed:
     shutil.rmtree(output)
     began, seconds = driver.finish(output)
     assert contents(output) == expected
-    assert len(expected) == 2 + PYTHONS, "libtorch, pytorch-cpu, and pytorch for each Python"
+    names = [name for name in expected if name.endswith(".conda") and not name.startswith("in ")]
+    assert len(names) == 2 + PYTHONS, "libtorch, pytorch-cpu, and pytorch for each Python"
+    library = next(held for name, held in expected.items() if name.startswith("in libtorch-"))
+    assert isinstance(library, dict)
+    assert library["bin/torch_shm_manager"].mode == "0o755"
     stamps = [datetime.strptime(line.split()[0], "%Y-%m-%dT%H:%M:%S.%f%z") for line in log_lines(output)]
     shutil.rmtree(output)
     return Undisturbed(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import future
 import pytest
 
 from megabuild.build import events
@@ -146,3 +148,28 @@ def test_a_second_run_does_nothing(rehearsal: Rehearsal) -> None:
     assert summary.ok
     assert {row.status for row in summary.packages} == {"skipped"}
     assert summary.seconds < 5
+
+
+def test_a_tree_of_tomorrow_goes_on_where_it_stopped(rehearsal: Rehearsal) -> None:
+    # as a clock that was ahead leaves it, and a run that was killed before it had packed anything
+    options = rehearsal.options
+    future.send(options.state / "tree", 86400)
+    shutil.rmtree(options.packages)
+    shutil.rmtree(options.state / "out")
+    seen: list[events.Event] = []
+    summary = execute(make_plan(options, print), seen.append)
+    assert summary.ok
+    warned = [event.message for event in seen if isinstance(event, events.Warned)]
+    assert any("the clock was set back" in message for message in warned)
+    lines = [event.text for event in seen if isinstance(event, events.LogLine) and event.source == "staging"]
+    again = sum("Re-running CMake" in line for line in lines)
+    compiled = [line.split()[-1] for line in lines if "Building" in line and " object " in line]
+    # the Python side goes back from the last Python to staging's
+    core = [name for name in compiled if not name.startswith(("torch/", "functorch/"))]
+    print(
+        f"{len(compiled)} objects compiled in staging, {len(core)} of libtorch; CMake ran {again} times more"
+    )
+    assert again <= 2
+    assert compiled
+    assert core == []
+    assert all(swap["core"] == 0 for swap in summary.swaps.values())

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import wheels_world as world
 from click.testing import CliRunner
+from package_files import rot
 
 from elf_file import opened
 from megabuild.cli.exits import Invocation
@@ -125,6 +126,14 @@ def test_nothing_is_made_twice_and_former_wheels_stay(own: Path) -> None:
     again = made(own)
     assert [(one.wheel.project, one.kept) for one in again.made] == [("torch", True), (SPLINE, False)]
     assert why_broken(wheel(own, SPLINE)) == ""
+
+
+def test_a_package_that_rotted_becomes_no_wheel(own: Path) -> None:
+    shutil.rmtree(own / "wheels")
+    (package,) = (own / "packages").rglob("pytorch_spline_conv-*.conda")
+    rot(package)
+    with pytest.raises(IntegrityError, match="is damaged: it is not what was published"):
+        made(own, names=(SPLINE,))
 
 
 def test_a_wheel_whose_package_is_gone_leaves_the_index(own: Path) -> None:

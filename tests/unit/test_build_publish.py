@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from package_files import rot
 from tiny import make_package
 
 from megabuild import files
@@ -159,7 +161,86 @@ def test_what_has_a_record_is_in_the_index_however_a_run_ends(tmp_path: Path) ->
     index = channel / "noarch" / "repodata.json"
     index.unlink()
     index.mkdir()  # where no index can be written, as if the run had ended before that
+    digest = files.sha256(later.path)
     with pytest.raises(Exception, match="repodata"):
         published.publish(channel, [later], platform="linux-64", fingerprints={name: "f"}, seconds={})
-    assert files.sha256(channel / "linux-64" / name) == files.sha256(later.path)
+    assert files.sha256(channel / "linux-64" / name) == digest
     assert published.records(channel) == {}
+
+
+def publish(folder: Path, name: str, text: str = "x") -> tuple[Path, published.Record]:
+    """Publish a package of its own in the channel ``folder / "packages"``."""
+    made = archive.read(
+        make_package(folder / "made" / text / "linux-64", name, "1", "0", {f"lib/{name}": text})
+    )
+    channel = folder / "packages"
+    fingerprints = {made.path.name: "f"}
+    known = published.publish(channel, [made], platform="linux-64", fingerprints=fingerprints, seconds={})
+    return channel, known[made.path.name]
+
+
+def test_a_package_that_rotted_is_found_before_it_is_relied_on(tmp_path: Path) -> None:
+    channel, record = publish(tmp_path, "one")
+    path = channel / record.path
+    published.check(path)
+    rot(path)
+    assert published.is_published(channel, record, "f"), "a plan goes by dates"
+    with pytest.raises(IntegrityError, match=r"one-1-0\.conda is damaged"):
+        published.check(path)
+    assert published.heal(channel, "linux-64") == ["one-1-0.conda is damaged and no longer published"]
+    published.check(tmp_path / "made" / "x" / "linux-64")  # no published package: nobody knows
+
+
+def test_a_package_that_rots_during_a_run_is_not_indexed(tmp_path: Path) -> None:
+    channel, record = publish(tmp_path, "one")
+    rot(channel / record.path)
+    with pytest.raises(IntegrityError, match=r"one-1-0\.conda: damaged since published"):
+        publish(tmp_path, "two")
+    assert list(published.records(channel)) == ["two-1-0.conda"]
+    assert published.heal(channel, "linux-64") == []
+    assert [path.name for path in (channel / "linux-64").glob("*.conda")] == ["two-1-0.conda"]
+
+
+@pytest.mark.parametrize("path", ["../../mine", "/tmp/mine", "linux-64/../mine-1-0.conda", "mine-1-0.conda",
+                                  "linux-64/other-1-0.conda", "elsewhere/mine-1-0.conda"])  # fmt: skip
+def test_a_record_leads_nowhere_else(tmp_path: Path, path: str) -> None:
+    channel, record = publish(tmp_path, "one")
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    wrong = {"mine-1-0.conda": {**asdict(record), "path": path}, "mine": {**asdict(record), "path": path}}
+    (channel / published.RECORDS).write_text(json.dumps({**wrong, "one-1-0.conda": asdict(record)}))
+    assert list(published.records(channel)) == ["one-1-0.conda"]
+    published.heal(channel, "linux-64")
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", ['{"a": {"path": 1}}', "[]", "{", "\udcff", '{"a": null}',
+                                  '{"a": {"path": "x", "size": "1", "sha256": 1, "fingerprint": {}}}'])  # fmt: skip
+def test_damaged_records_are_none(tmp_path: Path, text: str) -> None:
+    channel, _ = publish(tmp_path, "one")
+    (channel / published.RECORDS).write_bytes(text.encode(errors="surrogateescape"))
+    assert published.records(channel) == {}
+    assert published.heal(channel, "linux-64") == []
+    assert (channel / "linux-64" / "one-1-0.conda").is_file()
+
+
+def test_a_package_that_cannot_be_read_is_not_taken_for_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, record = publish(tmp_path, "one")
+
+    def failing(path: Path) -> str:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(files, "sha256", failing)
+    with pytest.raises(IntegrityError, match=r"one-1-0\.conda cannot be read: Input/output error"):
+        published.heal(channel, "linux-64")
+    assert (channel / record.path).is_file()
+
+
+def test_records_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path) -> None:
+    channel, _ = publish(tmp_path, "one")
+    (channel / published.RECORDS).unlink()
+    (channel / published.RECORDS).mkdir()
+    with pytest.raises(OSError, match="directory"):
+        published.records(channel)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -100,3 +103,79 @@ def test_a_linked_package_replaces_the_former_one_in_one_step(out: Path, tmp_pat
 )
 def test_the_engine_s_sentences_are_told_apart(message: str, kind: str) -> None:
     assert kind_of(message) == kind
+
+
+def test_an_index_changes_no_mode_but_those_of_a_channel(out: Path) -> None:
+    program = out / "build_cache" / "staging_x" / "prefix" / "bin" / "program"
+    program.parent.mkdir(parents=True)
+    program.write_text("")
+    program.chmod(0o750)
+    (out / "linux-64" / "torch-1-0.conda").chmod(0o600)
+    channel_folder.index(out, "linux-64")
+    assert program.stat().st_mode & 0o777 == 0o750
+    assert (out / "linux-64" / "torch-1-0.conda").stat().st_mode & 0o777 == 0o644
+    assert (out / "linux-64" / "repodata.json").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """A folder of somebody's, which stays as it is."""
+    folder = make_channel(tmp_path / "elsewhere", (("mine", "1", "0"),))
+    (folder / ".tmp").mkdir(exist_ok=True)
+    for name in (".removed-1", "staging_1", "bld"):
+        (folder / name).mkdir()
+        (folder / name / "note").write_text("mine")
+    (folder / "linux-64" / "cut-1-0.conda").write_bytes(b"mine")
+    (folder / "secret").write_text("{}")
+    (folder / "secret").chmod(0o600)
+    before = {path: (path.lstat().st_mode, path.lstat().st_mtime_ns) for path in folder.rglob("*")}
+    yield folder
+    assert {path: (path.lstat().st_mode, path.lstat().st_mtime_ns) for path in folder.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    "name", ["bld", "build_cache", "noarch", "linux-64", "osx-64", "a", ".tmp", ".removed-2"]
+)
+def test_a_link_to_a_folder_is_removed_and_not_followed(out: Path, elsewhere: Path, name: str) -> None:
+    for former in out.glob(name):
+        shutil.rmtree(former)
+    (out / name).symlink_to(elsewhere if name != "linux-64" else elsewhere / "linux-64")
+    assert elsewhere / "linux-64" not in {path.resolve().parent for path in channel_folder.package_files(out)}
+    assert f"{name}, neither a file nor a folder" in channel_folder.heal(out)
+    assert not (out / name).is_symlink()
+    channel_folder.write_index(out, "linux-64")
+
+
+@pytest.mark.parametrize("name", ["x-1-0.conda", "repodata.json", ".tmp-x", ".removed-1"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_link_or_a_pipe_among_packages_is_removed(out: Path, elsewhere: Path, name: str, kind: str) -> None:
+    path = out / "linux-64" / name
+    path.unlink(missing_ok=True)
+    path.symlink_to(elsewhere / "secret") if kind == "link" else os.mkfifo(path)
+    assert path not in channel_folder.package_files(out)
+    assert channel_folder.heal(out) == [f"linux-64/{name}, neither a file nor a folder"]
+    channel_folder.write_index(out, "linux-64")
+    assert not path.is_symlink()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_staging_whose_metadata_is_a_link_or_a_pipe_is_none(out: Path, elsewhere: Path, kind: str) -> None:
+    metadata = out / "build_cache" / "staging_1" / "metadata.json"
+    metadata.parent.mkdir(parents=True)
+    metadata.symlink_to(elsewhere / "secret") if kind == "link" else os.mkfifo(metadata)
+    assert channel_folder.staging_caches(out) == []
+    assert channel_folder.heal(out) == ["half-written staging cache staging_1"]
+
+
+def test_a_link_in_place_of_a_folder_of_ours_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(IntegrityError, match="symbolic link, which a build may have made"):
+        channel_folder.own_folder(tmp_path / "out")
+
+
+def test_an_archive_that_is_a_pipe_or_a_link_is_not_read(out: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.conda")
+    (tmp_path / "link.conda").symlink_to(out / "linux-64" / "torch-1-0.conda")
+    for name in ("pipe.conda", "link.conda"):
+        with pytest.raises(IntegrityError, match=name):
+            archive.read(tmp_path / name)

@@ -22,6 +22,7 @@ from rattler_build import assemble_package
 
 from elf_file import opened
 from megabuild.engine import archive, glibc, reproducible
+from megabuild.errors import IntegrityError
 
 DATE = 1_750_000_000
 
@@ -55,17 +56,17 @@ def test_time_place_and_order_leave_no_trace(tmp_path: Path) -> None:
     two = package(tmp_path / "two", modified=1_700_000_000, depends=["libc", "python"])
     assert one.read_bytes() != two.read_bytes()
     for made in (one, two):
-        reproducible.normalise(made, DATE)
+        reproducible.normalise(made, made, DATE)
         assert not list(made.parent.glob(".tmp*"))
     assert one.read_bytes() == two.read_bytes()
     again = hashlib.sha256(one.read_bytes()).hexdigest()
-    reproducible.normalise(one, DATE)
+    reproducible.normalise(one, one, DATE)
     assert hashlib.sha256(one.read_bytes()).hexdigest() == again, "twice is once"
 
 
 def test_what_is_installed_is_what_the_package_says_and_python_uses_its_byte_code(tmp_path: Path) -> None:
     made = package(tmp_path / "one", modified=1_600_000_000, depends=["python"])
-    reproducible.normalise(made, DATE)
+    reproducible.normalise(made, made, DATE)
     index = IndexJson.from_package_archive(made)
     assert index.timestamp is not None
     assert index.timestamp.timestamp() == DATE
@@ -98,33 +99,14 @@ def test_a_kill_in_the_middle_leaves_the_package_as_it_was(
 
     monkeypatch.setattr(reproducible, "_update", full)
     with pytest.raises(OSError, match="No space"):
-        reproducible.normalise(made, DATE)
+        reproducible.normalise(made, made, DATE)
     assert made.read_bytes() == before
     assert not list(made.parent.glob(".tmp*"))
 
 
-def test_the_date_is_that_of_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
-    assert reproducible.recipe_date(tmp_path) == 315532800, "no repository"
-
-    def commit(name: str, date: int) -> None:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(str(date))
-        who = ["-c", "user.name=x", "-c", "user.email=x@x"]
-        dates = {"GIT_AUTHOR_DATE": f"{date} +0000", "GIT_COMMITTER_DATE": f"{date} +0000"}
-        for command in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "x"]):
-            subprocess.run(["git", *command], cwd=tmp_path, check=True, env={**os.environ, **dates})
-
-    commit("recipe/recipe.yaml", DATE)
-    commit("README.md", DATE + 1000)
-    assert reproducible.recipe_date(tmp_path) == DATE
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    assert reproducible.recipe_date(tmp_path) == 1_700_000_000
-
-
 def test_the_file_is_a_plain_zip_of_stored_parts(tmp_path: Path) -> None:
     made = package(tmp_path / "one", modified=1_600_000_000, depends=[])
-    reproducible.normalise(made, DATE)
+    reproducible.normalise(made, made, DATE)
     with zipfile.ZipFile(made) as file:
         assert [entry.filename for entry in file.infolist()] == [
             "metadata.json", "pkg-one-1.0-0.tar.zst", "info-one-1.0-0.tar.zst",
@@ -149,7 +131,7 @@ def test_a_package_asks_for_the_glibc_that_its_symbols_need(tmp_path: Path, loca
     made = assemble(
         tmp_path, tmp_path / "content", ["__glibc >=2.41,<3.0.a0", "__glibc >=2.5", "libgcc >=12"]
     )
-    reproducible.normalise(made, DATE, local=local)
+    reproducible.normalise(made, made, DATE, local=local)
     with opened(lib / "libone.so") as library:
         assert max(filter(None, glibc.needed(library))) == max(by_pyelftools(lib / "libone.so"))
     pin = "__glibc >=2.25,<3.0.a0" if local else "__glibc >=2.41,<3.0.a0"  # getrandom came with 2.25
@@ -172,3 +154,19 @@ def test_marks_that_are_no_versions_count_and_nobody_has_an_older_glibc_than_the
     assert glibc.pinned(["__glibc >=2.36,<3.0.a0"], [unknown, (2, 9)]) == ["__glibc >=2.36,<3.0.a0"]
     assert glibc.pinned(["__glibc >=2.36,<3.0.a0"], [(2, 2, 5)]) == ["__glibc >=2.17,<3.0.a0"]
     assert glibc.pinned(["__glibc >=2.36,<3.0.a0"], [(2, 9), (2, 32)]) == ["__glibc >=2.32,<3.0.a0"]
+
+
+def test_what_a_build_may_have_made_is_neither_followed_nor_written_to(tmp_path: Path) -> None:
+    made = package(tmp_path / "one", modified=DATE, depends=[])
+    before, mine = made.read_bytes(), tmp_path / "mine"
+    mine.write_text("mine")
+    target = tmp_path / "finished" / "linux-64" / made.name
+    target.parent.mkdir(parents=True)
+    (target.parent / f".tmp-{made.name}").symlink_to(mine)
+    reproducible.normalise(made, target, DATE)
+    assert (made.read_bytes(), mine.read_text()) == (before, "mine")
+    assert archive.read(target).name == "one"
+    assert list(target.parent.iterdir()) == [target]
+    (tmp_path / "link.conda").symlink_to(made)
+    with pytest.raises(IntegrityError, match=r"link\.conda is a symbolic link"):
+        reproducible.normalise(tmp_path / "link.conda", target, DATE)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tiny import ROOT
 
-from megabuild.errors import PreflightError
+from megabuild.errors import ConfigError, IntegrityError, PreflightError
 from megabuild.files import sha256
 from megabuild.plan import fingerprint, stamp
 from megabuild.plan.fingerprint import Fingerprint, differences
@@ -242,3 +242,54 @@ def test_a_folder_that_is_not_there_has_the_fingerprint_that_it_will_have(tmp_pa
         (tmp_path / name).write_text(name)
     files = {path.name: sha256(path) for path in tmp_path.iterdir()}
     assert fingerprint.tree_of(files) == fingerprint.tree(tmp_path)
+
+
+@pytest.mark.parametrize("text", ['{"dependency": [], "source": {}}', '{"dependency": {"a": 1}, "source": {}}',
+                                  "{}", "[]", '{"dependency": {}}', "\udcff"])  # fmt: skip
+def test_a_stamp_of_other_types_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / stamp.STAMP).write_bytes(text.encode(errors="surrogateescape"))
+    assert stamp.read(tmp_path) is None
+    assert stamp.decide(tmp_path, tmp_path / "out", CORE).decision == "recompile"
+
+
+def test_a_stamp_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / stamp.STAMP)
+    assert stamp.read(tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["tree", "tree.former"])
+def test_a_tree_that_is_a_link_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(IntegrityError, match=f"{name} is a symbolic link"):
+        stamp.decide(tmp_path / "tree", tmp_path / "out", CORE)
+
+
+# ------------------------------------------------------------------------------------------------ files of a recipe
+
+
+def test_a_file_that_an_inline_script_names_counts(recipe: Path) -> None:
+    recipe.write_text(
+        recipe.read_text().replace(
+            "script: build_lib.sh", """script: mkdir licenses && cp "${RECIPE_DIR}/LICENSE" licenses/"""
+        )
+    )
+    (recipe.parent / "LICENSE").write_text("one")
+    before = parts(recipe)[1]["tinylib"].files
+    (recipe.parent / "LICENSE").write_text("another")
+    after = parts(recipe)[1]["tinylib"].files
+    assert set(before) == {"LICENSE"}
+    assert before != after
+
+
+def test_the_recipe_s_licence_counts_for_the_package_that_holds_it() -> None:
+    _, packages = parts(ROOT.parents[2] / "recipe" / "recipe.yaml")
+    (umbrella,) = (part for name, part in packages.items() if name.startswith("pytorch-"))
+    assert "LICENSE" in umbrella.files
+
+
+@pytest.mark.parametrize("text", ["def f(:\n", "x = 1\0\n"])
+def test_a_script_that_is_not_python_is_named(recipe: Path, text: str) -> None:
+    (recipe.parent / "build_staging.sh").write_text('python "$RECIPE_DIR/helper.py"\n')
+    (recipe.parent / "helper.py").write_text(text)
+    with pytest.raises(ConfigError, match=r"recipe/helper\.py is not Python"):
+        parts(recipe)

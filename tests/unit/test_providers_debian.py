@@ -77,6 +77,16 @@ def test_the_build_dependencies_come_from_the_source(tmp_path: Path) -> None:
 def test_an_unfinished_root_is_not_taken_for_a_root(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     assert root._read(tmp_path) is None
+    for text in ("{}", "[]", '{"fingerprint": 1, "release": "13"}', '{"release": "13"}', "{"):
+        (tmp_path / "record.json").write_text(text)
+        assert root._read(tmp_path) is None
+    (tmp_path / "record.json").write_text('{"fingerprint": "f", "release": "13", "packages": ""}')
+    assert root._read(tmp_path) == root.DebianRoot(
+        path=tmp_path / "root",
+        source=tmp_path / "root" / root.SOURCE_FOLDER / "tree",
+        fingerprint="f",
+        release="13",
+    )
 
 
 #: An apt-get that tells of a mirror with few packages.

@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from package_files import rot
+from tiny import make_package
 
 from megabuild.cli.exits import Invocation, outcome
 from megabuild.cli.megabuild import megabuild
 from megabuild.cli.text import Signs
 from megabuild.cli.verify import code, gpu_lines, verdict_lines
+from megabuild.engine import archive
+from megabuild.plan import published
 from megabuild.verify import gpu, gpu_probe
 from megabuild.verify.verdict import LibraryVerdict, Verdict
 
@@ -48,6 +52,19 @@ def test_a_failing_verdict_has_an_exit_code_of_its_own(
     assert "compiled without CUDA: no device code" in shown
     assert "torch_spline_conv has no library for weighting" in shown
     assert "FORCE_CUDA=1" in shown
+
+
+def test_a_published_package_that_rotted_is_refused(
+    invocation: Invocation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = archive.read(make_package(tmp_path / "linux-64", "one", "1", "0"))
+    channel, fingerprints = tmp_path / "packages", {made.path.name: "f"}
+    published.publish(channel, [made], platform="linux-64", fingerprints=fingerprints, seconds={})
+    path = channel / "linux-64" / made.path.name
+    assert call(invocation, "verify", str(path)) != 6
+    rot(path)
+    assert call(invocation, "verify", str(path)) == 6
+    assert "is damaged: it is not what was published" in capsys.readouterr().err
 
 
 def test_json_is_one_document_with_every_library(

@@ -8,9 +8,13 @@ from pathlib import Path
 
 from megabuild import files
 from megabuild.engine import channel_folder
+from megabuild.errors import IntegrityError
 
 #: Beside the packages: what each of them will be made from, written before the engine starts.
 INPUTS = ".megabuild-inputs"
+#: In a task's state folder: packages that passed their tests, while they are made constant and looked into. What no
+#: build can write.
+FINISHED = "finished"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,26 +37,25 @@ def settle(state: Path, *, inputs: Mapping[str, str], published: Sequence[Path],
     inputs:
         By file name: what its packages are made from.
     published:
-        Packages that are linked in, so that the engine finds them and their dependants resolve.
+        Packages that are copied in, so that the engine finds them and their dependants resolve.
     platform:
         conda's platform name.
     """
-    out = state / "out"
-    out.mkdir(parents=True, exist_ok=True)
-    for rest in (*state.glob(".removed-*"), state / "tmp"):
-        if rest.exists():
+    out = channel_folder.own_folder(state / "out")
+    for rest in (*state.glob(".removed-*"), state / "tmp", state / FINISHED):
+        if rest.is_symlink() or rest.exists():
             channel_folder.remove(rest)
     healed = channel_folder.heal(out)
-    linked = {path.name for path in published}
+    given = {path.name for path in published}
     former = _read(out / INPUTS)
-    fitting = {name for name, value in inputs.items() if former.get(name) == value} - linked
+    fitting = {name for name, value in inputs.items() if former.get(name) == value} - given
     # A narrowed run says nothing about packages outside its plan: a later one may still want them.
     elsewhere = former.keys() - inputs.keys()
     channel_folder.drop_packages(out, keep=frozenset(fitting | elsewhere))
     present = {path.name: path.relative_to(out).as_posix() for path in channel_folder.package_files(out)}
     for path in published:
-        channel_folder.link(path, out / path.parent.name / path.name)
-    channel_folder.index(out, platform)
+        files.copy(path, out / path.parent.name / path.name)  # a build could write into what it shares
+    channel_folder.write_index(out, platform)
     _write(out / INPUTS, {**{name: former[name] for name in present if name in elsewhere}, **inputs})
     untested = tuple(path for name, path in present.items() if name in fitting)
     return Settled(healed=tuple(healed), untested=untested)
@@ -60,8 +63,9 @@ def settle(state: Path, *, inputs: Mapping[str, str], published: Sequence[Path],
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        return dict(line.split(" ", 1) for line in path.read_text().splitlines())
-    except (OSError, ValueError):
+        with files.open_regular(path) as file:
+            return dict(line.split(" ", 1) for line in file.read().decode().splitlines())
+    except (OSError, ValueError, IntegrityError):
         return {}
 
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+import tree_dates
 from megabuild.build import events, preflight
 from megabuild.build.budget import Budget
 from megabuild.build.disk import DiskWatch
@@ -74,6 +75,13 @@ class PyTorch(Work):
             )
         )
         stamp.apply(decision, self._tree, self._out, plan.staging)
+        if seconds := tree_dates.mend(self._tree).seconds:
+            self.tell(
+                events.Warned(
+                    message=f"the clock was set back: dates in {self._tree} lay in the future, and were set back by "
+                    f"{seconds} s; otherwise ninja would not see what has changed"
+                )
+            )
 
     def run(self, jobs: int) -> Made:
         """Do it; of what an attempt before this one has published nothing is made again."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from megabuild.build import events, failure, packages
 from megabuild.build.budget import Budget
-from megabuild.build.healing import settle
+from megabuild.build.healing import FINISHED, settle
 from megabuild.build.logfile import LogFile
 from megabuild.build.progress import STAGING, Objects, Parser
 from megabuild.build.view import View
@@ -237,14 +237,19 @@ class Work(ABC):
         """Look into what is finished and passed its tests, whatever else failed."""
         self.broken = frozenset(path.name for path in (self._out / "broken").glob("*.conda"))
         there = [path for path in channel_folder.package_files(self._out) if path.name in wanted]
-        passed = [path for path in there if path.name in outcome.passed]
-        date = reproducible.recipe_date(self._plan.options.root)
-        for path in passed:  # minutes for a large one
+        finished = self._state / FINISHED
+        channel_folder.remove(finished)
+        passed = []
+        for path in there:
+            if path.name not in outcome.passed:
+                continue
             package = wanted[path.name]
             self.tell(
                 events.PhaseStarted(phase="normalise", package=package.name, python=package.python or "")
             )
-            reproducible.normalise(path, date, local=self._plan.environment.local)
+            passed.append(finished / path.parent.name / path.name)
+            # minutes for a large one
+            reproducible.normalise(path, passed[-1], self._plan.date, local=self._plan.environment.local)
         archives = [packages.verify(wanted[path.name], path) for path in passed]
         for path in passed:
             self.check(path)

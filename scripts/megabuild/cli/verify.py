@@ -56,9 +56,11 @@ def verify(
     """Read built packages, wheels or an environment, without a GPU.
 
     Says of every library which GPUs it has code for, what it links to, and against which torch, CUDA and Python it
-    was built. Exit code 14: that is not what is expected, or does not fit the torch beside it; 19: nothing is wrong as
-    far as can be told, but a question cannot be answered.
+    was built. What lies in a published channel must be what was published (exit code 6). Exit code 14: something is not
+    what is expected, or does not fit the torch beside it; 19: nothing is wrong as far as can be told, but a question
+    cannot be answered.
     """
+    from megabuild.plan import published
     from megabuild.verify.check import verify as check
     from megabuild.verify.expected import Expectation
 
@@ -71,6 +73,8 @@ def verify(
     )
     if expect.archs and expect.cuda is False:
         raise UsageError("--arch-list asks for CUDA, --accelerator for the CPU", "leave one of the two out")
+    for subject in subjects:
+        published.check(subject)
     verdicts = [check(subject, beside=beside, expect=expect) for subject in subjects]
     if as_json:
         context.obj.show([verdict.to_json() for verdict in verdicts])

@@ -47,23 +47,26 @@ def wheels(context: click.Context, /, **given: Any) -> None:
     are published.
     """
     from megabuild.cli.reporters import reporter
-    from megabuild.engine.reproducible import recipe_date
     from megabuild.files import cache_folder
+    from megabuild.plan.source_date import source_date
     from megabuild.wheels.make import Request, make
 
     invocation: Invocation = context.obj
     invocation.json = given["as_json"]
     began = time.monotonic()
+    date = source_date(repository(), os.environ)
     request = Request(
         output=Path(given["output"] or repository() / "output").absolute(),
         config=given["config"],
         pythons=given["pythons"],
         names=given["packages"],
         cache=cache_folder(os.environ),
-        date=recipe_date(repository()),
+        date=date.seconds,
     )
     console = Console(stderr=invocation.json, soft_wrap=True)
     with reporter(console) as shown:
+        if date.note:
+            shown.note(f"! {date.note}")
         found = make(request, shown.note)
     lines = _commands(found, request.config)
     if invocation.json:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rattler.package import IndexJson, PathsJson
 
+from megabuild import files
 from megabuild.errors import IntegrityError
 
 
@@ -30,13 +31,13 @@ def read(path: Path) -> Archive:
     Raises
     ------
     IntegrityError
-        The file is missing, cut off or damaged.
+        The file is missing, cut off or damaged, or it is a link or a pipe.
     """
     try:
-        with zipfile.ZipFile(path) as outer:
+        with files.open_regular(path) as file, zipfile.ZipFile(file) as outer:
             damaged = outer.testzip()
         index, paths = IndexJson.from_package_archive(path), PathsJson.from_package_archive(path)
-    except MemoryError:  # says nothing about the file
+    except (MemoryError, IntegrityError):  # the former says nothing about the file
         raise
     except Exception as error:  # zipfile, the operating system and rattler all have exceptions of their own
         raise IntegrityError(f"{path} cannot be read: {error}", "delete it and run again") from error

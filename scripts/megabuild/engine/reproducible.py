@@ -15,7 +15,6 @@ import mmap
 import os
 import shutil
 import struct
-import subprocess
 import tarfile
 import tempfile
 import time
@@ -28,6 +27,7 @@ from typing import IO, Any, cast
 import zstandard
 
 from elf_file import ElfFile, NotElf
+from megabuild import files
 from megabuild.engine import glibc
 
 #: What rattler calls the default; engine/worker.py has the engine compress weakly, since all is compressed again here.
@@ -38,24 +38,6 @@ _ELF = b"\x7fELF"
 _WIDE = 2**31 - 1
 #: The first date a zip file can hold: 1980-01-01, in seconds.
 OLDEST = 315532800
-
-
-def recipe_date(root: Path) -> int:
-    """Return the date that packages made from a checkout carry, in seconds since 1970.
-
-    That is ``SOURCE_DATE_EPOCH`` where it is set (https://reproducible-builds.org/specs/source-date-epoch), else the
-    last commit that changed the recipe or the matrix, else 1980, as in a checkout without git.
-    """
-    told = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if not told.isdecimal():
-        command = ["git", "log", "-1", "--format=%ct", "--", "recipe", "conda_build_config.yaml"]
-        try:
-            told = subprocess.run(
-                command, cwd=root, capture_output=True, text=True, check=False
-            ).stdout.strip()
-        except OSError:
-            told = ""
-    return max(int(told), OLDEST) if told.isdecimal() else OLDEST
 
 
 @dataclass(kw_only=True)
@@ -70,33 +52,45 @@ class _Seen:
     glibc: set[glibc.Version] = field(default_factory=set)  #: versions of glibc that files need
 
 
-def normalise(package: Path, date: int, *, local: bool = False) -> None:
-    """Write a ``.conda`` file anew so that it depends on its content alone; it is there in full at any time.
+def normalise(package: Path, target: Path, date: int, *, local: bool = False) -> None:
+    """Write a ``.conda`` file once more so that it depends on its content alone; it appears in full or not at all.
 
     Parameters
     ----------
-    package, date:
-        The file, which is replaced; seconds since 1970 for everything that has a date.
+    package:
+        The file; a build may have made it.
+    target:
+        The file to make, in another folder: a build could change what it has made while it is being looked into.
+    date:
+        Seconds since 1970, for everything that has a date.
     local:
         It was compiled against the system's own glibc: let it ask for no newer one than its files need.
 
     Raises
     ------
+    IntegrityError
+        The package is not a regular file.
     OSError
         The disk is full, or the file cannot be written to.
     """
-    beside = package.with_name(f".tmp-{package.name}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".tmp-{target.name}")
+    beside.unlink(missing_ok=True)
     try:
-        with zipfile.ZipFile(package) as old, zipfile.ZipFile(beside, "w") as new:
+        with (
+            files.open_regular(package) as read,
+            zipfile.ZipFile(read) as old,
+            zipfile.ZipFile(beside, "x") as new,
+        ):
             _write(new, "metadata.json", date).write(old.read("metadata.json"))
-            seen = _Seen(date=date, local=local, folder=package.parent)
+            seen = _Seen(date=date, local=local, folder=target.parent)
             for kind in ("pkg-", "info-"):  # info names the digests of the other's files
                 (name,) = (name for name in old.namelist() if name.startswith(kind))
                 wide = old.getinfo(name).file_size > _WIDE
-                with old.open(name) as source, _write(new, name, date, wide=wide) as target:
-                    _archive(source, target, seen)
+                with old.open(name) as source, _write(new, name, date, wide=wide) as part:
+                    _archive(source, part, seen)
         beside.chmod(0o644)
-        os.replace(beside, package)
+        os.replace(beside, target)
     finally:
         beside.unlink(missing_ok=True)
 

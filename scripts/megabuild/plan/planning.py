@@ -18,6 +18,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
 from megabuild.plan.recipe_parts import Part, part_of, parts
+from megabuild.plan.source_date import source_date
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provide
 from megabuild.resources.jobs import compile_jobs
@@ -49,8 +50,10 @@ def make_plan(
     Raises
     ------
     MegabuildError
-        The config does not render, the provider has no environment, nothing can be built here.
+        The config does not render, the provider has no environment, nothing can be built here, packages cannot have
+        the date that was asked for.
     """
+    date = source_date(options.root, os.environ)
     wanted = asked(options)
     files.writable(options.cache, "choose another folder with MEGABUILD_CACHE")
     given = _given_source(options, report)
@@ -89,7 +92,8 @@ def make_plan(
         environment=environment,
         staging=staged,
         staging_decision=stamp.decide(options.state / "tree", options.state / "out", staged),
-        notes=(*environment.notes, *pyg.notes),
+        date=date.seconds,
+        notes=(*environment.notes, *pyg.notes, *filter(None, [date.note])),
     )
     plan = looked_again(replace(plan, extensions=pyg.finish(plan)))
     taken = learned.read(options, report)

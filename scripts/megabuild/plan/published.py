@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
+
 from megabuild import files
 from megabuild.engine import archive, channel_folder
 from megabuild.errors import IntegrityError
@@ -22,7 +24,7 @@ class Record:
     """A published package."""
 
     path: str  #: below the channel
-    #: of the file; the last one in nanoseconds: a file that was not written to since need not be read again
+    #: of the file; the last one in nanoseconds: a plan takes a file that was not written to since for what it was
     size: int
     sha256: str
     fingerprint: str  #: sha256 over what the package depends on
@@ -31,12 +33,26 @@ class Record:
 
 
 def records(channel: Path) -> dict[str, Record]:
-    """Return the published packages by file name; unreadable records count as none."""
+    """Return the published packages by file name; damaged records count as none, as do those of files elsewhere.
+
+    Raises
+    ------
+    OSError
+        They are there and cannot be read.
+    """
     try:
-        data = json.loads((channel / RECORDS).read_text())
-        return {name: Record(**record) for name, record in data.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        data = (channel / RECORDS).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    try:
+        known = msgspec.json.decode(data, type=dict[str, Record])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+    return {
+        name: record
+        for name, record in known.items()
+        if channel_folder.is_package(record.path) and record.path.endswith(f"/{name}")
+    }
 
 
 def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
@@ -73,12 +89,54 @@ def is_published(channel: Path, record: Record | None, fingerprint: str) -> bool
 
 
 def is_whole(channel: Path, record: Record) -> bool:
-    """Say whether the file of a record is there, and what was published."""
+    """Say whether the file of a record is there, and what was published; it is read where its date has changed."""
     return files.intact(channel / record.path, digest=record.sha256, size=record.size, when=record.modified)
+
+
+def check(path: Path) -> None:
+    """Read a package file, and compare it with its record where it lies in a published channel.
+
+    A date says nothing about content: a disk that rots does not change it.
+
+    Raises
+    ------
+    IntegrityError
+        It is not what was published.
+    """
+    path = path.absolute()
+    record = records(path.parent.parent).get(path.name)
+    if (
+        record is not None
+        and record.path == f"{path.parent.name}/{path.name}"
+        and not _is_sound(path, record)
+    ):
+        raise IntegrityError(
+            f"{path} is damaged: it is not what was published", "run the build again, which makes it anew"
+        )
+
+
+def _is_sound(path: Path, record: Record) -> bool:
+    """Say whether a file holds what was published; all of it is read.
+
+    Raises
+    ------
+    IntegrityError
+        It is there and cannot be read.
+    """
+    try:
+        return path.stat().st_size == record.size and files.sha256(path) == record.sha256
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise IntegrityError(
+            f"{path} cannot be read: {error.strerror}", "see to it, or delete it and run the build again"
+        ) from error
 
 
 def heal(channel: Path, platform: str) -> list[str]:
     """Take out of a channel what is not what was published, and bring its index in line with the rest.
+
+    Every package is read: gigabytes in seconds, where building on a damaged one would cost hours.
 
     Parameters
     ----------
@@ -93,13 +151,7 @@ def heal(channel: Path, platform: str) -> list[str]:
         What was wrong, in words.
     """
     known = records(channel)
-    damaged = [name for name, record in known.items() if not is_whole(channel, record)]
-    told = [f"{name} is damaged and no longer published" for name in damaged]
-    gone = [known.pop(name) for name in damaged]
-    if gone:
-        _write(channel, known)
-    for record in gone:
-        (channel / record.path).unlink(missing_ok=True)
+    told = [f"{name} is damaged and no longer published" for name in _drop_damaged(channel, known)]
     for path in list(
         channel_folder.package_files(channel)
     ):  # a killed run's, or the records are gone: the index needs it whole
@@ -119,6 +171,17 @@ def _can_be_read(path: Path) -> bool:
     except IntegrityError:
         return False
     return True
+
+
+def _drop_damaged(channel: Path, known: dict[str, Record]) -> list[str]:
+    """Read all packages that have a record; remove those that are not what was published, and return their names."""
+    damaged = [name for name, record in known.items() if not _is_sound(channel / record.path, record)]
+    gone = [known.pop(name) for name in damaged]
+    if gone:
+        _write(channel, known)
+    for record in gone:
+        (channel / record.path).unlink(missing_ok=True)
+    return damaged
 
 
 def _is_indexed(channel: Path, known: Mapping[str, Record]) -> bool:
@@ -142,14 +205,15 @@ def publish(
 ) -> dict[str, Record]:
     """Put verified packages into the channel and index it.
 
-    Files come by rename, then the index, then the records: what has a record can be installed.
+    Files come by rename, then the index, then the records: what has a record can be installed. What was there before is
+    read again, so that the index names nothing that was damaged meanwhile.
 
     Parameters
     ----------
     channel:
         The published channel.
     archives:
-        Verified packages.
+        Verified packages, which are moved. No build can write to them, nor to anything that shares their inode.
     platform:
         conda's platform name.
     fingerprints:
@@ -161,14 +225,21 @@ def publish(
     -------
     dict[str, Record]
         Everything that is published now.
+
+    Raises
+    ------
+    IntegrityError
+        A package was damaged meanwhile; the others are published.
     """
     known = records(channel)
+    names = {package.path.name for package in archives}
+    damaged = [name for name in _drop_damaged(channel, known) if name not in names]
     for package in archives:
         name = package.path.name
         target = channel / package.path.parent.name / name
         known.pop(name, None)
         _write(channel, known)  # a killed run must not leave the former record beside the new file
-        channel_folder.link(package.path, target)
+        channel_folder.move(package.path, target)
         known[name] = Record(
             path=f"{package.path.parent.name}/{name}",
             size=target.stat().st_size,
@@ -180,6 +251,11 @@ def publish(
     channel_folder.index(channel, platform)
     channel.parent.chmod(0o755)
     _write(channel, known)
+    if damaged:
+        raise IntegrityError(
+            f"{', '.join(sorted(damaged))}: damaged since published, and published no longer",
+            "look whether the disk is sound, and run again, which makes it anew",
+        )
     return known
 
 

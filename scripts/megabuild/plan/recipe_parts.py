@@ -12,6 +12,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from megabuild.errors import ConfigError
 from megabuild.files import sha256
 
 _LEFT_OUT = {"recipe.yaml", "README.md", "patches", "output", "pyg", "__pycache__"}
@@ -91,13 +92,20 @@ def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path) 
 def _used(section: Mapping[str, Any], folder: Path) -> list[str]:
     """Return the files beside the recipe that a section names, and those that these run or import in turn."""
     found: set[str] = set()
-    queue = [name for text in _strings(section) for word in text.split() for name in _below(word, folder)]
+    queue = [name for text in _strings(section) for word in _named(text) for name in _below(word, folder)]
     while queue:
         name = queue.pop()
         if name not in found:
             found.add(name)
             queue += [other for word in _words(folder / name, folder) for other in _below(word, folder)]
     return sorted(found)
+
+
+def _named(text: str) -> Iterator[str]:
+    """Give the words of a text, which may be names of files, and what it names below the recipe's folder."""
+    yield from text.split()
+    for line in text.splitlines():
+        yield from _RECIPE_FILE.findall(_COMMENT.sub("", line))
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -127,7 +135,7 @@ def _words(path: Path, folder: Path) -> Iterator[str]:
         for line in text.splitlines():
             yield from _RECIPE_FILE.findall(_COMMENT.sub("", line))
     elif path.suffix == ".py":
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(_parsed(path, text)):
             match node:
                 case ast.Import():
                     yield from (f"{beside}/{alias.name}.py" for alias in node.names)
@@ -135,6 +143,14 @@ def _words(path: Path, folder: Path) -> Iterator[str]:
                     yield f"{beside}/{module}.py"
                 case ast.Constant(value=str(value)) if _FILE_NAME.fullmatch(value):
                     yield f"{beside}/{value}"
+
+
+def _parsed(path: Path, text: str) -> ast.Module:
+    """Parse a script; raises :class:`ConfigError` where it is not Python."""
+    try:
+        return ast.parse(text, str(path))
+    except (SyntaxError, ValueError) as error:  # the latter for null bytes, up to Python 3.11
+        raise ConfigError(f"{path} is not Python: {error}", "correct it: the recipe runs it") from error
 
 
 def _files(folder: Path) -> Iterator[Path]:

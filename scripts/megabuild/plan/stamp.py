@@ -10,8 +10,11 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
+
 from megabuild import files
 from megabuild.engine import channel_folder
+from megabuild.errors import IntegrityError
 from megabuild.plan.fingerprint import Fingerprint, differences
 
 STAMP = ".megabuild-stamp.json"
@@ -35,10 +38,20 @@ def former(tree: Path) -> Path:
 def read(tree: Path) -> Fingerprint | None:
     """Return what a tree was made with, or None where it has no stamp that can be read."""
     try:
-        data = json.loads((tree / STAMP).read_text())
-        return Fingerprint(dependency=data["dependency"], source=data["source"])
-    except (OSError, ValueError, KeyError, TypeError):
+        with files.open_regular(tree / STAMP) as file:
+            return msgspec.json.decode(file.read(), type=_Stamp).fingerprint()
+    except (OSError, IntegrityError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+class _Stamp(msgspec.Struct):
+    """A stamp's content, of which nothing may be missing."""
+
+    dependency: dict[str, str]
+    source: dict[str, str]
+
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint(dependency=self.dependency, source=self.source)
 
 
 def write(tree: Path, fingerprint: Fingerprint) -> None:
@@ -57,7 +70,14 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
         The engine's output folder, where finished stagings lie.
     fingerprint:
         What is wanted.
+
+    Raises
+    ------
+    IntegrityError
+        The tree is a link.
     """
+    for folder in (tree, former(tree)):
+        channel_folder.refuse_link(folder)
     found = read(tree)
     if found is None or found.dependency != fingerprint.dependency:
         aside = read(former(tree))

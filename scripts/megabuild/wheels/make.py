@@ -121,6 +121,7 @@ def make(request: Request, report: Callable[[str], None]) -> Index:
             if former and former.inputs == inputs:
                 made.append(Made(wheel=former, kept=True, torch_pin=one.torch_pin))
                 continue
+            published.check(one.path)
             path = _Work(
                 request=request,
                 channel=channel,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import psutil
 from filelock import FileLock
 
@@ -268,17 +269,24 @@ def _describe(root: Path) -> dict[str, str]:
     }
 
 
+class _Record(msgspec.Struct):
+    """What is needed again of :func:`_describe`."""
+
+    fingerprint: str
+    release: str
+
+
 def _read(entry: Path, foreign: Foreign | None = None) -> DebianRoot | None:
     try:
-        record = json.loads((entry / "record.json").read_text())
-    except (OSError, ValueError):
+        record = msgspec.json.decode((entry / "record.json").read_bytes(), type=_Record)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     root = entry / "root"
     return DebianRoot(
         path=root,
         source=root / SOURCE_FOLDER / "tree",
-        fingerprint=record["fingerprint"],
-        release=record["release"],
+        fingerprint=record.fingerprint,
+        release=record.release,
         foreign=foreign,
     )
 

@@ -27,4 +27,8 @@ done
 phase install
 mkdir -p "$PREFIX/lib"
 cat "$TORCH_TREE"/build/*.o > "$PREFIX/lib/libtiny.so"
+ln -sf libtiny.so "$PREFIX/lib/libtiny.so.1"
+mkdir -p "$PREFIX/bin"
+printf '#!/bin/sh\n' > "$PREFIX/bin/tiny-program"
+chmod 755 "$PREFIX/bin/tiny-program"
 sleep 0.5  # the engine removes the log soon after; whoever follows it must have had a chance on a busy machine

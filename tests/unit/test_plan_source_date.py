@@ -1,0 +1,120 @@
+"""Which date packages carry."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from megabuild.engine.reproducible import OLDEST
+from megabuild.errors import PreflightError
+from megabuild.plan.source_date import LATEST, SourceDate, source_date
+
+DATE = 1_750_000_000
+
+
+def git(root: Path, *arguments: str, date: int = DATE) -> None:
+    dates = {"GIT_AUTHOR_DATE": f"{date} +0000", "GIT_COMMITTER_DATE": f"{date} +0000"}
+    who = ["-c", "user.name=x", "-c", "user.email=x@x"]
+    subprocess.run(["git", *who, *arguments], cwd=root, check=True, env={**os.environ, **dates})
+
+
+def commit(root: Path, name: str, date: int) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(str(date))
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "x", date=date)
+
+
+def found(root: Path, **environ: str) -> SourceDate:
+    inherited = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
+    return source_date(root, {**inherited, **environ})
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout whose recipe is older than its last commit."""
+    root = tmp_path / "checkout"
+    commit(root, "recipe/recipe.yaml", DATE)
+    commit(root, "README.md", DATE + 1000)
+    return root
+
+
+def test_it_is_that_of_the_recipe_s_last_change(checkout: Path) -> None:
+    assert found(checkout) == SourceDate(seconds=DATE)
+    commit(checkout, "conda_build_config.yaml", DATE + 2000)
+    assert found(checkout) == SourceDate(seconds=DATE + 2000)
+
+
+def test_a_folder_of_a_larger_repository_is_a_checkout(tmp_path: Path) -> None:
+    commit(tmp_path, "below/recipe/recipe.yaml", DATE)
+    commit(tmp_path, "recipe/of-another", DATE + 1000)
+    assert found(tmp_path / "below").seconds == DATE
+
+
+def test_a_work_tree_is_a_checkout(checkout: Path, tmp_path: Path) -> None:
+    git(checkout, "worktree", "add", "-q", str(tmp_path / "another"))
+    assert found(tmp_path / "another") == SourceDate(seconds=DATE)
+
+
+def test_another_repository_that_the_environment_names_is_not_asked(checkout: Path, tmp_path: Path) -> None:
+    commit(tmp_path / "other", "recipe/recipe.yaml", DATE + 5000)
+    other = str(tmp_path / "other" / ".git")
+    assert found(checkout, GIT_DIR=other, GIT_WORK_TREE=str(tmp_path / "other")) == SourceDate(seconds=DATE)
+    assert found(checkout, GIT_DIR=str(tmp_path / "none")) == SourceDate(seconds=DATE)
+    assert found(checkout, GIT_CEILING_DIRECTORIES=str(checkout)) == SourceDate(seconds=DATE)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a checkout to somebody else")
+def test_somebody_else_s_checkout_has_the_same_date(checkout: Path) -> None:
+    for path in (checkout, *checkout.rglob("*")):
+        os.chown(path, 12345, 12345)
+    asked = subprocess.run(
+        ["git", "log"],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HOME": str(checkout)},
+    )
+    assert "dubious ownership" in asked.stderr
+    assert found(checkout, HOME=str(checkout)) == SourceDate(seconds=DATE)
+
+
+def test_a_shallow_clone_says_that_it_does_not_know(checkout: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", "--depth=1", f"file://{checkout}", "shallow")
+    told = found(tmp_path / "shallow")
+    assert told.seconds == DATE + 1000
+    assert "on which this shallow clone begins" in told.note
+    commit(tmp_path / "shallow", "recipe/recipe.yaml", DATE + 3000)
+    assert found(tmp_path / "shallow") == SourceDate(seconds=DATE + 3000), "the last change is in it"
+
+
+@pytest.mark.parametrize("damage", ["no repository", "damaged", "no commit"])
+def test_without_a_history_it_is_1980_and_says_so(checkout: Path, damage: str) -> None:
+    if damage == "no repository":
+        shutil.rmtree(checkout / ".git")
+    elif damage == "damaged":
+        (checkout / ".git" / "HEAD").unlink()
+    else:
+        shutil.rmtree(checkout / ".git")
+        git(checkout, "init", "-q")
+    told = found(checkout)
+    assert told.seconds == OLDEST
+    assert "packages carry the date 1980-01-01" in told.note
+
+
+def test_the_environment_says_which(checkout: Path) -> None:
+    assert found(checkout, SOURCE_DATE_EPOCH="1700000000") == SourceDate(seconds=1_700_000_000)
+    assert found(checkout, SOURCE_DATE_EPOCH=str(LATEST)) == SourceDate(seconds=LATEST)
+    early = found(checkout, SOURCE_DATE_EPOCH="1")
+    assert (early.seconds, "the first that a package can have" in early.note) == (OLDEST, True)
+
+
+@pytest.mark.parametrize("told", [str(LATEST + 1), "1700000000000", "-1", "yesterday", "1e9", "\u0661"])
+def test_what_is_no_date_is_refused(checkout: Path, told: str) -> None:
+    with pytest.raises(PreflightError, match="no date that a package can have"):
+        found(checkout, SOURCE_DATE_EPOCH=told)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 import rattler_build
 
@@ -28,6 +29,9 @@ COMPILER_LAUNCHER = "compiler-launcher"
 _OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"}
 #: What a build writes, below its task's folder: all else there is the driver's, and it sees single files of that.
 _WRITABLE = ("out", "tmp")
+#: Set by whoever trusts what a run compiles: its objects are put where builds of other configs look for theirs.
+SHARE_OBJECTS = "MEGABUILD_SHARE_OBJECTS"
+_SHARED = "shared"
 LAUNCHER = """\
 #!/bin/sh
 # In front of every compiler of this config: the object cache where there is one, else the compiler itself. Always this
@@ -39,9 +43,10 @@ MEGABUILD_LAUNCHED="x${{MEGABUILD_LAUNCHED:-}}"
 export MEGABUILD_LAUNCHED
 command -v "$program" >/dev/null 2>&1 || exec "$@"
 CCACHE_DIR={folder}
+CCACHE_REMOTE_STORAGE={shared}
 CCACHE_STATSLOG={stats}
 CCACHE_MAXSIZE=${{CCACHE_MAXSIZE:-40G}}
-export CCACHE_DIR CCACHE_STATSLOG CCACHE_MAXSIZE
+export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_STATSLOG CCACHE_MAXSIZE
 exec "$program" "$@"
 """
 
@@ -120,10 +125,18 @@ def view(
     others = {name: shown(name, folder) for name, folder in (more or {}).items()}
     on_host = isolation.name == "host"
     environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
-    if not on_host:  # there the engine's own package cache is shared with whatever else uses it
-        environment["RATTLER_CACHE_DIR"] = shown("rattler", cache / "rattler", writable=True)
-    ccache = shown("ccache", cache / "ccache", writable=True)
-    _write_launcher(state / COMPILER_LAUNCHER, folder=ccache, stats=f"{state_inside}/{STATS}")
+    # Nobody can prove what a build has put into a cache: it is for builds of the same config, and of no other.
+    environment["RATTLER_CACHE_DIR"] = shown("rattler", cache / "rattler" / options.run_name, writable=True)
+    objects, trusted = cache / "objects", os.environ.get(SHARE_OBJECTS, "") not in ("", "0")
+    own = shown("ccache", objects / options.run_name, writable=True)
+    (objects / _SHARED).mkdir(parents=True, exist_ok=True)
+    shared = shown("objects", objects / _SHARED, writable=trusted)
+    _write_launcher(
+        state / COMPILER_LAUNCHER,
+        folder=own,
+        shared=f"file:{quote(shared)}" + ("" if trusted else "|read-only"),
+        stats=f"{state_inside}/{STATS}",
+    )
     seen = View(
         isolation=isolation,
         state=state,

@@ -28,6 +28,7 @@ from megabuild.isolation.choose import rehearsal_image
 from megabuild.isolation.container import Container
 from megabuild.plan import planning
 
+pytestmark = pytest.mark.slow
 _SECONDS = 45.0
 _STOPPING_SECONDS = 15.0
 #: What the driver reads, writes or sets modes of in a config's folder, and what it did in former layouts.

@@ -184,7 +184,8 @@ class Bench:
 
     def empty_object_cache(self) -> None:
         """Forget all objects."""
-        shutil.rmtree(self.work / "cache" / "ccache", ignore_errors=True)
+        for name in ("ccache", "objects"):  # of install-pyg, and of the driver
+            shutil.rmtree(self.work / "cache" / name, ignore_errors=True)
 
     def _forget(self) -> None:
         """Take the extensions out of the channel and remove everything that was built for them."""

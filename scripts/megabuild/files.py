@@ -60,15 +60,26 @@ def write(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
     try:
-        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+        beside.unlink(missing_ok=True)
+        with beside.open("xb") as file:  # never through a link that somebody has put there
+            file.write(content.encode() if isinstance(content, str) else content)
         os.replace(beside, path)
     except OSError:
         beside.unlink(missing_ok=True)
         raise
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) -> BinaryIO:
     """Open for reading a file that somebody else may have made: neither a link is followed nor a pipe waited for.
+
+    Parameters
+    ----------
+    path:
+        The file.
+    below:
+        A folder above it: of the folders in between, which somebody else may have made as well, none may be a link.
+    buffering:
+        As for :func:`open`.
 
     Raises
     ------
@@ -77,8 +88,19 @@ def open_regular(path: Path) -> BinaryIO:
     OSError
         It is not there or cannot be read.
     """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if below is None:
+            descriptor = os.open(path, flags)
+        else:
+            descriptor = os.open(below, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            *folders, name = path.relative_to(below).parts
+            for part, more in (*((folder, os.O_DIRECTORY) for folder in folders), (name, 0)):
+                above = descriptor
+                try:
+                    descriptor = os.open(part, flags | more, dir_fd=above)
+                finally:
+                    os.close(above)
     except OSError as error:
         if path.is_symlink():
             raise IntegrityError(f"{path} is a symbolic link, not a file", "delete it") from error
@@ -86,7 +108,7 @@ def open_regular(path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise IntegrityError(f"{path} is not a regular file", "delete it")
-    return os.fdopen(descriptor, "rb")
+    return os.fdopen(descriptor, "rb", buffering)
 
 
 def copy(source: Path, target: Path) -> None:

@@ -34,7 +34,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
             patch.delenv(name, raising=False)
-        patch.setenv("RATTLER_CACHE_DIR", str(base / "rattler"))
         channel = make_channel(base / "channel")
         patch.setattr(planning, "provide", provider(channel))
         shutil.copytree(ROOT, base / "root")
@@ -100,7 +99,7 @@ DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
     (f"{STATE}/tree/build", lose),
     (f"{STATE}/tree", lose),
     *((f"{STATE}/tree/.megabuild-stamp.json", how) for how in (cut, empty, lose)),
-    *((f"{STATE}/{name}", how) for name in ("run.json", "job.json", "outcome.json") for how in (cut, empty)),
+    *((f"{STATE}/{name}", how) for name in ("run.json", "job.json") for how in (cut, empty)),
     *(
         (f"{STATE}/{name}", lose)
         for name in ("lock", "lock.pid", "variant.yaml", "compiler-launcher", "logs")

@@ -327,9 +327,8 @@ def with_test(tiny: Tiny, text: str) -> None:
 
 
 def test_a_package_is_tested_by_its_own_scripts_not_by_those_of_a_former_build_of_its_name(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path / "rattler"))
     with_test(tiny, "echo good\n")
     assert tiny.run(pythons=("3.12",)).ok  # the engine has the library unpacked from here on
     with_test(tiny, "echo broken\nexit 1\n")

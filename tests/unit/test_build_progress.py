@@ -165,6 +165,7 @@ def test_a_first_compile_has_reused_nothing(tmp_path: Path) -> None:
 
 def test_hits_of_the_object_cache_are_counted(tmp_path: Path) -> None:
     objects, totals = Objects(tmp_path), Totals()
+    (tmp_path / STATS).parent.mkdir()
     (tmp_path / STATS).write_text("of an earlier run\ndirect_cache_hit\n")
     objects.begin()
     (tmp_path / STATS).write_text(

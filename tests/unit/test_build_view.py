@@ -16,7 +16,7 @@ def launcher(tmp_path: Path) -> Path:
     path = tmp_path / "compiler-launcher"
     path.write_text(
         LAUNCHER.format(
-            program="ccache", folder=tmp_path / "objects", stats=tmp_path / "stats", state=tmp_path
+            program="ccache", folder=tmp_path / "objects", shared="file:/shared", stats=tmp_path / "stats"
         )
     )
     path.chmod(0o755)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,3 +114,28 @@ def test_a_log_whose_folder_vanished_is_nobody_s(follower: LogFollower, work: Pa
 def test_bytes_that_are_no_text_do_not_stop_the_log(follower: LogFollower, work: Path) -> None:
     (work / "conda_build.log").write_bytes(b"caf\xe9\n")
     assert texts(follower) == ["caf\N{REPLACEMENT CHARACTER}"]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "linked folder"])
+def test_a_log_that_is_no_file_of_the_engine_s_is_not_read(
+    follower: LogFollower, tmp_path: Path, work: Path, kind: str
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "conda_build.log").write_text("private\n")
+    cached = tmp_path / "out" / "build_cache" / "staging_1" / "work_dir"
+    cached.mkdir(parents=True)
+    for log in (work / "conda_build.log", cached / "conda_build.log", work / "build_env.sh"):
+        if kind == "link":
+            log.symlink_to(private / "conda_build.log")
+        elif kind == "pipe":
+            os.mkfifo(log)
+        elif kind == "folder":
+            log.mkdir()
+    if kind == "linked folder":
+        work.rmdir()
+        work.symlink_to(private)
+    own = work.parent.with_name("own") / "work"
+    own.mkdir(parents=True)
+    (own / "conda_build.log").write_text("own\n")
+    assert texts(follower) == ["own"]

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ from megabuild.providers import command
 
 START = """
 import sys
+import threading
 from pathlib import Path
 from megabuild import files
 from megabuild.providers import command
@@ -93,3 +95,27 @@ def test_what_is_no_regular_file_is_neither_followed_nor_waited_for(tmp_path: Pa
     with pytest.raises(IntegrityError):
         files.copy(path, tmp_path / "target")
     assert not (tmp_path / "target").exists()
+
+
+def test_no_folder_on_the_way_to_a_file_is_a_link(tmp_path: Path) -> None:
+    (tmp_path / "state" / "out").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "log").write_text("private")
+    (tmp_path / "state" / "out" / "log").write_text("a build's")
+    (tmp_path / "state" / "bld").symlink_to(tmp_path / "elsewhere")
+    with files.open_regular(tmp_path / "state" / "out" / "log", below=tmp_path / "state") as file:
+        assert file.read() == b"a build's"
+    with pytest.raises(OSError, match="Not a directory"):
+        files.open_regular(tmp_path / "state" / "bld" / "log", below=tmp_path / "state")
+    with pytest.raises(FileNotFoundError):
+        files.open_regular(tmp_path / "state" / "out" / "gone" / "log", below=tmp_path / "state")
+
+
+def test_a_file_is_not_written_through_a_link_that_was_put_in_its_way(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.write_text("private")
+    link = tmp_path / f"run.json.{os.getpid()}-{threading.get_ident()}.new"
+    link.symlink_to(private)
+    files.write(tmp_path / "run.json", "ours")
+    assert private.read_text() == "private"
+    assert (tmp_path / "run.json").read_text() == "ours"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.errors import IsolationError, OutOfMemoryError
+from megabuild.isolation import bubblewrap as bubblewrap_module
 from megabuild.isolation import container as container_module
 from megabuild.isolation.base import Isolation, Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
@@ -241,6 +242,26 @@ def test_bubblewrap_shows_its_root_and_makes_room_for_mounts_that_it_lacks(
     assert following(command, "--symlink") == ["usr/bin"]
     assert command[command.index("--bind") + 1 :][:2] == [str(state), "/opt/megabuild/state"]
     assert command[-2:] == ["python3", "worker.py"]
+
+
+def test_bubblewrap_shows_of_the_machine_its_system_alone(
+    engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (engine.folder / "bwrap").write_text("#!/bin/sh\n")
+    (engine.folder / "bwrap").chmod(0o755)
+    monkeypatch.setenv("HOME", "/usr/share/somebody")
+    monkeypatch.setattr(bubblewrap_module, "_ETC", tmp_path)
+    (tmp_path / "ssl" / "private").mkdir(parents=True)
+    (tmp_path / "ssl" / "private").chmod(0o710)
+    (tmp_path / "passwd").touch(mode=0o644)
+    (tmp_path / "shadow").touch(mode=0o640)
+    command = run_command(Bubblewrap(root=Path("/")))
+    binds = [command[place + 1 : place + 3] for place, word in enumerate(command) if word == "--ro-bind"]
+    shown = {Path(target).parts[1] for source, target in binds if source != "/dev/null"}
+    assert {"usr", "etc"} <= shown
+    assert not {"home", "root", "var", "srv", "mnt", "media", "boot"} & shown
+    assert [target for source, target in binds if source == "/dev/null"] == [f"{tmp_path}/shadow"]
+    assert {"/usr/share/somebody", f"{tmp_path}/ssl/private"} <= set(following(command, "--tmpfs"))
 
 
 def test_bubblewrap_passes_nothing_of_the_callers_environment(

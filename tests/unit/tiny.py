@@ -134,4 +134,4 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> bool:
 if __name__ == "__main__":
     here = Tiny(output=Path(sys.argv[1]), channel=Path(sys.argv[2]), root=Path(sys.argv[3]))
     setattr(planning, "provide", provider(here.channel))  # noqa: B010
-    execute(here.plan(), lambda event: None)
+    execute(here.plan(engine=os.environ.get("TINY_ENGINE")), lambda event: None)

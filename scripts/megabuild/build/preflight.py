@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from megabuild import files
 from megabuild.build.disk import size_of
 from megabuild.build.failure import excerpt
 from megabuild.build.view import View
@@ -47,6 +47,8 @@ $CXX ${CXXFLAGS:-} check.cpp -o check ${LDFLAGS:-}
 mkdir -p "$PREFIX/share/megabuild-check"
 echo done > "$PREFIX/share/megabuild-check/done"
 """
+#: Of the small program: the driver's recipe in a folder where no other one lies, and a folder of the build's.
+_RECIPE, _FOLDER = "preflight/recipe.yaml", "tmp/preflight"
 _COMPILERS = re.compile(r"(gcc|gxx|clang|clangxx|sysroot|macosx_deployment_target)_")
 _ANSWER, _COMPILER = "::megabuild:: answer 42", "::megabuild:: compiler "
 
@@ -180,19 +182,17 @@ def toolchain(
     specs = [spec for spec in tools if _COMPILERS.match(spec)]
     if not any("xx_" in spec for spec in specs):
         return ""
-    folder = seen.state / "preflight"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     recipe = {
         "package": {"name": "megabuild-check", "version": "1"},
         "build": {"number": 0, "script": [_SCRIPT]},
         "requirements": {"build": specs},
     }
-    (folder / "recipe.yaml").write_text(json.dumps(recipe))  # JSON is YAML
-    inside = f"{seen.state_inside}/preflight"
+    files.write(seen.state / _RECIPE, json.dumps(recipe))  # JSON is YAML
+    seen = replace(seen, mounts=[*seen.mounts, seen.shown(_RECIPE)])
+    folder = seen.state / _FOLDER
     small = replace(
-        template, recipe=f"{inside}/recipe.yaml", output_dir=f"{inside}/out", test="skip", leftovers=(),
-        keep_build=True, variant_config=(),
+        template, recipe=f"{seen.state_inside}/{_RECIPE}", output_dir=f"{seen.state_inside}/{_FOLDER}/out",
+        test="skip", leftovers=(), keep_build=True, variant_config=(),
     )  # fmt: skip
     follower, lines = LogFollower(folder), list[str]()
 
@@ -207,7 +207,8 @@ def toolchain(
             outcome = run_worker(seen, small, on_line=lines.append, on_tick=tick)
             tick(last=True)
     finally:
-        channel_folder.remove(folder)
+        for made in (folder, (seen.state / _RECIPE).parent):
+            channel_folder.remove(made)
     if not outcome.ok or _ANSWER not in lines:
         raise PreflightError(
             f"the toolchain does not compile a small program: {outcome.message.splitlines()[0]}\n{excerpt(lines)}",

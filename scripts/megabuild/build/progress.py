@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from megabuild import files
 from megabuild.build import events
 from megabuild.engine.logs import UNKNOWN, LogLine
+from megabuild.errors import IntegrityError
 
 #: What the build scripts set NINJA_STATUS to: ``[12/1374 34.5s] ``; where several ninjas run side by side, each with
 #: its name and the steps of all: ``[1/3 34.5s _knn_cpu of 30] ``
@@ -24,7 +26,7 @@ STAGING = "staging"
 #: A compile behind ninja's counter: in CMake's words, or as the command itself where ninja is told to be verbose.
 _COMPILE = re.compile(r"^\[\d+/\d+ [\d.]+s\] (?:Building \w+ object (\S+)|.* -o (\S+\.o) -c )")
 #: What ccache writes its results into, below the state folder.
-STATS = "ccache-stats.log"
+STATS = "tmp/ccache-stats.log"
 _HITS = frozenset({"direct_cache_hit", "preprocessed_cache_hit"})
 _MISSES = frozenset({"cache_miss"})
 
@@ -196,8 +198,9 @@ class Objects:
 
     def _cache(self) -> tuple[int, int]:
         try:
-            words = self._stats.read_text(errors="replace").split()
-        except OSError:
+            with files.open_regular(self._stats) as file:
+                words = file.read().decode(errors="replace").split()
+        except (OSError, IntegrityError):
             return 0, 0
         return sum(word in _HITS for word in words), sum(word in _MISSES for word in words)
 

@@ -127,7 +127,9 @@ class PyTorch(Work):
 def described(plan: Plan, isolation: Isolation, jobs: int) -> tuple[View, Job]:
     """Lay out what the engine sees of PyTorch's task, and describe it to the worker."""
     options, channels = plan.options, plan.environment.channels
-    seen = view(plan, isolation, state=options.state, recipe=options.recipe, channels=channels)
+    seen = view(
+        plan, isolation, state=options.state, recipe=options.recipe, channels=channels, written=("tree",)
+    )
     source = {"torch_source_path": (seen.source,)} if seen.source is not None else {}
     env = {
         "STAGING_FINGERPRINT": plan.staging.digest,

@@ -117,7 +117,7 @@ def locked(options: Options) -> Iterator[None]:
         ) from None
     with lock:
         lock.release()  # counted: the context holds it once more
-        holder.write_text(str(os.getpid()))
+        files.write(holder, str(os.getpid()))
         yield
 
 

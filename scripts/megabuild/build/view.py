@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 import rattler_build
 
 import megabuild
+from megabuild import files
+from megabuild.build.progress import STATS
 from megabuild.configs.overrides import chosen
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
@@ -23,6 +27,11 @@ VARIANT = "variant.yaml"
 COMPILER_LAUNCHER = "compiler-launcher"
 #: How the engine is told of virtual packages.
 _OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"}
+#: What a build writes, below its task's folder: all else there is the driver's, and it sees single files of that.
+_WRITABLE = ("out", "tmp")
+#: Set by whoever trusts what a run compiles: its objects are put where builds of other configs look for theirs.
+SHARE_OBJECTS = "MEGABUILD_SHARE_OBJECTS"
+_SHARED = "shared"
 LAUNCHER = """\
 #!/bin/sh
 # In front of every compiler of this config: the object cache where there is one, else the compiler itself. Always this
@@ -34,9 +43,10 @@ MEGABUILD_LAUNCHED="x${{MEGABUILD_LAUNCHED:-}}"
 export MEGABUILD_LAUNCHED
 command -v "$program" >/dev/null 2>&1 || exec "$@"
 CCACHE_DIR={folder}
+CCACHE_REMOTE_STORAGE={shared}
 CCACHE_STATSLOG={stats}
 CCACHE_MAXSIZE=${{CCACHE_MAXSIZE:-40G}}
-export CCACHE_DIR CCACHE_STATSLOG CCACHE_MAXSIZE
+export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_STATSLOG CCACHE_MAXSIZE
 exec "$program" "$@"
 """
 
@@ -67,6 +77,7 @@ def view(
     recipe: Path,
     channels: Sequence[Path | str],
     more: Mapping[str, Path] | None = None,
+    written: Sequence[str] = (),
 ) -> View:
     """Lay out mounts and paths for one task; folders that are missing are made.
 
@@ -77,13 +88,15 @@ def view(
     isolation:
         Where to run it.
     state:
-        Folder that belongs to this task alone; writable.
+        Folder that belongs to this task alone.
     recipe:
         The recipe file, below the folder of PyTorch's.
     channels:
         Channels in order of priority.
     more:
         Further folders to show, by a name for them.
+    written:
+        Names of further folders below ``state`` to which the build writes.
     """
     options, cache = plan.options, plan.options.cache
     mounts: list[Mount] = []
@@ -95,7 +108,7 @@ def view(
         mounts.append(Mount(source=source, target=target, writable=writable))
         return isolation.path(target, source)
 
-    state_inside = shown("state", state, writable=True)
+    state_inside = isolation.path(f"{INSIDE}/state", state)
     recipes = shown("recipe", options.recipe.parent)
     if (options.root / "rehearsal").is_dir():
         shown("rehearsal", options.root.absolute() / "rehearsal")
@@ -112,11 +125,19 @@ def view(
     others = {name: shown(name, folder) for name, folder in (more or {}).items()}
     on_host = isolation.name == "host"
     environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
-    if not on_host:  # there the engine's own package cache is shared with whatever else uses it
-        environment["RATTLER_CACHE_DIR"] = shown("rattler", cache / "rattler", writable=True)
-    ccache = shown("ccache", cache / "ccache", writable=True)
-    _launcher(state, inside=state_inside, ccache=ccache)
-    return View(
+    # Nobody can prove what a build has put into a cache: it is for builds of the same config, and of no other.
+    environment["RATTLER_CACHE_DIR"] = shown("rattler", cache / "rattler" / options.run_name, writable=True)
+    objects, trusted = cache / "objects", os.environ.get(SHARE_OBJECTS, "") not in ("", "0")
+    own = shown("ccache", objects / options.run_name, writable=True)
+    (objects / _SHARED).mkdir(parents=True, exist_ok=True)
+    shared = shown("objects", objects / _SHARED, writable=trusted)
+    _write_launcher(
+        state / COMPILER_LAUNCHER,
+        folder=own,
+        shared=f"file:{quote(shared)}" + ("" if trusted else "|read-only"),
+        stats=f"{state_inside}/{STATS}",
+    )
+    seen = View(
         isolation=isolation,
         state=state,
         state_inside=state_inside,
@@ -130,12 +151,17 @@ def view(
         environment=environment,
         more=others,
     )
+    for name in (*_WRITABLE, *written):
+        (state / name).mkdir(parents=True, exist_ok=True)
+        mounts.append(seen.shown(name, writable=True))
+    mounts += [seen.shown(name) for name in (COMPILER_LAUNCHER, VARIANT)]
+    return seen
 
 
-def _launcher(state: Path, *, inside: str, ccache: str) -> None:
+def _write_launcher(path: Path, **values: str) -> None:
     program = os.environ.get("TORCH_CCACHE", "") or "ccache"
-    path = state / COMPILER_LAUNCHER
-    path.write_text(LAUNCHER.format(program=program, folder=ccache, stats=f"{inside}/ccache-stats.log"))
+    words = {name: shlex.quote(value) for name, value in {"program": program, **values}.items()}
+    files.write(path, LAUNCHER.format(**words))
     path.chmod(0o755)
 
 
@@ -165,7 +191,7 @@ def job(
         **{key: list(value) for key, value in made.variant.items()},
         "zip_keys": [list(group) for group in made.zip_keys],
     }
-    (seen.state / VARIANT).write_text(json.dumps(document, indent=1))  # JSON is YAML
+    files.write(seen.state / VARIANT, json.dumps(document, indent=1))  # JSON is YAML
     return Job(
         recipe=seen.recipe,
         output_dir=f"{seen.state_inside}/out",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import replace
 import click
 from rich.console import Console
 
+from megabuild import files
 from megabuild.build.pytorch import described
 from megabuild.build.session import locked
 from megabuild.build.view import View
@@ -24,7 +24,7 @@ from megabuild.isolation.choose import choose
 from megabuild.plan.options import Options
 
 STAGING = "libtorch-staging"
-_FOLDER = "debug"
+_FOLDER, _ENTER = "debug", "debug-enter"
 
 
 def debug_package(options: Options, output: str, invocation: Invocation) -> int:
@@ -54,6 +54,8 @@ def debug_package(options: Options, output: str, invocation: Invocation) -> int:
         seen, work = described(plan, isolation, plan.jobs.count)
         if output == STAGING:  # what is tried out must not end up in packages
             work = replace(work, env={**work.env, "TORCH_TREE": f"{seen.state_inside}/{_FOLDER}/tree"})
+        (seen.state / _FOLDER).mkdir(exist_ok=True)
+        seen = replace(seen, mounts=[*seen.mounts, seen.shown(_FOLDER, writable=True)])
         paths = _made(seen, work, output)
     lines = _how_to_enter(seen, options, paths)
     if invocation.json:
@@ -76,7 +78,7 @@ def _made(seen: View, work: Job, output: str) -> dict[str, str]:
     )
     if outcome.kind == "killed":
         raise BuildError("\n".join([f"{outcome.message}:", *said[-10:]]))
-    found = json.loads((seen.state / "outcome.json").read_text())
+    found = outcome.document
     if "outputs" in found:
         raise UsageError(outcome.message, f"there are: {', '.join(found['outputs'])}")
     if not outcome.ok:
@@ -100,8 +102,8 @@ def _how_to_enter(seen: View, options: Options, paths: Mapping[str, str]) -> lis
         command.insert(command.index("--interactive"), "--tty")
     passed = {key: value for key, value in isolation.environment({}).items() if os.environ.get(key) != value}
     exports = [f"export {key}={shlex.quote(value)}" for key, value in passed.items()]
-    enter = options.state / _FOLDER / "enter"
-    enter.write_text("\n".join(["#!/bin/sh", *exports, f"exec {shlex.join(command)}", ""]))
+    enter = options.state / _ENTER  # where no build can put another one in its place
+    files.write(enter, "\n".join(["#!/bin/sh", *exports, f"exec {shlex.join(command)}", ""]))
     enter.chmod(0o755)
     return [
         f"work folder   {paths['work_dir']}",

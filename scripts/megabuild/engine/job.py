@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from megabuild import files
+from megabuild.errors import IntegrityError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +48,29 @@ class Outcome:
     message: str  #: The engine's own words.
     returncode: int  #: The worker process's exit code; negative for a signal.
     passed: tuple[str, ...] = ()  #: Names of package files that are built and passed their tests.
+    #: All that the worker wrote down: a script other than the usual one says more.
+    document: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, returncode: int) -> Outcome:
-        """Read an outcome file; a missing one means that the worker was killed."""
+        """Read an outcome file; a missing one means that the worker was killed.
+
+        Raises
+        ------
+        IntegrityError
+            It is not what a worker writes: it lies where builds write as well.
+        """
         try:
-            data = json.loads(path.read_text())
+            with files.open_regular(path) as file:
+                data = json.load(file)
+            return cls(
+                ok=bool(data["ok"]),
+                kind=str(data["kind"]),
+                message=str(data["message"]),
+                returncode=returncode,
+                passed=tuple(str(name) for name in data["passed"]),
+                document=data,
+            )
         except FileNotFoundError:
             return cls(
                 ok=False,
@@ -59,10 +78,8 @@ class Outcome:
                 message=f"the engine ended with code {returncode}",
                 returncode=returncode,
             )
-        return cls(
-            ok=bool(data["ok"]),
-            kind=str(data["kind"]),
-            message=str(data["message"]),
-            returncode=returncode,
-            passed=tuple(str(name) for name in data["passed"]),
-        )
+        except (ValueError, KeyError, TypeError) as error:
+            raise IntegrityError(
+                f"the engine's outcome {path.name} cannot be read: {error}",
+                "run again; if it stays so, a build script writes into its TMPDIR's outcome file",
+            ) from error

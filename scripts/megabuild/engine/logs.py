@@ -14,6 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from megabuild import files
+from megabuild.errors import IntegrityError
+
 UNKNOWN = "?"
 _HEAD_BYTES = 256
 _EXPORT = re.compile(r"^export (PKG_NAME|PKG_VERSION|PKG_BUILD_STRING|PY_VER)='?([^'\n]*)'?$", re.MULTILINE)
@@ -87,11 +90,11 @@ class LogFollower:
         for kind, pattern in _PATTERNS:
             for path in self._paths(pattern):
                 try:
-                    status = path.stat()
+                    status = path.lstat()
                     key = (status.st_dev, status.st_ino)
                     log = self._open.get(key) or self._begin(kind, path)
-                except OSError:
-                    continue  # removed while we looked
+                except (OSError, IntegrityError):
+                    continue  # removed while we looked, or not a file of the engine's
                 if log is not None:
                     self._open[key] = log
                     present.add(key)
@@ -103,10 +106,10 @@ class LogFollower:
 
     def _begin(self, kind: str, path: Path) -> _Open | None:
         """Open a log that was not open before; None while it is being copied."""
-        log = _Open(kind=kind, path=path, file=path.open("rb", buffering=0))
+        log = _Open(kind=kind, path=path, file=files.open_regular(path, below=self._folder, buffering=0))
         # A work folder restored from the staging cache holds staging's log, to which the output's script appends.
         for cached in self._paths(_CACHED):
-            copied = cached.read_bytes()
+            copied = self._content(cached) or b""
             here = log.file.read(len(copied)) or b""
             log.file.seek(0)
             if copied and copied.startswith(here):
@@ -115,7 +118,7 @@ class LogFollower:
                     return None
                 log.head = here[:_HEAD_BYTES]
                 log.file.seek(len(copied))
-        log.facts = _facts(kind, path.with_name("build_env.sh"))
+        log.facts = self._facts(kind, path)
         return log
 
     def _paths(self, pattern: str) -> list[Path]:
@@ -123,6 +126,24 @@ class LogFollower:
             return list(self._folder.glob(pattern))
         except OSError:
             return []  # a folder vanished while it was looked into; there is a next time
+
+    def _content(self, path: Path) -> bytes | None:
+        """Content of a file that a build may have put there; None where it is not a file, or not there."""
+        try:
+            with files.open_regular(path, below=self._folder) as file:
+                return file.read()
+        except (OSError, IntegrityError):
+            return None
+
+    def _facts(self, kind: str, log: Path) -> dict[str, str]:
+        """What the script that writes a log works on: from the environment file beside it, and its folder's name."""
+        content = self._content(log.with_name("build_env.sh"))
+        if content is None:
+            return {}
+        facts = {"known": "yes", **dict(_EXPORT.findall(content.decode(errors="replace")))}
+        if kind == "test" and (match := _TEST_FOLDER.fullmatch(log.parent.parent.name)):
+            facts["PKG_NAME"] = match[1]
+        return facts
 
     def _read(self, log: _Open, *, current: bool, last: bool) -> Iterator[LogLine]:
         position = log.file.tell()
@@ -138,7 +159,7 @@ class LogFollower:
         if last and lines and not lines[-1]:
             lines.pop()
         if lines and current:
-            log.facts = _facts(log.kind, log.path.with_name("build_env.sh")) or log.facts
+            log.facts = self._facts(log.kind, log.path) or log.facts
         for line in lines:
             yield LogLine(
                 kind=log.kind,
@@ -148,14 +169,3 @@ class LogFollower:
                 python=log.facts.get("PY_VER", "") if "PKG_NAME" in log.facts else "",
                 text=line.decode(errors="replace").rstrip("\r"),
             )
-
-
-def _facts(kind: str, environment: Path) -> dict[str, str]:
-    """What the script that writes a log works on, from the environment file beside it and the name of its folder."""
-    try:
-        facts = {"known": "yes", **dict(_EXPORT.findall(environment.read_text(errors="replace")))}
-    except OSError:
-        return {}
-    if kind == "test" and (match := _TEST_FOLDER.fullmatch(environment.parent.parent.name)):
-        facts["PKG_NAME"] = match[1]
-    return facts

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import time
+import uuid
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class Place:
     """Where workers of one run are started."""
 
     isolation: Isolation  #: Host, root folder or container.
-    state: Path  #: The config's state folder on this machine; job and outcome files go there.
+    state: Path  #: The task's state folder on this machine; the worker sees of it what ``mounts`` say.
     state_inside: str  #: The same folder as the worker sees it.
     scripts_inside: str  #: Folder of the ``megabuild`` package as the worker sees it.
     python: str  #: Python that runs the worker, as the worker's place spells it.
@@ -38,6 +39,10 @@ class Place:
     def name(self) -> str:
         """Name of the container: one per state folder, so that a later run finds what an earlier one left."""
         return f"megabuild-{self.state.name}-{zlib.crc32(str(self.state.absolute()).encode()):08x}"
+
+    def shown(self, name: str, *, writable: bool = False) -> Mount:
+        """Return the mount of something in the state folder, at its own place in the worker's."""
+        return Mount(source=self.state / name, target=f"{self.state_inside}/{name}", writable=writable)
 
 
 def run_worker(
@@ -63,10 +68,12 @@ def run_worker(
     Raises
     ------
     MegabuildError
-        The isolation refused to start the worker, or the worker was killed for want of memory.
+        The isolation refused to start the worker, the worker was killed for want of memory, or its outcome is no
+        worker's.
     """
-    job_file, outcome_file = place.state / "job.json", place.state / "outcome.json"
-    outcome_file.unlink(missing_ok=True)
+    job_file = place.state / "job.json"
+    # Builds write there as well: what lies under a name that nobody has used before is of this worker's time.
+    outcome_file = place.state / "tmp" / f"outcome-{uuid.uuid4().hex}.json"
     job.write(job_file)
     environment = {
         "PYTHONPATH": place.site_inside,
@@ -76,12 +83,20 @@ def run_worker(
     }
     engine = f"{place.scripts_inside}/engine"
     argv = [place.python, f"{engine}/guard.py", place.python, f"{engine}/{script}"]
-    argv += [f"{place.state_inside}/{job_file.name}", f"{place.state_inside}/{outcome_file.name}", *arguments]
-    (place.state / "tmp").mkdir(parents=True, exist_ok=True)
+    argv += [
+        f"{place.state_inside}/{job_file.name}",
+        f"{place.state_inside}/tmp/{outcome_file.name}",
+        *arguments,
+    ]
+    outcome_file.parent.mkdir(parents=True, exist_ok=True)
     place.isolation.stop(place.name)
     process = subprocess.Popen(
         place.isolation.command(
-            argv, mounts=place.mounts, env=environment, cwd=place.state_inside, name=place.name
+            argv,
+            mounts=[*place.mounts, place.shown(job_file.name)],
+            env=environment,
+            cwd=place.state_inside,
+            name=place.name,
         ),
         env=place.isolation.environment(environment),
         stdin=subprocess.PIPE,
@@ -101,7 +116,7 @@ def run_worker(
     finally:
         end(process, place)
     failure = place.isolation.failure(process.returncode, output="\n".join(tail), stopped=False)
-    if failure is not None and not outcome_file.exists():
+    if failure is not None and not os.path.lexists(outcome_file):
         raise failure
     return Outcome.read(outcome_file, process.returncode)
 

@@ -7,13 +7,18 @@ cannot make one of its own, in which it would have all capabilities again. So it
 are mounted writable, with the rights that the user has there, and to nothing else. That keeps it from
 accidents, not from a hole in the kernel: there is no filter on system calls, and what is mounted writable
 is not protected from it.
+
+Of the machine's own root folder it sees the system and what was installed beside it: no home folder, no /var, nothing
+else that lies at the top, and of /etc only what everybody may read, since its user id may own the rest.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -23,6 +28,8 @@ from megabuild.isolation import emulation
 from megabuild.isolation.base import Isolation, Mount, Said, ask, last_line, require_sources, require_version
 
 _OLDEST = "0.4"
+_MACHINE, _ETC = Path("/"), Path("/etc")
+_SYSTEM = re.compile(r"bin|sbin|lib\w*|usr|etc|opt|nix|gnu")
 # Made fresh inside; /sys is the machine's own, because OpenBLAS and PyTorch's cpuinfo read the CPUs there.
 _NOT_FROM_ROOT = frozenset({"dev", "proc", "run", "sys", "tmp"})
 _ANSWER_SECONDS = 5.0
@@ -84,6 +91,8 @@ class Bubblewrap(Isolation):
             command.append("--unshare-net")
         try:
             command += _tree(self.root, PurePosixPath("/"), [PurePosixPath(mount.target) for mount in mounts])
+            if self.root == _MACHINE:
+                command += _hidden()
         except OSError as error:
             raise IsolationError(
                 f"the root folder cannot be read: {error}",
@@ -120,6 +129,8 @@ def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath])
         place = inside / entry.name
         if len(place.parts) == 2 and entry.name in _NOT_FROM_ROOT:
             continue
+        if folder == _MACHINE and not _SYSTEM.fullmatch(entry.name):
+            continue
         missing = [t for t in targets if place in t.parents and not (folder / t.relative_to(inside)).exists()]
         if entry.is_symlink():
             yield from ("--symlink", str(entry.readlink()), str(place))
@@ -128,6 +139,24 @@ def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath])
             yield from _tree(entry, place, targets)
         else:
             yield from ("--ro-bind", str(entry.resolve()), str(place))
+
+
+def _hidden() -> Iterator[str]:
+    """Cover what of the machine's system is not everybody's: secrets below /etc, a home folder in an unusual place."""
+    home = Path.home().resolve()
+    if len(home.parts) > 2 and _SYSTEM.fullmatch(home.parts[1]):
+        yield from ("--tmpfs", str(home))
+    folders = [_ETC]
+    while folders:
+        for entry in sorted(os.scandir(folders.pop()), key=lambda entry: entry.name):
+            if entry.is_symlink():
+                continue
+            folder = entry.is_dir()
+            needed = stat.S_IROTH | (stat.S_IXOTH if folder else 0)
+            if entry.stat().st_mode & needed == needed:
+                folders += [Path(entry.path)] if folder else []
+            else:
+                yield from ("--tmpfs", entry.path) if folder else ("--ro-bind", "/dev/null", entry.path)
 
 
 @functools.cache

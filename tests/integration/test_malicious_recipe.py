@@ -1,0 +1,333 @@
+"""What a recipe that means harm gets, in bubblewrap and in podman: each attempt is made by a build script.
+
+The driver outside has all rights of the user, so nothing that a build leaves behind may make it do the build's work:
+follow a link, wait for a pipe, hand a poisoned cache to another build.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny import ROOT, Tiny, driver, make_channel, provider
+
+from megabuild.build.session import execute
+from megabuild.build.view import SHARE_OBJECTS
+from megabuild.configs.config import load
+from megabuild.engine import strays
+from megabuild.errors import IsolationError
+from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.isolation.choose import rehearsal_image
+from megabuild.isolation.container import Container
+from megabuild.plan import planning
+
+pytestmark = pytest.mark.slow
+_SECONDS = 45.0
+_STOPPING_SECONDS = 15.0
+#: What the driver reads, writes or sets modes of in a config's folder, and what it did in former layouts.
+DRIVERS = {
+    "its own files": (
+        *("lock.pid", "run.json", "job.json", "outcome.json", "variant.yaml", "compiler-launcher"),
+        *("ccache-stats.log", "logs/latest.log", "preflight", "debug/enter"),
+    ),
+    "its lock": ("lock",),
+    "its folders": ("out", "tree", "tmp"),
+    "stamp and results": (*("tree/.megabuild-stamp.json", "tmp/outcome.json", "tmp/ccache-stats.log"),),
+    "logs": (
+        *("out/bld/zz/work/conda_build.log", "out/build_cache/staging_zz/work_dir/conda_build.log"),
+        *("out/test/test_zz/test/conda_build.log", "tmp/.tmpz/test_zz/test/conda_build.log"),
+    ),
+    "packages": (
+        *("out/.megabuild-inputs", "out/linux-64/zz.conda", "out/linux-64/repodata.json", "out/noarch/zz"),
+        *("out/noarch/repodata.json", "out/build_cache/staging_zz/metadata.json", "out/broken/zz.conda"),
+    ),
+}
+_PRIVATE = "the user's own\n"
+_OURS = {name: f"/opt/megabuild/{name}" for name in ("state", "scripts", "channel", "objects")}
+_STATE = 'state="$(dirname "$TORCH_TREE")"'
+_ATTEMPT = re.compile(r"(?<!')::attempt:: (\S+) (.*)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", "podman"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """A name of an isolation that works here."""
+    name = str(request.param)
+    made_here = f"make it with rehearsal/image/make-image.sh {name}"
+    isolation = (
+        Bubblewrap(root=Path("/"), network=False)
+        if name == "bubblewrap"
+        else Container(name=name, image=rehearsal_image(), network=False, made_here=made_here)
+    )
+    try:
+        isolation.check()
+        command = isolation.command(["true"], mounts=(), env={}, cwd="/", name="megabuild-test")
+        done = subprocess.run(
+            command, env=isolation.environment({}), capture_output=True, text=True, timeout=60
+        )
+        problem = isolation.failure(done.returncode, output=done.stderr, stopped=False)
+    except IsolationError as error:
+        problem = error
+    if problem is not None:
+        pytest.skip(f"{problem.message}; {problem.remedy}")
+    return name
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE", "RATTLER_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TINY_ENGINE", engine)
+    channel = make_channel(tmp_path / "channel")
+    monkeypatch.setattr(planning, "provide", provider(channel))
+    shutil.copytree(ROOT, tmp_path / "root")
+    return Tiny(output=tmp_path / "output", channel=channel, root=tmp_path / "root")
+
+
+def armed(tiny: Tiny, attack: str, script: str = "build_py.sh") -> None:
+    """Add to a build script what it should not do."""
+    path = tiny.root / "recipe" / script
+    path.write_text(f'{path.read_text()}\nset +e\nattempt() {{ echo "::attempt:: $*"; }}\n{attack}\ntrue\n')
+
+
+def disarmed(tiny: Tiny) -> None:
+    for name in ("build_staging.sh", "build_lib.sh", "build_py.sh"):
+        shutil.copy(ROOT / "recipe" / name, tiny.root / "recipe" / name)
+
+
+def ended(tiny: Tiny) -> int | None:
+    """Run the driver in a process of its own; return its code, or None where it can no longer be stopped.
+
+    A build may make its own engine wait, as it may wait itself; but the driver must not.
+    """
+    with driver(tiny) as process:
+        code = None
+        try:
+            code = process.wait(timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(timeout=_STOPPING_SECONDS)
+    strays.end(tiny.options().state)
+    return code
+
+
+def attempts(tiny: Tiny) -> dict[str, str]:
+    """What the scripts tried, with what became of it."""
+    log = "".join(path.read_text() for path in sorted((tiny.options().state / "logs").glob("tiny-*.log")))
+    return {match[1]: match[2] for match in _ATTEMPT.finditer(log)}
+
+
+@pytest.fixture
+def canaries(tmp_path: Path) -> Path:
+    """A folder of private files, outside of everything that is mounted."""
+    folder = tmp_path / "home" / ".ssh"
+    folder.mkdir(parents=True, mode=0o700)
+    return folder
+
+
+def canary(folder: Path, name: str) -> Path:
+    path = folder / name.replace("/", "+")
+    path.write_text(_PRIVATE)
+    path.chmod(0o600)
+    os.utime(path, (1, 1))
+    return path
+
+
+def fallen(canaries: Path) -> dict[str, str]:
+    """Private files that something happened to, with what."""
+    found = {}
+    for path in canaries.iterdir():
+        status = path.lstat()
+        if (status.st_mode & 0o7777, status.st_mtime, path.read_text()) != (0o600, 1.0, _PRIVATE):
+            found[path.name] = f"{status.st_mode & 0o7777:o} {path.read_text()[:60]!r}"
+    return found
+
+
+def replaced(name: str, how: str) -> str:
+    """Shell words that put something in the place of a file or folder of the config's, and say how that went."""
+    place = f'"$state/{name}"'
+    away = f"if [ -d {place} ]; then mv -T {place} {place}.away; else rm -f {place}; fi"
+    return f"mkdir -p $(dirname {place}); {away}; {how} {place}; attempt {name} $?"
+
+
+@pytest.mark.parametrize("group", DRIVERS)
+def test_links_to_private_files_are_followed_by_nobody(tiny: Tiny, canaries: Path, group: str) -> None:
+    links = [replaced(name, f"ln -sT {canary(canaries, name)}") for name in DRIVERS[group]]
+    armed(tiny, "\n".join([_STATE, *links]))
+    first = ended(tiny)
+    tried, hit = attempts(tiny), fallen(canaries)
+    disarmed(tiny)
+    second = ended(tiny)
+    print(f"{group}: {tried}; exit codes {first}, {second}; fallen: {hit}, {fallen(canaries)}")
+    assert tried.keys() == set(DRIVERS[group])
+    assert not fallen(canaries)
+    assert None not in (first, second)
+    if group.startswith("its"):
+        assert (first, second) == (0, 0)
+
+
+@pytest.mark.parametrize("group", DRIVERS)
+def test_pipes_are_waited_for_by_nobody(tiny: Tiny, group: str) -> None:
+    armed(tiny, "\n".join([_STATE, *(replaced(name, "mkfifo") for name in DRIVERS[group])]))
+    first = ended(tiny)
+    disarmed(tiny)
+    second = ended(tiny)
+    tried = attempts(tiny)
+    print(f"{group}: {tried}; exit codes {first}, {second}")
+    assert tried.keys() == set(DRIVERS[group])
+    assert None not in (first, second), "the driver waits for ever"
+    if group.startswith("its"):
+        assert (first, second) == (0, 0)
+
+
+def test_nothing_of_the_users_is_seen_or_written(
+    tiny: Tiny, engine: str, canaries: Path, tmp_path: Path
+) -> None:
+    secret = canary(canaries, "id_ed25519")
+    folders = {
+        Path.home(),
+        Path("/home"),
+        Path("/root"),
+        Path("/srv"),
+        Path("/mnt"),
+        Path("/media"),
+        Path("/var/lib"),
+    }
+    tries = {
+        "secret": f"cat {secret}",
+        **{f"list:{folder}": f"ls -A {folder} 2>/dev/null | grep ." for folder in folders},
+        "shadow": "grep -q . /etc/shadow",
+        "keys": "cat /etc/ssh/*_key /etc/ssl/private/* /etc/gshadow",
+        "network": "timeout 5 bash -c ': </dev/tcp/1.1.1.1/53'",
+        **{
+            f"write:{place}": f"touch {place}/written"
+            for place in ("/usr", "/etc", "/opt/megabuild", _OURS["state"])
+        },
+        **{
+            f"write:{place}": f"touch {place}/written"
+            for place in ("/opt/megabuild/recipe", _OURS["scripts"], _OURS["channel"])
+        },
+        "write:launcher": 'echo "#!/bin/sh" >"$TORCH_CCACHE"',
+        "write:variant": f"echo >{_OURS['state']}/variant.yaml",
+        "write:job": f"echo >{_OURS['state']}/job.json",
+        "write:objects": f"touch {_OURS['objects']}/written",
+        "write:output": f"touch {tiny.output}/written",
+    }
+    lines = [f"{command} >/dev/null 2>&1; attempt {name} $?" for name, command in tries.items()]
+    armed(tiny, "\n".join(lines), script="build_staging.sh")
+    before = {path: path.read_bytes() for path in sorted((tiny.root / "recipe").iterdir())}
+    assert ended(tiny) == 0
+    tried = attempts(tiny)
+    print(engine, tried)
+    got = {name for name, code in tried.items() if code == "0"}
+    # a container's own files are its own: they go with it
+    own = (
+        "list:",
+        "shadow",
+        "keys",
+        "write:/usr",
+        "write:/etc",
+        "write:/opt",
+        "write:objects",
+        "write:output",
+    )
+    if engine == "podman":
+        got = {name for name in got if not name.startswith(own)}
+    assert tried.keys() == tries.keys()
+    assert not got
+    assert before == {path: path.read_bytes() for path in sorted((tiny.root / "recipe").iterdir())}
+    assert not list(tmp_path.rglob("written"))
+
+
+@pytest.fixture
+def other(tiny: Tiny) -> Tiny:
+    """Another config with an output folder of its own, and the same caches."""
+    shutil.copytree(tiny.root, tiny.root.parent / "other-root")
+    root = tiny.root.parent / "other-root"
+    return Tiny(output=tiny.output.parent / "other", channel=tiny.channel, root=root)
+
+
+def run(tiny: Tiny, name: str) -> str:
+    """Build one Python of a config by this name with the common caches; return the log."""
+    configs = tiny.root / ".ci_support"
+    if not (configs / f"{name}.yaml").exists():
+        shutil.copy(configs / "tiny.yaml", configs / f"{name}.yaml")
+    options = tiny.options(
+        cache=tiny.channel.parent / "cache", engine=os.environ["TINY_ENGINE"], pythons=("3.12",)
+    )
+    options = replace(options, config=load(tiny.root, name))
+    execute(planning.make_plan(options, lambda text: None), tiny.seen.append)
+    return (options.state / "logs" / "latest.log").read_text()
+
+
+def test_a_package_poisoned_by_one_config_is_in_no_other_ones_environment(tiny: Tiny, other: Tiny) -> None:
+    armed(
+        tiny,
+        'for file in /opt/megabuild/rattler/pkgs/python-*/share/python/note; do echo poisoned >>"$file"; done',
+    )
+    armed(other, 'attempt python "$(tr "\\n" " " <"$PREFIX/share/python/note")"')
+    run(tiny, "tiny")
+    said = [line for line in run(other, "other").splitlines() if "::attempt:: python" in line]
+    assert [line for line in said if "3.12.1" in line], said
+    assert not [line for line in said if "poisoned" in line]
+
+
+_SOURCES = """
+mkdir -p /tmp/work && cd /tmp/work
+echo 'const char *word(void) { return "poisoned"; }' >evil.c
+echo 'const char *word(void) { return "good"; }' >good.c
+compile() { rm -f "$1.o"; "$TORCH_CCACHE" cc -c "$1.c" -o "$1.o"; }
+word() { compile good; attempt word "$(grep -aoE 'good|poisoned' good.o | head -n 1)"; }
+"""
+#: Has what one file was compiled to be found as the other's, wherever objects are kept.
+_POISON = """
+touch mark && sleep 0.1 && compile evil
+evil="$(find "$(sed -n 's/^CCACHE_DIR=//p' "$TORCH_CCACHE")" -name '*R' -newer mark)"
+compile good
+for good in $(find /opt/megabuild/*/ -name '*R' -o -path '*objects*' -type f); do cp -f "$evil" "$good"; done
+word
+"""
+
+
+def word(log: str) -> str:
+    """The word in the object that a build got."""
+    return next(match[2] for match in _ATTEMPT.finditer(log) if match[1] == "word")
+
+
+@pytest.fixture
+def with_compiler(engine: str) -> None:
+    if engine == "bubblewrap" and not (shutil.which("ccache") and shutil.which("cc")):
+        pytest.skip("there is no cc or no ccache on this machine")
+
+
+def test_an_object_poisoned_by_one_config_is_taken_by_no_other(
+    tiny: Tiny, other: Tiny, with_compiler: None
+) -> None:
+    armed(tiny, _SOURCES + _POISON, script="build_staging.sh")
+    armed(other, _SOURCES + "word", script="build_staging.sh")
+    assert word(run(tiny, "tiny")) == "poisoned", "the attack itself does nothing"
+    assert word(run(other, "other")) == "good"
+
+
+def test_objects_of_a_trusted_run_are_taken_and_cannot_be_changed(
+    tiny: Tiny, other: Tiny, with_compiler: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hits = f'attempt hits "$(grep -c remote_storage_hit {_OURS["state"]}/tmp/ccache-stats.log)"'
+    armed(tiny, _SOURCES + "word", script="build_staging.sh")
+    armed(other, f"{_SOURCES}\nword\n{hits}\n{_POISON}", script="build_staging.sh")
+    with monkeypatch.context() as trusted:
+        trusted.setenv(SHARE_OBJECTS, "1")
+        run(tiny, "tiny")
+    log = run(other, "other")
+    assert next(match[2] for match in _ATTEMPT.finditer(log) if match[1] == "hits") != "0"
+    assert [match[2] for match in _ATTEMPT.finditer(log) if match[1] == "word"] == ["good", "poisoned"]
+    shutil.copytree(tiny.root, tiny.root.parent / "third-root")
+    third = replace(other, output=other.output.parent / "third", root=tiny.root.parent / "third-root")
+    assert word(run(third, "third")) == "good"

@@ -95,7 +95,7 @@ class OutOfSpaceError(MegabuildError):
 
 
 class OutOfMemoryError(MegabuildError):
-    """A compiler was killed for want of memory."""
+    """A compiler got no memory, or was killed for want of it."""
 
     exit_code = 13
 
@@ -134,6 +134,12 @@ class UnknownError(MegabuildError):
     """Nothing is wrong as far as can be told, but what was asked cannot be answered from what there is."""
 
     exit_code = 19
+
+
+class KilledError(MegabuildError):
+    """Something of the build was killed (SIGKILL), and nothing shows that memory ran out."""
+
+    exit_code = 23
 
 
 class Interrupted(MegabuildError):

@@ -63,7 +63,7 @@ def run_worker(
     Raises
     ------
     MegabuildError
-        The isolation refused to start the worker, or the worker was killed for want of memory.
+        The isolation refused to start the worker.
     """
     job_file, outcome_file = place.state / "job.json", place.state / "outcome.json"
     outcome_file.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ def run_worker(
         _listen(process, line, on_tick)
     finally:
         end(process, place)
-    failure = place.isolation.failure(process.returncode, output="\n".join(tail), stopped=False)
+    failure = place.isolation.failure(process.returncode, output="\n".join(tail))
     if failure is not None and not outcome_file.exists():
         raise failure
     return Outcome.read(outcome_file, process.returncode)

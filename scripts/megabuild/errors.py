@@ -148,6 +148,8 @@ class Interrupted(MegabuildError):
     exit_code = 130
 
 
+#: What NFS without its lock daemon, and file systems in user space, answer to flock(2).
+LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}

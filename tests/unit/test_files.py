@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,7 +15,7 @@ import pytest
 from tiny import wait_for
 
 from megabuild import files
-from megabuild.errors import IntegrityError
+from megabuild.errors import IntegrityError, PreflightError
 from megabuild.providers import command
 
 START = """
@@ -84,3 +86,16 @@ def test_what_is_no_regular_file_is_neither_followed_nor_waited_for(tmp_path: Pa
     with pytest.raises(IntegrityError):
         files.copy(path, tmp_path / "target")
     assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_a_sentence(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lockless(descriptor: object, how: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", lockless)
+    with pytest.raises(PreflightError, match="cannot be locked"), files.FileLock(tmp_path / "lock"):
+        raise AssertionError("never held")
+    assert not [path for path in tmp_path.iterdir() if path.name != "lock"]

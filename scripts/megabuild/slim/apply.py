@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from megabuild.errors import BusyError, OutOfSpaceError, UsageError, of_system
+from megabuild.files import FileLock
 from megabuild.slim.aside import Aside
 from megabuild.slim.listing import ASIDE, Contents, look
 from megabuild.slim.savings import Note, Plan, make_plan

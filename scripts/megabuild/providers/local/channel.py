@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from rattler import MatchSpec
 
 from megabuild.errors import ProviderError
-from megabuild.files import sha256
+from megabuild.files import FileLock, sha256
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue

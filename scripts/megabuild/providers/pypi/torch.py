@@ -9,11 +9,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from megabuild.configs.config import Config, config_name
 from megabuild.engine.channel_folder import link
 from megabuild.errors import IntegrityError, ProviderError
+from megabuild.files import FileLock
 from megabuild.network import redact
 from megabuild.network.client import NetworkError
 from megabuild.providers.command import each

@@ -142,6 +142,24 @@ class KilledError(MegabuildError):
     exit_code = 23
 
 
+class NotReadError(MegabuildError):
+    """``audit --fail-on`` could not judge: a source that was asked could not be read."""
+
+    exit_code = 24
+
+
+class ElsewhereError(MegabuildError):
+    """The current folder is in another repository with a recipe than the one that would be audited."""
+
+    exit_code = 25
+
+
+class IncomparableError(MegabuildError):
+    """``audit --compare`` could not compare: nothing from outside was read in both reports."""
+
+    exit_code = 26
+
+
 class Interrupted(MegabuildError):
     """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
 

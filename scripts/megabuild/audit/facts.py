@@ -191,6 +191,13 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: str  #: its module's name: ``submodules``
     facts: tuple[AnyFact, ...] = ()
     trouble: str = ""  #: why it says nothing as a whole, or less than it should; empty if all is well
+    applies: bool = True  #: False where there is nothing that it could be asked about this package
+
+    @property
+    def unread(self) -> bool:
+        """Whether nothing at all could be read of it."""
+        said = bool(self.trouble or self.facts)
+        return self.applies and said and all(one.trouble for one in self.facts)
 
 
 class Target(Struct, frozen=True, kw_only=True):

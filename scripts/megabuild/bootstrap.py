@@ -11,21 +11,20 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib
+import json
 import os
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from megabuild.errors import IntegrityError, MegabuildError, PreflightError, ProviderError
+from megabuild.errors import LOCKLESS, IntegrityError, MegabuildError, PreflightError
 
 LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 STAMP = "complete"
-
-_HASHED = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement")
+#: Beside the stamp: by path below the environment, the sizes in bytes of files that a processor runs.
+SIZES = "sizes.json"
 
 
 def run_inside(root: str, program: str, module: str) -> None:
@@ -86,7 +85,10 @@ def ensure(root: Path, use: str) -> Path:
     if not _is_complete(environment, digest):
         with _alone(lock):
             if not _is_complete(environment, digest):  # another start may have been faster
-                _make(environment, lock, digest)
+                from megabuild.making_venv import make  # not before: hardly any start needs it
+
+                make(environment, lock)
+                _stamp(environment, digest)
                 _remove_unused(environment)
     return _python(environment)
 
@@ -124,15 +126,52 @@ def _is_inside(python: Path) -> bool:
 def _is_complete(environment: Path, digest: str) -> bool:
     try:
         # The stamp is written last. Python is a link to the one it was made with, which may be gone since.
-        return (environment / STAMP).read_text() == digest and _python(environment).exists()
+        stamped = (environment / STAMP).read_text() == digest and _python(environment).exists()
     except OSError:
         return False
+    return stamped and not _damaged(environment)
+
+
+def _damaged(environment: Path) -> str:
+    """Return a native file that has not the size it was installed with, or nothing; takes less than a millisecond.
+
+    A truncated library ends the process that loads it with SIGBUS: nobody could say anything then.
+    """
+    try:
+        sizes = json.loads((environment / SIZES).read_text())
+    except FileNotFoundError:
+        return ""  # made before sizes were noted
+    except (OSError, ValueError):
+        return SIZES
+    for path, size in sizes.items():
+        try:
+            if os.stat(environment / path).st_size != size:
+                return str(path)
+        except OSError:
+            return str(path)
+    return ""
+
+
+def _stamp(environment: Path, digest: str) -> None:
+    partial = environment / (STAMP + ".partial")
+    partial.write_text(digest)
+    partial.replace(environment / STAMP)
 
 
 def _hold(python: Path) -> None:
     """Mark the environment as in use until this process ends, however it ends."""
-    descriptor = os.open(python.parent.parent / STAMP, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    _flock(os.open(python.parent.parent / STAMP, os.O_RDONLY), fcntl.LOCK_SH)
+
+
+def _flock(descriptor: int, how: int) -> bool:
+    """Lock a file; return False where its file system has no locks, and everybody goes on unprotected."""
+    try:
+        fcntl.flock(descriptor, how)
+    except OSError as error:
+        if error.errno not in LOCKLESS:
+            raise
+        return False
+    return True
 
 
 def mistrust() -> None:
@@ -192,64 +231,17 @@ def open_streams() -> None:
 def _alone(lock: Path) -> Iterator[None]:
     """Let one start at a time make environments.
 
-    The lock is passed on to pip: after a kill -9 of this process, the next start waits for an orphaned pip to end.
+    The lock is passed on to the guard: after a kill -9 of this process, the next start waits until it has ended pip.
     """
     with lock.open("rb") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
+                sys.stderr.write("this file system has no locks: do not start twice before .venv is set up\n")
         except BlockingIOError:
             sys.stderr.write("another start is setting up .venv; waiting for it\n")
             fcntl.flock(file, fcntl.LOCK_EX)
         os.set_inheritable(file.fileno(), True)
         yield
-
-
-def _make(environment: Path, lock: Path, digest: str) -> None:
-    started = time.monotonic()
-    again = "again " if environment.exists() else ""
-    sys.stderr.write(f"setting up a private environment in .venv {again}(only now, from {lock.name}) ... ")
-    sys.stderr.flush()
-    said = ""
-    for commands in _ways(environment, lock):
-        shutil.rmtree(environment, ignore_errors=True)
-        environment.parent.mkdir(parents=True, exist_ok=True)
-        (environment.parent / ".gitignore").write_text("*\n")
-        problem = next(filter(None, map(_call, commands)), "")
-        if not problem:
-            break
-        said = said or problem
-    else:
-        shutil.rmtree(environment, ignore_errors=True)
-        sys.stderr.write("failed\n")
-        raise ProviderError(
-            f"the environment could not be made; the last words were:\n{said}",
-            "check that `python3 -m venv` works (Debian: apt-get install python3-venv) and that pip reaches its index",
-        )
-    partial = environment / (STAMP + ".partial")
-    partial.write_text(digest)
-    partial.replace(environment / STAMP)
-    sys.stderr.write(f"done in {time.monotonic() - started:.0f} s\n")
-
-
-def _ways(environment: Path, lock: Path) -> Iterator[list[list[str]]]:
-    """Yield commands that make an environment: venv and pip, which know the machine's mirrors; uv needs neither."""
-    place, python, locked = str(environment), str(_python(environment)), [*_HASHED, str(lock)]
-    pip = [python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *locked]
-    yield [[sys.executable, "-I", "-m", "venv", place], pip]
-    if uv := shutil.which("uv"):
-        os.environ.setdefault("UV_SYSTEM_CERTS", "1")
-        install = [uv, "--quiet", "pip", "install", "--python", python, *locked]
-        yield [[uv, "--quiet", "venv", "--python", sys.executable, place], install]
-
-
-def _call(command: list[str]) -> str:
-    """Return what a command said when it failed, else an empty string."""
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, close_fds=False
-    )
-    if done.returncode == 0:
-        return ""
-    return "\n".join(done.stdout.strip().splitlines()[-8:]) or f"{command[0]} exited with {done.returncode}"
 
 
 def _remove_unused(environment: Path) -> None:
@@ -260,8 +252,8 @@ def _remove_unused(environment: Path) -> None:
             continue
         try:
             with (other / STAMP).open("rb") as stamp:
-                fcntl.flock(stamp, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(other, ignore_errors=True)
+                if _flock(stamp.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    shutil.rmtree(other, ignore_errors=True)
         except FileNotFoundError:  # a set-up that was killed
             shutil.rmtree(other, ignore_errors=True)
         except BlockingIOError:

@@ -95,7 +95,7 @@ class OutOfSpaceError(MegabuildError):
 
 
 class OutOfMemoryError(MegabuildError):
-    """A compiler was killed for want of memory."""
+    """A compiler got no memory, or was killed for want of it."""
 
     exit_code = 13
 
@@ -142,12 +142,38 @@ class NotUndoneError(MegabuildError):
     exit_code = 22
 
 
+class KilledError(MegabuildError):
+    """Something of the build was killed (SIGKILL), and nothing shows that memory ran out."""
+
+    exit_code = 23
+
+
+class NotReadError(MegabuildError):
+    """``audit --fail-on`` could not judge: a source that was asked could not be read."""
+
+    exit_code = 24
+
+
+class ElsewhereError(MegabuildError):
+    """The current folder is in another repository with a recipe than the one that would be audited."""
+
+    exit_code = 25
+
+
+class IncomparableError(MegabuildError):
+    """``audit --compare`` could not compare: nothing from outside was read in both reports."""
+
+    exit_code = 26
+
+
 class Interrupted(MegabuildError):
     """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
 
     exit_code = 130
 
 
+#: What NFS without its lock daemon, and file systems in user space, answer to flock(2).
+LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}

@@ -15,12 +15,13 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import filelock
 import platformdirs
 import psutil
 
-from megabuild.errors import IntegrityError, OutOfSpaceError, PreflightError, of_system
+from megabuild.errors import LOCKLESS, IntegrityError, OutOfSpaceError, PreflightError, of_system
 
 _SCRATCH = ".scratch-"
 #: Linux's ioctl that makes a file share the blocks of another one until either is written to (ioctl_ficlone(2)).
@@ -174,6 +175,22 @@ def unpack(tarball: Path, folder: Path) -> None:
 def modified(path: Path) -> int:
     """Return when a file was last written to, in nanoseconds."""
     return path.stat().st_mtime_ns
+
+
+class FileLock(filelock.FileLock):
+    """A lock file; where its file system has no locks (NFS without its lock daemon), that is a PreflightError."""
+
+    def acquire(self, *args: Any, **options: Any) -> filelock.AcquireReturnProxy[Any]:
+        """Hold the lock, as the library does."""
+        try:
+            return super().acquire(*args, **options)
+        except OSError as error:
+            if error.errno not in LOCKLESS:
+                raise
+            raise PreflightError(
+                f"{self.lock_file} cannot be locked: {error.strerror}",
+                "its file system has no locks; use one that has, such as a local disk (--output, MEGABUILD_CACHE)",
+            ) from error
 
 
 @contextlib.contextmanager

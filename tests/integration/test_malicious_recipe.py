@@ -71,7 +71,7 @@ def engine(request: pytest.FixtureRequest) -> str:
         done = subprocess.run(
             command, env=isolation.environment({}), capture_output=True, text=True, timeout=60
         )
-        problem = isolation.failure(done.returncode, output=done.stderr, stopped=False)
+        problem = isolation.failure(done.returncode, output=done.stderr)
     except IsolationError as error:
         problem = error
     if problem is not None:

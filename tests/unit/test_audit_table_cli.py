@@ -19,6 +19,7 @@ from rich.console import Console
 
 from megabuild.audit.claims import Status
 from megabuild.audit.facts import AnyFact, Holds, RecipeArchs
+from megabuild.audit.gather import OWN, SOURCES
 from megabuild.audit.report import jsonfile
 from megabuild.audit.report.jsonfile import Report
 from megabuild.cli.audit import package_names, source_names, status_names
@@ -135,6 +136,65 @@ def test_fail_on_has_an_exit_code_of_its_own(
     assert "recipe-older" in capsys.readouterr().err
 
 
+def test_a_gate_whose_sources_were_not_read_fails(
+    tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (
+        "--offline",
+        "--config",
+        "linux_64_cpu",
+        "--package",
+        "pytorch_spline_conv",
+        "--fail-on",
+        "conflict",
+    )
+    assert call(*words) == 24
+    complaints = capsys.readouterr().err
+    assert all(name in complaints for name in ("channel", "pinning", "submodules", "upstream_commit"))
+    assert "rows could not be judged" in complaints
+    skipped = [word for name in SOURCES if name not in OWN for word in ("--skip", name)]
+    assert call(*words, *skipped) == 0  # whoever leaves them out knows
+
+
+def test_a_finding_is_one_whatever_else_was_not_read(tmp_path: Path, call: Callable[..., int]) -> None:
+    path = tmp_path / "report.json"
+    jsonfile.write(jsonfile.text(report(*CONFLICT, troubles={"channel": "no network"})), path)
+    assert call("--from", str(path), "--fail-on", "conflict") == 17
+    assert call("--from", str(path), "--fail-on", "recipe-older") == 24
+    assert call("--from", str(path), "--fail-on", "recipe-older", "--skip", "channel") == 0
+
+
+def test_nothing_to_compare_has_an_exit_code_of_its_own(
+    tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = saved(tmp_path, *CONFLICT)
+    words = ("--offline", "--config", "linux_64_cpu", "--skip", "wheel_metadata")  # pip may have local ones
+    assert call(*words, "--compare", old) == 26
+    assert "error: nothing from outside" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("recipe", ["recipe.yaml", "meta.yaml"])
+def test_in_another_feedstock_this_repository_is_not_audited_unasked(
+    recipe: str,
+    tmp_path: Path,
+    call: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feedstock = tmp_path / "pytorch_scatter-feedstock"
+    (feedstock / "recipe" / "patches").mkdir(parents=True)
+    (feedstock / "recipe" / recipe).write_text("about: {}\n")
+    words = ("--offline", "--config", "linux_64_cpu", "--package", "pytorch_spline_conv")
+    for folder in (feedstock, feedstock / "recipe" / "patches"):
+        monkeypatch.chdir(folder)
+        assert call(*words) == 25
+        assert f"error: {feedstock} has a recipe of its own" in capsys.readouterr().err
+    assert call("--from", saved(tmp_path, *CONFLICT)) == 0  # a report is nobody's recipe
+    monkeypatch.chdir(tmp_path)
+    assert call(*words) == 0
+    assert "auditing the recipes of" in capsys.readouterr().err
+
+
 def test_compare_tells_what_changed_and_says_so_to_scripts(
     tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,7 +280,7 @@ def test_help_names_every_exit_code_and_status(
 ) -> None:
     assert call("--help") == 0
     text = capsys.readouterr().out
-    for code in ("0 ", "2 ", "16 ", "17 ", "18 ", "130 "):
+    for code in ("0 ", "2 ", "16 ", "17 ", "18 ", "24 ", "25 ", "26 ", "130 "):
         assert code in text
     for status in Status:
         assert status.value.replace(" ", "-") in text

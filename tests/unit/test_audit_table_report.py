@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from audit_samples import MADE, asks, has, pinned, report, switch, vendors, wheel
+from audit_samples import MADE, asks, ci_has, has, pinned, report, switch, vendors, wheel
 from msgspec import structs
 
-from megabuild.audit.facts import Holds, UpstreamArchs
+from megabuild.audit.facts import Holds, RecipePin, UpstreamArchs
+from megabuild.audit.gather import OWN, SOURCES
 from megabuild.audit.names import names, plain
 from megabuild.audit.report import jsonfile
-from megabuild.audit.report.jsonfile import changes
+from megabuild.audit.report.jsonfile import Change, Report
 from megabuild.audit.report.markdown import BEGIN, END, insert, inserted, markdown
 from megabuild.errors import UsageError
 
@@ -137,29 +138,62 @@ def test_what_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def changes(before: Report, after: Report) -> list[Change]:
+    return list(jsonfile.compare(before, after, names()).changes)
+
+
 def test_only_cells_that_changed_are_changes() -> None:
     before = report(*FINDINGS)
     after = report(
         *[one for one in FINDINGS if one.name != "typing-extensions"], wheel("typing-extensions", ">=4.12")
     )
-    assert [(one.row, one.column, one.before, one.after) for one in changes(before, after)[0]] == [
+    assert [(one.row, one.column, one.before, one.after) for one in changes(before, after)] == [
         ("typing_extensions", "upstream", ">=4.10.0 (wheel)", ">=4.12 (wheel)")
     ]
-    assert changes(before, before) == ((), ())
+    assert changes(before, before) == []
 
 
 def test_rows_that_come_and_go_are_changes() -> None:
     before, after = report(asks("a", "1.*")), report(asks("b", "1.*"))
-    found = {(one.row, one.column): (one.before, one.after) for one in changes(before, after)[0]}
+    found = {(one.row, one.column): (one.before, one.after) for one in changes(before, after)}
     assert found["a", "recipe"] == ("1.*", "")
     assert found["b", "recipe"] == ("", "1.*")
+
+
+def test_what_was_not_read_has_not_changed() -> None:
+    facts = (wheel("sympy", "==1.13.1"), asks("sympy", ">=1.13.3"), pinned("zlib", "1"), asks("zlib", "*"))
+    dead = {"wheel_metadata": "not in the cache", "pinning": "not in the cache"}
+    after = report(*[one for one in facts if isinstance(one, RecipePin)], troubles=dead)
+    before = report(*facts)
+    for old, new in ((before, after), (after, before)):
+        found = jsonfile.compare(old, new, names())
+        assert (found.changes, found.unread, found.empty) == ((), ("pinning", "wheel_metadata"), False)
+    # what both have read is compared still, and judged by what both have read
+    other = report(wheel("sympy", "==1.13.1"), asks("sympy", ">=1.14"), troubles=dead)
+    assert [one.column for one in changes(before, other) if one.row == "sympy"] == ["recipe"]
+
+
+def test_a_single_value_that_was_not_read_has_not_changed() -> None:
+    known, unknown = ci_has("cmake", "4.0"), structs.replace(ci_has("cmake", ""), trouble="no form fits")
+    both = (ci_has("ninja", "1.11"), asks("cmake", "*"), asks("ninja", "*"))
+    found = jsonfile.compare(report(known, *both), report(unknown, *both), names())
+    assert (found.changes, found.values, found.unread) == ((), 1, ())
+
+
+def test_nothing_read_is_nothing_compared() -> None:
+    outside = [name for name in SOURCES if name not in OWN]
+    after = report(asks("sympy", ">=1"), troubles=dict.fromkeys(outside, "not in the cache"))
+    before = report(wheel("sympy", "==1.13.1"), asks("sympy", ">=1"))
+    assert jsonfile.compare(before, after, names()).empty
+    assert not jsonfile.compare(before, before, names()).empty
 
 
 def test_a_package_of_one_report_only_is_named() -> None:
     both = report(*FINDINGS)
     lib = replace(both.audits[0], target=structs.replace(both.audits[0].target, package="pyg-lib"))
     wider = replace(both, audits=(*both.audits, lib))
-    assert changes(both, wider) == ((), ("pyg-lib",))
+    found = jsonfile.compare(both, wider, names())
+    assert (found.changes, found.lonely, found.empty) == ((), ("pyg-lib",), False)
 
 
 def readme(folder: Path, text: str) -> Path:

@@ -11,6 +11,7 @@ from megabuild.engine.job import Outcome
 from megabuild.engine.logs import LogLine
 from megabuild.errors import (
     BuildError,
+    KilledError,
     MegabuildError,
     OutOfMemoryError,
     OutOfSpaceError,
@@ -26,23 +27,27 @@ def explained(
     message: str = "Script failed",
     phase: str = "compile",
     code: int = 1,
+    short: bool = True,
 ) -> MegabuildError:
     return explain(
         Outcome(ok=False, kind=kind, message=message, returncode=code),
         lines=lines, what="staging of libtorch", phase=phase, jobs=8, log=tmp_path / "x.log", state=tmp_path,
+        short=short,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+KILLED = pytest.mark.parametrize(
     "text",
     [
         "g++: fatal error: Killed signal terminated program cc1plus",
-        "{standard input}: Assembler messages; virtual memory exhausted: Cannot allocate memory",
         "/bin/sh: line 1: 4242 Killed  nvcc -c x.cu",
         "FAILED: [code=137] x.cu.o",  # ninja of an nvcc whose ptxas was killed; nvcc itself says only "Killed"
         "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
     ],
 )
+
+
+@KILLED
 def test_a_killed_compiler_is_a_matter_of_memory_with_fewer_jobs_as_remedy(tmp_path: Path, text: str) -> None:
     error = explained(tmp_path, "[1/9 1s] x", text)
     assert isinstance(error, OutOfMemoryError)
@@ -53,14 +58,29 @@ def test_with_one_job_fewer_are_no_remedy(tmp_path: Path) -> None:
     error = explain(
         Outcome(ok=False, kind="killed", message="", returncode=137),
         lines=(), what="staging", phase="compile", jobs=1, log=tmp_path / "x.log", state=tmp_path,
+        short=True,
     )  # fmt: skip
     assert "CPU_COUNT" not in error.remedy
     assert "more memory" in error.remedy
 
 
+@KILLED
+def test_a_compiler_that_somebody_killed_while_there_was_memory_is_none(tmp_path: Path, text: str) -> None:
+    error = explained(tmp_path, text, short=False)
+    assert isinstance(error, KilledError)
+    assert "CPU_COUNT" not in error.remedy
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_a_compiler_s_own_complaint_needs_no_other_evidence(tmp_path: Path, short: bool) -> None:
+    text = "{standard input}: Assembler messages; virtual memory exhausted: Cannot allocate memory"
+    assert isinstance(explained(tmp_path, text, short=short), OutOfMemoryError)
+
+
 @pytest.mark.parametrize("code", [137, -9])
-def test_a_killed_engine_is_a_matter_of_memory(tmp_path: Path, code: int) -> None:
-    assert isinstance(explained(tmp_path, kind="killed", code=code), OutOfMemoryError)
+def test_a_killed_engine_is_a_matter_of_memory_only_if_memory_was_short(tmp_path: Path, code: int) -> None:
+    assert isinstance(explained(tmp_path, kind="killed", code=code, short=True), OutOfMemoryError)
+    assert isinstance(explained(tmp_path, kind="killed", code=code, short=False), KilledError)
 
 
 def test_a_full_disk_is_one_even_if_the_compiler_dies_of_it(tmp_path: Path) -> None:

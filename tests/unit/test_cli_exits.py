@@ -16,7 +16,8 @@ import pytest
 
 from megabuild import errors
 from megabuild.cli.exits import CRASHED, PIPE_CLOSED, Invocation, outcome
-from megabuild.network.redact import Mask, MaskedStream
+from megabuild.cli.streams import Output
+from megabuild.network.redact import Mask
 
 
 def raising(error: BaseException) -> Callable[[], object]:
@@ -184,7 +185,7 @@ def test_no_secret_leaves_the_process(
     assert "hunter" not in crash.read_text()
     assert "https://***@host.example/x" in crash.read_text()
     stream = io.StringIO()
-    masked = MaskedStream(stream, Mask(os.environ))
+    masked = Output(stream, Mask(os.environ))
     print("index: https://me:hunter23@host.example/x, hunter22", file=cast(TextIO, masked))
     assert stream.getvalue() == "index: https://***@host.example/x, ***\n"
     masked.writelines(["again hunter22\n"])

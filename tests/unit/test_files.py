@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -14,7 +16,7 @@ import pytest
 from tiny import wait_for
 
 from megabuild import files
-from megabuild.errors import IntegrityError
+from megabuild.errors import IntegrityError, PreflightError
 from megabuild.providers import command
 
 START = """
@@ -119,3 +121,16 @@ def test_a_file_is_not_written_through_a_link_that_was_put_in_its_way(tmp_path: 
     files.write(tmp_path / "run.json", "ours")
     assert private.read_text() == "private"
     assert (tmp_path / "run.json").read_text() == "ours"
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_a_sentence(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lockless(descriptor: object, how: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", lockless)
+    with pytest.raises(PreflightError, match="cannot be locked"), files.FileLock(tmp_path / "lock"):
+        raise AssertionError("never held")
+    assert not [path for path in tmp_path.iterdir() if path.name != "lock"]

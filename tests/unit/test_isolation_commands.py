@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.errors import IsolationError, OutOfMemoryError
+from megabuild.errors import IsolationError
 from megabuild.isolation import bubblewrap as bubblewrap_module
 from megabuild.isolation import container as container_module
 from megabuild.isolation.base import Isolation, Mount
@@ -77,17 +77,11 @@ def test_host_runs_the_command_in_its_folder_with_the_callers_environment(tmp_pa
     assert host.path("/opt/megabuild/recipe", tmp_path) == str(tmp_path)
 
 
-@pytest.mark.parametrize("returncode", [-9, 137])
-def test_a_kill_that_was_not_ours_means_memory(returncode: int) -> None:
-    for isolation in (Host(), docker(), Bubblewrap(root=Path("/"))):
-        assert isinstance(isolation.failure(returncode, output="", stopped=False), OutOfMemoryError)
-        assert isolation.failure(returncode, output="", stopped=True) is None
-
-
 def test_the_commands_own_exit_codes_are_left_alone() -> None:
     for isolation in (Host(), docker(), Bubblewrap(root=Path("/"))):
-        assert isolation.failure(1, output="error: no such file", stopped=False) is None
-        assert isolation.failure(0, output="", stopped=False) is None
+        assert isolation.failure(1, output="error: no such file") is None
+        assert isolation.failure(0, output="") is None
+        assert isolation.failure(137, output="") is None  # whoever killed it, the isolation did not
 
 
 def test_container_has_an_init_and_a_name_and_no_terminal(engine: FakeEngine) -> None:
@@ -202,14 +196,14 @@ def test_the_engines_own_message_is_reported() -> None:
         "docker: Error response from daemon: pull access denied for nowhere.\n"
         "See 'docker run --help'.\n"
     )
-    error = docker().failure(125, output=output, stopped=False)
+    error = docker().failure(125, output=output)
     assert isinstance(error, IsolationError)
     assert "pull access denied for nowhere" in error.message
 
 
 @pytest.mark.parametrize(("code", "words"), [(126, "could not be executed"), (127, "was not found")])
 def test_a_tool_missing_in_the_image_is_said_to_be_missing(code: int, words: str) -> None:
-    error = docker().failure(code, output='exec: "python3": not found in $PATH', stopped=False)
+    error = docker().failure(code, output='exec: "python3": not found in $PATH')
     assert isinstance(error, IsolationError)
     assert words in error.message
     assert "python3" in error.message
@@ -275,7 +269,7 @@ def test_bubblewrap_passes_nothing_of_the_callers_environment(
 def test_bubblewraps_own_error_is_not_taken_for_the_commands() -> None:
     isolation = Bubblewrap(root=Path("/"))
     output = "bwrap: No permissions to create new namespace\n"
-    assert isinstance(isolation.failure(1, output=output, stopped=False), IsolationError)
+    assert isinstance(isolation.failure(1, output=output), IsolationError)
 
 
 def test_check_names_what_is_missing_and_what_to_do(engine: FakeEngine) -> None:

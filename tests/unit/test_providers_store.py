@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +62,26 @@ def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+
+
+def test_a_channel_is_made_and_found_again_where_nothing_can_be_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))  # what vfat answers
+
+    monkeypatch.setattr(os, "link", refused)
+    store = Store(tmp_path)
+    records = store.ensure([_package(_Filler())], _quiet)
+    channel = store.channel(records, "linux-64")
+    file = channel / "linux-64" / records[0].file_name
+    assert sha256(file) == records[0].sha256
+    assert stores.indexed(channel) == {records[0].file_name: records[0].sha256}
+    before = channel.stat().st_ino
+    assert store.channel(records, "linux-64") == channel
+    assert channel.stat().st_ino == before  # not made again
+    flip(file)
+    assert sha256(store.channel(records, "linux-64") / "linux-64" / records[0].file_name) == records[0].sha256
 
 
 def test_a_damaged_package_is_built_again_and_that_is_said(tmp_path: Path) -> None:

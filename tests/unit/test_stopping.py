@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from megabuild import stopping
 from megabuild.cli.exits import Invocation, outcome
 from megabuild.engine import channel_folder
 from megabuild.plan import solving
+from megabuild.providers.command import each
+from megabuild.providers.local.package import Package, build
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 
@@ -78,3 +81,60 @@ def test_a_signal_that_was_ignored_stays_ignored() -> None:
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, former)
+
+
+@BOTH
+def test_nobody_waits_for_threads_when_a_signal_comes(number: signal.Signals) -> None:
+    over = threading.Event()
+    began = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt, match=number.name), signalled(number, 0.3):
+            list(each(lambda _: over.wait(60), range(3), 2))
+        assert time.monotonic() - began < 30
+    finally:
+        over.set()
+
+
+def test_nobody_waits_for_threads_whose_results_are_no_longer_wanted() -> None:
+    over = threading.Event()
+    began = time.monotonic()
+    try:
+        results = each(lambda seconds: over.wait(seconds), [0, 60], 2)
+        next(results)
+        results.close()  # type: ignore[attr-defined]
+        assert time.monotonic() - began < 30
+    finally:
+        over.set()
+
+
+def test_what_has_begun_is_waited_for_after_a_failure() -> None:
+    begun, done = threading.Event(), []
+
+    def work(seconds: float) -> None:
+        if not seconds:
+            begun.wait(30)
+            raise OSError("no network")
+        begun.set()
+        time.sleep(seconds)
+        done.append(seconds)
+
+    with pytest.raises(OSError, match="no network"):
+        list(each(work, [0, 0.5], 2))
+    assert done == [0.5]
+
+
+@BOTH
+def test_a_signal_while_a_package_is_put_together_comes_before_the_package(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    def fill(prefix: Path) -> None:
+        with (prefix / "noise").open("wb") as file:
+            for _ in range(25):  # some seconds of the engine's
+                file.write(os.urandom(8_000_000))
+        timer.start()
+
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), number))
+    package = Package(name="thing", version="1.0", platform="linux-64", fill=fill)
+    with pytest.raises(KeyboardInterrupt, match=number.name), stopping.by_signals():
+        build(package, tmp_path)
+    assert not any(zipfile.is_zipfile(path) for path in tmp_path.rglob("*.conda"))

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tiny import ROOT, Tiny, make_channel, provider
 
+from megabuild.build import preflight
+from megabuild.build.pytorch import described
 from megabuild.cli.exits import Invocation, outcome
+from megabuild.engine.job import Job, Outcome
 from megabuild.errors import OutOfSpaceError, PreflightError
 from megabuild.files import writable
+from megabuild.isolation.host import Host
 from megabuild.plan import planning
 
 
@@ -83,3 +88,27 @@ def test_a_place_where_nothing_can_be_made_is_named(place: str, tmp_path: Path) 
     with pytest.raises(PreflightError, match="cannot be written to") as caught:
         writable(tmp_path / place, "choose another")
     assert os.path.basename(place) in caught.value.message
+
+
+def test_a_disk_that_is_full_while_the_toolchain_is_tried_is_no_missing_compiler(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tiny.plan(cache=tmp_path / "cache")
+    plan.options.state.mkdir(parents=True)
+    seen, job = described(plan, Host(), 1)
+
+    def full(_: object, __: Job, *, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> Outcome:
+        on_tick()
+        for line in (
+            "Traceback (most recent call last):",
+            "OSError: [Errno 28] No space left on device: 'x'",
+        ):
+            on_line(line)
+        return Outcome(ok=False, kind="killed", message="the engine ended with code 1", returncode=1)
+
+    monkeypatch.setattr(preflight, "run_worker", full)
+    compiled = [replace(plan.items[0].package, staging_build=(), build=("gxx_linux-64 12.*",))]
+    with pytest.raises(OutOfSpaceError) as caught:
+        preflight.toolchain(compiled, seen, job, on_log=lambda line: None, on_tick=lambda: None)
+    assert "No space left on device" in caught.value.message
+    assert "Traceback" not in caught.value.message

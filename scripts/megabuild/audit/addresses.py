@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from megabuild.audit.facts import plain
 from megabuild.errors import AuditError
+from megabuild.wording import plain
 
 _LONGEST = 2048
 _HOST = r"(?P<host>[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])"

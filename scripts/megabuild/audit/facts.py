@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,10 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from megabuild.configs.config import Config
-
-# Control characters (C0, DEL, C1), line and paragraph separators, those that change the direction of writing, and bytes
-# that were no text.
-_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
+from megabuild.wording import plain
 
 
 class Build(Struct, frozen=True, kw_only=True):
@@ -195,6 +191,13 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: str  #: its module's name: ``submodules``
     facts: tuple[AnyFact, ...] = ()
     trouble: str = ""  #: why it says nothing as a whole, or less than it should; empty if all is well
+    applies: bool = True  #: False where there is nothing that it could be asked about this package
+
+    @property
+    def unread(self) -> bool:
+        """Whether nothing at all could be read of it."""
+        said = bool(self.trouble or self.facts)
+        return self.applies and said and all(one.trouble for one in self.facts)
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -208,11 +211,6 @@ class Target(Struct, frozen=True, kw_only=True):
     builds: tuple[Build, ...]  #: the configs whose variants are looked at
     index: str = "pip"  #: where its wheels are, as in packages.yaml
     recipe: Path | None = None  #: its recipe.yaml, or None where this repository has none
-
-
-def plain(text: str) -> str:
-    """Return other people's text on one line, without what would steer a terminal or turn the line around."""
-    return _STEERING.sub(lambda found: " " if not found[0].strip("\t\n\r ") else "?", text)
 
 
 def harmless(outcome: Outcome) -> Outcome:

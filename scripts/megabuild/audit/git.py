@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random
 
-from megabuild.audit.facts import plain
 from megabuild.errors import AuditError
 from megabuild.network import redact
+from megabuild.wording import plain
 
 _SECONDS = 60.0
 _PATIENCE = 2  # times that a host may stay silent before it is left alone

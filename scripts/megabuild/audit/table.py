@@ -24,7 +24,7 @@ from megabuild.audit.facts import (
     Target,
     harmless,
 )
-from megabuild.audit.gather import SOURCES
+from megabuild.audit.gather import OWN, SOURCES
 from megabuild.audit.judge import judge
 from megabuild.audit.names import Entry, Names
 from megabuild.audit.versions import Spec
@@ -47,6 +47,10 @@ class Audit:
         """Return the names of the rows that have one of some statuses."""
         among = set(wanted)
         return [row.name for row in (*self.rows, *self.archs) if row.status in among]
+
+    def not_read(self) -> list[str]:
+        """Return the sources outside this repository that were asked, and of which nothing could be read."""
+        return [one.source for one in self.outcomes if one.source not in OWN and one.unread]
 
     def counts(self) -> str:
         """Return how many rows have each status, in words: ``1 conflict, 20 in step``."""

@@ -11,6 +11,7 @@ from megabuild.engine.job import Outcome
 from megabuild.engine.logs import LogLine
 from megabuild.errors import (
     BuildError,
+    KilledError,
     MegabuildError,
     OutOfMemoryError,
     OutOfSpaceError,
@@ -18,7 +19,8 @@ from megabuild.errors import (
     PreflightError,
     SwapRefused,
 )
-from megabuild.resources.machine import is_full, ran_out_of_memory
+from megabuild.resources.machine import is_full
+from megabuild.resources.shortage import lacked_memory, was_killed
 from megabuild.wording import counted
 
 _SPACE = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
@@ -77,8 +79,62 @@ def excerpt(lines: Sequence[str]) -> str:
     return "\n".join(telling[-EXCERPT_LINES:])
 
 
+def of_resources(
+    outcome: Outcome,
+    *,
+    lines: Sequence[str],
+    what: str,
+    jobs: int,
+    log: Path | None,
+    state: Path,
+    short: bool,
+) -> MegabuildError | None:
+    """Return the error that a full disk, a full memory or somebody's SIGKILL is; None where it is none of them.
+
+    Parameters
+    ----------
+    outcome, lines, what, jobs, log, state:
+        As for :func:`explain`; without a log, none is named.
+    short:
+        Whether memory ran out while it was running.
+    """
+    text = "\n".join(lines)
+    where, last = f"\nlog: {log}" if log else "", excerpt(lines)
+    if _SPACE.search(text) or is_full(state):
+        telling = next((f"\n{line}" for line in reversed(lines) if _SPACE.search(line)), "")
+        return OutOfSpaceError(
+            f"{what}: the disk is full, or has no room for further files ({state}){telling}{where}",
+            "free some space, or put --output on another disk, and run again: finished objects and packages are kept",
+        )
+    killed = was_killed(text) or outcome.returncode in (-9, 137)
+    shown = f"\n{last}{where}" if last else where
+    if lacked_memory(text) or (killed and short):
+        advice = (
+            f"run again with fewer: CPU_COUNT={jobs // 2}" if jobs > 1 else "build where there is more memory"
+        )
+        return OutOfMemoryError(
+            f"{what}: killed for want of memory with {counted(jobs, 'compile job')}{shown}",
+            f"{advice}; finished objects and packages are kept",
+        )
+    if killed:
+        return KilledError(
+            f"{what}: killed by a signal (kill -9?); memory did not run out{shown}",
+            "find out who sends it: a person, a batch system's limit, a service manager. Then run again: finished "
+            "objects and packages are kept",
+        )
+    return None
+
+
 def explain(
-    outcome: Outcome, *, lines: Sequence[str], what: str, phase: str, jobs: int, log: Path, state: Path
+    outcome: Outcome,
+    *,
+    lines: Sequence[str],
+    what: str,
+    phase: str,
+    jobs: int,
+    log: Path,
+    state: Path,
+    short: bool,
 ) -> MegabuildError:
     """Choose the error.
 
@@ -98,22 +154,14 @@ def explain(
         The run's log file.
     state:
         The config's state folder.
+    short:
+        Whether memory ran out while it was running.
     """
     text = "\n".join(lines)
+    lacking = of_resources(outcome, lines=lines, what=what, jobs=jobs, log=log, state=state, short=short)
+    if lacking is not None:
+        return lacking
     shown = f"\n{excerpt(lines)}\nlog: {log}"
-    if _SPACE.search(text) or is_full(state):
-        return OutOfSpaceError(
-            f"{what}: the disk is full, or has no room for further files ({state}){shown}",
-            "free some space, or put --output on another disk, and run again: finished objects and packages are kept",
-        )
-    if ran_out_of_memory(text) or outcome.returncode in (-9, 137):
-        advice = (
-            f"run again with fewer: CPU_COUNT={jobs // 2}" if jobs > 1 else "build where there is more memory"
-        )
-        return OutOfMemoryError(
-            f"{what}: killed for want of memory with {counted(jobs, 'compile job')}{shown}",
-            f"{advice}; finished objects and packages are kept",
-        )
     if outcome.kind == "test":
         return PackageTestError(
             f"{what}: the package was built, but its own test failed ({outcome.message}){shown}",

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TextIO
 
 from megabuild.network.redact import Mask
+from megabuild.wording import plain
 
 
 class LogFile:
@@ -38,8 +39,8 @@ class LogFile:
         os.replace(latest, folder / "latest.log")
 
     def write(self, source: str, text: str) -> str:
-        """Write one line; return it masked."""
-        masked = self.mask(text)
+        """Write one line; return it masked, and without what would steer the terminal that it is shown on."""
+        masked = plain(self.mask(text))
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
         with self._lock:
             self._file.write(f"{now} {source:<16} {masked}\n")

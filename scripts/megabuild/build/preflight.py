@@ -11,7 +11,7 @@ from pathlib import Path
 
 from megabuild import files
 from megabuild.build.disk import size_of
-from megabuild.build.failure import excerpt
+from megabuild.build.failure import excerpt, of_resources
 from megabuild.build.view import View
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import channel_folder
@@ -25,6 +25,7 @@ from megabuild.plan.estimate import GB
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
 from megabuild.resources.machine import disk_free, measure
+from megabuild.resources.shortage import Watch
 from megabuild.wording import counted
 
 #: The engine makes prefixes of 255 characters out of this path, and work folders go deeper than it does.
@@ -177,6 +178,8 @@ def toolchain(
     ------
     PreflightError
         It does not work; the message shows what the compiler said.
+    OutOfSpaceError, OutOfMemoryError, KilledError
+        It is not the toolchain's fault.
     """
     tools = next((package.staging_build or package.build for package in planned if package.build), ())
     specs = [spec for spec in tools if _COMPILERS.match(spec)]
@@ -194,22 +197,39 @@ def toolchain(
         template, recipe=f"{seen.state_inside}/{_RECIPE}", output_dir=f"{seen.state_inside}/{_FOLDER}/out",
         test="skip", leftovers=(), keep_build=True, variant_config=(),
     )  # fmt: skip
-    follower, lines = LogFollower(folder), list[str]()
+    follower, lines, memory = LogFollower(folder), list[str](), Watch()
 
     def tick(*, last: bool = False) -> None:
         for line in follower.poll(last=last):
             lines.append(line.text)
             on_log(line)
+        memory.tick()
         on_tick()
 
     try:
         with follower:
             outcome = run_worker(seen, small, on_line=lines.append, on_tick=tick)
             tick(last=True)
+        well = outcome.ok and _ANSWER in lines
+        lacking = (
+            None
+            if well
+            else of_resources(
+                outcome,
+                lines=lines,
+                what="the toolchain check",
+                jobs=1,
+                log=None,
+                state=seen.state,
+                short=memory.short(),
+            )
+        )
     finally:
         for made in (folder, (seen.state / _RECIPE).parent):
             channel_folder.remove(made)
-    if not outcome.ok or _ANSWER not in lines:
+    if lacking is not None:
+        raise lacking
+    if not well:
         raise PreflightError(
             f"the toolchain does not compile a small program: {outcome.message.splitlines()[0]}\n{excerpt(lines)}",
             "the build environment has no working C++ compiler: see the provider's notes in --plan",

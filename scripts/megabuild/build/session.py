@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from megabuild import files, stopping
 from megabuild.build import events, packages
@@ -25,6 +25,7 @@ from megabuild.build.took import Meter
 from megabuild.build.work import Made, Run, Work
 from megabuild.engine import archive, strays
 from megabuild.errors import BuildError, BusyError, Interrupted, MegabuildError
+from megabuild.files import FileLock
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.choose import choose
 from megabuild.isolation.container import Container

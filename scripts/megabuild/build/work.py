@@ -28,6 +28,7 @@ from megabuild.errors import BuildError, MegabuildError
 from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
+from megabuild.resources.shortage import Watch
 
 
 class Stopped(Exception):
@@ -86,6 +87,7 @@ class Work(ABC):
         self._phase = ""
         self._seen: set[str] = set()
         self._seconds: dict[str, float] = {}
+        self._memory = Watch()
 
     @property
     @abstractmethod
@@ -143,6 +145,7 @@ class Work(ABC):
             The run ends.
         """
         self._parser, self._objects = Parser(), Objects(self._state)  # nothing of a former attempt
+        self._memory = Watch()
         wanted = {item.package.file_name: item.package for item in self.items if not item.exists}
         if not wanted:
             return Made(seconds={})
@@ -207,6 +210,7 @@ class Work(ABC):
                     self.occasion(event)
                     self.tell(event)
             self.occasion(None)
+            self._memory.tick()
             self._new_packages(wanted)
             if not last:
                 self.halt()
@@ -258,7 +262,14 @@ class Work(ABC):
         if not outcome.ok:
             what, lines = self._recent.culprit(outcome, self.broken)
             error = failure.explain(
-                outcome, lines=lines, what=what, phase=self._phase, jobs=jobs, log=log, state=self._state
+                outcome,
+                lines=lines,
+                what=what,
+                phase=self._phase,
+                jobs=jobs,
+                log=log,
+                state=self._state,
+                short=self._memory.short(),
             )
         elif missing:
             error = BuildError(

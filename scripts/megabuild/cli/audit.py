@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,17 @@ from megabuild.cli.exits import Invocation, run
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import display
 from megabuild.cli.root import repository as root_of_repository
-from megabuild.errors import AuditError, ChangesError, FindingsError, Interrupted, UsageError
+from megabuild.errors import (
+    AuditError,
+    ChangesError,
+    ElsewhereError,
+    FindingsError,
+    IncomparableError,
+    Interrupted,
+    NotReadError,
+    UsageError,
+)
+from megabuild.wording import counted
 
 if TYPE_CHECKING:
     from megabuild.audit.report.jsonfile import Report
@@ -35,7 +47,10 @@ Statuses: {", ".join(STATUSES)}
 
 Exit codes: 0 the table was made, whatever is in it; 2 an option is wrong; 3 a config
 cannot be read; {AuditError.exit_code} nothing can be made (--version newest without an index);
-{FindingsError.exit_code} --fail-on found something; {ChangesError.exit_code} --compare found a change; 130 interrupted
+{FindingsError.exit_code} --fail-on found something; {ChangesError.exit_code} --compare found a change;
+{NotReadError.exit_code} --fail-on could not judge, since a source was not read (--skip leaves it out);
+{ElsewhereError.exit_code} the current folder is in another repository with a recipe;
+{IncomparableError.exit_code} --compare had nothing that both reports read; 130 interrupted
 """
 WHAT = "What is audited"
 LOCAL = "Local stand-ins for what is fetched"
@@ -125,6 +140,8 @@ def audit(
     invocation: Invocation = context.obj
     invocation.json = form == "json" and output is None
     wanted = statuses(fail_on) if fail_on else ()
+    if asked["start"] is None or asked["only"]:
+        _here(root_of_repository(), Path.cwd())
     try:
         report, warnings = make(Options(**asked), root_of_repository())
     except KeyboardInterrupt:
@@ -136,14 +153,14 @@ def audit(
 
         written = insert(write, markdown(report, level=3))
         click.echo(f"{'written' if written else 'in step already'}: {display(write)}", err=True)
-    changed = _show(report, form=form, output=output, compare=compare, quiet=write is not None)
+    code = _show(report, form=form, output=output, compare=compare, quiet=write is not None)
     found = [
         f"{audit.target.package}: {name}" for audit in report.audits for name in audit.with_status(wanted)
     ]
     if found:
         click.echo(f"--fail-on {fail_on}: {', '.join(found)}", err=True)
         return FindingsError.exit_code
-    return ChangesError.exit_code if changed else 0
+    return (_judged(report, fail_on, wanted, asked["skipped"]) if fail_on else 0) or code
 
 
 def main() -> None:
@@ -160,24 +177,65 @@ def statuses(text: str) -> tuple[Status, ...]:
     return tuple(STATUSES[word] for word in words)
 
 
-def _show(
-    report: Report, *, form: str | None, output: Path | None, compare: Path | None, quiet: bool
-) -> bool:
-    """Show the report in the form that is wanted; says whether --compare found a change."""
+def _here(root: Path, folder: Path) -> None:
+    """Refuse to audit `root` for somebody who stands in another repository with a recipe; else say what is audited."""
+    if folder.is_relative_to(root):
+        return
+    for one in (folder, *folder.parents):
+        if any((one / "recipe" / name).is_file() for name in ("recipe.yaml", "meta.yaml")):
+            raise ElsewhereError(
+                f"{one} has a recipe of its own, and what is audited here are those of {root}",
+                f"to audit these, go there first: cd {shlex.quote(str(root))}",
+            )
+    click.echo(f"auditing the recipes of {root}", err=True)
+
+
+def _judged(report: Report, fail_on: str, wanted: tuple[Status, ...], skipped: tuple[str, ...]) -> int:
+    """Say what --fail-on could not judge; return the exit code for that where a source as a whole was not read."""
+    unread = {
+        name: None
+        for audit in report.audits
+        for name in audit.not_read()
+        if not any(fnmatchcase(name, pattern) for pattern in skipped)
+    }
+    unknown = sum(len(audit.with_status([Status.UNKNOWN])) for audit in report.audits)
+    rows = sum(len(audit.rows) + len(audit.archs) for audit in report.audits)
+    if unknown and Status.UNKNOWN not in wanted:
+        click.echo(f"--fail-on {fail_on}: {unknown} of {counted(rows, 'row')} could not be judged", err=True)
+    if not unread:
+        return 0
+    click.echo(
+        f"error: --fail-on {fail_on} found nothing, but these were not read: {', '.join(unread)}\n"
+        "  have them read once without --offline, name local stand-ins (--help), or leave them out: --skip NAME",
+        err=True,
+    )
+    return NotReadError.exit_code
+
+
+def _show(report: Report, *, form: str | None, output: Path | None, compare: Path | None, quiet: bool) -> int:
+    """Show the report in the form that is wanted; return the exit code for what --compare found."""
     from megabuild.audit.names import names
     from megabuild.audit.report import jsonfile
     from megabuild.audit.report.markdown import markdown
     from megabuild.cli.audit_views import changes_view, console, links_shown, report_view
 
-    changed = False
+    code = 0
     if compare is not None:
         old = jsonfile.read(compare, names())
-        found, lonely = jsonfile.changes(old, report)
-        changed = bool(found or lonely)
+        found = jsonfile.compare(old, report, names())
+        if found.empty:
+            code = IncomparableError.exit_code
+            click.echo(
+                f"error: nothing from outside this repository was read both in {display(compare)} and now\n"
+                "  have it read once without --offline, or name local stand-ins (--help)",
+                err=True,
+            )
+        elif found.changes or found.lonely:
+            code = ChangesError.exit_code
         if form is None and output is None:
-            console().print(changes_view(found, lonely, old.made))
-            return changed
-        click.echo(f"{len(found)} cells changed since {old.made}", err=True)
+            console().print(changes_view(found, old.made))
+            return code
+        click.echo(f"{counted(len(found.changes), 'cell')} changed since {old.made}", err=True)
     if form is None and output is not None:
         form = "json" if output.suffix == ".json" else "markdown"
     if form is not None:
@@ -190,4 +248,4 @@ def _show(
     elif not quiet:
         out = console()
         out.print(report_view(report, out, links=links_shown(out)))
-    return changed
+    return code

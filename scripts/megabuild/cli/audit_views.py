@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -15,10 +15,11 @@ from rich.text import Text
 
 from megabuild.audit.claims import Row, Status
 from megabuild.audit.report.cells import Part, cells, sorted_out
-from megabuild.audit.report.jsonfile import Change, Report
+from megabuild.audit.report.jsonfile import Comparison, Report
 from megabuild.audit.table import Audit
 from megabuild.cli.text import Signs
 from megabuild.network.cache import age
+from megabuild.wording import counted
 
 WIDTH = 100  # where nobody says how wide it may be
 _STYLES = {
@@ -69,13 +70,21 @@ def report_view(report: Report, out: Console, *, links: bool) -> Group:
     return Group(*parts[:-1])
 
 
-def changes_view(found: Sequence[Change], lonely: Sequence[str], since: str) -> Group:
-    """Return what changed since a report, one line per cell, and the packages that only one of the two has."""
+def changes_view(found: Comparison, since: str) -> Group:
+    """Return what changed since a report, one line per cell, and what could not be compared."""
     table = _table(("package", 24), ("column", 12), (since[:10], 0), ("now", 0))
-    for change in found:
+    for change in found.changes:
         table.add_row(change.row, change.column, change.before or "-", change.after or "-")
-    shown = table if found else Text(f"nothing changed since {since[:10]}")
-    return Group(shown, *(Text(f"{name} is in one of the two reports only") for name in lonely))
+    nothing = "nothing that both have read changed" if found.unread or found.values else "nothing changed"
+    shown = table if found.changes else Text(f"{nothing} since {since[:10]}")
+    left = [f"{name} is in one of the two reports only" for name in found.lonely]
+    if found.unread:
+        left.append(f"not compared, since one of the two has not read them: {', '.join(found.unread)}")
+    if found.values:
+        left.append(
+            f"not compared, since one of the two has not read them: {counted(found.values, 'single value')}"
+        )
+    return Group(shown, *map(Text, left))
 
 
 def _audit(audit: Audit, report: Report, signs: Signs, links: bool) -> Iterable[RenderableType]:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ import click
 
 from megabuild import stopping
 from megabuild.bootstrap import damaged_part, mistrust, open_streams
+from megabuild.cli.streams import Output
+from megabuild.cli.text import plain_lines
 from megabuild.errors import Interrupted, MegabuildError, of_system
-from megabuild.network.redact import Mask, MaskedStream
+from megabuild.network.redact import Mask
 
 CRASHED = 70
 PIPE_CLOSED = 141
@@ -55,8 +58,8 @@ def run(
     open_streams()
     # nothing secret gets out, whoever prints it: a plan, an excerpt of a log, a library's complaint
     mask = Mask(os.environ)
-    sys.stdout = cast(TextIO, MaskedStream(sys.stdout, mask))
-    sys.stderr = cast(TextIO, MaskedStream(sys.stderr, mask))
+    sys.stdout = cast(TextIO, Output(sys.stdout, mask))
+    sys.stderr = cast(TextIO, Output(sys.stderr, mask))
     # known before the options are understood, which may be what fails
     invocation.json = invocation.json or "--json" in (sys.argv[1:] if arguments is None else arguments)
     _leave(
@@ -67,8 +70,11 @@ def run(
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process. The solver's native threads may outlive a solve, and abort an interpreter that is torn down."""
-    if "rattler" not in sys.modules:
+    """End the process, and with it the threads that an interrupted run no longer waits for.
+
+    The solver's native threads may outlive a solve, and abort an interpreter that is torn down.
+    """
+    if "rattler" not in sys.modules and threading.active_count() == 1:
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a closed pipe, a closed stream
@@ -118,10 +124,14 @@ def _told(error: MegabuildError, invocation: Invocation) -> int:
     lines = [f"error: {error.message}"]
     lines += [f"  {error.remedy}"] if error.remedy else []
     lines += [f"  log: {log}"] if log and log not in error.message + error.remedy else []
-    click.echo("\n".join(lines), err=True)
+    _complain("\n".join(lines))
     if os.environ.get("MEGABUILD_TRACEBACK"):
         traceback.print_exception(error)
     return error.exit_code
+
+
+def _complain(text: str) -> None:
+    click.echo(plain_lines(text), err=True)
 
 
 def _crashed(error: Exception, invocation: Invocation) -> int:
@@ -141,9 +151,9 @@ def _crashed(error: Exception, invocation: Invocation) -> int:
         note += f"\n{text}"
     message = f"unexpected {type(error).__name__}: {error}"
     _document(type(error).__name__, message, note.strip(), CRASHED, invocation)
-    click.echo(f"error: {message}{note}", err=True)
+    _complain(f"error: {message}{note}")
     if os.environ.get("MEGABUILD_TRACEBACK"):
-        click.echo(text, err=True)
+        _complain(text)
     return CRASHED
 
 

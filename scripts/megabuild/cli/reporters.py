@@ -15,7 +15,7 @@ from rich.text import Text
 
 from megabuild.build import events
 from megabuild.cli.narrate import narrate, step
-from megabuild.cli.text import Signs, duration, size
+from megabuild.cli.text import Signs, duration, plain, plain_lines, size
 
 _QUIET_SECONDS = 60.0
 _NOTE_SECONDS = 5.0
@@ -82,7 +82,7 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
     def _say(self, line: str) -> None:
         whole = int(time.monotonic() - self._started)
         clock = f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
-        self._console.out(f"[{clock}] {line}", highlight=False)
+        self._console.out(plain_lines(f"[{clock}] {line}"), highlight=False)
 
 
 class LiveReporter(PlainReporter):
@@ -113,22 +113,22 @@ class LiveReporter(PlainReporter):
         elif line is not None and isinstance(event, (events.PhaseStarted, events.TestRun)):
             self._moved(line)  # the moving line says it
         elif line is not None:
-            self._console.print(Text(line, style=_style(event)))
+            self._console.print(Text(plain_lines(line), style=_style(event)))
 
     def note(self, text: str) -> None:
         """Take a line about what is being prepared; it stays until the next one, a warning for good."""
         if text.startswith(WARNING):
-            self._console.out(text, highlight=False)
+            self._console.out(plain_lines(text), highlight=False)
         else:
             self._moved(text)
 
     def tell(self, text: str) -> None:
         """Take a line that stays; it is also what goes on now."""
-        self._console.out(text, highlight=False)
+        self._console.out(plain_lines(text), highlight=False)
         self._moved(text.strip())
 
     def _moved(self, what: str) -> None:
-        self._step, self._progress, self._since = what, None, time.monotonic()
+        self._step, self._progress, self._since = plain(what), None, time.monotonic()
 
     def ask(self, question: str) -> bool:
         """Put a question, with the moving line out of the way."""

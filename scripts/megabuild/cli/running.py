@@ -18,7 +18,7 @@ from megabuild.build.summary import PackageResult
 from megabuild.cli.configs import person_present
 from megabuild.cli.exits import Invocation, outcome
 from megabuild.cli.reporters import PlainReporter, reporter
-from megabuild.cli.text import Signs, duration, table
+from megabuild.cli.text import Signs, duration, plain_lines, table
 from megabuild.cli.views import (
     package_lines,
     plan_document,
@@ -141,5 +141,5 @@ def _what_there_is(options: Options, signs: Signs) -> list[str]:
 
 
 def _print(console: Console, lines: list[str]) -> None:
-    console.out("\n".join(lines), highlight=False)
+    console.out(plain_lines("\n".join(lines)), highlight=False)
     sys.stdout.flush()

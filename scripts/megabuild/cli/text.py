@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+from megabuild.wording import plain as plain
+
 _WIDTH = 80
 
 
@@ -75,9 +77,9 @@ def table(
     return [line(row) for row in [heads, *rows]]
 
 
-def plain(text: str) -> str:
-    """Return a text that comes from outside without what would move a terminal's cursor or is no character at all."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+def plain_lines(text: str) -> str:
+    """Return lines of text, each `plain`: part of them is what compilers, indexes and file systems said."""
+    return "\n".join(map(plain, text.split("\n")))
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:

@@ -121,13 +121,19 @@ def run(argv: Sequence[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, ask)
+    # so that the end of the command interrupts the wait below
+    woken, waking = os.pipe()
+    for side in (woken, waking):
+        os.set_blocking(side, False)
+    signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     # Grandchildren whose parents end stay below us instead of going to init, where they could not be found again.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     before = _die_with_guard if sys.platform == "linux" else None
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=before)
     while child.returncode is None:
         reap(child)
-        if child.returncode is None and (asked or _input_closed(0.2)):
+        if child.returncode is None and (asked or _input_closed(0.2, woken)):
             asked.append(signal.SIGTERM)
             break
     end(child)
@@ -137,11 +143,13 @@ def run(argv: Sequence[str]) -> int:
     return 128 + signal.SIGKILL if code is None else code if code >= 0 else 128 - code
 
 
-def _input_closed(seconds: float) -> bool:
-    """Wait for standard input to close, at most some seconds."""
+def _input_closed(seconds: float, woken: int) -> bool:
+    """Wait for standard input to close, at most some seconds and until a byte in `woken` tells of a signal."""
     try:
-        readable, _, _ = select.select([0], [], [], seconds)
-        return bool(readable) and os.read(0, 4096) == b""
+        readable, _, _ = select.select([0, woken], [], [], seconds)
+        if woken in readable:
+            os.read(woken, 4096)
+        return 0 in readable and os.read(0, 4096) == b""
     except InterruptedError:
         return False
     except (OSError, ValueError):

@@ -68,8 +68,7 @@ def run_worker(
     Raises
     ------
     MegabuildError
-        The isolation refused to start the worker, the worker was killed for want of memory, or its outcome is no
-        worker's.
+        The isolation refused to start the worker, or its outcome is no worker's.
     """
     job_file = place.state / "job.json"
     # Builds write there as well: what lies under a name that nobody has used before is of this worker's time.
@@ -115,7 +114,7 @@ def run_worker(
         _listen(process, line, on_tick)
     finally:
         end(process, place)
-    failure = place.isolation.failure(process.returncode, output="\n".join(tail), stopped=False)
+    failure = place.isolation.failure(process.returncode, output="\n".join(tail))
     if failure is not None and not os.path.lexists(outcome_file):
         raise failure
     return Outcome.read(outcome_file, process.returncode)

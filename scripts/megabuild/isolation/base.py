@@ -1,4 +1,4 @@
-"""What every isolation can do, and what the exit codes of a killed worker mean.
+"""What every isolation can do, and what exit codes mean that are not the command's own.
 
 How a caller starts something in an isolation::
 
@@ -11,7 +11,7 @@ How a caller starts something in an isolation::
     )
     ...
     isolation.stop(name)                     # also when the process was killed
-    error = isolation.failure(process.returncode, output=tail_of_the_log, stopped=we_stopped_it)
+    error = isolation.failure(process.returncode, output=tail_of_the_log)
 
 Standard input reaches the process, so a worker that reads it until the end notices that its driver is gone.
 bubblewrap ties the process to the *thread* that called Popen: start it from one that outlives it.
@@ -26,9 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild.errors import IsolationError, MegabuildError, OutOfMemoryError
-
-_SIGKILL = 9
+from megabuild.errors import IsolationError, MegabuildError
 
 Said = subprocess.CompletedProcess[str]
 
@@ -112,7 +110,7 @@ class Isolation(ABC):
     def stop(self, name: str) -> None:  # noqa: B027  # nothing to stop where what runs inside ends with its parent
         """End and remove what a command of that name left behind."""
 
-    def failure(self, returncode: int, *, output: str, stopped: bool) -> MegabuildError | None:
+    def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
         """Say whether a command ended because of the isolation rather than by itself.
 
         Parameters
@@ -121,15 +119,11 @@ class Isolation(ABC):
             As from ``Popen.returncode``: negative when a signal killed the process.
         output:
             The last lines that the process printed.
-        stopped:
-            Whether we ended the process ourselves.
 
         Returns
         -------
         None when the code is the command's own.
         """
-        if error := killed(returncode, stopped=stopped):
-            return error
         # with these a shell, a container engine or an init says that nothing was started
         reasons = {126: "could not be executed", 127: "was not found"}
         if returncode not in reasons:
@@ -138,16 +132,6 @@ class Isolation(ABC):
             f"{self.name}: the command {reasons[returncode]} inside: {last_line(output)}",
             "where the image or root lacks a tool that the build starts, make it anew or name another",
         )
-
-
-def killed(returncode: int, *, stopped: bool) -> OutOfMemoryError | None:
-    """Explain a SIGKILL that we did not send: nearly always the kernel's answer to a full memory."""
-    if stopped or returncode not in (-_SIGKILL, 128 + _SIGKILL):
-        return None
-    return OutOfMemoryError(
-        "the build was killed (SIGKILL) from outside, which is what happens when memory runs out",
-        "start again with fewer compile jobs (CPU_COUNT=...); finished objects and packages are kept",
-    )
 
 
 def last_line(output: str, default: str = "no message") -> str:

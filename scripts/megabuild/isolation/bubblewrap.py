@@ -111,13 +111,13 @@ class Bubblewrap(Isolation):
         """Return ``env`` and nothing of the caller's; PATH and HOME where ``env`` has none."""
         return {"PATH": _DEFAULT_PATH, "HOME": "/tmp", **env}
 
-    def failure(self, returncode: int, *, output: str, stopped: bool) -> MegabuildError | None:
-        """Recognise memory running out, a missing tool, and bwrap's own errors."""
+    def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
+        """Recognise a missing tool, and bwrap's own errors."""
         if returncode == 1 and last_line(output).startswith("bwrap: execvp "):
             returncode = 127
         elif returncode == 1 and last_line(output).startswith("bwrap: "):
             return IsolationError(f"bubblewrap refused: {last_line(output)}", _REMEDY)
-        return super().failure(returncode, output=output, stopped=stopped)
+        return super().failure(returncode, output=output)
 
 
 def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath]) -> Iterator[str]:

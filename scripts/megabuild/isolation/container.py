@@ -120,8 +120,8 @@ class Container(Isolation):
                 )
             time.sleep(0.1)
 
-    def failure(self, returncode: int, *, output: str, stopped: bool) -> MegabuildError | None:
-        """Recognise the engine's own errors, memory running out, and a tool that the image lacks.
+    def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
+        """Recognise the engine's own errors, and a tool that the image lacks.
 
         Success needs another proof than exit code 0: podman may report it for a container that a signal ended.
         """
@@ -134,7 +134,7 @@ class Container(Isolation):
             )
         if "failed to exec pid1" in last_line(output):
             returncode = 127  # podman's init ends with 1 where docker's follows the shell's custom
-        return super().failure(returncode, output=output, stopped=stopped)
+        return super().failure(returncode, output=output)
 
     def _ask(self, *arguments: str, seconds: float | None = None) -> Said:
         """Run a short command of the engine, within the seconds that a person waits for where no others are given."""

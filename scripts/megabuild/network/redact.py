@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, TextIO
+from collections.abc import Mapping
 from urllib.parse import quote, urlsplit, urlunsplit
 
 # An @ belongs to the user's part if no slash, question mark or blank comes before it; passwords may hold further ones.
@@ -58,34 +57,6 @@ class Mask:
             text = _USER.sub(f"{MASK}@", text)
             text = _TOKEN_OF_ADDRESS.sub(rf"\1{MASK}", text)
         return _PARAMETER.sub(rf"\1{MASK}", text) if "=" in text else text
-
-
-class MaskedStream:
-    """A text stream to which secrets are not written; everything else is the stream's own.
-
-    Parameters
-    ----------
-    stream:
-        Standard output, say.
-    mask:
-        Applied to every piece of text; the command line writes whole lines.
-    """
-
-    def __init__(self, stream: TextIO, mask: Mask) -> None:
-        self._stream = stream
-        self._mask = mask
-
-    def write(self, text: str) -> int:
-        """Write text without secrets; return its length, as streams do."""
-        self._stream.write(self._mask(text))
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Write pieces of text without secrets."""
-        self.write("".join(lines))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def address(url: str) -> str:

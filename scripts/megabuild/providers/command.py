@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from megabuild.engine import guard
@@ -71,6 +72,8 @@ def run(
                 if guarded:
                     os.close(writing)
                     writing = -1
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(guard.GRACE_SECONDS + 1)
                 else:
                     process.kill()
                 raise
@@ -89,14 +92,31 @@ def run(
     return output
 
 
+@contextmanager
+def threads(at_once: int) -> Iterator[ThreadPoolExecutor]:
+    """Give some threads, which nobody waits for when this process is interrupted.
+
+    What has begun is waited for, also after a failure, since whoever called tidies up behind it. After Ctrl-C or a
+    signal the process ends, its threads with it, and what they have started guarded ends with the process.
+    """
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        yield pool
+    except Exception:
+        pool.shutdown(cancel_futures=True)
+        raise
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    else:
+        pool.shutdown()
+
+
 def each(function: Callable[[Item], Result], items: Iterable[Item], at_once: int) -> Iterator[Result]:
     """Yield `function(item)` for all items in their order, working on up to `at_once` of them.
 
     The first failure is raised as soon as its turn comes; what has not begun by then never does.
     """
-    pool = ThreadPoolExecutor(at_once)
-    try:
+    with threads(at_once) as pool:
         for future in [pool.submit(function, item) for item in items]:
             yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)

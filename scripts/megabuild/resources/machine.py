@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +10,13 @@ from pathlib import Path
 
 import psutil
 
-_CGROUP = Path("/sys/fs/cgroup")
-_OWN = Path("/proc/self/cgroup")
+CGROUP = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
 #: Version 1 writes a number near 2**63 where there is no limit.
 _NO_LIMIT = 1 << 60
 _LEAST_BYTES = 50_000_000
 #: Of files that can still be made; some file systems know no limit, and say 0 of 0.
 _LEAST_FILES = 100
-_KILLED = re.compile(
-    r"Killed signal terminated program|\bcannot allocate memory\b|virtual memory exhausted|std::bad_alloc"
-    r"|signal 9|\bKilled\s{2,}|: Killed\b|exit code:? 137|\[code=137\]|out of memory allocating",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +28,7 @@ class Machine:
     memory_free: int  #: Bytes that could be used now without swapping.
 
 
-def measure(cgroup: Path = _CGROUP, own: Path = _OWN) -> Machine:
+def measure(cgroup: Path = CGROUP, own: Path = OWN_GROUPS) -> Machine:
     """Look at the machine.
 
     Parameters
@@ -46,17 +40,17 @@ def measure(cgroup: Path = _CGROUP, own: Path = _OWN) -> Machine:
     """
     memory = psutil.virtual_memory()
     total, free = int(memory.total), int(memory.available)
-    for group in _groups(cgroup, own, "memory"):
+    for group in groups(cgroup, own, "memory"):
         limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
         if limit and limit < min(int(memory.total), _NO_LIMIT):
             used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
             # files read or written lately count as used, but the kernel gives them up for whoever needs memory
             held = max(0, used - _file_cache(group))
             total, free = min(total, limit), min(free, max(limit - held, 0))
-    return Machine(cores=_cores(_groups(cgroup, own, "cpu")), memory=total, memory_free=free)
+    return Machine(cores=_cores(groups(cgroup, own, "cpu")), memory=total, memory_free=free)
 
 
-def _groups(cgroup: Path, own: Path, controller: str) -> list[Path]:
+def groups(cgroup: Path, own: Path, controller: str) -> list[Path]:
     """Return the folders of this process's groups that may limit something, those above them included.
 
     Version 2 has one tree; version 1 has one for each controller, mounted under its name.
@@ -93,11 +87,6 @@ def is_full(folder: Path) -> bool:
     status = os.statvfs(folder)
     bytes_free = status.f_bavail * status.f_frsize
     return bytes_free < _LEAST_BYTES or (status.f_files > 0 and status.f_favail < _LEAST_FILES)
-
-
-def ran_out_of_memory(text: str) -> bool:
-    """Say whether a program's output shows that it, or a compiler that it started, was killed for want of memory."""
-    return _KILLED.search(text) is not None
 
 
 def _cores(groups: Sequence[Path]) -> int:

@@ -8,9 +8,10 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
-from megabuild.errors import BusyError, NotUndoneError, OutOfSpaceError, PreflightError, UsageError, of_system
+from megabuild.errors import BusyError, NotUndoneError, OutOfSpaceError, UsageError, of_system
+from megabuild.files import FileLock
 from megabuild.slim.aside import LOCK, Aside, Kept, give_to_owner
 from megabuild.slim.listing import ASIDE, Contents, look
 from megabuild.slim.savings import Note, Plan, make_plan
@@ -141,10 +142,6 @@ def held(root: Path) -> Iterator[Aside]:
         lock.acquire()
     except Timeout:
         raise BusyError(f"another process is slimming {root}", "wait for it") from None
-    except OSError as error:
-        if error.filename:
-            raise
-        raise PreflightError(f"{folder} cannot be locked: {error.strerror}", "use --output DIR") from error
     give_to_owner(folder / LOCK, root)
     with lock:
         lock.release()  # counted: the context holds it once more

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from rattler import Config, PackageCache, Subdir, ValidationMode
 from rattler import install as link
 from rattler.install import InstallerReporter
@@ -113,7 +113,7 @@ def _made_whole(folder: Path, install: Callable[[Path], None]) -> bool:
     existed = folder.is_dir()
     within = folder / UNFINISHED
     within.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(within / "lock", timeout=0)
+    lock = files.FileLock(within / "lock", timeout=0)
     try:
         lock.acquire()
     except Timeout:

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from rattler.package_streaming import extract
 
 from megabuild import files
 from megabuild.errors import BusyError, IntegrityError, ProviderError
+from megabuild.files import FileLock
 from megabuild.plan import published
 from megabuild.providers.debian import foreign
 from megabuild.providers.debian import root as debian_root

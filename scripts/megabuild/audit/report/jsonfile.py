@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -24,6 +24,7 @@ from megabuild.audit.facts import (
     Target,
     UpstreamArchs,
 )
+from megabuild.audit.gather import OWN
 from megabuild.audit.names import Names
 from megabuild.audit.report.cells import cells
 from megabuild.audit.table import Audit, tabulate
@@ -125,13 +126,64 @@ def read(path: Path, names: Names) -> Report:
         raise UsageError(f"{path} is no report of the audit: {error}", _REMEDY) from error
 
 
-def changes(old: Report, new: Report) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """Return the cells that changed, sorted by package and row, and the packages that one of the reports lacks."""
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What two reports have to say about each other."""
+
+    changes: tuple[Change, ...]  #: sorted by package and row
+    lonely: tuple[str, ...]  #: packages that one of the reports lacks
+    unread: tuple[
+        str, ...
+    ]  #: sources that one of the two could not read or did not ask, and which are left out
+    values: int  #: how many single values are left out, because one of the two could not read them
+    empty: bool  #: whether nothing from outside this repository, of all that was asked, could be compared
+
+
+def compare(old: Report, new: Report, names: Names) -> Comparison:
+    """Compare what both reports have read, and that alone: what one of them could not read has not changed."""
     was = {audit.target.package: audit for audit in old.audits}
     now = {audit.target.package: audit for audit in new.audits}
-    both = [name for name in now if name in was]
-    found = tuple(change for name in both for change in _between(was[name], now[name]))
-    return found, tuple(sorted(was.keys() ^ now.keys()))
+    found: list[Change] = []
+    unread: dict[str, None] = {}
+    values, asked, common = 0, False, False
+    for name in (one for one in now if one in was):
+        before, after = _read(was[name]), _read(now[name])
+        read = before.keys() & after.keys()
+        unread |= dict.fromkeys(sorted(before.keys() ^ after.keys() | _asked(was[name]) - read))
+        asked |= bool(_asked(now[name]) - set(OWN))
+        common |= any(before[source].applies for source in read - set(OWN))
+        troubled = {
+            (source, fact.name)
+            for source in read
+            for fact in (*before[source].facts, *after[source].facts)
+            if fact.trouble
+        }
+        values += len(troubled)
+        left = (
+            tabulate(audit.target, [_without(outcomes[one], troubled) for one in sorted(read)], names)
+            for audit, outcomes in ((was[name], before), (now[name], after))
+        )
+        found += _between(*left)
+    return Comparison(
+        changes=tuple(found),
+        lonely=tuple(sorted(was.keys() ^ now.keys())),
+        unread=tuple(unread),
+        values=values,
+        empty=asked and not common,
+    )
+
+
+def _read(audit: Audit) -> dict[str, Outcome]:
+    return {one.source: one for one in audit.outcomes if not one.unread}
+
+
+def _asked(audit: Audit) -> set[str]:
+    return {one.source for one in audit.outcomes}
+
+
+def _without(outcome: Outcome, troubled: Collection[tuple[str, str]]) -> Outcome:
+    facts = tuple(one for one in outcome.facts if (outcome.source, one.name) not in troubled)
+    return msgspec.structs.replace(outcome, facts=facts)
 
 
 def _between(old: Audit, new: Audit) -> Iterator[Change]:

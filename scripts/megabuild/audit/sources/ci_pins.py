@@ -19,7 +19,8 @@ _PLATFORMS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
 def read(request: Request) -> Outcome:
     """Return a fact for every value, and one with trouble for every rule that no longer fits upstream's tree."""
     facts = tuple(CiPin(value=value, **known) for value, known in said(request, PINS))
-    return Outcome(source="ci_pins", facts=facts, trouble=no_rule(request, PINS))
+    trouble = no_rule(request, PINS)
+    return Outcome(source="ci_pins", facts=facts, trouble=trouble, applies=not trouble)
 
 
 def no_rule(request: Request, rules: Sequence[Rule]) -> str:

@@ -19,4 +19,5 @@ def read(request: Request) -> Outcome:
         dotted = (re.sub(r"^(\d+)(\d)(?=\+|$)", r"\1.\2", number) for number in value.split(", "))
         archs = split(", ".join(dotted))
         facts.append(UpstreamArchs(archs=archs, value="" if archs else value, **known))
-    return Outcome(source="upstream_archs", facts=tuple(facts), trouble=no_rule(request, ARCH_LISTS))
+    trouble = no_rule(request, ARCH_LISTS)
+    return Outcome(source="upstream_archs", facts=tuple(facts), trouble=trouble, applies=not trouble)

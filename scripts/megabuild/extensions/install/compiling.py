@@ -15,12 +15,12 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from megabuild.errors import BuildError, OutOfMemoryError
+from megabuild.errors import BuildError, KilledError, OutOfMemoryError
 from megabuild.extensions.install.pip import Pip
 from megabuild.extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from megabuild.extensions.install.user_environment import UserEnvironment, clean
 from megabuild.extensions.table import Extension
-from megabuild.resources.machine import ran_out_of_memory
+from megabuild.resources.shortage import Watch, lacked_memory, was_killed
 
 _NINJA = Version("1.13")  # the first that takes part in a jobserver
 _SETUPTOOLS = Version("70.1")  # the first that makes wheels without the wheel package
@@ -161,17 +161,26 @@ class Workshop:
         BuildError
             It failed; the message has the first error of the log.
         OutOfMemoryError
-            A compiler was killed.
+            A compiler got no memory, or was killed for want of it.
+        KilledError
+            Somebody else killed it.
         """
+        memory = Watch()
         out = source.parent / "wheels"
         status = _run([str(self.environment.python), str(self.wrapper), str(out)], source, log, environ, seen)
         wheels = sorted(out.glob("*.whl"))
         if status == 0 and len(wheels) == 1:
             return wheels[0]
         text = log.read_text(errors="replace")
-        if ran_out_of_memory(text):
+        killed = was_killed(text)
+        if lacked_memory(text) or (killed and memory.short()):
             raise OutOfMemoryError(
                 f"a compiler was killed for want of memory, see {log}", "use fewer jobs: --jobs 1"
+            )
+        if killed:
+            raise KilledError(
+                f"a compiler was killed by a signal (kill -9?); memory did not run out, see {log}",
+                "find out who sends it, and start again",
             )
         line = next(
             (line.strip() for line in text.splitlines() if _ERROR.search(line)), f"exit status {status}"

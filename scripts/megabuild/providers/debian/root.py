@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 import psutil
-from filelock import FileLock
 
 from megabuild.errors import ProviderError
+from megabuild.files import FileLock
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
 from megabuild.providers.debian.foreign import PYTHONS, Foreign

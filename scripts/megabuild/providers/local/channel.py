@@ -6,21 +6,20 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from rattler import MatchSpec
 
 from megabuild.errors import ProviderError
-from megabuild.files import sha256
+from megabuild.files import FileLock, sha256
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue
-from megabuild.providers.command import each
+from megabuild.providers.command import each, threads
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local import compilers, interpreters, python
 from megabuild.providers.local import stand_ins as stand_in
@@ -154,7 +153,7 @@ def make(
         )
     with _locked(cache / "channel", report):
         store = Store(cache / "channel")
-        with ThreadPoolExecutor(1) as pool:  # packs what is here while wheels are on their way
+        with threads(1) as pool:  # packs what is here while wheels are on their way
             packing = pool.submit(store.ensure, own, report)
             files = fetched(lambda wheel: True)
         records = packing.result() + store.ensure(convert.packages(locks, files, catalogue, platform), report)

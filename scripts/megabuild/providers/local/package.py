@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rattler_build import PlatformConfig, Stage0Recipe, ToolConfiguration, VariantConfig
-from rattler_build.render import RenderConfig
-
 from elf_file import NotElf, opened
 from megabuild.errors import ProviderError
+from megabuild.providers.command import run
 from megabuild.providers.environment import machine_platform
+from megabuild.providers.local import assemble
 
 #: Part of every package's key: raise it when this module puts packages together differently.
 _FORMAT = 1
 
-#: Weak compression: these packages never leave the machine, and the default takes four times as long.
-_ARCHIVE = "conda:1"
+_PATIENCE = 3600.0  # seconds that the largest package may take
 
 _SCRIPT = """\
 set -eu
@@ -103,26 +102,16 @@ def build(package: Package, work: Path) -> Path:
     staged.mkdir(parents=True)
     package.fill(staged)
     script = _SCRIPT.format(staged=staged, relocate=int(package.relocate))
+    recipe = work / "recipe.json"  # which is YAML, too
+    recipe.write_text(json.dumps(_recipe(package, script, _with_rpath(staged) if package.relink else [])))
+    program = [sys.executable, "-I", assemble.__file__, str(recipe), str(output)]
+    what = f"packaging {package.name} {package.version}"
     try:
-        recipe = _recipe(package, script, _with_rpath(staged) if package.relink else [])
-        stage0 = Stage0Recipe.from_yaml(json.dumps(recipe), recipe_dir=work)
-        # told that it is another machine's, the engine does not ask a Python in there about itself
-        machines = PlatformConfig(
-            target_platform=package.platform,
-            build_platform=machine_platform(),
-            host_platform=package.platform,
-        )
-        (variant,) = stage0.render(VariantConfig(), RenderConfig(machines))
-        variant.run_build(
-            ToolConfiguration(test_strategy="skip", keep_build=True),
-            output,
-            channels=[],
-            package_format=_ARCHIVE,
-            no_include_recipe=True,
-        )
-    except Exception as error:  # the engine raises bare exceptions of several kinds
-        remedy = "Install patchelf: sudo apt-get install patchelf" if "patchelf" in str(error) else ""
-        raise ProviderError(f"packaging {package.name} {package.version} failed: {error}", remedy) from error
+        run([*program, package.platform, machine_platform()], what=what, timeout=_PATIENCE, guarded=True)
+    except ProviderError as error:
+        if "patchelf" in error.message:
+            error.remedy = "Install patchelf: sudo apt-get install patchelf"
+        raise
     (built,) = output.glob(f"{package.subdir}/*.conda")
     return built
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from megabuild.engine.channel_folder import index
-from megabuild.files import sha256, verified, write
+from megabuild.files import copy, sha256, verified, write
 from megabuild.providers.command import each
 from megabuild.providers.local.package import Package, build
 
@@ -79,7 +79,7 @@ class Store:
         temporary = self._temporary / uuid.uuid4().hex
         for record in records:
             (temporary / record.subdir).mkdir(parents=True, exist_ok=True)
-            os.link(self.path(record), temporary / record.subdir / record.file_name)
+            _link(self.path(record), temporary / record.subdir / record.file_name)
         index(temporary, platform)
         (temporary / MADE_OF).write_text(made_of)
         _put(temporary, channel)
@@ -90,10 +90,14 @@ class Store:
         try:
             if (channel / MADE_OF).read_text() != made_of:
                 return False
-            same = all((channel / one.subdir / one.file_name).samefile(self.path(one)) for one in records)
+            same = all(self._is_same(channel / one.subdir / one.file_name, one) for one in records)
         except (OSError, ValueError):
             return False
         return same and indexed(channel) == {record.file_name: record.sha256 for record in records}
+
+    def _is_same(self, path: Path, record: Record) -> bool:
+        """Say whether a channel's file is the store's own, or a copy of it where nothing can be linked."""
+        return path.samefile(self.path(record)) or verified(path, record.sha256)
 
     def _entry(self, key: str) -> Path:
         return self._folder / "store" / key
@@ -168,6 +172,13 @@ def planned(folder: Path, packages: Sequence[Package], platform: str) -> tuple[P
         write(channel / subdir / "repodata.json", json.dumps(document))
     write(channel / MADE_OF, json.dumps({record.file_name: record.key for record in records}))
     return channel, records
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # vfat, SMB, some FUSE
+        copy(source, target)
 
 
 def _put(folder: Path, final: Path) -> None:

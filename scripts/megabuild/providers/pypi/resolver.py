@@ -7,7 +7,6 @@ does with ``--dry-run`` (pip 26.3): 2.5 GB for PyTorch with CUDA. Here a wheel c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from resolvelib.resolvers import RequirementInformation, ResolutionTooDeep
 from megabuild.errors import ProviderError
 from megabuild.network.client import NetworkError
 from megabuild.network.index import File, best_first
+from megabuild.providers.command import each
 from megabuild.providers.pypi.offers import REMEDY, Content, Offers, required, requires_python
 
 _AT_ONCE = 8  # pages and metadata on their way
@@ -145,8 +145,7 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
                 if best and self._deep:
                     self._where.content(best[0], self._folder)
 
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(get, needs))
+        list(each(get, needs, _AT_ONCE))
 
     def identify(self, requirement_or_candidate: Requirement | _Candidate) -> str:
         one = requirement_or_candidate

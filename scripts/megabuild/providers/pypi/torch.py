@@ -9,12 +9,12 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
 from packaging.requirements import Requirement
 
 from megabuild.configs.config import Config, config_name
 from megabuild.engine.channel_folder import link
 from megabuild.errors import IntegrityError, ProviderError
+from megabuild.files import FileLock
 from megabuild.network import redact
 from megabuild.network.client import NetworkError
 from megabuild.providers.command import each

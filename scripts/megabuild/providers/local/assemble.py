@@ -1,0 +1,48 @@
+"""Have the engine put one package together. Standard library and rattler_build only.
+
+``python3 assemble.py RECIPE.json OUTPUT PLATFORM THIS_MACHINE``
+
+A process of its own: the engine holds the interpreter's lock as long as it compresses, a minute for a large package, so
+that no signal would reach whoever called it, nor could a second package be made meanwhile.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+#: Weak compression: these packages never leave the machine, and the default takes four times as long.
+ARCHIVE = "conda:1"
+
+
+def assemble(recipe: Path, output: Path, platform: str, machine: str) -> None:
+    """Build the recipe beside which the package's files lie.
+
+    Parameters
+    ----------
+    recipe, output:
+        The recipe, and the folder for the package.
+    platform, machine:
+        The package's platform, and this machine's.
+    """
+    from rattler_build import PlatformConfig, Stage0Recipe, ToolConfiguration, VariantConfig
+    from rattler_build.render import RenderConfig
+
+    stage0 = Stage0Recipe.from_yaml(recipe.read_text(), recipe_dir=recipe.parent)
+    # told that it is another machine's, the engine does not ask a Python in there about itself
+    machines = PlatformConfig(target_platform=platform, build_platform=machine, host_platform=platform)
+    (variant,) = stage0.render(VariantConfig(), RenderConfig(machines))
+    variant.run_build(
+        ToolConfiguration(test_strategy="skip", keep_build=True),
+        output,
+        channels=[],
+        package_format=ARCHIVE,
+        no_include_recipe=True,
+    )
+
+
+if __name__ == "__main__":
+    try:
+        assemble(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4])
+    except Exception as error:  # the engine raises bare exceptions of several kinds
+        sys.exit(f"{type(error).__name__}: {error}")

@@ -1,0 +1,141 @@
+"""What reaches a terminal, and what becomes of a run whose terminal or reader is gone."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import TextIO, cast
+
+import pytest
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from megabuild.build.logfile import LogFile
+from megabuild.cli.exits import Invocation, outcome
+from megabuild.cli.reporters import PlainReporter
+from megabuild.cli.streams import Output
+from megabuild.errors import BuildError
+from megabuild.network.redact import Mask
+
+#: What a build script can print: a window title, the clipboard (OSC 52), a line over the former one.
+HOSTILE = "\x1b]0;title\x07 \x1b]52;c;ZXZpbA==\x07 \x1b[1A\x1b[2K\rdone \x9b31m \u202edeb"
+_STEERING = ("\x1b", "\x07", "\r", "\x9b", "\u202e")
+
+
+def test_foreign_commands_reach_neither_log_nor_screen(
+    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LogFile(tmp_path, "x", Mask({})) as log:
+        shown = log.write("staging", f"a{HOSTILE}z\tof")
+    text = log.path.read_text()
+
+    def fail() -> object:
+        raise BuildError(f"it failed:\nx{HOSTILE}", HOSTILE)
+
+    outcome(fail, invocation)
+    screen = io.StringIO()
+    PlainReporter(Console(file=screen)).note(f"! {HOSTILE}")
+    for told in (text, shown, capsys.readouterr().err, screen.getvalue()):
+        assert not any(sign in told for sign in _STEERING)
+        assert "52;c;ZXZpbA==" in told  # it is shown, not obeyed
+    assert shown.endswith("z of")
+
+
+def test_whatever_a_command_prints_cannot_write_the_clipboard() -> None:
+    screen = io.StringIO()
+    print(HOSTILE, file=cast(TextIO, Output(screen, Mask({}))))
+    assert not any(sign in screen.getvalue() for sign in ("\x1b]", "\x07", "\x9b", "\u202e"))
+
+
+def test_our_own_styles_links_and_moving_lines_stay() -> None:
+    screen = io.StringIO()
+    output = cast(TextIO, Output(screen, Mask({})))
+    console = Console(file=output, force_terminal=True, color_system="truecolor", width=80)
+    console.print(Text("red", Style(color="red", bold=True, link="https://example.org/x")))
+    with console.status("working"):
+        pass
+    assert ";https://example.org/x\x1b\\\x1b[1;31mred\x1b[0m\x1b]8;;\x1b\\\n" in screen.getvalue()
+    assert all(command in screen.getvalue() for command in ("\x1b[?25l", "\x1b[?25h", "\x1b[2K"))
+    assert "?" not in screen.getvalue().replace("[?25", "")
+
+
+_PROGRAM = """
+import signal, sys, time
+from pathlib import Path
+import click
+from megabuild.cli.exits import Invocation, run
+from megabuild.errors import BuildError
+
+@click.command()
+def command():
+    print("ready", flush=True)
+    {wait}
+    try:
+        raise BuildError("the build script failed")
+    finally:  # as the table of packages is shown
+        print("a table", flush=True)
+
+run(command, name="x", invocation=Invocation(log_folder=Path({logs!r})), arguments=[])
+"""
+
+
+def _started(repository: Path, logs: Path, wait: str, output: int, **more: object) -> subprocess.Popen[bytes]:
+    program = _PROGRAM.format(wait=wait, logs=str(logs))
+    environment = os.environ | {"PYTHONPATH": str(repository / "scripts")}
+    process: subprocess.Popen[bytes] = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=output, stdout=output, stderr=output, env=environment, **more
+    )  # type: ignore[call-overload]
+    return process
+
+
+def _on_a_terminal_that_closes(repository: Path, logs: Path, wait: str) -> int:
+    ours, theirs = os.openpty()
+    process = _started(
+        repository, logs, wait, theirs, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(theirs)
+    seen = b""
+    while b"ready" not in seen:
+        seen += os.read(ours, 100)
+    os.close(ours)
+    return process.wait(60)
+
+
+def test_a_closed_terminal_is_an_interruption_and_no_crash(repository: Path, tmp_path: Path) -> None:
+    assert _on_a_terminal_that_closes(repository, tmp_path / "logs", "time.sleep(60)") == 130
+    assert not (tmp_path / "logs").exists()
+
+
+def test_without_its_terminal_a_run_goes_on_to_its_own_end_where_hangups_are_ignored(
+    repository: Path, tmp_path: Path
+) -> None:
+    wait = "signal.signal(signal.SIGHUP, signal.SIG_IGN); time.sleep(1)"
+    assert _on_a_terminal_that_closes(repository, tmp_path / "logs", wait) == BuildError.exit_code
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_reader_that_goes_away_does_not_replace_the_error_under_way(
+    repository: Path, tmp_path: Path
+) -> None:
+    reading, writing = os.pipe()
+    process = _started(repository, tmp_path / "logs", "time.sleep(1)", writing)
+    os.close(writing)
+    os.read(reading, 100)
+    os.close(reading)
+    assert process.wait(60) == BuildError.exit_code
+
+
+def test_a_process_whose_threads_are_busy_ends(repository: Path, tmp_path: Path) -> None:
+    wait = "import threading; threading.Thread(target=time.sleep, args=(60,)).start()"
+    reading, writing = os.pipe()
+    process = _started(repository, tmp_path / "logs", wait, writing)
+    os.close(writing)
+    assert process.wait(30) == BuildError.exit_code
+    os.close(reading)

@@ -1,0 +1,75 @@
+"""Whether memory ran out, or somebody sent a signal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from megabuild.resources.machine import Machine
+from megabuild.resources.shortage import Watch, kernel_kills
+
+_TREES = {"memory.limit_in_bytes": Path("/sys/fs/cgroup/memory"), "memory.max": Path("/sys/fs/cgroup")}
+
+
+def machine(free: float) -> Machine:
+    return Machine(cores=2, memory=1000, memory_free=int(1000 * free))
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with 60 MB of memory."""
+    for limit, tree in _TREES.items():
+        group = tree / f"megabuild-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / limit).write_text("60000000")
+        except OSError:
+            if group.is_dir():
+                group.rmdir()
+            continue
+        yield group
+        group.rmdir()
+        return
+    pytest.skip("no control group can be made here (it takes root)")
+
+
+def test_the_kernel_s_kill_is_counted_and_another_one_is_not(small_group: Path) -> None:
+    script = f"open('{small_group}/cgroup.procs', 'w').write('0'); held = bytearray(10**9)"
+    memory = Watch()
+    quiet = subprocess.run(["sh", "-c", "kill -9 $$"], check=False)
+    assert quiet.returncode == -9
+    assert not memory.short()
+    greedy = subprocess.run([sys.executable, "-c", script], check=False)
+    assert greedy.returncode == -9
+    assert memory.short()
+
+
+def test_counters_of_both_versions_of_control_groups_are_read(tmp_path: Path) -> None:
+    (tmp_path / "own").write_text("4:memory:/batch/job\n0::/user/me\n")
+    for name, text in (("memory/batch/job/memory.oom_control", "oom_kill_disable 0\noom_kill 3\n"),
+                       ("user/me/memory.events", "oom 9\noom_kill 2\noom_group_kill 0\n"),
+                       ("user/memory.events", "oom 9\noom_kill 2\n")):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "vmstat").write_text("nr_free_pages 1\noom_kill 7\n")
+    assert kernel_kills(tmp_path / "vmstat", tmp_path, tmp_path / "own") == 14
+    assert kernel_kills(tmp_path / "none", tmp_path / "none", tmp_path / "none") is None
+
+
+def test_little_free_memory_is_evidence_too_since_daemons_kill_before_the_kernel_does() -> None:
+    low = Watch(lambda: 0, lambda: machine(0.05))
+    assert not low.short()
+    low.tick()
+    assert low.short()
+    ample = Watch(lambda: 0, lambda: machine(0.5))
+    ample.tick()
+    assert not ample.short()
+
+
+def test_where_nobody_counts_a_kill_is_taken_for_the_kernel_s() -> None:
+    assert Watch(lambda: None, lambda: machine(0.5)).short()

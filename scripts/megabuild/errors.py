@@ -136,6 +136,12 @@ class UnknownError(MegabuildError):
     exit_code = 19
 
 
+class SlimmedTooFarError(MegabuildError):
+    """What worked before a slimming failed afterwards; the slimming was undone."""
+
+    exit_code = 24
+
+
 class Interrupted(MegabuildError):
     """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
 

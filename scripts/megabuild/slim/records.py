@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from megabuild.sizes.installed import sites
 
 #: What a conda package says of its own files; not linked into environments.
 PATHS = "info/paths.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,24 @@ def records(root: Path, original: Callable[[str], Path]) -> Iterator[Record]:
             )
 
 
+def described_in(record: str) -> str:
+    """Return the file that says what a package requires, by the path of its list."""
+    if record == PATHS:
+        return "info/index.json"
+    return record if record.endswith(".json") else f"{os.path.dirname(record)}/METADATA"
+
+
+def required(file: Path) -> frozenset[str]:
+    """Return the names of the packages that one requires, extras included, from the file that `described_in` names."""
+    if file.suffix == ".json":
+        specs = [str(one) for one in _read(file).get("depends", ())]
+    else:
+        headers = file.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
+        specs = [line.partition(":")[2] for line in headers.splitlines() if line.startswith("Requires-Dist:")]
+    names = (_NAME.match(spec.strip()) for spec in specs)
+    return frozenset(canonicalize_name(found[0]) for found in names if found)
+
+
 def corrected(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
     """Return a list without what is gone, with the hashes and sizes of what changed; None where it stays as it is.
 
@@ -129,7 +149,9 @@ def _corrected_rows(file: Path, path: str, gone: Collection[str], changed: Mappi
     if not touched:
         return None
     written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows(rows)
+    with file.open("rb") as stream:
+        ending = "\r\n" if stream.readline().endswith(b"\r\n") else "\n"
+    csv.writer(written, lineterminator=ending).writerows(rows)
     return written.getvalue()
 
 

@@ -136,6 +136,12 @@ class UnknownError(MegabuildError):
     exit_code = 19
 
 
+class NotUndoneError(MegabuildError):
+    """``slim --undo`` could not put everything back; the originals of the rest are kept."""
+
+    exit_code = 22
+
+
 class SlimmedTooFarError(MegabuildError):
     """What worked before a slimming failed afterwards; the slimming was undone."""
 

@@ -14,7 +14,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,10 @@ ENVIRONMENTS = {
     "nvmath": ("nvmath-python[cu13] numba-cuda[cu13] cuda-core numpy<2.4", "9.0", 0.90),
     "science": (f"{SCIENCE} onnx protobuf pytest", "", 0.85),
 }
+
+
+#: Small enough to be copied whole.
+COPIED = ("onnxruntime", "science")
 
 
 @pytest.fixture(params=list(ENVIRONMENTS))
@@ -94,5 +98,16 @@ def test_everything_works_as_before_and_comes_back(env: Path) -> None:
     assert 0 <= applied["after"] - there < 1 << 20
     assert wrong_in_records(env, "lib/python3.12/site-packages") == []
     assert answers(env) == worked
+    if name in COPIED:
+        copy = env.with_name(f"{name}-copied")
+        subprocess.run(["cp", "-r", env, copy], check=True)  # dates are those of now
+        slim(copy, "--undo")
+        assert contents(tree(copy)) == contents(before)
+        shutil.rmtree(copy)
     slim(env, "--undo")
     assert tree(env) == before
+
+
+def contents(found: Mapping[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+    """Return what a copy has in common with its original: modes and content, neither dates nor other links."""
+    return {path: (mode, content) for path, (mode, _, _, content) in found.items()}

@@ -190,6 +190,22 @@ def test_a_channel_on_the_network_is_named_and_not_copied(tmp_path: Path) -> Non
     assert "=beside" not in text
 
 
+def test_a_folder_s_name_stays_in_the_comment_that_names_it(tmp_path: Path) -> None:
+    beside = make_channel(tmp_path / "two words")
+    where = channel(tmp_path / "it's", beside)
+    text = image.built(where, packages=(), python=None, base=None)
+    words = shlex.split(text.splitlines()[3])
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--build-context"] == [
+        f"built={where}",
+        f"beside={beside}",
+    ]
+    for mark in ("\n", "\r"):
+        where = channel(tmp_path / f"one{mark}RUN true", "https://example.org/c")
+        with pytest.raises(UsageError, match="does not fit into a line") as raised:
+            image.built(where, packages=(), python=None, base=None)
+        assert raised.value.remedy
+
+
 def test_without_that_channel_it_says_so(tmp_path: Path) -> None:
     where = channel(tmp_path, tmp_path / "gone")
     with pytest.raises(PreflightError, match="need besides is gone"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -156,13 +157,9 @@ def slim(
     if checks and no_check:
         raise UsageError("--check and --no-check exclude each other", "choose one")
     if undo:
-        back = in_place.undo(subject)
-        lines = [f"{counted(back.files, 'file')} put back; {plain(str(subject))} is as it was"]
-        if back.left:
-            lines += wrapped(
-                f"but {counted(len(back.left), 'file')} installed or changed since: {plain(back.left[0])}"
-            )
-        _show(context, {"restored": back.files, "left": list(back.left)}, lines)
+        count = in_place.undo(subject)
+        line = f"{counted(count, 'file')} put back; {plain(str(subject))} is as it was"
+        _show(context, {"restored": count}, wrapped(line))
         return
     if forget and not apply:
         freed = in_place.forget(subject)
@@ -191,6 +188,8 @@ def slim(
             more = {"checked": check.result.to_json() if check else None}
             if forget:
                 in_place.forget(subject)
+            elif (older := in_place.not_back(subject)).files:
+                more["not_back"] = {"files": older.files, "bytes": older.size, "packages": older.packages}
         elif is_env:
             made = make_plan(in_place.environment(subject), request, shown.note)
         else:
@@ -217,10 +216,16 @@ def _what_next(state: str, subject: Path, more: dict[str, Any], forgotten: bool)
         yield "the originals are deleted: there is no way back"
     elif state == "applied":
         yield from checked_lines(more["checked"])
+        command = f"megabuild slim {shlex.quote(str(subject))}"
         yield from wrapped(
-            f"the originals are kept in {subject / ASIDE} and take their room until then: megabuild slim {subject} "
-            "--undo puts them back, --forget deletes them. Programs that run go on with what they have loaded."
+            f"the originals are kept in {subject / ASIDE} and take their room until they are put back or deleted:"
         )
+        yield f"  {command} --undo"
+        yield f"  {command} --forget"
+        yield "Programs that run go on with what they have loaded."
+        if older := more.get("not_back"):
+            yield from wrapped(f"{counted(older['files'], 'original')} of a former slimming could not be put back "
+                f"({size(older['bytes'])} of {', '.join(older['packages'])}) and are kept there as well")  # fmt: skip
     elif stuck := more.get("names_its_old_place"):
         yield from wrapped(
             f"written to {more['output']}; {counted(len(stuck), 'program')} in bin name {subject} and run only once "

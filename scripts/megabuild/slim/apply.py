@@ -5,26 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from megabuild.errors import BusyError, OutOfSpaceError, UsageError, of_system
-from megabuild.slim.aside import Aside
+from megabuild.errors import BusyError, NotUndoneError, OutOfSpaceError, PreflightError, UsageError, of_system
+from megabuild.slim.aside import LOCK, Aside, Kept, give_to_owner
 from megabuild.slim.check import Check
 from megabuild.slim.listing import ASIDE, Contents, look
 from megabuild.slim.savings import Note, Plan, make_plan
 from megabuild.slim.steps import Request
-
-
-@dataclass(frozen=True, kw_only=True)
-class Undone:
-    """What undoing did: how many files are back, and the paths left because others changed them since."""
-
-    files: int
-    left: tuple[str, ...]
+from megabuild.wording import counted
 
 
 def environment(root: Path, *, follow: bool = False) -> Contents:
@@ -72,25 +64,45 @@ def apply(root: Path, request: Request, note: Note, check: Check | None = None) 
                     check.after()
             except BaseException:
                 aside.put_back()
-                aside.dissolve()
                 raise
     return plan
 
 
-def undo(root: Path) -> Undone:
-    """Put all originals back.
+def undo(root: Path) -> int:
+    """Put all originals back, and return how many there were.
 
     Raises
     ------
     UsageError
         Nothing was slimmed in place.
+    NotUndoneError
+        Some could not be put back; what there is of these is kept.
     """
     _there(root)
     with held(root) as aside:
         count = len(aside.originals())
         left = aside.put_back()
-        aside.dissolve()
-    return Undone(files=count, left=tuple(left))
+        kept, lost = aside.kept(), aside.lost
+    happened, remedies = [f"{root}: {counted(count, 'file')} put back"], []
+    if kept.files:
+        example = f": {_some(left)}" if left else ""
+        happened.append(
+            f"{kept.files} not ({kept.size / 1e6:,.1f} MB), as they were installed anew, changed or removed since (of "
+            f"{_some(kept.packages)}{example})"
+        )
+        remedies.append(
+            f"the originals are kept below {root / ASIDE}, under their own paths: take what you need, or move away "
+            "what is in their places and undo again; --forget deletes them"
+        )
+    if lost:
+        packages = dict.fromkeys(one.package for one in lost)
+        happened.append(
+            f"{len(lost)} not, as their originals are gone (of {_some(packages)}: {_some(one.path for one in lost)})"
+        )
+        remedies.append("what lost its originals comes back by installing its package again")
+    if remedies:
+        raise NotUndoneError(", ".join(happened), "; ".join(remedies))
+    return count
 
 
 def forget(root: Path) -> int:
@@ -105,9 +117,19 @@ def forget(root: Path) -> int:
     """
     _there(root)
     with held(root) as aside:
-        size = sum(path.lstat().st_size for path in aside.originals().values())
+        size = aside.kept().size
         aside.forget()
     return size
+
+
+def not_back(root: Path) -> Kept:
+    """Return what is kept of former slimmings because it could not be put back."""
+    return Aside(root).kept(former=True)
+
+
+def _some(names: Iterable[str]) -> str:
+    first = [name if name.isprintable() else repr(name) for name in names]
+    return ", ".join(first[:3]) + (", …" if len(first) > 3 else "")
 
 
 def _there(root: Path) -> None:
@@ -126,13 +148,20 @@ def held(root: Path) -> Iterator[Aside]:
     """
     before = root.stat()
     folder = root / ASIDE
-    folder.mkdir(exist_ok=True)
-    os.utime(root, ns=(before.st_atime_ns, before.st_mtime_ns))
-    lock = FileLock(folder / "lock", timeout=0)
+    if not folder.is_dir():
+        folder.mkdir()
+        give_to_owner(folder, root)
+        os.utime(root, ns=(before.st_atime_ns, before.st_mtime_ns))
+    lock = FileLock(folder / LOCK, timeout=0)
     try:
         lock.acquire()
     except Timeout:
         raise BusyError(f"another process is slimming {root}", "wait for it") from None
+    except OSError as error:
+        if error.filename:
+            raise
+        raise PreflightError(f"{folder} cannot be locked: {error.strerror}", "use --output DIR") from error
+    give_to_owner(folder / LOCK, root)
     with lock:
         lock.release()  # counted: the context holds it once more
         aside = Aside(root)

@@ -4,52 +4,48 @@ Their folder has the environment's own paths below ``originals`` and a manifest,
 all that is to be replaced or removed. What happened of it is told by the files themselves: an original that is there
 was replaced or removed. A library is linked into the folder first and then replaced by renaming, so that at any moment
 there is one at its place, whole; programs that run keep the file they have opened.
+
+An original whose place others have changed since is never deleted but by ``forget``: it stays where it is, or, when the
+environment is slimmed anew, moves with its manifest into a folder of its own beside (``left-1``).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import stat
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from megabuild.errors import IntegrityError, PreflightError
-from megabuild.files import sync, write
+from megabuild.errors import PreflightError
 from megabuild.sizes.installed import source_of
 from megabuild.slim.listing import ASIDE
+from megabuild.slim.manifest import (
+    Folder,
+    Manifest,
+    Touched,
+    digest,
+    files_below,
+    is_original,
+    is_replacement,
+)
 from megabuild.slim.savings import Plan
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Touched:
-    """A file that is replaced, by one of this size and date, or removed (no size); and the list that names it."""
-
-    path: str
-    record: str
-    size: int | None = None
-    when: int = 0
+#: Held while an environment is changed.
+LOCK = "lock"
+_MANIFEST = "manifest.json"
+_ORIGINALS = "originals"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Folder:
-    path: str
-    mode: int
-    when: int
+class Kept:
+    """Originals that are not back: their number and bytes, and the packages that they are of."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Manifest:
-    state: str  # begun, applying, applied, forgotten
-    folders: tuple[_Folder, ...]
-    touched: tuple[_Touched, ...] = ()
-
-    def write(self, path: Path) -> None:
-        write(path, json.dumps({"version": 1, **asdict(self)}))
-        sync(path)
+    files: int
+    size: int
+    packages: tuple[str, ...]
 
 
 class Aside:
@@ -64,30 +60,40 @@ class Aside:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._folder = root / ASIDE
-        self._originals = self._folder / "originals"
-        self._path = self._folder / "manifest.json"
+        self._originals = self._folder / _ORIGINALS
+        self._path = self._folder / _MANIFEST
         #: for new files
         self.new = self._folder / "new"
-        self._manifest = self._read()
+        #: paths whose originals were gone when they were to be put back, and that Python does not make again
+        self.lost: tuple[Touched, ...] = ()
+        self._manifest = Manifest.read(self._path, self._originals)
 
     @property
     def applied(self) -> bool:
         """Whether there is something to put back."""
         return self._manifest is not None and self._manifest.state in ("applying", "applied")
 
+    def kept(self, *, former: bool = False) -> Kept:
+        """Return what is kept in the folder, or only what is of former slimmings and could not be put back."""
+        files: list[Path] = []
+        packages: dict[str, None] = {}
+        for folder in (*([] if former else [self._folder]), *self._left()):
+            originals = folder / _ORIGINALS
+            here = {path.relative_to(originals).as_posix(): path for path in files_below(originals)}
+            manifest = Manifest.read(folder / _MANIFEST, originals)
+            for one in manifest.touched if manifest else ():
+                if one.path in here and not one.comes_again:
+                    packages[one.package] = None
+            files += here.values()
+        return Kept(
+            files=len(files), size=sum(path.lstat().st_size for path in files), packages=tuple(packages)
+        )
+
     def originals(self) -> dict[str, Path]:
         """Return the originals by path, save those whose place or package was changed by others since."""
         if self._manifest is None or not self.applied:
             return {}
-        touched = self._manifest.touched
-        by_path = {one.path: one for one in touched}
-        # installed again or removed since: what belongs to it is not ours any more
-        others = {
-            record
-            for record in {one.record for one in touched} - {""}
-            if not os.path.lexists(self._root / record)
-            or (record in by_path and not self._ours(by_path[record]))
-        }
+        touched, others = self._manifest.touched, self._of_others()
         return {
             one.path: self._originals / one.path
             for one in touched
@@ -95,32 +101,37 @@ class Aside:
         }
 
     def put_back(self) -> list[str]:
-        """Put every original back, with modes and dates of folders; the manifest stays.
+        """Put the originals back, with modes and dates of folders.
 
         Returns
         -------
-        Paths of what was left because others changed it since.
+        Paths of what was left because others changed it since; their originals, and the manifest, stay.
         """
-        if self._manifest is None:
+        if self._manifest is None or not self.applied:
             return []
-        mine = self.originals()
-        if self._manifest.state == "applied":
-            self._manifest = replace(self._manifest, state="applying")
-            with contextlib.suppress(OSError):  # a full disk must not keep anybody from going back
-                self._manifest.write(self._path)
-        left = [
-            one.path
+        mine, others = self.originals(), self._of_others()
+        self.lost = tuple(
+            one
             for one in self._manifest.touched
-            if one.path not in mine and os.path.lexists(self._originals / one.path)
-        ]
+            if one.record not in others
+            and not one.comes_again
+            and not os.path.lexists(self._originals / one.path)
+            and is_replacement(one, self._root / one.path)
+        )
+        if self._manifest.state == "applied":
+            self._note(replace(self._manifest, state="applying"))
         modes = {one.path: one.mode for one in self._manifest.folders}
         for path, original in mine.items():
             self._make_folders(Path(path).parent, modes)
             os.replace(original, self._root / path)
             original.unlink(missing_ok=True)  # two links to one file: renaming leaves both
         self._restore_folders()
-        shutil.rmtree(self._originals, ignore_errors=True)
-        return left
+        left = tuple(one for one in self._manifest.touched if os.path.lexists(self._originals / one.path))
+        if left:
+            self._note(replace(self._manifest, state="applied", touched=left))
+        else:
+            self._manifest = replace(self._manifest, state="begun", touched=())
+        return [one.path for one in left]
 
     def commit(self, plan: Plan) -> None:
         """Replace and remove what a plan says; should that fail, everything is put back.
@@ -132,19 +143,19 @@ class Aside:
         """
         if self._manifest is None:
             raise ValueError("not held")
+        self._move_left()
         lists = {path: record.path for record in plan.contents.records for path in record.files}
-        touched = []
+        touched = {one.path: one for one in self.lost}  # still nothing is as it was
         for path in (*plan.new, *sorted(plan.gone)):
-            new = plan.new[path].lstat() if path in plan.new else None
             record = lists.get(path) or lists.get(source_of(path), "")
-            if new is None:
-                touched.append(_Touched(path=path, record=record))
-            else:
-                touched.append(_Touched(path=path, record=record, size=new.st_size, when=new.st_mtime_ns))
-        self._manifest = _Manifest(
-            state="applying", folders=self._folders_of(touched), touched=tuple(touched)
-        )
-        self._manifest.write(self._path)
+            one = Touched(path=path, record=record)
+            if path in plan.new:
+                new, status = plan.new[path], plan.new[path].lstat()
+                one = replace(one, size=status.st_size, when=status.st_mtime_ns, digest=digest(new))
+            touched[path] = one
+        every = tuple(touched.values())
+        applying = Manifest(state="applying", folders=self._folders_of(every), touched=every)
+        self._write(applying)
         try:
             for path, file in plan.new.items():
                 self._replace(path, file)
@@ -153,16 +164,9 @@ class Aside:
             self._remove_empty({os.path.dirname(path) for path in plan.gone})
         except BaseException:
             self.put_back()
-            self.dissolve()
             raise
-        self._manifest = replace(self._manifest, state="applied")
-        self._manifest.write(self._path)
+        self._write(replace(applying, state="applied"))
         shutil.rmtree(self.new, ignore_errors=True)
-
-    def dissolve(self) -> None:
-        """Take note that nothing is left to put back."""
-        if self._manifest is not None:
-            self._manifest = replace(self._manifest, state="begun", touched=())
 
     def forget(self) -> None:
         """Delete the originals.
@@ -172,36 +176,68 @@ class Aside:
         PreflightError
             The last slimming was cut short.
         """
-        if not self.applied:
-            return
         if self._manifest is not None and self._manifest.state == "applying":
             raise PreflightError(
                 f"the last slimming of {self._root} was cut short",
                 "end it with --apply, or go back with --undo",
             )
         # from here on nothing can be put back, however far the deleting comes
-        self._manifest = _Manifest(state="forgotten", folders=())
-        self._manifest.write(self._path)
+        self._write(Manifest(state="forgotten", folders=(self._folder_of("."),)))
 
     def remove(self) -> None:
-        """Delete the folder, and leave the environment's own date as it was."""
-        if self._folder.is_dir():
-            for path in self._folder.iterdir():
-                if path.is_dir():
-                    shutil.rmtree(path)
-                elif path != self._path:
-                    path.unlink()
-            self._path.unlink(missing_ok=True)
+        """Delete the folder, unless originals are left, and leave the environment's own date as it was."""
+        shutil.rmtree(self.new, ignore_errors=True)
+        if self._manifest is not None and self._manifest.state == "forgotten":
+            for folder in (self._originals, *self._left()):
+                if folder.is_dir():
+                    shutil.rmtree(folder)
+        else:
+            for at, _, _ in os.walk(self._originals, topdown=False):
+                with contextlib.suppress(OSError):  # something is left in it
+                    os.rmdir(at)
+        for path in (*self._folder.glob(f"{_MANIFEST}.*.new"), self._folder / LOCK, self._path):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something is left in it
             self._folder.rmdir()
         self._restore_folders(only_root=True)
 
     def begin(self) -> None:
         """Clear what is left over, and note the date of the environment's folder."""
         shutil.rmtree(self.new, ignore_errors=True)
-        if self._manifest is None or self._manifest.state == "forgotten":
-            shutil.rmtree(self._originals, ignore_errors=True)
-            self._manifest = _Manifest(state="begun", folders=(self._folder_of("."),))
-            self._manifest.write(self._path)
+        if self._manifest is not None and self._manifest.state == "forgotten":
+            for folder in (self._originals, *self._left()):
+                shutil.rmtree(folder, ignore_errors=True)
+            self._manifest = None
+        for folder in self._left():
+            if not (folder / _ORIGINALS).is_dir():  # cut short before they moved there
+                shutil.rmtree(folder)
+        if self._manifest is None:
+            self._write(Manifest(state="begun", folders=(self._folder_of("."),)))
+
+    def _left(self) -> list[Path]:
+        return sorted(self._folder.glob("left-*"))
+
+    def _move_left(self) -> None:
+        """Make room for new originals: those that could not be put back move, with their manifest."""
+        if self._manifest is None or not self.applied:
+            return
+        number = 1 + max((int(one.name.rpartition("-")[2]) for one in self._left()), default=0)
+        folder = self._folder / f"left-{number}"
+        self._make_folders(folder.relative_to(self._root), {})
+        self._write(self._manifest, folder / _MANIFEST)
+        os.rename(self._originals, folder / _ORIGINALS)
+
+    def _write(self, manifest: Manifest, path: Path | None = None) -> None:
+        manifest.write(path or self._path)
+        give_to_owner(path or self._path, self._root)
+        if path is None:
+            self._manifest = manifest
+
+    def _note(self, manifest: Manifest) -> None:
+        """Write the manifest if that is possible: a full disk must not keep anybody from going back."""
+        self._manifest = manifest
+        with contextlib.suppress(OSError):
+            self._write(manifest)
 
     def _replace(self, path: str, file: Path) -> None:
         original = self._original(path)
@@ -215,29 +251,38 @@ class Aside:
 
     def _original(self, path: str) -> Path:
         original = self._originals / path
-        original.parent.mkdir(parents=True, exist_ok=True)
+        self._make_folders(original.parent.relative_to(self._root), {})
         return original
 
-    def _ours(self, one: _Touched) -> bool:
-        """Say whether a place is as it was left; what was not touched yet, or is back already, counts as well."""
-        original = self._originals / one.path
-        try:
-            status, there = original.lstat(), os.lstat(self._root / one.path)
-        except FileNotFoundError:
-            return True
-        if one.size is None:
-            return source_of(one.path) != ""  # Python makes it again
-        return (there.st_size, there.st_mtime_ns) == (one.size, one.when) or os.path.samestat(there, status)
+    def _of_others(self) -> set[str]:
+        """Return the lists of packages that were installed again or removed since: all of them is left alone."""
+        touched = self._manifest.touched if self._manifest else ()
+        by_path = {one.path: one for one in touched}
+        return {
+            record
+            for record in {one.record for one in touched} - {""}
+            if not os.path.lexists(self._root / record)
+            or (record in by_path and not self._ours(by_path[record]))
+        }
 
-    def _folders_of(self, touched: list[_Touched]) -> tuple[_Folder, ...]:
+    def _ours(self, one: Touched) -> bool:
+        """Say whether a place is as it was left; what was not touched yet, or is back already, counts as well."""
+        original, place = self._originals / one.path, self._root / one.path
+        if not os.path.lexists(original):
+            return True
+        if place.parent.resolve() != self._root.resolve() / Path(one.path).parent:
+            return False  # by a link it may be anybody's
+        return is_replacement(one, place) or one.comes_again or is_original(original, place)
+
+    def _folders_of(self, touched: Iterable[Touched]) -> tuple[Folder, ...]:
         assert self._manifest is not None
         known = {one.path: one for one in self._manifest.folders}
         paths = {str(parent) for one in touched for parent in Path(one.path).parents} - known.keys()
         return (*known.values(), *map(self._folder_of, sorted(paths)))
 
-    def _folder_of(self, path: str) -> _Folder:
+    def _folder_of(self, path: str) -> Folder:
         status = (self._root / path).stat()
-        return _Folder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns)
+        return Folder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns)
 
     def _make_folders(self, folder: Path, modes: Mapping[str, int]) -> None:
         missing = []
@@ -245,10 +290,9 @@ class Aside:
             missing.append(folder)
             folder = folder.parent
         for one in reversed(missing):
-            made, above = self._root / one, (self._root / one).parent.stat()
+            made = self._root / one
             made.mkdir()
-            if os.geteuid() == 0:  # in somebody's environment
-                os.chown(made, above.st_uid, above.st_gid)
+            give_to_owner(made, made.parent)
             made.chmod(modes.get(str(one), 0o755))
 
     def _restore_folders(self, *, only_root: bool = False) -> None:
@@ -266,22 +310,9 @@ class Aside:
                     break
                 folder = os.path.dirname(folder)
 
-    def _read(self) -> _Manifest | None:
-        try:
-            document = json.loads(self._path.read_text())
-            found = _Manifest(
-                state=document["state"],
-                folders=tuple(_Folder(**one) for one in document["folders"]),
-                touched=tuple(_Touched(**one) for one in document["touched"]),
-            )
-            named = [*(one.path for one in found.folders), *(one.path for one in found.touched)]
-            if any(os.path.normpath(path).startswith(("/", "..")) for path in named):
-                raise ValueError("it names a place outside of the environment")
-            return found
-        except FileNotFoundError:
-            return None
-        except (ValueError, LookupError, TypeError) as error:
-            raise IntegrityError(
-                f"{self._path} cannot be read: {error}",
-                f"the originals lie in {self._originals}, under their own paths: move them back",
-            ) from error
+
+def give_to_owner(path: Path, like: Path) -> None:
+    """Give what root made in somebody's environment to the owner of another path."""
+    if os.geteuid() == 0:
+        status = like.stat()
+        os.chown(path, status.st_uid, status.st_gid)

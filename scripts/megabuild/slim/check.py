@@ -84,7 +84,7 @@ class Check:
         self._commands = commands
         self._note = note
         self._names: tuple[str, ...] = ()
-        self.result = Checked(modules=None)
+        self.result = Checked(modules=None, why="there was nothing to take away")
 
     def before(self, contents: Contents, gone: Iterable[str]) -> None:
         """Find out what works.
@@ -108,7 +108,10 @@ class Check:
         if not (self._root / "bin" / "python").exists():
             why = f"there is no Python in {self._root}/bin"
         elif wanted:
-            answers = dict(self._answers(wanted, _PATIENCE, time.monotonic() + _TOGETHER))
+            try:
+                answers = dict(self._answers(wanted, _PATIENCE, time.monotonic() + _TOGETHER))
+            except OSError as error:  # to root's, the environment's owner has no way, for one
+                answers = {wanted[0]: f"bin/python: {error.strerror}"}
             self._names = tuple(name for name, error in answers.items() if error is None)
             failed_before = tuple(name for name in wanted if name not in self._names)
             if not self._names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from importlib.resources import files
@@ -144,13 +145,20 @@ def _filled(name: str, values: Mapping[str, str], contexts: Mapping[str, Path]) 
     """Fill in a template, which is a Containerfile by itself, and say in it how an image is made of it."""
     text = (files("megabuild.using") / f"{name}.Containerfile").read_text(encoding="utf-8")
     for key, value in values.items():
-        if re.search(r'["\\$`\n]', value):
-            raise UsageError(f"{value!r} does not fit into a Containerfile", "leave out its quotes and $")
+        if re.search(r'["\\$`\x00-\x1f\x7f]', value):
+            raise UsageError(
+                f"{value!r} does not fit into a Containerfile", "leave out its quotes, $ and line breaks"
+            )
         line = f'ARG {key}="{value}"' if value else f"ARG {key}="
         text = re.sub(rf"^ARG {key}=.*$", line, text, flags=re.MULTILINE)  # no backslashes in it
     if name == "built" and _BESIDE not in contexts:
         text = text.replace(f"COPY --from={_BESIDE} . /opt/{_BESIDE}/\n", "")
-    more = "".join(f" --build-context {key}={path}" for key, path in contexts.items())
+    for path in contexts.values():
+        if re.search(r"[\x00-\x1f\x7f]", str(path)):  # it would end the comment, and be an instruction
+            raise UsageError(
+                f"{str(path)!r} does not fit into a line of a Containerfile", "rename the folder, or move it"
+            )
+    more = "".join(f" --build-context {shlex.quote(f'{key}={path}')}" for key, path in contexts.items())
     how = f"# podman build -t pyg -f THIS-FILE{more} FOLDER-OF-MEGABUILD\n"
     first, rest = text.split("ARG BASE", 1)
     return f"{first}#\n{how}ARG BASE{rest}"

@@ -103,6 +103,9 @@ def test_triton_stays_where_others_require_it(tmp_path: Path) -> None:
     env = venv(tmp_path / "env")
     install(env, "torch", {"torch/__init__.py": ""}, requires=["triton==3.7.1; platform_system == 'Linux'"])
     install(env, "triton", {"triton/__init__.py": "", "triton/_C/libproton.so": b"x" * 99})
+    install(
+        env, "optional", {"optional.py": ""}, requires=['triton>=3; python_version > "3" and extra == "fast"']
+    )
     assert gone(env) == {"triton/__init__.py", "triton/_C/libproton.so"}
     install(env, "jax-triton", {"jax_triton/__init__.py": ""}, requires=["triton>=3"])
     assert gone(env) == {"triton/_C/libproton.so"}

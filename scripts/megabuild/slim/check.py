@@ -247,7 +247,7 @@ class Check:
 
 def _ended(status: int) -> str:
     if status < 0:
-        return f"ended by {signal.Signals(-status).name}"
+        return f"ended by signal {-status} ({signal.strsignal(-status)})"
     return f"ended with exit code {status}"
 
 

@@ -88,13 +88,12 @@ class Contents:
         return found
 
     @cached_property
-    def requires(self) -> Mapping[str, frozenset[str]]:
-        """By package: the names of those that it requires, be it with an extra only."""
-        found: dict[str, frozenset[str]] = {}
+    def requires(self) -> Mapping[str, Mapping[str, bool]]:
+        """By package: the names of those that it requires, and whether always, not only with an extra."""
+        found: dict[str, Mapping[str, bool]] = {}
         for one in self.records:
             metadata = self.every.get(described_in(one.path))
-            names = required(metadata.source) if metadata else frozenset()
-            found[one.owner] = found.get(one.owner, frozenset()) | names
+            found[one.owner] = {**found.get(one.owner, {}), **(required(metadata.source) if metadata else {})}
         return found
 
     @cached_property

@@ -22,6 +22,7 @@ from megabuild.sizes.installed import sites
 
 #: What a conda package says of its own files; not linked into environments.
 PATHS = "info/paths.json"
+_EXTRA = re.compile(r";.*\bextra\s*==")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -89,15 +90,25 @@ def described_in(record: str) -> str:
     return record if record.endswith(".json") else f"{os.path.dirname(record)}/METADATA"
 
 
-def required(file: Path) -> frozenset[str]:
-    """Return the names of the packages that one requires, extras included, from the file that `described_in` names."""
+def required(file: Path) -> dict[str, bool]:
+    """Return the names of the packages that one requires, from the file that `described_in` names.
+
+    Returns
+    -------
+    By name: whether it is required always, not only with an extra.
+    """
     if file.suffix == ".json":
         specs = [str(one) for one in _read(file).get("depends", ())]
     else:
         headers = file.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
-        specs = [line.partition(":")[2] for line in headers.splitlines() if line.startswith("Requires-Dist:")]
-    names = (_NAME.match(spec.strip()) for spec in specs)
-    return frozenset(canonicalize_name(found[0]) for found in names if found)
+        lines = (line.partition(":") for line in headers.splitlines())
+        specs = [spec for name, _, spec in lines if name == "Requires-Dist"]
+    found: dict[str, bool] = {}
+    for spec in specs:
+        if name := _NAME.match(spec.strip()):
+            project = canonicalize_name(name[0])
+            found[project] = found.get(project, False) or not _EXTRA.search(spec)
+    return found
 
 
 def corrected(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:

@@ -122,7 +122,10 @@ def chosen(request: Request, contents: Contents) -> tuple[list[Step], dict[str, 
 
 def _triton(contents: Contents, request: Request) -> Iterator[str]:
     """Return Triton, if PyTorch is all that requires it: others may not even be imported without."""
-    requirers = {owner for owner, required in contents.requires.items() if "triton" in required}
+    names = ("triton", "pytorch-triton")
+    requirers = {
+        owner for owner, all_of in contents.requires.items() if any(all_of.get(one) for one in names)
+    }
     if contents.kind != "environment" or all(map(_is_torch, requirers)):
         yield from _of_triton(contents)
 

@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -110,6 +111,6 @@ def test_everything_works_as_before_and_comes_back(env: Path) -> None:
     assert tree(env) == before
 
 
-def contents(found: Mapping[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
-    """Return what a copy has in common with its original: modes and content, neither dates nor other links."""
-    return {path: (mode, content) for path, (mode, _, _, content) in found.items()}
+def contents(found: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[object, ...]]:
+    """Return what `cp -r` keeps: kinds, who may run what, and content; neither dates nor other people's rights."""
+    return {path: (stat.S_IFMT(mode), mode & 0o111, content) for path, (mode, _, _, content) in found.items()}

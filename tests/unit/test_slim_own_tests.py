@@ -74,6 +74,14 @@ def test_modules_that_are_no_tests_stay_with_their_data(tmp_path: Path) -> None:
     assert gone(env) == {"pk/tests/test_it.py"}
 
 
+def test_a_folder_without_an_init_can_be_imported_from(tmp_path: Path) -> None:
+    """fsspec.tests.abstract, which authors of file systems are to use, lies in such a one."""
+    env = venv(tmp_path / "env")
+    abstract = {"pk/tests/abstract/__init__.py": "class AbstractTests: ...\n", "pk/tests/test_it.py": ""}
+    install(env, "pk", {**EMPTY, **abstract})
+    assert gone(env) == {"pk/tests/test_it.py"}
+
+
 @pytest.mark.parametrize(
     "helper",
     [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import keyword
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,15 +97,14 @@ def _upwards(parts: Sequence[str]) -> Iterator[str]:
 
 
 def _modules(folder: str, files: Sequence[str]) -> Iterator[str]:
-    """Return the modules in a folder that can be imported: of packages, with names that Python can write."""
+    """Return the modules in a folder that can be imported: beside an ``__init__``, with names that Python can write."""
     there = set(files)
     for path in files:
         if not path.endswith(".py"):
             continue
-        above = path[: path.index(f"{folder}/") + len(folder)]
-        parts = PurePosixPath(path.removeprefix(f"{above}/").removesuffix(".py")).parts
-        packages = ["/".join([above, *parts[:end]]) for end in range(len(parts))]
-        if all(f"{one}/__init__.py" in there for one in packages) and not any(map(_is_private, parts)):
+        inside = PurePosixPath(path.partition(f"{folder}/")[2])
+        packed = len(inside.parts) == 1 or os.path.join(os.path.dirname(path), "__init__.py") in there
+        if packed and not any(map(_is_private, inside.with_suffix("").parts)):
             yield path
 
 

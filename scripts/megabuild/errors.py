@@ -166,6 +166,12 @@ class IncomparableError(MegabuildError):
     exit_code = 26
 
 
+class SlimmedTooFarError(MegabuildError):
+    """What worked before a slimming failed afterwards; the slimming was undone."""
+
+    exit_code = 27
+
+
 class Interrupted(MegabuildError):
     """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
 

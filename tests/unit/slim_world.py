@@ -126,10 +126,10 @@ def record(root: Path, name: str, version: str, folders: Iterable[str], *, more:
     return info / "RECORD"
 
 
-def wrong_in_records(root: Path) -> list[str]:
+def wrong_in_records(root: Path, site: str = SITE) -> list[str]:
     """Return what RECORDs say that is not so: missing files, other hashes, other sizes."""
     wrong = []
-    for listing in sorted((root / SITE).glob("*.dist-info/RECORD")):
+    for listing in sorted((root / site).glob("*.dist-info/RECORD")):
         with listing.open(encoding="utf-8", errors="surrogateescape", newline="") as stream:
             for path, digest, size in csv.reader(stream):
                 file = listing.parent.parent / path

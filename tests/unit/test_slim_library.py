@@ -95,6 +95,26 @@ def test_a_slimmed_library_finds_the_code_for_its_gpu(
     assert again.how == "nothing to take away"
 
 
+def test_a_section_of_a_larger_alignment_than_others_segments(tmp_path: Path) -> None:
+    """As in XLA's libraries: read-only data ask for 32 kB, and only the segment they lie in has that alignment."""
+    wide = 'const char table[40000] __attribute__((aligned(32768))) = "wide";'
+    more = f"{wide} int work(int x) {{ return (unsigned long)table % 32768 ? 0 : data[1] + zeros[x]; }}"
+    library = build(tmp_path, USUAL, b"".join(RESOURCES), more=more, flags=["-Wl,-z,max-page-size=0x1000"])
+    with library.open("rb") as stream:
+        loaded = [*ELFFile(stream).iter_segments("PT_LOAD")]
+    assert max(one["p_align"] for one in loaded) == 32768
+    assert any((one["p_vaddr"] - one["p_offset"]) % 32768 for one in loaded)
+    done, small = slimmed(library, "sm_120")
+    assert "compacted" in done.how
+    assert done.gpu_code > sum(map(len, USUAL)) - sum(map(len, FOR_120)) + 60_000 - 8 * 32768
+    # the first is too small for a hole of such pages
+    stays = [*RESOURCES[:2], fatbin(SMALL)]
+    assert seen_in_memory(small, 3, PLACES) == ([*map(digest, FOR_120)], [*map(digest, stays)])
+    with small.open("rb") as stream:
+        for one in ELFFile(stream).iter_segments("PT_LOAD"):
+            assert (one["p_vaddr"] - one["p_offset"]) % one["p_align"] == 0
+
+
 def test_a_compacted_section_can_be_read_from_the_file(tmp_path: Path) -> None:
     _, small = slimmed(build(tmp_path, USUAL), "sm_120", symbols=False)
     with opened(small) as library:

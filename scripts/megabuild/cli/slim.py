@@ -6,13 +6,14 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
 
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.reporters import reporter
+from megabuild.cli.slim_plan import checked_lines, plan_lines
 from megabuild.cli.text import Signs, plain, size, table, wrapped
 from megabuild.configs.overrides import cuda_archs
 from megabuild.errors import NoGpuError, UsageError
@@ -21,10 +22,6 @@ from megabuild.sizes.packed import packages_in
 from megabuild.slim.listing import ASIDE
 from megabuild.using.image import archs_here
 from megabuild.wording import counted
-
-if TYPE_CHECKING:  # reading libraries takes a moment to import, and most commands need none of it
-    from megabuild.slim.savings import Plan
-    from megabuild.slim.steps import Step
 
 EXAMPLES = """
 {prog} ~/venv --gpu native     the plan, for this machine's GPUs
@@ -61,6 +58,13 @@ DO = "What to do"
 )
 @option(
     WHAT,
+    "--unsupported-gpu",
+    "unsupported",
+    is_flag=True,
+    help="Go on although nothing there has code for a GPU that is named.",
+)
+@option(
+    WHAT,
     "--drop-lto-ir",
     is_flag=True,
     help="Take LTO-IR from libraries, too, which they may compile at run time.",
@@ -71,7 +75,21 @@ DO = "What to do"
     is_flag=True,
     help="Say what each step would give and cost; nothing is touched. The default.",
 )
-@option(DO, "--apply", is_flag=True, help="Slim an environment in place; the originals are kept in it.")
+@option(
+    DO,
+    "--apply",
+    is_flag=True,
+    help="Slim an environment in place, import all that is in it, and undo it if something fails. Originals are kept.",
+)
+@option(
+    DO,
+    "--check",
+    "checks",
+    multiple=True,
+    metavar="COMMAND",
+    help="With --apply: what must succeed afterwards, too, such as 'python -c \"import foo.bar\"'; as often as needed.",
+)
+@option(DO, "--no-check", is_flag=True, help="With --apply: import and run nothing.")
 @option(
     DO,
     "--output",
@@ -94,9 +112,12 @@ def slim(
     subject: Path,
     gpus: tuple[str, ...],
     keep: tuple[str, ...],
+    unsupported: bool,
     drop_lto_ir: bool,
     plan: bool,
     apply: bool,
+    checks: tuple[str, ...],
+    no_check: bool,
     output: Path | None,
     undo: bool,
     forget: bool,
@@ -109,6 +130,7 @@ def slim(
     nothing names go; each step says what it costs. Without --apply or --output nothing is touched.
     """  # fmt: skip
     from megabuild.slim import apply as in_place
+    from megabuild.slim.check import Check
     from megabuild.slim.output import copied, names_itself
     from megabuild.slim.repack import channel, repacked, unpacked
     from megabuild.slim.savings import make_plan
@@ -130,6 +152,10 @@ def slim(
             )
     if not is_env and (apply or undo or forget):
         raise UsageError("a package is not changed in place", "--output DIR writes a new one")
+    if (checks or no_check) and not apply:
+        raise UsageError("only what is slimmed in place is checked", "add --apply")
+    if checks and no_check:
+        raise UsageError("--check and --no-check exclude each other", "choose one")
     if undo:
         count = in_place.undo(subject)
         line = f"{counted(count, 'file')} put back; {plain(str(subject))} is as it was"
@@ -139,7 +165,12 @@ def slim(
         freed = in_place.forget(subject)
         _show(context, {"freed": freed}, [f"{size(freed)} given free; there is no way back now"])
         return
-    request = Request(gpus=_archs(gpus), keep=wanted(_listed(keep)), lto_ir=not drop_lto_ir)
+    request = Request(
+        gpus=_archs(gpus),
+        keep=wanted(_listed(keep)),
+        lto_ir=not drop_lto_ir,
+        unsupported=unsupported,
+    )
     console = Console(stderr=True, soft_wrap=True)
     more: dict[str, Any] = {}
     with reporter(console) as shown:
@@ -152,11 +183,13 @@ def slim(
             made, file = repacked(subject, output, request, shown.note, for_myself=for_myself)
             more = {"output": str(file), "download": [subject.stat().st_size, file.stat().st_size]}
         elif apply:
-            made = in_place.apply(subject, request, shown.note)
+            check = None if no_check else Check(subject, checks, shown.note)
+            made = in_place.apply(subject, request, shown.note, check)
+            more = {"checked": check.result.to_json() if check else None}
             if forget:
                 in_place.forget(subject)
             elif (older := in_place.not_back(subject)).files:
-                more = {"not_back": {"files": older.files, "bytes": older.size, "packages": older.packages}}
+                more["not_back"] = {"files": older.files, "bytes": older.size, "packages": older.packages}
         elif is_env:
             made = make_plan(in_place.environment(subject), request, shown.note)
         else:
@@ -174,50 +207,15 @@ def slim(
     _show(context, {"state": state, **made.to_json(), **more}, lines)
 
 
-def plan_lines(plan: Plan, signs: Signs, *, done: bool) -> Iterator[str]:
-    """Return the steps for people, 80 columns wide.
-
-    Parameters
-    ----------
-    done:
-        Whether it was carried out, or would be.
-    """
-    now = f"before, {size(plan.after)} now" if done else f"now, would be {size(plan.after)}"
-    yield from wrapped(f"{plain(plan.contents.name)}: {size(plan.before)} {now}")
-    yield ""
-    rows = [(row.step.name, size(row.saves), f"{row.step.loses}{_costs(row.step)}") for row in plan.rows]
-    rows.append(("together", size(plan.before - plan.after), ""))
-    yield from table(("step", "saves", "what goes [and what that costs]"), rows, right=frozenset({1}))
-    yield ""
-    for what, features in (("still works:", plan.works), ("in part:", plan.limited), ("lost:", plan.lost)):
-        if features:
-            yield from wrapped(f"{what:12} {', '.join(map(str, features))}", rest=" " * 13)
-    if not plan.request.gpus:
-        yield from wrapped(
-            "GPU code stays as it is: say which GPUs are to be kept (--gpu 12.0, --gpu native)"
-        )
-    reasons: dict[str, list[str]] = {}
-    for path, why in plan.left_alone.items():
-        reasons.setdefault(why, []).append(path)
-    for why, paths in reasons.items():
-        yield from wrapped(
-            f"{signs.warning} {counted(len(paths), 'file')} left alone: {plain(why)} ({plain(paths[0])})"
-        )
-
-
-def _costs(step: Step) -> str:
-    names = [*(feature.value for feature in step.costs), *(f"part of {one.value}" for one in step.limits)]
-    text = ", ".join(names).replace("compile-cpu, compile-gpu", "compile")
-    return f" [{text}]" if text else ""
-
-
 def _what_next(state: str, subject: Path, more: dict[str, Any], forgotten: bool) -> Iterator[str]:
     yield ""
     if state == "planned":
         yield "nothing was touched: --apply does it in place, --output DIR in a copy"
     elif state == "applied" and forgotten:
+        yield from checked_lines(more["checked"])
         yield "the originals are deleted: there is no way back"
     elif state == "applied":
+        yield from checked_lines(more["checked"])
         command = f"megabuild slim {shlex.quote(str(subject))}"
         yield from wrapped(
             f"the originals are kept in {subject / ASIDE} and take their room until they are put back or deleted:"

@@ -13,21 +13,27 @@ from filelock import Timeout
 from megabuild.errors import BusyError, NotUndoneError, OutOfSpaceError, UsageError, of_system
 from megabuild.files import FileLock
 from megabuild.slim.aside import LOCK, Aside, Kept, give_to_owner
+from megabuild.slim.check import Check
 from megabuild.slim.listing import ASIDE, Contents, look
 from megabuild.slim.savings import Note, Plan, make_plan
 from megabuild.slim.steps import Request
 from megabuild.wording import counted
 
 
-def environment(root: Path) -> Contents:
-    """Look around in an environment; what was slimmed in place counts as it was before."""
-    return look(root, name=str(root), kind="environment", aside=Aside(root).originals())
+def environment(root: Path, *, follow: bool = False) -> Contents:
+    """Look around in an environment; what was slimmed in place counts as it was before. ``follow`` is for `look`."""
+    return look(root, name=str(root), kind="environment", aside=Aside(root).originals(), follow=follow)
 
 
-def apply(root: Path, request: Request, note: Note) -> Plan:
+def apply(root: Path, request: Request, note: Note, check: Check | None = None) -> Plan:
     """Make an environment smaller. An earlier slimming is undone on the way, so that this one begins with originals.
 
     All new files are written and on the disk before anything is touched; what then happens is renaming.
+
+    Parameters
+    ----------
+    check:
+        Tries the environment before and after; if that fails, or is interrupted, everything is put back.
 
     Raises
     ------
@@ -35,6 +41,8 @@ def apply(root: Path, request: Request, note: Note) -> Plan:
         Another process is slimming this environment.
     OutOfSpaceError
         The disk has no room for the new files; nothing was changed.
+    SlimmedTooFarError
+        Something does not work any more; everything was put back.
     """
     with held(root) as aside:
         try:
@@ -46,10 +54,18 @@ def apply(root: Path, request: Request, note: Note) -> Plan:
                     "nothing was changed; free some space, or use --output DIR on another disk",
                 ) from error
             raise
-        note("putting the new files in place")
         aside.put_back()
         if plan.gone or plan.new:
+            if check:
+                check.before(plan.contents, plan.gone)
+            note("putting the new files in place")
             aside.commit(plan)
+            try:
+                if check:
+                    check.after()
+            except BaseException:
+                aside.put_back()
+                raise
     return plan
 
 

@@ -43,6 +43,25 @@ def chosen(members: Sequence[Member], gpus: Iterable[str], *, keep_lto: bool) ->
     return frozenset(needed)
 
 
+def answer(code: Iterable[str], gpu: str) -> str:
+    """Say what a library has for a GPU: ``own`` machine code that runs there, ``ptx`` to compile, or ``none``.
+
+    Parameters
+    ----------
+    code:
+        Its code by :func:`name`.
+    """
+    kinds = {prefix: kind for kind, prefix in _PREFIXES.items()}
+    members = [
+        Member(kinds[prefix], arch, 0)
+        for prefix, _, arch in (one.partition("_") for one in code)
+        if prefix in kinds
+    ]
+    if any(one.kind == MACHINE_CODE and _runs(one, gpu) for one in members):
+        return "own"
+    return "ptx" if any(one.kind == PTX and _runs(one, gpu) for one in members) else "none"
+
+
 def name(member: Member) -> str:
     """Return ``sm_90a``, ``compute_120`` or ``lto_75``; ``kind16_90`` for what is not known."""
     return f"{_PREFIXES.get(member.kind, f'kind{member.kind}')}_{member.arch}"

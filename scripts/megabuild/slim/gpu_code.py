@@ -41,8 +41,8 @@ class Cut:
 
 def cuts(
     library: ElfFile, tables: Tables, rule: Rule, dropped: frozenset[int]
-) -> tuple[list[Cut], frozenset[str]]:
-    """Return what is worth to go, and the code that the library has when all of that is gone.
+) -> tuple[list[Cut], frozenset[str], frozenset[str]]:
+    """Return what is worth to go, the code that the library has when all of that is gone, and what it has now.
 
     Parameters
     ----------
@@ -70,7 +70,8 @@ def cuts(
     most = max(0, MOST_HOLES - len(tables.segments))
     done = [cut for size, cut in sized[:most] if size >= SMALLEST_HOLE]
     left = [cut for _, cut in sized[len(done) :]]
-    return done, frozenset(chain(*(cut.kept for cut in done), *(cut.whole for cut in left)))
+    kept = frozenset(chain(*(cut.kept for cut in done), *(cut.whole for cut in left)))
+    return done, kept, frozenset(chain(*(cut.whole for cut in possible)))
 
 
 def _by_section(library: ElfFile, tables: Tables) -> Mapping[int, list[Fatbin]]:

@@ -31,6 +31,8 @@ class LibrarySlimmed:
     symbols: int
     #: The GPU code that stays: ``sm_120``, ``compute_120``, ``lto_75``.
     kept: tuple[str, ...]
+    #: All GPU code that it had, if GPUs were named.
+    code: tuple[str, ...] = ()
     #: What was done, or why nothing: ``compacted``, ``pages left out``, ``symbols left out``,
     #: ``nothing to take away``, ``left alone: ...``.
     how: str
@@ -84,9 +86,9 @@ def _planned(library: ElfFile, rule: Rule, *, symbols: bool) -> tuple[Layout | N
     found, size = tables.read(library), len(library.data)
     dropped = _symbol_sections(found) if symbols else frozenset()
     cuts: list[gpu_code.Cut] = []
-    kept: frozenset[str] = frozenset()
+    kept = code = frozenset[str]()
     if rule.gpus and not found.is_program:
-        cuts, kept = gpu_code.cuts(library, found, rule, dropped)
+        cuts, kept, code = gpu_code.cuts(library, found, rule, dropped)
     sections = (found.sections[index] for index in sorted(dropped))
     without = [Change(start=section.offset, end=section.end) for section in sections]
     parts = [part for cut in cuts for part in (cut.change, *cut.elsewhere)]
@@ -105,6 +107,7 @@ def _planned(library: ElfFile, rule: Rule, *, symbols: bool) -> tuple[Layout | N
         gpu_code=size - plan.after - symbol_bytes if smaller else 0,
         symbols=symbol_bytes if smaller else 0,
         kept=cuda_archs.ordered(kept),
+        code=cuda_archs.ordered(code),
         how=", ".join(way for way, taken in ways.items() if taken) if smaller else "nothing to take away",
     )
     return (plan if smaller else None), done

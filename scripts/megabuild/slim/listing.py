@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from megabuild.sizes.installed import source_of
-from megabuild.slim.records import Record, records
+from megabuild.sizes.installed import sites, source_of
+from megabuild.slim.records import Record, described_in, records, required
 
 #: The folder in an environment with the originals of what was slimmed.
 ASIDE = ".megabuild-slim"
@@ -77,18 +77,40 @@ class Contents:
         }
 
     @cached_property
+    def outside(self) -> Mapping[str, str]:
+        """Links of packages, and folders of packages that are links, to places outside: uv's cache, for one."""
+        own = os.path.realpath(self.root)
+        found = {}
+        for path in (*self.links, *(os.path.relpath(site, self.root) for site in sites(self.root))):
+            to = os.path.realpath(self.every[path].source if path in self.every else self.root / path)
+            if not f"{to}/".startswith(f"{own}/"):
+                found[path] = to
+        return found
+
+    @cached_property
+    def requires(self) -> Mapping[str, Mapping[str, bool]]:
+        """By package: the names of those that it requires, and whether always, not only with an extra."""
+        found: dict[str, Mapping[str, bool]] = {}
+        for one in self.records:
+            metadata = self.every.get(described_in(one.path))
+            found[one.owner] = {**found.get(one.owner, {}), **(required(metadata.source) if metadata else {})}
+        return found
+
+    @cached_property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(one.size for one in self.every.values())
 
 
-def look(root: Path, *, name: str, kind: str, aside: Mapping[str, Path]) -> Contents:
+def look(root: Path, *, name: str, kind: str, aside: Mapping[str, Path], follow: bool = False) -> Contents:
     """Look around in a folder. Links are not followed, and other file systems not entered.
 
     Parameters
     ----------
     aside:
         Originals of what was slimmed before, by their path in the environment.
+    follow:
+        Whether packages' files that are links to places outside count as the files there.
     """
     every = {path: root / path for path in _walk(root)} | dict(aside)
     entries: dict[str, Entry] = {}
@@ -100,7 +122,12 @@ def look(root: Path, *, name: str, kind: str, aside: Mapping[str, Path]) -> Cont
     def original(path: str) -> Path:
         return entries[path].source if path in entries else root / path
 
-    return Contents(root=root, name=name, kind=kind, every=entries, records=tuple(records(root, original)))
+    contents = Contents(
+        root=root, name=name, kind=kind, every=entries, records=tuple(records(root, original))
+    )
+    files = {path: Path(to) for path, to in contents.outside.items() if follow and os.path.isfile(to)}
+    followed = {path: Entry(source=to, status=to.stat()) for path, to in files.items()}
+    return replace(contents, every={**entries, **followed}) if followed else contents
 
 
 def _walk(root: Path) -> Iterator[str]:

@@ -1,18 +1,18 @@
 """Which of NVIDIA's libraries in an environment nothing loads.
 
-A library is needed by what names it: DT_NEEDED, or a name to open at run time, which stands in its strings, cut off
-before the version (libcudnn.so.9 holds ``libcudnn_adv.so``). Names in Python files count as well; cuda-pathfinder's,
-which is a catalogue of all of them, do not. Measured with torch 2.13.0 and CUDA 13.0: nothing names cusolverMg,
-nvrtc.alt, nvblas, cufftw; nvperf_host is named by CUPTI alone.
+That a library is named nowhere proves nothing: TensorFlow's ``DsoLoader`` and cuda-pathfinder put names together as
+they run, and Cython packs strings. So only those go that are known to be for programs that link them, which Python
+environments have none of. They stay where something does name them: in DT_NEEDED, in a library's strings, cut off
+before the version (libcudnn.so.9 holds ``libcudnn_adv.so``), or in a Python file. Looked for in vain in torch 2.13.0,
+TensorFlow 2.21.0, JAX 0.12.0, CuPy 14.2.0, onnxruntime-gpu 1.31.1 and nvmath-python 1.0.0.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 
 from elf_file import ElfFile, NotElf, opened
@@ -23,22 +23,21 @@ _LIBRARY = re.compile(
     r"|rtc|shmem|ToolsExt|tx3)|npp|nccl|accinj64|checkpoint\b|pcsamplingutil).*\.so(\.|$)"
 )
 _OWNER = re.compile(
-    r"nvidia-(?!ml-py|modelopt|dali).*|cuda-(?!python$|bindings$|core$|pathfinder$).*|cudnn|nccl|cutensor"
-    r"|lib(cu(blas|dnn|fft|file|rand|solver|sparse|dss|tensor)|nv(fatbin|jitlink|jpeg|ptxcompiler|rtc|vm)|npp).*"
+    r"nvidia-(?!ml-py|modelopt|dali).*|cuda-(?!python$|bindings$|core$|pathfinder$).*|cudnn|nccl|cutensor(-cu\d+)?"
+    r"|lib(cu(blas|dnn|dss|fft|file|rand|solver|sparse|tensor)|nv(fatbin|jitlink|jpeg|ptxcompiler|rtc|vm)|npp).*"
 )
-#: Found by its name for measuring only.
+#: cuSOLVER for several GPUs in one call, replacements for a program's BLAS and FFTW, a second build of NVRTC, and NVTX
+#: for languages that cannot read its C headers.
+_UNUSED = frozenset(
+    {"libcusolverMg", "libnvblas", "libcufftw", "libnvrtc.alt", "libnvrtc-builtins.alt", "libnvtx3interop"}
+)
+#: What CUPTI opens to read performance counters.
+_MEASURING = frozenset({"libnvperf_host", "libnvperf_target", "libcheckpoint", "libpcsamplingutil"})
 _PROFILER = "libcupti"
-_BESIDE_PROFILER = ("libnvperf", "libcheckpoint", "libpcsampling")
+#: A catalogue of all of them.
 _CATALOGUE = "cuda-pathfinder"
 _NAME = re.compile(rb"lib[A-Za-z0-9_+.-]{2,60}?\.so")
 _STRINGS = (".rodata", ".lrodata", ".data")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Names:
-    #: Names before ``.so``, with ``lib``: of the libraries that it cannot be loaded without, and those it may open.
-    linked: frozenset[str] = frozenset()
-    opened: frozenset[str] = frozenset()
 
 
 def is_nvidia(owner: str) -> bool:
@@ -53,58 +52,42 @@ def is_nvidia_library(path: str) -> bool:
 
 @lru_cache(maxsize=1)
 def not_needed(contents: Contents) -> Mapping[str, bool]:
-    """Return NVIDIA's libraries that nothing else in an environment names.
+    """Return NVIDIA's libraries that nothing in an environment loads.
 
     Returns
     -------
-    By path: whether it is for measuring, that is, named by CUPTI alone or shipped with it.
+    By path: whether it is for measuring, that is, shipped for CUPTI.
     """
-    owners = contents.owners
     libraries = {
         path: entry
         for path, entry in contents.every.items()
         if entry.size and not entry.is_link and ".so" in os.path.basename(path)
     }
-    theirs: dict[str, list[str]] = {}
-    for path in libraries:
-        if is_nvidia(owners.get(path, "")) and is_nvidia_library(path):
-            theirs.setdefault(_stem(path), []).append(path)
-    if not theirs:
-        return {}
-    roots = _named_in_python(contents, frozenset(theirs))
-    for path, entry in libraries.items():
-        if _stem(path) not in theirs:
-            one = _names(entry)
-            roots |= one.linked | one.opened
-    names = {stem: [_names(libraries[path]) for path in paths] for stem, paths in theirs.items()}
-    working = _closure(roots, names, through_profiler=False)
-    measuring = _closure(roots, names, through_profiler=True) - working
-    if _PROFILER in theirs:
-        measuring |= {stem for stem in theirs.keys() - working if stem.startswith(_BESIDE_PROFILER)}
-    return {
-        path: stem in measuring for stem, paths in theirs.items() if stem not in working for path in paths
+    known = _UNUSED | _MEASURING
+    theirs = {
+        path: _stem(path)
+        for path in libraries
+        if _stem(path) in known and is_nvidia(contents.owners.get(path, ""))
     }
+    stems = frozenset(theirs.values())
+    if not stems:
+        return {}
+    used = _named_in_python(contents, stems)
+    names = {path: _names(entry) & stems for path, entry in libraries.items()}
+    more = {path for path in libraries if path not in theirs}
+    while more:  # what names one that is used is used as well
+        found = {stem for path in more for stem in names[path]} - used
+        used |= found
+        more = {path for path, stem in theirs.items() if stem in found}
+    return {path: stem in _MEASURING for path, stem in theirs.items() if stem not in used}
 
 
-def _closure(roots: set[str], libraries: Mapping[str, list[_Names]], *, through_profiler: bool) -> set[str]:
-    done: set[str] = set()
-    to_do = [name for name in roots if name in libraries]
-    while to_do:
-        name = to_do.pop()
-        if name in done:
-            continue
-        done.add(name)
-        for one in libraries[name]:
-            names = one.linked | one.opened if through_profiler or name != _PROFILER else one.linked
-            to_do += [further for further in names if further in libraries]
-    return done
-
-
-def _names(entry: Entry) -> _Names:
-    """Return what a library names; nothing for what is none."""
+def _names(entry: Entry) -> frozenset[str]:
+    """Return the libraries that one names, without endings; nothing for what is none."""
     with suppress(NotElf, ValueError), opened(entry.source) as library:
-        return _Names(linked=frozenset(map(_stem, library.needed())), opened=frozenset(_strings(library)))
-    return _Names()
+        opens = () if _stem(str(entry.source)) == _PROFILER else _strings(library)
+        return frozenset([*map(_stem, library.needed()), *opens])
+    return frozenset()
 
 
 def _strings(library: ElfFile) -> Iterator[str]:
@@ -114,7 +97,7 @@ def _strings(library: ElfFile) -> Iterator[str]:
                 yield _stem(found[0].decode())
 
 
-def _named_in_python(contents: Contents, stems: frozenset[str]) -> set[str]:
+def _named_in_python(contents: Contents, stems: Collection[str]) -> set[str]:
     found: set[str] = set()
     encoded = {stem: stem.encode() for stem in stems}
     for path, entry in contents.every.items():

@@ -15,7 +15,7 @@ from megabuild.slim.steps import Request
 
 
 def copied(root: Path, folder: Path, request: Request, note: Note) -> Plan:
-    """Write a smaller copy of an environment.
+    """Write a smaller copy of an environment. Packages' files that are links to places outside become files.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def copied(root: Path, folder: Path, request: Request, note: Note) -> Plan:
         raise UsageError(f"{folder} is there already", "name a new folder: --output DIR")
     if folder.resolve().is_relative_to(root.resolve()):
         raise UsageError(f"{folder} lies in the environment itself", "name a folder elsewhere: --output DIR")
-    contents = environment(root)
+    contents = environment(root, follow=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:

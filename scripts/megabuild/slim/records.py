@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from megabuild.sizes.installed import sites
 
 #: What a conda package says of its own files; not linked into environments.
 PATHS = "info/paths.json"
+_EXTRA = re.compile(r";.*\bextra\s*==")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,34 @@ def records(root: Path, original: Callable[[str], Path]) -> Iterator[Record]:
             )
 
 
+def described_in(record: str) -> str:
+    """Return the file that says what a package requires, by the path of its list."""
+    if record == PATHS:
+        return "info/index.json"
+    return record if record.endswith(".json") else f"{os.path.dirname(record)}/METADATA"
+
+
+def required(file: Path) -> dict[str, bool]:
+    """Return the names of the packages that one requires, from the file that `described_in` names.
+
+    Returns
+    -------
+    By name: whether it is required always, not only with an extra.
+    """
+    if file.suffix == ".json":
+        specs = [str(one) for one in _read(file).get("depends", ())]
+    else:
+        headers = file.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
+        lines = (line.partition(":") for line in headers.splitlines())
+        specs = [spec for name, _, spec in lines if name == "Requires-Dist"]
+    found: dict[str, bool] = {}
+    for spec in specs:
+        if name := _NAME.match(spec.strip()):
+            project = canonicalize_name(name[0])
+            found[project] = found.get(project, False) or not _EXTRA.search(spec)
+    return found
+
+
 def corrected(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
     """Return a list without what is gone, with the hashes and sizes of what changed; None where it stays as it is.
 
@@ -129,7 +160,9 @@ def _corrected_rows(file: Path, path: str, gone: Collection[str], changed: Mappi
     if not touched:
         return None
     written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows(rows)
+    with file.open("rb") as stream:
+        ending = "\r\n" if stream.readline().endswith(b"\r\n") else "\n"
+    csv.writer(written, lineterminator=ending).writerows(rows)
     return written.getvalue()
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import posixpath
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cuda_archs
+from megabuild.errors import UsageError
 from megabuild.files import sync
+from megabuild.slim.choice import answer
+from megabuild.slim.features import FEATURES, Feature, unknown
 from megabuild.slim.library import LibrarySlimmed, slim_library
 from megabuild.slim.listing import Contents, Entry
 from megabuild.slim.records import corrected
-from megabuild.slim.steps import Feature, Request, Step, chosen
+from megabuild.slim.steps import STEPS, Request, Step, chosen
+from megabuild.wording import counted
 
 #: Saving less than a page of a file is not worth a new one.
 _LEAST = 4096
@@ -29,6 +34,16 @@ class Row:
     step: Step
     saves: int
     files: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """The libraries with GPU code by what they have for a GPU (``sm_120``): machine code, PTX only, neither."""
+
+    name: str
+    own: tuple[str, ...]
+    ptx: tuple[str, ...]
+    none: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +62,12 @@ class Plan:
         Libraries that become smaller.
     left_alone:
         Libraries that are not understood, with the reason.
+    gpus:
+        What there is for each GPU that was named.
+    spared:
+        Steps that were left out, by name, with the feature that needs what they take.
+    unknown:
+        Packages for GPUs of which nothing here knows what they need as they run.
     new:
         For files that change where their new content lies: libraries and lists; empty while it is only a plan.
     """
@@ -57,6 +78,9 @@ class Plan:
     gone: frozenset[str]
     slimmed: Mapping[str, LibrarySlimmed]
     left_alone: Mapping[str, str]
+    gpus: tuple[Gpu, ...]
+    spared: Mapping[str, Feature]
+    unknown: tuple[str, ...]
     new: Mapping[str, Path]
 
     @property
@@ -70,20 +94,26 @@ class Plan:
         return self.before - sum(row.saves for row in self.rows)
 
     @property
+    def there(self) -> tuple[Feature, ...]:
+        """What packages like these can do."""
+        packages = frozenset(self.contents.owners.values())
+        return tuple(one for one in FEATURES if one.is_in(packages))
+
+    @property
     def lost(self) -> tuple[Feature, ...]:
         """What does not work any more."""
-        return tuple(one for one in Feature if any(one in row.step.costs for row in self.rows))
+        return tuple(one for one in self.there if any(one in row.step.costs for row in self.rows))
 
     @property
     def limited(self) -> tuple[Feature, ...]:
         """What works in part only."""
         every = {one for row in self.rows for one in row.step.limits}
-        return tuple(one for one in Feature if one in every and one not in self.lost)
+        return tuple(one for one in self.there if one in every and one not in self.lost)
 
     @property
     def works(self) -> tuple[Feature, ...]:
         """What still works, if it did before."""
-        return tuple(one for one in Feature if one not in self.lost and one not in self.limited)
+        return tuple(one for one in self.there if one not in self.lost and one not in self.limited)
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values."""
@@ -99,14 +129,21 @@ class Plan:
                     "saves": row.saves,
                     "files": row.files,
                     "loses": row.step.loses,
-                    "costs": [feature.value for feature in row.step.costs],
-                    "limits": [feature.value for feature in row.step.limits],
+                    "costs": [one.name for one in row.step.costs if one in self.there],
+                    "limits": [one.name for one in row.step.limits if one in self.there],
                 }
                 for row in self.rows
             ],
-            "works": [one.value for one in self.works],
-            "limited": [one.value for one in self.limited],
-            "lost": [one.value for one in self.lost],
+            "works": [one.name for one in self.works],
+            "limited": [one.name for one in self.limited],
+            "lost": [one.name for one in self.lost],
+            "spared": {step: one.name for step, one in self.spared.items()},
+            "unknown": list(self.unknown),
+            "gpu_code": [
+                {"gpu": one.name, "own": len(one.own), "ptx": len(one.ptx), "none": list(one.none)}
+                for one in self.gpus
+            ],
+            "links": len(self.contents.outside),
             "left_alone": [{"path": path, "reason": why} for path, why in self.left_alone.items()],
         }
 
@@ -120,11 +157,20 @@ def make_plan(contents: Contents, request: Request, note: Note, into: Path | Non
         Told of what is looked at.
     into:
         A folder for the new content of files that change; None: nothing is written.
+
+    Raises
+    ------
+    UsageError
+        It is to be written, and nothing has code for a GPU that was named.
     """
-    steps = chosen(request, contents.kind)
+    steps, spared = chosen(request, contents)
     note("looking for what nothing needs")
     gone, rows = _removed(contents, request, steps)
-    slimmed, left_alone = _libraries(contents, request, steps, gone, note, into)
+    looked_at = _libraries(contents, request, steps, gone, note, into)
+    slimmed = {path: one for path, one in looked_at.items() if one.before - one.after >= _LEAST}
+    gpus = tuple(_for_gpu(gpu, looked_at) for gpu in request.gpus)
+    if into is not None and not request.unsupported:
+        _refuse_without_code(contents, gpus)
     for step in steps:
         if step.picks is None:
             saved = [one.gpu_code if step.name == "gpu-code" else one.symbols for one in slimmed.values()]
@@ -139,16 +185,49 @@ def make_plan(contents: Contents, request: Request, note: Note, into: Path | Non
         rows=tuple(row for row in rows if row.saves or row.files),
         gone=frozenset(gone),
         slimmed=slimmed,
-        left_alone=left_alone,
+        left_alone={
+            path: one.how.partition(": ")[2]
+            for path, one in looked_at.items()
+            if one.how.startswith("left alone")
+        },
+        gpus=gpus,
+        spared={step: one for step, one in spared.items() if _gives_something(step, contents, request)},
+        unknown=unknown(contents, {contents.owners[path] for path, one in looked_at.items() if one.code}),
         new=new,
     )
+
+
+def _gives_something(step: str, contents: Contents, request: Request) -> bool:
+    picks = next(one.picks for one in STEPS if one.name == step)
+    return picks is not None and any(True for _ in picks(contents, request))
+
+
+def _for_gpu(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> Gpu:
+    found: dict[str, list[str]] = {"own": [], "ptx": [], "none": []}
+    for path, one in libraries.items():
+        if one.code:
+            found[answer(one.code, gpu)].append(path)
+    return Gpu(name=gpu, **{what: tuple(paths) for what, paths in found.items()})
+
+
+def _refuse_without_code(contents: Contents, gpus: Iterable[Gpu]) -> None:
+    for one in gpus:
+        if one.none and not (one.own or one.ptx):
+            number = cuda_archs.number(one.name)
+            raise UsageError(
+                f"nothing in {contents.name} has code for a GPU of {number // 10}.{number % 10}: "
+                f"{counted(len(one.none), 'file')} with code for others",
+                "correct --gpu (nvidia-smi --query-gpu=compute_cap --format=csv tells); if it is meant so, "
+                "--unsupported-gpu",
+            )
 
 
 def _removed(contents: Contents, request: Request, steps: list[Step]) -> tuple[set[str], list[Row]]:
     gone: set[str] = set()
     rows = []
     for step in steps:
-        picked = set(step.picks(contents, request)) - gone if step.picks else set()
+        # to remove a link to what lies elsewhere gives nothing
+        picked = set(step.picks(contents, request)) - gone - contents.outside.keys() if step.picks else set()
         pointing = picked
         while pointing:  # a link goes with what it points to
             pointing = {path for path, to in contents.links.items() if to in pointing} - picked - gone
@@ -162,13 +241,13 @@ def _removed(contents: Contents, request: Request, steps: list[Step]) -> tuple[s
 
 def _libraries(
     contents: Contents, request: Request, steps: list[Step], gone: set[str], note: Note, into: Path | None
-) -> tuple[dict[str, LibrarySlimmed], dict[str, str]]:
+) -> dict[str, LibrarySlimmed]:
+    """Return what becomes of each library that stays."""
     names = {step.name for step in steps}
     gpus = request.gpus if "gpu-code" in names else ()
-    slimmed: dict[str, LibrarySlimmed] = {}
-    left_alone: dict[str, str] = {}
     if not gpus and "symbols" not in names:
-        return slimmed, left_alone
+        return {}
+    looked_at: dict[str, LibrarySlimmed] = {}
     found = sorted(path for path in contents.owners if path not in gone and _is_library(contents.every[path]))
     for count, path in enumerate(found, 1):
         note(f"libraries {count}/{len(found)}: {posixpath.basename(path)}")
@@ -176,18 +255,14 @@ def _libraries(
         target = None if into is None else into / path
         if target:
             target.parent.mkdir(parents=True, exist_ok=True)
-        one = slim_library(
+        one = looked_at[path] = slim_library(
             entry.source, target, gpus=gpus, symbols="symbols" in names, keep_lto=request.lto_ir
         )
-        if one.how.startswith("left alone"):
-            left_alone[path] = one.how.partition(": ")[2]
-        if one.before - one.after >= _LEAST:
-            slimmed[path] = one
-            if target:
-                _like(entry, target)
+        if target and one.before - one.after >= _LEAST:
+            _like(entry, target)
         elif target:
             target.unlink(missing_ok=True)
-    return slimmed, left_alone
+    return looked_at
 
 
 def _lists(contents: Contents, gone: set[str], new: dict[str, Path], into: Path) -> None:

@@ -7,6 +7,7 @@ The project's reader of ELF files tells names and places; here every field is ke
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,6 +21,7 @@ X86_64 = 62
 HEADER_SIZE = 64
 SEGMENT, SECTION = struct.Struct("<IIQQQQQQ"), struct.Struct("<IIQQQQIIQQ")
 _PROGRAM, _SHARED = 2, 3
+_SMALLEST_PAGE = 0x1000
 
 
 class NotUnderstood(ValueError):
@@ -76,7 +78,7 @@ class Tables:
     names: tuple[str, ...]
     names_in: int
     machine: int
-    #: Bytes by whose multiples things may move: the machine's largest page, or more where a section asks for it.
+    #: Bytes by whose multiples things may move.
     page: int
     #: Started by the kernel, not by the loader: it wants its program headers where it expects them.
     is_program: bool
@@ -153,13 +155,22 @@ def read(library: ElfFile) -> Tables:
         names=tuple(name for name, _ in library.every),
         names_in=names_in,
         machine=machine,
-        page=max(
-            0x1000 if machine == X86_64 else 0x10000, *(one.align for one in sections if one.flags & ALLOC), 1
-        ),
+        page=_step(machine, segments, sections),
         is_program=kind == _PROGRAM or any(segment.kind == INTERP for segment in segments),
     )
     _check(tables, len(data))
     return tables
+
+
+def _step(machine: int, segments: Sequence[Segment], sections: Sequence[Section]) -> int:
+    """Return the bytes by whose multiples things may move.
+
+    That is the machine's largest page, or what a section asks for, as far as the loader heeds it: it places a library
+    by its segments' alignment and knows no sections (glibc's ``_dl_map_segments``).
+    """
+    heeded = max((one.align for one in segments if one.kind == LOAD), default=1)
+    asked = max((one.align for one in sections if one.flags & ALLOC), default=1)
+    return max(_SMALLEST_PAGE if machine == X86_64 else 0x10000, min(asked, heeded))
 
 
 def _check(tables: Tables, size: int) -> None:
@@ -181,5 +192,5 @@ def _check(tables: Tables, size: int) -> None:
     powers = [tables.page, *(segment.align for segment in loaded)]
     if any(power & (power - 1) for power in powers) or any(one.size > one.memory for one in loaded):
         raise NotUnderstood("its segments have an unknown form")
-    if any(one.size and (one.address - one.offset) % tables.page for one in loaded):
+    if any(one.size and (one.address - one.offset) % max(one.align, _SMALLEST_PAGE) for one in loaded):
         raise NotUnderstood("its segments are not aligned to pages")

@@ -1,0 +1,251 @@
+"""What a slimming takes and says follows the packages that are installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_library import MACHINE_CODE, PTX, build, entry, fatbin
+from slim_packages import SITE, install, venv
+from slim_world import library, tree
+from test_sizes_cli import call
+
+from megabuild.cli.exits import Invocation
+from megabuild.errors import UsageError
+from megabuild.slim.apply import environment
+from megabuild.slim.savings import Plan, make_plan
+from megabuild.slim.steps import Request
+
+HEADER, STATIC = (
+    {"nvidia/cu13/include/cuda_fp16.h": "//\n" * 99},
+    {"nvidia/cu13/lib/libcudadevrt.a": b"x" * 99},
+)
+
+
+def cuda(env: Path, *names: str, package: str = "nvidia-cublas") -> None:
+    """Install libraries of NVIDIA's that nothing names."""
+    files: dict[str, str | bytes] = {**HEADER, **STATIC}
+    for name in names:
+        made = library(env.parent / "made" / name, name.partition(".")[0].replace("-", "_"))
+        files[f"nvidia/cu13/lib/{name}"] = made.read_bytes()
+    install(env, package, files)
+
+
+def plan(env: Path, *gpus: str, keep: Iterable[str] = ()) -> Plan:
+    return make_plan(environment(env), Request(gpus=gpus, keep=frozenset(keep)), lambda _: None)
+
+
+def gone(env: Path, **request: Any) -> set[str]:
+    return {path.removeprefix(f"{SITE}/") for path in plan(env, **request).gone}
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_only_libraries_known_to_be_unused_go_though_nothing_names_the_others(tmp_path: Path) -> None:
+    """TensorFlow puts the names of those that it opens together as it runs."""
+    env = venv(tmp_path / "env")
+    cuda(
+        env,
+        "libcublas.so.12",
+        "libcudnn.so.9",
+        "libcusolverMg.so.11",
+        "libnvrtc.alt.so.12",
+        "libnvblas.so.12",
+    )
+    install(
+        env, "tensorflow", {"tensorflow/__init__.py": ""}, requires=["nvidia-cublas; extra == 'and-cuda'"]
+    )
+    taken = {
+        f"nvidia/cu13/lib/{one}" for one in ("libcusolverMg.so.11", "libnvrtc.alt.so.12", "libnvblas.so.12")
+    }
+    assert {path for path in gone(env) if ".so" in path} == taken
+    install(env, "user", {"user.py": "ctypes.CDLL('libcusolverMg.so.11')\n"})
+    assert {path for path in gone(env) if ".so" in path} == taken - {"nvidia/cu13/lib/libcusolverMg.so.11"}
+
+
+def test_a_verdict_names_what_is_there(tmp_path: Path) -> None:
+    env = venv(tmp_path / "env")
+    install(env, "numpy", {"numpy/__init__.py": "", "numpy/libnpymath.a": b"x" * 99})
+    of_numpy = plan(env)
+    assert [one.name for one in (*of_numpy.works, *of_numpy.lost)] == ["import", "extensions"]
+    install(env, "jaxlib", {"jaxlib/__init__.py": ""})
+    install(env, "onnxruntime-gpu", {"onnxruntime/__init__.py": ""})
+    assert [one.name for one in plan(env).works] == ["import", "jax", "onnxruntime", "profiler"]
+    install(env, "torch", {"torch/__init__.py": ""})
+    document = plan(env).to_json()
+    assert {"autograd", "jit", "distributed"} < set(document["works"])
+    assert document["lost"] == ["compile-cpu", "compile-gpu", "extensions"]
+
+
+@pytest.mark.parametrize(
+    "name", ["cupy-cuda13x", "numba-cuda", "cuda-core", "nvmath-python", "vllm", "deepspeed"]
+)
+def test_headers_stay_with_what_compiles_as_it_runs(name: str, tmp_path: Path) -> None:
+    env = venv(tmp_path / "env")
+    install(env, "nvidia-cuda-runtime", {**HEADER, **STATIC})
+    install(env, "torch", {"torch/__init__.py": "", "torch/include/torch.h": "//\n"}, requires=["triton"])
+    install(env, "triton", {"triton/__init__.py": ""})
+    assert {*HEADER, *STATIC} < gone(env)
+    install(env, name, {"own/__init__.py": ""})
+    found = plan(env)
+    assert not {f"{SITE}/{path}" for path in (*HEADER, *STATIC)} & found.gone
+    startup = name in ("vllm", "deepspeed")
+    assert {one.name for one in found.spared.values()} == {"startup" if startup else "kernels"}
+    assert (f"{SITE}/triton/__init__.py" in found.gone) != startup
+    assert (f"{SITE}/torch/include/torch.h" in found.gone) != startup
+
+
+def test_triton_stays_where_others_require_it(tmp_path: Path) -> None:
+    env = venv(tmp_path / "env")
+    install(env, "torch", {"torch/__init__.py": ""}, requires=["triton==3.7.1; platform_system == 'Linux'"])
+    install(env, "triton", {"triton/__init__.py": "", "triton/_C/libproton.so": b"x" * 99})
+    install(
+        env, "optional", {"optional.py": ""}, requires=['triton>=3; python_version > "3" and extra == "fast"']
+    )
+    assert gone(env) == {"triton/__init__.py", "triton/_C/libproton.so"}
+    install(env, "jax-triton", {"jax_triton/__init__.py": ""}, requires=["triton>=3"])
+    assert gone(env) == {"triton/_C/libproton.so"}
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+def test_what_nobody_here_knows_is_called_unknown(
+    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = venv(tmp_path / "env")
+    install(env, "asking", {"asking.py": ""}, requires=["nvidia-cublas-cu12; extra == 'cuda'"])
+    install(env, "torchvision", {"tv.py": ""}, requires=["nvidia-nvjpeg"])
+    code = build(tmp_path, [fatbin(entry(MACHINE_CODE, 80), entry(MACHINE_CODE, 90))]).read_bytes()
+    install(env, "holding", {"holding/lib.so": code})
+    install(env, "pure", {"pure.py": ""})
+    assert plan(env, "sm_90").unknown == ("asking", "holding")
+    assert call(invocation, "slim", str(env), "--gpu", "9.0") == 0
+    assert "unknown:     what asking, holding may compile or open" in capsys.readouterr().out
+
+
+BUILDS = ("cpu", "cuda118", "cuda128", "cuda130", "cuda132", "rocm64", "xpu2026")
+
+
+@pytest.mark.parametrize(
+    ("version", "left"),
+    [
+        ("cuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n", {"cpu", "cuda130", "cuda132"}),
+        ("cuda = '12.8'\n", {"cpu", "cuda128"}),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.4.43484'\n", {"cpu", "rocm64"}),
+        (
+            "cuda: Optional[str] = None\n",
+            set(BUILDS),
+        ),  # which one a PyTorch for CPUs is replaced by is not known
+        ("cuda = '14.0'\n", set(BUILDS)),
+        (None, set(BUILDS)),
+    ],
+)
+def test_builds_for_other_accelerators_than_torch_s_go(
+    version: str | None, left: set[str], tmp_path: Path
+) -> None:
+    env = venv(tmp_path / "env")
+    if version is not None:
+        install(env, "torch", {"torch/version.py": f"debug = False\n{version}"})
+    files = {f"bitsandbytes/libbitsandbytes_{one}.so": b"x" * 99 for one in BUILDS}
+    install(env, "bitsandbytes", {**files, "bitsandbytes/libother_cuda128.so": b"x"})
+    assert gone(env) == {f"bitsandbytes/libbitsandbytes_{one}.so" for one in BUILDS if one not in left}
+    assert gone(env, keep=["accelerators"]) == set()
+
+
+@pytest.fixture
+def gpus(tmp_path: Path) -> Path:
+    """Return an environment with two libraries: of one for 9.0 there is PTX only, of the other nothing."""
+    if not shutil.which("gcc"):
+        pytest.skip("needs gcc")
+    env = venv(tmp_path / "env")
+    first = build(tmp_path, [fatbin(entry(MACHINE_CODE, 80), entry(PTX, 80))]).read_bytes()
+    (tmp_path / "second").mkdir()
+    second = build(
+        tmp_path / "second", [fatbin(entry(MACHINE_CODE, 80), entry(MACHINE_CODE, 120))]
+    ).read_bytes()
+    install(env, "two", {"two/first.so": first, "two/second.so": second, "two/none.so": b"no library"})
+    return env
+
+
+def test_a_plan_says_what_there_is_for_each_gpu(
+    gpus: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(invocation, "slim", str(gpus), "--gpu", "8.6,9.0,6.1", "--json") == 0
+    table = {row.pop("gpu"): row for row in json.loads(capsys.readouterr().out)["gpu_code"]}
+    second = f"{SITE}/two/second.so"
+    assert table == {
+        "sm_86": {"own": 2, "ptx": 0, "none": []},
+        "sm_90": {"own": 0, "ptx": 1, "none": [second]},
+        "sm_61": {"own": 0, "ptx": 0, "none": [f"{SITE}/two/first.so", second]},
+    }
+    assert call(invocation, "slim", str(gpus), "--gpu", "9.0,6.1") == 0
+    said = capsys.readouterr().out
+    assert "nothing for 9.0, before either: second.so" in said
+    assert "nothing here has code for 6.1" in said
+
+
+@pytest.mark.parametrize("how", ["--apply", "--output"])
+def test_a_gpu_that_nothing_supports_needs_a_word(
+    gpus: Path, how: str, tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tree(gpus)
+    arguments = [how, *([str(tmp_path / "copy")] if how == "--output" else [])]
+    assert call(invocation, "slim", str(gpus), "--gpu", "9.0,6.1", *arguments) == UsageError.exit_code
+    assert "has code for a GPU of 6.1: 2 files with code for others" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert tree(gpus) == before
+    assert not (tmp_path / "copy").exists()
+    assert call(invocation, "slim", str(gpus), "--gpu", "9.0,6.1", "--unsupported-gpu", *arguments) == 0
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_links_are_named_and_left_and_a_copy_has_files(
+    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As uv installs with --link-mode symlink."""
+    env, cache = venv(tmp_path / "env"), tmp_path / "cache"
+    made = library(tmp_path / "made" / "lib.so", "linked").read_bytes()
+    install(env, "linked", {"pk/__init__.py": "", "pk/tests/test_it.py": "#\n" * 99, "pk/lib.so": made})
+    for path in ("pk/tests/test_it.py", "pk/lib.so"):
+        (cache / path).parent.mkdir(parents=True, exist_ok=True)
+        (env / SITE / path).rename(cache / path)
+        (env / SITE / path).symlink_to(cache / path)
+    before = tree(env)
+    assert call(invocation, "slim", str(env)) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"2 links of packages to {cache}" in said
+    assert "--link-mode copy" in said
+    assert call(invocation, "slim", str(env), "--apply") == 0
+    assert tree(env) == before
+    assert call(invocation, "slim", str(env), "--output", str(tmp_path / "copy")) == 0
+    copied = tmp_path / "copy" / SITE / "pk/lib.so"
+    assert not copied.is_symlink()
+    assert copied.stat().st_size < len(made) - 4096
+    assert not (copied.parent / "tests").exists()
+    assert tree(env) == before
+    assert (cache / "pk/lib.so").read_bytes() == made
+
+
+def test_a_folder_of_packages_that_is_a_link_is_named(
+    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env, elsewhere = venv(tmp_path / "env"), tmp_path / "elsewhere"
+    install(env, "pk", {"pk/libx.a": b"x" * 99})
+    (env / SITE).rename(elsewhere)
+    (env / SITE).symlink_to(elsewhere)
+    assert call(invocation, "slim", str(env)) == 0
+    assert f"{SITE} is a link: name {elsewhere} itself" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_record_keeps_the_ends_of_its_lines(tmp_path: Path, invocation: Invocation) -> None:
+    env = venv(tmp_path / "env")
+    crlf = install(env, "pk", {"pk/__init__.py": "", "pk/libx.a": b"x" * 99}, ending="\r\n")
+    before = crlf.read_bytes()
+    assert call(invocation, "slim", str(env), "--apply") == 0
+    lines = before.splitlines(keepends=True)
+    assert crlf.read_bytes() == b"".join(line for line in lines if b"libx.a" not in line)
+    assert os.fsencode("\r\n") in crlf.read_bytes()

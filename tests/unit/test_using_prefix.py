@@ -265,7 +265,7 @@ def test_a_cache_that_was_written_to_is_noticed(output: Path, tmp_path: Path) ->
 
 
 def test_files_name_the_place_where_they_end_up(output: Path, tmp_path: Path) -> None:
-    """A package with a prefix in a text, as rattler-build records it."""
+    """A package with a prefix in a text, as rattler-build records it, and a link of its own."""
     placeholder = "/placehold" * 20
     content = f"#!{placeholder}/bin/sh\n".encode()
     entry = {
@@ -275,6 +275,12 @@ def test_files_name_the_place_where_they_end_up(output: Path, tmp_path: Path) ->
         "size_in_bytes": len(content),
         "prefix_placeholder": placeholder,
         "file_mode": "text",
+    }
+    link = {
+        "_path": "bin/also",
+        "path_type": "softlink",
+        "sha256": entry["sha256"],
+        "size_in_bytes": len(content),
     }
     index = {
         "name": "rooted",
@@ -286,7 +292,7 @@ def test_files_name_the_place_where_they_end_up(output: Path, tmp_path: Path) ->
     }
     members = {
         "info/index.json": json.dumps(index).encode(),
-        "info/paths.json": json.dumps({"paths": [entry], "paths_version": 1}).encode(),
+        "info/paths.json": json.dumps({"paths": [entry, link], "paths_version": 1}).encode(),
         "bin/rooted": content,
     }
     channel = tmp_path / "more"
@@ -296,11 +302,15 @@ def test_files_name_the_place_where_they_end_up(output: Path, tmp_path: Path) ->
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
+        member = tarfile.TarInfo("bin/also")
+        member.type, member.linkname = tarfile.SYMTYPE, "rooted"
+        archive.addfile(member)
     asyncio.run(index_fs(channel, force=True, write_shards=False))
     folder = tmp_path / "env"
     wish = Wanted(specs=("rooted",), published=prefix.find(output, NAME), more=(channel,))
     install.create(folder, wish, prefix.solve(wish), cache=tmp_path / "cache", report=print)
     assert (folder / "bin" / "rooted").read_text() == f"#!{folder}/bin/sh\n"
+    assert os.readlink(folder / "bin" / "also") == "rooted"
     assert not [
         path for path in folder.rglob("*") if path.is_file() and UNFINISHED.encode() in path.read_bytes()
     ]

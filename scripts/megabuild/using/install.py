@@ -36,8 +36,8 @@ from megabuild.using.prefix import Solution, Wanted
 MARKER = Path("conda-meta", "megabuild")  # JSON, but all that is named so there is taken for a package
 #: Folder in an environment's in which it is made for the first time, and the names that are moved up from there.
 UNFINISHED, _MOVING = ".megabuild-unfinished", "moving.json"
-#: Neither an edited file nor a link in one environment may reach the cache or another environment.
-_COPIES = "allow-hard-links = false\nallow-symbolic-links = false\n"
+#: An edited file in one environment may not reach the cache or another environment.
+_COPIES = "allow-hard-links = false\n"
 #: Where an environment has its script.
 ACTIVATE = "activate"
 # How long rattler's threads are waited for after a failure: empty this often in a row is empty for good.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ from package_files import Entry, entries, rot
 from tiny import PACKAGES, ROOT, Tiny, driver, make_channel, provider, wait_for
 
 from megabuild import files
-from megabuild.build import events, preflight
+from megabuild.build import events, preflight, work
 from megabuild.build.summary import PackageResult
 from megabuild.engine import archive, strays
 from megabuild.errors import (
@@ -27,8 +28,8 @@ from megabuild.errors import (
     BusyError,
     IntegrityError,
     IsolationError,
+    KilledError,
     MegabuildError,
-    OutOfMemoryError,
     OutOfSpaceError,
     PackageTestError,
     PreflightError,
@@ -36,6 +37,8 @@ from megabuild.errors import (
 )
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import planning
+from megabuild.resources.machine import Machine
+from megabuild.resources.shortage import Watch
 
 Make = Callable[..., Tiny]
 
@@ -191,12 +194,27 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TINY_MOST_JOBS", "2")
+    kills = itertools.count()  # the kernel's, one more at every look
+    monkeypatch.setattr(work, "Watch", lambda: Watch(lambda: next(kills)))
     assert tiny.run(cpu_count=4, pythons=("3.12",)).ok
     assert tiny.of(events.Warned)[-1].message.endswith("once more with 2 compile jobs")
     assert tiny.of(events.StagingDecided)[-1].decision == "resume"
 
 
-def test_more_jobs_than_memory_holds_are_a_warning_before_anything_compiles(tiny: Tiny) -> None:
+def test_a_compiler_that_somebody_killed_is_not_started_again(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_MOST_JOBS", "2")
+    ample = Machine(cores=4, memory=100, memory_free=90)
+    monkeypatch.setattr(work, "Watch", lambda: Watch(lambda: 7, lambda: ample))
+    with pytest.raises(KilledError, match="killed by a signal"):
+        tiny.run(cpu_count=4, pythons=("3.12",))
+
+
+def test_more_jobs_than_memory_holds_are_a_warning_before_anything_compiles(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "Watch", lambda: Watch(lambda: None))
     assert tiny.run(cpu_count=100_000, pythons=("3.12",)).ok
     warned = next(number for number, event in enumerate(tiny.seen) if isinstance(event, events.Warned))
     started = next(number for number, event in enumerate(tiny.seen) if isinstance(event, events.PhaseStarted))
@@ -278,7 +296,7 @@ def test_a_python_that_is_not_here_is_left_out_with_the_reason(
 @pytest.mark.parametrize(
     ("says", "error"),
     [
-        ("g++: fatal error: Killed signal terminated program cc1plus", OutOfMemoryError),
+        ("g++: fatal error: Killed signal terminated program cc1plus", KilledError),
         ("cc1: fatal error: /x.o: No space left on device", OutOfSpaceError),
         ("t1.c:1:1: error: expected expression", BuildError),
     ],

@@ -182,6 +182,9 @@ def test_ctrl_c_while_a_package_is_published_ends_the_run() -> None:
     with pytest.raises(KeyboardInterrupt):
         run.go()
     assert run.failed == {}
+    assert "SIGTERM: ending what is running" in [
+        one.message for one in run.told if isinstance(one, events.Warned)
+    ]
     assert not [thread for thread in threading.enumerate() if thread.name in ("cluster", "scatter")]
 
 

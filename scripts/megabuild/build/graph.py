@@ -83,6 +83,9 @@ class Graph:
                 self._give_up()
                 self._start()
                 self._listen()
+        except KeyboardInterrupt as stop:
+            self._tell(events.Warned(message=f"{str(stop) or 'Ctrl-C'}: ending what is running"))
+            raise
         finally:
             self._stop.set()
             for _, _, thread in self._running.values():

@@ -15,6 +15,8 @@ from megabuild.bootstrap import SIZES
 #: A distribution of a lock, with its version and, where it has one, the condition under which it is installed.
 _LOCKED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)[ \t]*(;?)", re.MULTILINE)
 _NATIVE = re.compile(r"\.(so|dylib)(\.\d+)*$|^\.\./.*/bin/[^/]+$")
+#: By name: what mypyc compiles into a library of several modules has a digest for its own.
+_IMPORT = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
 _MODULE = re.compile(r"(\w+)(?:/__init__\.py|\.py|\.[\w.-]*so)")
 
 
@@ -45,7 +47,7 @@ def lacking(environment: Path, lock: Path) -> str:
                 modules.append(module[1])
     python = environment / "bin" / "python"
     done = subprocess.run(
-        [python, "-I", "-c", f"import {', '.join(sorted(modules))}"],
+        [python, "-I", "-c", _IMPORT, *sorted(modules)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

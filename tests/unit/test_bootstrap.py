@@ -99,7 +99,15 @@ def fresh(tmp_path: Path) -> Path:
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
     for name, version, files in (
         ("Plain.Name", "1.0", {"plain_name/__init__.py": b"x = 1\n"}),
-        ("native", "2.0", {"native.py": b"import plain_name\n", "native.libs/libz.so.1": bytes(1000)}),
+        (
+            "native",
+            "2.0",
+            {
+                "native.py": b"import plain_name\n",
+                "native.libs/libz.so.1": bytes(1000),
+                "6ec57f__mypyc.py": b"",
+            },
+        ),
     ):
         record = [f"{name}-{version}.dist-info/RECORD,,"]
         for path, content in files.items():

@@ -206,7 +206,7 @@ def _judged(report: Report, fail_on: str, wanted: tuple[Status, ...], skipped: t
         return 0
     click.echo(
         f"error: --fail-on {fail_on} found nothing, but these were not read: {', '.join(unread)}\n"
-        "  have them read once without --offline, name local stand-ins (--help), or leave them out: --skip NAME",
+        "  have them read once where there is a network, name local stand-ins (--help), or leave them out: --skip NAME",
         err=True,
     )
     return NotReadError.exit_code
@@ -227,7 +227,7 @@ def _show(report: Report, *, form: str | None, output: Path | None, compare: Pat
             code = IncomparableError.exit_code
             click.echo(
                 f"error: nothing from outside this repository was read both in {display(compare)} and now\n"
-                "  have it read once without --offline, or name local stand-ins (--help)",
+                "  have it read once where there is a network, or name local stand-ins (--help)",
                 err=True,
             )
         elif found.changes or found.lonely:

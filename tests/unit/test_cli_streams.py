@@ -74,6 +74,7 @@ from megabuild.errors import BuildError
 
 @click.command()
 def command():
+    {prepare}
     print("ready", flush=True)
     {wait}
     try:
@@ -85,8 +86,10 @@ run(command, name="x", invocation=Invocation(log_folder=Path({logs!r})), argumen
 """
 
 
-def _started(repository: Path, logs: Path, wait: str, output: int, **more: object) -> subprocess.Popen[bytes]:
-    program = _PROGRAM.format(wait=wait, logs=str(logs))
+def _started(
+    repository: Path, logs: Path, wait: str, output: int, *, prepare: str = "pass", **more: object
+) -> subprocess.Popen[bytes]:
+    program = _PROGRAM.format(prepare=prepare, wait=wait, logs=str(logs))
     environment = os.environ | {"PYTHONPATH": str(repository / "scripts")}
     process: subprocess.Popen[bytes] = subprocess.Popen(
         [sys.executable, "-c", program], stdin=output, stdout=output, stderr=output, env=environment, **more
@@ -94,10 +97,10 @@ def _started(repository: Path, logs: Path, wait: str, output: int, **more: objec
     return process
 
 
-def _on_a_terminal_that_closes(repository: Path, logs: Path, wait: str) -> int:
+def _on_a_terminal_that_closes(repository: Path, logs: Path, wait: str, prepare: str = "pass") -> int:
     ours, theirs = os.openpty()
     process = _started(
-        repository, logs, wait, theirs, start_new_session=True,
+        repository, logs, wait, theirs, prepare=prepare, start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip
     os.close(theirs)
@@ -116,8 +119,9 @@ def test_a_closed_terminal_is_an_interruption_and_no_crash(repository: Path, tmp
 def test_without_its_terminal_a_run_goes_on_to_its_own_end_where_hangups_are_ignored(
     repository: Path, tmp_path: Path
 ) -> None:
-    wait = "signal.signal(signal.SIGHUP, signal.SIG_IGN); time.sleep(1)"
-    assert _on_a_terminal_that_closes(repository, tmp_path / "logs", wait) == BuildError.exit_code
+    ignore = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    code = _on_a_terminal_that_closes(repository, tmp_path / "logs", "time.sleep(1)", ignore)
+    assert code == BuildError.exit_code
     assert not (tmp_path / "logs").exists()
 
 

@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
 
+from megabuild import channel_folder  # noqa: E402
 from megabuild.configs.config import load  # noqa: E402
-from megabuild.engine import channel_folder  # noqa: E402
 from megabuild.plan import published  # noqa: E402
 
 #: PyPI's name and the key of its version in the matrix, in the order in which they are built with pip.

@@ -29,7 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from megabuild.audit.facts import Outcome, Submodule, Target  # noqa: E402
-from megabuild.audit.request import Request, Services  # noqa: E402
+from megabuild.audit.request import Request  # noqa: E402
+from megabuild.audit.services import Services  # noqa: E402
 from megabuild.audit.sources import submodules  # noqa: E402
 from megabuild.audit.trees import open_tree  # noqa: E402
 

@@ -87,7 +87,7 @@ def ensure(root: Path, use: str) -> Path:
             if not _is_complete(environment, digest):  # another start may have been faster
                 from megabuild.making_venv import make  # not before: hardly any start needs it
 
-                make(environment, lock)
+                make(environment, lock, environment / SIZES)
                 _stamp(environment, digest)
                 _remove_unused(environment)
     return _python(environment)

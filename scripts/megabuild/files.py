@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -26,6 +27,8 @@ from megabuild.errors import LOCKLESS, IntegrityError, OutOfSpaceError, Prefligh
 _SCRATCH = ".scratch-"
 #: Linux's ioctl that makes a file share the blocks of another one until either is written to (ioctl_ficlone(2)).
 _FICLONE = 0x40049409
+#: The first date that a zip file can hold: 1980-01-01, in seconds since 1970.
+OLDEST_IN_ZIP = 315532800
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
@@ -136,6 +139,42 @@ def copy(source: Path, target: Path) -> None:
     except OSError:
         beside.unlink(missing_ok=True)
         raise
+
+
+def link(source: Path, target: Path) -> None:
+    """Put a file into place in one step, sharing its blocks where the file system can."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".tmp-{uuid.uuid4().hex[:8]}-{target.name}")
+    try:
+        os.link(source, beside)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        shutil.copy2(source, beside)
+    os.replace(beside, target)
+    # still there where both were the same file already: then a rename does nothing
+    beside.unlink(missing_ok=True)
+
+
+def move(source: Path, target: Path) -> None:
+    """Put a file into another folder in one step."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        copy(source, target)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder or file; out of the way first, so that a kill in between leaves nothing that looks whole."""
+    if path.is_dir() and not path.is_symlink():
+        aside = path.with_name(f".removed-{uuid.uuid4().hex[:8]}")
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

@@ -10,8 +10,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from megabuild.bootstrap import SIZES
-
 #: A distribution of a lock, with its version and, where it has one, the condition under which it is installed.
 _LOCKED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)[ \t]*(;?)", re.MULTILINE)
 _NATIVE = re.compile(r"\.(so|dylib)(\.\d+)*$|^\.\./.*/bin/[^/]+$")
@@ -20,10 +18,11 @@ _IMPORT = "import importlib, sys; [importlib.import_module(name) for name in sys
 _MODULE = re.compile(r"(\w+)(?:/__init__\.py|\.py|\.[\w.-]*so)")
 
 
-def lacking(environment: Path, lock: Path) -> str:
-    """Return what an environment lacks of its lock, in words; where it is whole, note the sizes of its native files.
+def lacking(environment: Path, lock: Path, note: Path) -> str:
+    """Return what an environment lacks of its lock, in words; where it is whole, note its native files' sizes.
 
     Every file is compared with its distribution's RECORD, and every module of the lock's distributions is imported.
+    The sizes go into the file ``note``.
     """
     sizes: dict[str, int] = {}
     modules: list[str] = []
@@ -58,7 +57,7 @@ def lacking(environment: Path, lock: Path) -> str:
         return (
             "\n".join(done.stderr.strip().splitlines()[-3:]) or f"importing it ended with {done.returncode}"
         )
-    (environment / SIZES).write_text(json.dumps(sizes))
+    note.write_text(json.dumps(sizes))
     return ""
 
 

@@ -10,15 +10,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from megabuild import installed, pip_settings
-from megabuild.engine import guard
+from megabuild import guard, installed, pip_settings
 from megabuild.errors import ProviderError
 
 _HASHED = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement")
 
 
-def make(environment: Path, lock: Path) -> None:
-    """Make an environment of what a lock names, and look whether it is that.
+def make(environment: Path, lock: Path, sizes: Path) -> None:
+    """Make an environment of what a lock names, look whether it is that, and note the ``sizes`` of its native files.
 
     Raises
     ------
@@ -34,7 +33,7 @@ def make(environment: Path, lock: Path) -> None:
         shutil.rmtree(environment, ignore_errors=True)
         environment.parent.mkdir(parents=True, exist_ok=True)
         (environment.parent / ".gitignore").write_text("*\n")
-        problem = way(environment, lock) or installed.lacking(environment, lock)
+        problem = way(environment, lock) or installed.lacking(environment, lock, sizes)
         if not problem:
             break
         said = said or problem

@@ -12,9 +12,9 @@ import pytest
 from platformdirs import user_cache_path
 
 from megabuild.errors import ProviderError
+from megabuild.providers import channel
 from megabuild.providers.debian import root
 from megabuild.providers.environment import machine_platform
-from megabuild.providers.local import channel
 
 # PyTorch 2.6 imports pkg_resources and predates pybind11 3.
 PACKAGES = ("numpy", "pybind11 <3", "setuptools <75", "pyyaml", "typing_extensions")

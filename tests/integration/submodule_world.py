@@ -11,7 +11,8 @@ from git_world import Repo, git, modules, status
 
 from megabuild.audit.facts import Outcome, Submodule, Target
 from megabuild.audit.gather import outcome_of
-from megabuild.audit.request import Request, Services
+from megabuild.audit.request import Request
+from megabuild.audit.services import Services
 from megabuild.audit.sources import submodules
 from megabuild.audit.trees import open_tree
 

@@ -18,7 +18,7 @@ import pytest
 from package_files import published, rot
 from tiny import ROOT, Tiny, driver, make_channel, provider, wait_for
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.engine import strays
 from megabuild.plan import planning
 

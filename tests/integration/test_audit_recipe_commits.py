@@ -16,7 +16,8 @@ from megabuild.audit.facts import Holds, Outcome, RecipeCommit
 from megabuild.audit.names import names
 from megabuild.audit.report.jsonfile import Report
 from megabuild.audit.report.markdown import markdown
-from megabuild.audit.request import Local, Request, Services
+from megabuild.audit.request import Local, Request
+from megabuild.audit.services import Services
 from megabuild.audit.sources import recipe_commits, upstream_commit
 from megabuild.audit.table import tabulate
 from megabuild.audit.targets import find, target

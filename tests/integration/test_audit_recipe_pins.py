@@ -8,7 +8,8 @@ import pytest
 
 from megabuild.audit.facts import AnyFact, Build, Outcome, RecipeArchs, RecipePin, Switch
 from megabuild.audit.recipe_lines import Line, names_in, place, requirement_lines
-from megabuild.audit.request import Request, Services
+from megabuild.audit.request import Request
+from megabuild.audit.services import Services
 from megabuild.audit.sources import recipe_archs, recipe_pins
 from megabuild.audit.switches import switches
 from megabuild.audit.targets import find, packages, target

@@ -10,7 +10,8 @@ import pytest
 from git_world import Repo, daemon, git, modules, status, without_settings
 from submodule_world import World, audit, build, described, finding, pair, target
 
-from megabuild.audit.request import Local, Request, Services
+from megabuild.audit.request import Local, Request
+from megabuild.audit.services import Services
 from megabuild.audit.sources import submodules
 from megabuild.audit.trees import GitTree, open_tree
 

@@ -11,7 +11,7 @@ import pytest
 from rattler.package_streaming import extract
 from ruamel.yaml import YAML
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.build.packages import owners
 from megabuild.build.session import execute
 from megabuild.build.summary import Summary

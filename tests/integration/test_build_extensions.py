@@ -18,7 +18,8 @@ import tiny_pyg
 from tiny import PACKAGES, make_channel, provider, wait_for
 from tiny_pyg import TinyPyg
 
-from megabuild.build import events, work
+from megabuild import events
+from megabuild.build import work
 from megabuild.build.session import execute
 from megabuild.build.summary import Summary
 from megabuild.cli.text import Signs

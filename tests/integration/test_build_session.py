@@ -19,8 +19,8 @@ import pytest
 from package_files import Entry, entries, rot
 from tiny import PACKAGES, ROOT, Tiny, driver, make_channel, provider, wait_for
 
-from megabuild import files
-from megabuild.build import events, preflight, work
+from megabuild import events, files
+from megabuild.build import preflight, work
 from megabuild.build.summary import PackageResult
 from megabuild.engine import archive, strays
 from megabuild.errors import (

@@ -15,11 +15,11 @@ from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, s
 
 from elf_file import opened
 from megabuild.errors import ProviderError
+from megabuild.providers import channel
 from megabuild.providers.debian import apt, foreign, libraries, root
 from megabuild.providers.debian.foreseen import foresee
 from megabuild.providers.debian.root import DebianRoot, enter
 from megabuild.providers.environment import machine_platform
-from megabuild.providers.local import channel
 from megabuild.providers.local.compilers import probe
 from megabuild.slim import tables
 

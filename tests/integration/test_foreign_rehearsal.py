@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.build.session import execute
 from megabuild.configs.config import load
 from megabuild.errors import ProviderError

@@ -16,10 +16,10 @@ import pytest
 import torch_model
 
 from megabuild.errors import MegabuildError, PreflightError
+from megabuild.extension_table import Release, find
 from megabuild.extensions.archives import unpacked
 from megabuild.extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from megabuild.extensions.install.user_environment import UserEnvironment, look
-from megabuild.extensions.table import Release, find
 
 NAME, VERSION = "torch_spline_conv", "9.9"
 

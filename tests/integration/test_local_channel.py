@@ -17,9 +17,10 @@ import pytest
 from rattler import Channel, VirtualPackage, install, solve
 
 from megabuild.errors import MegabuildError
+from megabuild.providers import channel
+from megabuild.providers.channel import LocalChannel
 from megabuild.providers.environment import machine_platform
-from megabuild.providers.local import channel, interpreters
-from megabuild.providers.local.channel import LocalChannel
+from megabuild.providers.local import interpreters
 
 _NEEDS = (
     "python",
@@ -155,7 +156,7 @@ def test_killed_half_way_the_next_run_completes(made: _Made, tmp_path: Path) -> 
     expected = _make(made.cache, _FEW, pythons)  # all of which is there already
     shutil.copytree(made.cache / "wheels", cache / "wheels")  # so that it is packing that is interrupted
     code = (
-        "from pathlib import Path\nfrom megabuild.providers.local import channel\n"
+        "from pathlib import Path\nfrom megabuild.providers import channel\n"
         f"channel.make({_FEW!r}, platform='linux-64', pythons={pythons!r}, cache=Path({str(cache)!r}),"
         " stand_ins=True, report=print)\n"
     )

@@ -24,9 +24,9 @@ from megabuild.configs.config import load
 from megabuild.engine import strays
 from megabuild.errors import IsolationError
 from megabuild.isolation.bubblewrap import Bubblewrap
-from megabuild.isolation.choose import rehearsal_image
 from megabuild.isolation.container import Container
 from megabuild.plan import planning
+from megabuild.plan.isolation import rehearsal_image
 
 pytestmark = pytest.mark.slow
 _SECONDS = 45.0

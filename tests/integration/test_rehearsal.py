@@ -13,7 +13,7 @@ from pathlib import Path
 import future
 import pytest
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.build.packages import owners
 from megabuild.build.session import execute
 from megabuild.build.summary import Summary

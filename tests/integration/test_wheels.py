@@ -24,9 +24,9 @@ from megabuild.extensions.wheels import why_broken
 from megabuild.plan import published
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import machine_platform
+from megabuild.wheel_file import pack, unpack
 from megabuild.wheels import built, licences, nvidia, simple_index, tools, wheel_tree
 from megabuild.wheels.make import Index, Request, make
-from megabuild.wheels.pack import pack, unpack
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 SPLINE = "torch_spline_conv"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.extensions.table import EXTENSIONS
+from megabuild.extension_table import EXTENSIONS
 from megabuild.wheels import simple_index
 from megabuild.wheels.simple_index import Wheel
 

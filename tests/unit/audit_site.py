@@ -12,7 +12,8 @@ from pathlib import Path
 
 from megabuild.audit.facts import Outcome, Target
 from megabuild.audit.gather import outcome_of
-from megabuild.audit.request import Local, Request, Services
+from megabuild.audit.request import Local, Request
+from megabuild.audit.services import Services
 from megabuild.audit.trees import GitTree
 from megabuild.configs.config import Config
 from megabuild.network.client import Patience

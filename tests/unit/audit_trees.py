@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from megabuild.audit.facts import AnyFact, Outcome, Target
-from megabuild.audit.request import Request, Services
+from megabuild.audit.request import Request
+from megabuild.audit.services import Services
 from megabuild.audit.words import of
 from megabuild.configs.config import Config
 

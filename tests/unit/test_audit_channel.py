@@ -12,9 +12,10 @@ from audit_channel import add, index
 from audit_site import Answer, config, die, endless, hang, request, services, serving, trickle
 
 from megabuild.audit.facts import Newest, Outcome
-from megabuild.audit.request import Local, Services
+from megabuild.audit.request import Local
+from megabuild.audit.services import Services
 from megabuild.audit.sources import channel as channel_source
-from megabuild.providers import conda_forge
+from megabuild.network import channels
 
 NAMES = ("libfoo", "pybar", "onlymac", "nosuch")
 CONFIGS = (config("linux-64"), config("osx-arm64"))
@@ -138,7 +139,7 @@ def test_a_misbehaving_channel_ends_in_bounded_time(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | Answer
 ) -> None:
     monkeypatch.setattr(channel_source, "_SECONDS", 1.0)
-    monkeypatch.setattr(conda_forge, "_SECONDS", 1.0)
+    monkeypatch.setattr(channels, "_SECONDS", 1.0)
     broken = {
         f"/conda-forge/linux-64/{file}": answer
         for file in ("repodata_shards.msgpack.zst", "repodata.json.zst", "repodata.json.bz2", "repodata.json")
@@ -154,7 +155,7 @@ def test_a_misbehaving_channel_ends_in_bounded_time(
 
 
 def test_a_channel_that_hangs_altogether_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conda_forge, "_SECONDS", 0.5)
+    monkeypatch.setattr(channels, "_SECONDS", 0.5)
     with serving({"/conda-forge/noarch/repodata.json.zst": hang}) as site:
         monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
         start = time.monotonic()

@@ -12,7 +12,8 @@ from audit_channel import add, index
 from audit_site import config, heard, request, services, serving
 
 from megabuild.audit.facts import GlobalPin, Migration, Outcome
-from megabuild.audit.request import Local, Services
+from megabuild.audit.request import Local
+from megabuild.audit.services import Services
 from megabuild.audit.sources import pinning as pinning_source
 
 PINS = """\

@@ -11,7 +11,8 @@ from audit_samples import target
 
 from megabuild.audit.facts import Outcome
 from megabuild.audit.gather import SOURCES, gather, sources
-from megabuild.audit.request import Request, Services
+from megabuild.audit.request import Request
+from megabuild.audit.services import Services
 from megabuild.audit.trees import GitTree
 from megabuild.errors import AuditError
 

@@ -316,7 +316,7 @@ def test_extensions_are_looked_for_on_the_index_of_pyg(
         f"/torch-2.13.0%2Bcpu/{quoted}": wheel(metadata("numpy", version="1.2+pt213cpu")),
     }
     with serving(answers) as site:
-        monkeypatch.setattr(wheel_metadata, "INDEX", site.url)
+        monkeypatch.setattr(wheel_metadata, "PYG_INDEX", site.url)
         outcome = read(request(services(tmp_path), configs=(config("linux-64"),), index="pyg"))
     assert values(outcome) == [("numpy", "*", "")]
     assert outcome.facts[0].where.url == f"{site.url}/torch-2.13.0%2Bcpu.html"

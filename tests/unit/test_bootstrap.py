@@ -128,29 +128,33 @@ def _site(environment: Path) -> Path:
     return site
 
 
+def lacking(environment: Path) -> str:
+    return installed.lacking(environment, environment.parent / "lock", environment / bootstrap.SIZES)
+
+
 def test_a_whole_environment_lacks_nothing(fresh: Path) -> None:
-    assert installed.lacking(fresh, fresh.parent / "lock") == ""
+    assert lacking(fresh) == ""
     assert "libz.so.1" in (fresh / bootstrap.SIZES).read_text()
 
 
 def test_what_pip_put_elsewhere_is_missed(fresh: Path) -> None:
     (fresh.parent / "lock").write_text("native==2.1 \\\n    --hash=sha256:0\n")
-    assert "native 2.1 was not installed" in installed.lacking(fresh, fresh.parent / "lock")
+    assert "native 2.1 was not installed" in lacking(fresh)
 
 
 def test_a_file_that_did_not_fit_on_the_disk_is_found(fresh: Path) -> None:
     (_site(fresh) / "plain_name" / "__init__.py").write_bytes(b"")
-    assert "has 0 bytes" in installed.lacking(fresh, fresh.parent / "lock")
+    assert "has 0 bytes" in lacking(fresh)
 
 
 def test_a_module_that_cannot_be_imported_is_found(fresh: Path) -> None:
     (_site(fresh) / "native.py").write_text("import plain_nama\n")
-    assert "plain_nama" in installed.lacking(fresh, fresh.parent / "lock")
+    assert "plain_nama" in lacking(fresh)
     assert not (fresh / bootstrap.SIZES).exists()
 
 
 def test_a_truncated_library_is_seen_at_every_start(fresh: Path) -> None:
-    installed.lacking(fresh, fresh.parent / "lock")
+    lacking(fresh)
     bootstrap._stamp(fresh, "digest")
     assert bootstrap._is_complete(fresh, "digest")
     os.truncate(_site(fresh) / "native.libs" / "libz.so.1", 600)

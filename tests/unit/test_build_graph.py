@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.build.budget import Budget
 from megabuild.build.graph import Graph, Inbox
 from megabuild.build.work import Made, Work

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.build import events
-from megabuild.build.progress import STATS, Eta, Objects, Parser, Totals
+from megabuild import events
+from megabuild.build.progress import STATS, Objects, Parser, Totals
 from megabuild.engine.logs import LogLine
 
 
@@ -64,30 +64,6 @@ def test_what_only_looks_like_progress_is_none(text: str) -> None:
     parser = Parser()
     feed(parser, line("begin"))
     assert not feed(parser, line(text))
-
-
-def test_the_rate_of_the_last_minutes_counts_not_that_of_the_whole_build() -> None:
-    clock = Clock()
-    eta = Eta(clock)
-    for done in range(100):  # ten steps a second
-        eta.update(done, 1000)
-        clock.now += 0.1
-    for done in range(100, 200):  # then one in two seconds
-        left = eta.update(done, 1000)
-        clock.now += 2
-    assert left == pytest.approx(2 * 801, rel=0.05)
-
-
-def test_there_is_no_eta_before_there_is_a_rate() -> None:
-    assert Eta(Clock()).update(5, 100) is None
-
-
-def test_the_eta_begins_anew_with_ninja() -> None:
-    clock = Clock()
-    eta = Eta(clock)
-    eta.update(500, 1000)
-    clock.now += 10
-    assert eta.update(1, 50) is None
 
 
 def test_scripts_are_told_apart_and_timed() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.build.summary import PackageResult
 from megabuild.cli.narrate import narrate
 from megabuild.cli.reporters import LiveReporter, PlainReporter
 from megabuild.cli.text import Signs
 from megabuild.cli.views import extension_lines, package_lines
 from megabuild.configs.config import load
-from megabuild.extensions.table import recipes
+from megabuild.extension_table import recipes
 from megabuild.extensions.wheels import Choice
 from megabuild.plan.extensions import decided as decide
 from megabuild.plan.extensions import rendered

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.build.summary import PackageResult, Summary
 from megabuild.cli import running
 from megabuild.cli.exits import Invocation, outcome

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.build.summary import PackageResult, Summary
 from megabuild.cli import running
 from megabuild.cli.exits import Invocation

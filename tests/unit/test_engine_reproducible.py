@@ -21,7 +21,8 @@ from rattler.package_streaming import extract
 from rattler_build import assemble_package
 
 from elf_file import opened
-from megabuild.engine import archive, glibc, reproducible
+from megabuild import glibc
+from megabuild.engine import archive, reproducible
 from megabuild.errors import IntegrityError
 
 DATE = 1_750_000_000

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from megabuild.errors import IntegrityError, ProviderError
+from megabuild.extension_table import Release
 from megabuild.extensions.archives import download
-from megabuild.extensions.table import Release
 from megabuild.network.index import Configured
 
 CONTENT = b"an archive"

@@ -11,8 +11,8 @@ import pytest
 from kernels import KERNELS
 from megabuild.configs.config import load
 from megabuild.errors import ProviderError, UsageError
+from megabuild.extension_table import EXTENSIONS, Release, recipes
 from megabuild.extensions import sources
-from megabuild.extensions.table import EXTENSIONS, Release, recipes
 from megabuild.plan.extensions import why_not
 
 Variant = dict[str, tuple[str, ...]]

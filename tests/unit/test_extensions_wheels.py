@@ -11,9 +11,9 @@ import pytest
 from wheel_files import make_page, make_wheel
 
 from megabuild.errors import ProviderError, UsageError
+from megabuild.extension_table import EXTENSIONS, find
 from megabuild.extensions import pyg_index as indexing
 from megabuild.extensions.pyg_index import Index, Target
-from megabuild.extensions.table import EXTENSIONS, find
 from megabuild.extensions.wheels import Choice, Wanted, choose
 
 KERNELS = b"kernels for sm_90"

@@ -134,3 +134,14 @@ def test_a_file_system_without_locks_is_a_sentence(
     with pytest.raises(PreflightError, match="cannot be locked"), files.FileLock(tmp_path / "lock"):
         raise AssertionError("never held")
     assert not [path for path in tmp_path.iterdir() if path.name != "lock"]
+
+
+def test_a_linked_file_replaces_the_former_one_in_one_step(tmp_path: Path) -> None:
+    source, target = tmp_path / "torch-1-0.conda", tmp_path / "channel" / "torch-1-0.conda"
+    source.write_text("new")
+    target.parent.mkdir()
+    target.write_text("old")
+    for _ in range(2):  # the second time it is the same file already
+        files.link(source, target)
+        assert target.samefile(source)
+        assert list(target.parent.iterdir()) == [target]

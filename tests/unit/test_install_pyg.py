@@ -22,13 +22,13 @@ from megabuild.cli.install_pyg_views import environment_lines, result_lines
 from megabuild.cli.megabuild import megabuild
 from megabuild.cli.text import Signs
 from megabuild.errors import BuildError, PreflightError, UsageError
+from megabuild.extension_table import Release, find
 from megabuild.extensions.install.compiling import Workshop
 from megabuild.extensions.install.deciding import Request, Step, archs_for
 from megabuild.extensions.install.installer import jobs_for
 from megabuild.extensions.install.pip import last_words
 from megabuild.extensions.install.toolchain import cuda_home
 from megabuild.extensions.install.user_environment import UserEnvironment, arch_list, interpreter, look
-from megabuild.extensions.table import Release, find
 from megabuild.resources.jobs import Jobs
 from megabuild.resources.machine import Machine
 

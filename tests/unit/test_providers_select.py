@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,9 @@ import pytest
 from megabuild.configs.config import Config, load
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import ProviderError
-from megabuild.providers import conda_forge
+from megabuild.providers import channel
 from megabuild.providers.environment import Environment, machine_platform
-from megabuild.providers.local import channel, interpreters
+from megabuild.providers.local import interpreters
 from megabuild.providers.select import provide, requirements
 
 
@@ -81,18 +80,6 @@ def test_a_channel_that_does_not_answer_names_the_configs_that_work(
     with pytest.raises(ProviderError, match="does not answer") as raised:
         _ask(config, tmp_path)
     assert "linux_64_cpu --rehearse" in raised.value.remedy
-
-
-def test_a_channel_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conda_forge, "_SECONDS", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are taken, and nobody answers
-        assert "no answer" in conda_forge.why_unreachable(f"http://127.0.0.1:{silent.getsockname()[1]}")
-
-
-def test_names_are_looked_up_below_the_alias_and_addresses_taken_as_they_are() -> None:
-    alias = {"CONDA_CHANNEL_ALIAS": "http://mirror.example/conda/"}
-    assert conda_forge.channel_url("conda-forge", alias) == "http://mirror.example/conda/conda-forge"
-    assert conda_forge.channel_url("file:///srv/channel/", alias) == "file:///srv/channel"
 
 
 def test_the_local_channel_refuses_other_platforms(tmp_path: Path) -> None:

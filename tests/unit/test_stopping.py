@@ -17,7 +17,7 @@ import pytest
 
 from megabuild import stopping
 from megabuild.cli.exits import Invocation, outcome
-from megabuild.engine import channel_folder
+from megabuild.engine import output_folder
 from megabuild.plan import solving
 from megabuild.providers.command import each
 from megabuild.providers.local.package import Package, build
@@ -49,7 +49,7 @@ def test_a_signal_while_a_package_is_read_costs_no_package(number: signal.Signal
         for _ in range(64):  # a tenth of a second to read at the least
             member.write(bytes(1 << 20))
     with pytest.raises(KeyboardInterrupt, match=number.name), signalled(number, 0.02):
-        channel_folder.heal(tmp_path)
+        output_folder.heal(tmp_path)
     assert package.is_file()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from rattler.index import index_fs
 from rattler_build import assemble_package
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.build.session import execute
 from megabuild.build.summary import Summary
 from megabuild.configs.config import load

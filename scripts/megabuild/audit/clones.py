@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from megabuild.audit.addresses import Address, also
 from megabuild.audit.git import Hosts, Said, git
-from megabuild.audit.request import Services
+from megabuild.audit.services import Services
 from megabuild.errors import AuditError
 from megabuild.network.cache import age, now
 

@@ -1,4 +1,4 @@
-"""What every source of the audit is asked with: what is audited, and the means to ask about it."""
+"""What every source of the audit is asked: what is audited, and with which means."""
 
 from __future__ import annotations
 
@@ -6,62 +6,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from megabuild.audit.facts import Target
+from megabuild.audit.services import Services
+from megabuild.audit.trees import GitTree, LocalTree, Tree
 from megabuild.configs.config import Config
 from megabuild.errors import AuditError
-from megabuild.network import redact
-from megabuild.network.cache import Cache
-from megabuild.network.client import Client, Patience
 
-if TYPE_CHECKING:
-    from megabuild.audit.trees import GitTree, Tree
-
-DAY = 86400.0
 Made = TypeVar("Made")
-
-
-class Services:
-    """The way to servers, the cache before it, and the time for all of it; shared by all sources, safe for threads.
-
-    Parameters
-    ----------
-    folder:
-        Of the cache.
-    offline:
-        Only the cache and local files are asked.
-    seconds:
-        For everything.
-    max_age:
-        Seconds after which what can change (an index page, repodata, a branch) is asked for again.
-    report:
-        Gets a source's name and a sentence, from any thread.
-    patience:
-        Time limits of single requests.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        offline: bool = False,
-        seconds: float = 300.0,
-        max_age: float = DAY,
-        report: Callable[[str, str], None] = lambda _source, _text: None,
-        patience: Patience | None = None,
-    ) -> None:
-        self.folder = folder.absolute()
-        self.offline, self.max_age, self.patience = offline, max_age, patience
-        self.client = Client(seconds=seconds, offline=offline, patience=patience)
-        self.cached = Cache(folder, offline=offline, tell=lambda text: self.report("cache", text)).cached
-        self.remaining = self.client.remaining  #: the seconds that are left, never below 0
-        self._report, self._reporting = report, threading.Lock()
-
-    def report(self, source: str, text: str) -> None:
-        """Tell what happens; secrets in addresses are taken out."""
-        with self._reporting:
-            self._report(source, redact.text(text))
 
 
 class Once(Generic[Made]):
@@ -107,8 +60,6 @@ class Request:
 
     def tree(self) -> Tree:
         """Return upstream's files: those of the repository, or of a folder that stands in; raises AuditError."""
-        from megabuild.audit.trees import LocalTree
-
         return LocalTree(self.local.tree) if self.local.tree is not None else self.repository()
 
     def shown(self, path: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from megabuild.audit.addresses import page, parse
 from megabuild.audit.clones import Clone, Clones
 from megabuild.audit.facts import Target
-from megabuild.audit.request import Services
+from megabuild.audit.services import Services
 from megabuild.errors import AuditError
 
 _FILES = ("100644", "100755", "100664")  # git's modes of regular files; 100664: by old versions of git

@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from megabuild.build import events
+from megabuild import channel_folder, events, files
 from megabuild.build.budget import Budget
 from megabuild.build.logfile import LogFile
 from megabuild.build.pytorch import NAME as PYTORCH
 from megabuild.build.view import View, job, view
 from megabuild.build.work import Run, Work
-from megabuild.engine import channel_folder
 from megabuild.engine.job import Job
 from megabuild.errors import MegabuildError
+from megabuild.extension_table import find
 from megabuild.extensions.sources import BASE
-from megabuild.extensions.table import find
 from megabuild.network.redact import Mask
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Task
@@ -124,5 +123,5 @@ def make_torch_channel(plan: Plan) -> None:
     published = paths(options.packages, (item.package.file_name for item in plan.items))
     channel_folder.drop_packages(channel, keep=frozenset(path.name for path in published))
     for path in published:
-        channel_folder.link(path, channel / path.parent.name / path.name)
+        files.link(path, channel / path.parent.name / path.name)
     channel_folder.index(channel, options.config.platform)

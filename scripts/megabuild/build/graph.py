@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.build.work import Made, Work
 from megabuild.errors import BuildError, MegabuildError, OutOfMemoryError
 

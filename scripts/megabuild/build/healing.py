@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild import files
-from megabuild.engine import channel_folder
+from megabuild import channel_folder, files
+from megabuild.engine import output_folder
 from megabuild.errors import IntegrityError
 
 #: Beside the packages: what each of them will be made from, written before the engine starts.
@@ -44,8 +44,8 @@ def settle(state: Path, *, inputs: Mapping[str, str], published: Sequence[Path],
     out = channel_folder.own_folder(state / "out")
     for rest in (*state.glob(".removed-*"), state / "tmp", state / FINISHED):
         if rest.is_symlink() or rest.exists():
-            channel_folder.remove(rest)
-    healed = channel_folder.heal(out)
+            files.remove(rest)
+    healed = output_folder.heal(out)
     given = {path.name for path in published}
     former = _read(out / INPUTS)
     fitting = {name for name, value in inputs.items() if former.get(name) == value} - given

@@ -14,7 +14,6 @@ from megabuild.build.disk import size_of
 from megabuild.build.failure import excerpt, of_resources
 from megabuild.build.view import View
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine import channel_folder
 from megabuild.engine.job import Job
 from megabuild.engine.logs import LogFollower, LogLine
 from megabuild.engine.supervisor import run_worker
@@ -226,7 +225,7 @@ def toolchain(
         )
     finally:
         for made in (folder, (seen.state / _RECIPE).parent):
-            channel_folder.remove(made)
+            files.remove(made)
     if lacking is not None:
         raise lacking
     if not well:

@@ -1,26 +1,20 @@
-"""From a build script's output to events: phases, ninja's counters, what was reused."""
+"""From the output of a run's build scripts to events: packages, phases, ninja's counters, what was reused."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from megabuild import files
-from megabuild.build import events
+from megabuild import events, files
 from megabuild.engine.logs import UNKNOWN, LogLine
 from megabuild.errors import IntegrityError
+from megabuild.progress import MARKER, Phases
 
-#: What the build scripts set NINJA_STATUS to: ``[12/1374 34.5s] ``; where several ninjas run side by side, each with
-#: its name and the steps of all: ``[1/3 34.5s _knn_cpu of 30] ``
-_NINJA = re.compile(r"^\[(\d+)/(\d+) (\d+(?:\.\d+)?)s(?: (?P<one>\S+) of (?P<all>\d+))?\] ")
-_MARKER = re.compile(r"^::megabuild:: (\w[\w-]*)\s*(.*)$")
 _STAGING_SCRIPT = ("build", "", "")
-_WINDOW_SECONDS = 90.0
-_LEAST_SECONDS = 2.0
 STAGING = "staging"
 
 #: A compile behind ninja's counter: in CMake's words, or as the command itself where ninja is told to be verbose.
@@ -29,33 +23,6 @@ _COMPILE = re.compile(r"^\[\d+/\d+ [\d.]+s\] (?:Building \w+ object (\S+)|.* -o 
 STATS = "tmp/ccache-stats.log"
 _HITS = frozenset({"direct_cache_hit", "preprocessed_cache_hit"})
 _MISSES = frozenset({"cache_miss"})
-
-
-class Eta:
-    """Time left at the rate of the last minute and a half: files differ, and a whole build's mean is slow to notice.
-
-    Parameters
-    ----------
-    clock:
-        Seconds that only grow.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def update(self, done: int, total: int) -> float | None:
-        """Take a counter; return the seconds left, or None as long as there is too little to go by."""
-        now = self._clock()
-        if self._seen and done < self._seen[-1][1]:
-            self._seen.clear()  # ninja was started again
-        self._seen.append((now, done))
-        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_SECONDS:
-            self._seen.popleft()
-        since, before = self._seen[0]
-        if now - since < _LEAST_SECONDS or done <= before:
-            return 0.0 if done >= total else None
-        return (total - done) * (now - since) / (done - before)
 
 
 @dataclass
@@ -79,37 +46,17 @@ class Parser:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.totals = Totals()
         self._clock = clock
-        self._eta = Eta(clock)
-        self._phase = ""
-        self._beside: dict[str, int] = {}
+        self._phases = Phases(clock)
         self._script: tuple[str, str, str] = ("", "", "")
         self._began = clock()
 
     def feed(self, line: LogLine) -> Iterator[events.Event]:
         """Give the events of one line."""
         yield from self._script_changed(line)
-        match = _NINJA.match(line.text)
-        if match:
-            done, total = self._count(match)
-            yield events.Progress(
-                phase=self._phase,
-                package=line.package or STAGING,
-                python=line.python,
-                done=done,
-                total=total,
-                seconds=float(match[3]),
-                eta_seconds=self._eta.update(done, total),
-            )
-        elif marker := _MARKER.match(line.text):
-            yield from self._marker(line, marker[1], marker[2])
-
-    def _count(self, match: re.Match[str]) -> tuple[int, int]:
-        """Return the steps done and the steps in all, of all ninjas that run side by side."""
-        done, total = int(match[1]), int(match[2])
-        if match["one"] is None:
-            return done, total
-        self._beside[match["one"]] = done
-        return sum(self._beside.values()), int(match["all"])
+        if event := self._phases.feed(line.text, line.package or STAGING, line.python):
+            yield event
+        elif marker := MARKER.match(line.text):
+            yield from self._marker(marker[1], marker[2])
 
     def seconds(self) -> float:
         """Seconds since the build script that is running, or was the last to run, began; none where that was a test."""
@@ -123,7 +70,8 @@ class Parser:
             return
         if self._script == _STAGING_SCRIPT:
             self.totals.staging_seconds = self.seconds()
-        self._script, self._began, self._phase = script, self._clock(), ""
+        self._script, self._began = script, self._clock()
+        self._phases.script_began()
         if line.kind == "test":
             yield events.TestRun(name=line.package)
         elif line.package:
@@ -133,14 +81,9 @@ class Parser:
         else:
             yield events.PhaseStarted(phase=STAGING, package=STAGING)
 
-    def _marker(self, line: LogLine, kind: str, rest: str) -> Iterator[events.Event]:
+    def _marker(self, kind: str, rest: str) -> Iterator[events.Event]:
         values = dict(word.split("=", 1) for word in rest.split() if "=" in word)
-        if kind == "phase" and rest:
-            self._phase = rest.split()[0]
-            self._eta = Eta(self._clock)
-            self._beside.clear()
-            yield events.PhaseStarted(phase=self._phase, package=line.package or STAGING, python=line.python)
-        elif kind == "swap" and {"to", "steps", "core"} <= values.keys():
+        if kind == "swap" and {"to", "steps", "core"} <= values.keys():
             swap = events.Swapped(
                 from_python=values.get("from", ""),
                 to_python=values["to"],

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import tree_dates
-from megabuild.build import events, preflight
+from megabuild import events
+from megabuild.build import preflight
 from megabuild.build.budget import Budget
 from megabuild.build.disk import DiskWatch
 from megabuild.build.logfile import LogFile
 from megabuild.build.summary import Summary
 from megabuild.build.view import View, job, view
 from megabuild.build.work import Made, Run, Work
-from megabuild.engine import channel_folder
+from megabuild.engine import output_folder
 from megabuild.engine.job import Job
 from megabuild.errors import MegabuildError, SwapRefused
 from megabuild.isolation.base import Isolation
@@ -100,7 +101,7 @@ class PyTorch(Work):
         if self._plan.staging_decision.decision != "reuse":
             return ""
         self._mended = True
-        channel_folder.drop_stagings(self._out)
+        output_folder.drop_stagings(self._out)
         return "staging runs once more, over the objects that are there"
 
     def retried(self, error: MegabuildError, jobs: int) -> events.Event:

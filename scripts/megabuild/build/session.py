@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from filelock import Timeout
 
-from megabuild import files, stopping
-from megabuild.build import events, packages
+from megabuild import events, files, stopping
+from megabuild.build import packages
 from megabuild.build.budget import Budget
 from megabuild.build.extension import Extension, make_torch_channel
 from megabuild.build.graph import Graph, Inbox
@@ -27,11 +27,11 @@ from megabuild.engine import archive, strays
 from megabuild.errors import BuildError, BusyError, Interrupted, MegabuildError
 from megabuild.files import FileLock
 from megabuild.isolation.base import Isolation
-from megabuild.isolation.choose import choose
 from megabuild.isolation.container import Container
 from megabuild.network.redact import Mask
 from megabuild.plan import published, stamp
 from megabuild.plan.estimate import GB
+from megabuild.plan.isolation import choose
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import looked_again

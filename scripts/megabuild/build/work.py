@@ -13,14 +13,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from megabuild.build import events, failure, packages
+from megabuild import channel_folder, events, files
+from megabuild.build import failure, packages
 from megabuild.build.budget import Budget
 from megabuild.build.healing import FINISHED, settle
 from megabuild.build.logfile import LogFile
 from megabuild.build.progress import STAGING, Objects, Parser
 from megabuild.build.view import View
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine import archive, channel_folder, reproducible
+from megabuild.engine import archive, reproducible
 from megabuild.engine.job import Job, Outcome
 from megabuild.engine.logs import LogFollower, LogLine
 from megabuild.engine.supervisor import run_worker
@@ -242,7 +243,7 @@ class Work(ABC):
         self.broken = frozenset(path.name for path in (self._out / "broken").glob("*.conda"))
         there = [path for path in channel_folder.package_files(self._out) if path.name in wanted]
         finished = self._state / FINISHED
-        channel_folder.remove(finished)
+        files.remove(finished)
         passed = []
         for path in there:
             if path.name not in outcome.passed:

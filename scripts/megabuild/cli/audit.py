@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from megabuild.audit.claims import Status
 from megabuild.audit.gather import SOURCES
 from megabuild.audit.targets import packages
-from megabuild.cli.completion import config_names
+from megabuild.cli.configs import config_names
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import display

@@ -17,7 +17,8 @@ from megabuild.audit.gather import OWN, SOURCES, gather, sources
 from megabuild.audit.names import names
 from megabuild.audit.recipe_lines import names_in, requirement_lines
 from megabuild.audit.report.jsonfile import Report, read
-from megabuild.audit.request import Local, Once, Request, Services
+from megabuild.audit.request import Local, Once, Request
+from megabuild.audit.services import Services
 from megabuild.audit.table import tabulate
 from megabuild.audit.targets import Package, find, packages, target
 from megabuild.configs.config import Config, available, load, select

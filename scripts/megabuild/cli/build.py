@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from megabuild.cli.completion import config_names
-from megabuild.cli.configs import choose, listed, person_present
+from megabuild.cli.configs import choose, config_names, listed, person_present
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import repository

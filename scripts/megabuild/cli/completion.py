@@ -1,21 +1,13 @@
-"""Completion of config names and options in bash, zsh and fish."""
+"""Completion in bash, zsh and fish."""
 
 from __future__ import annotations
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
-
-from megabuild.cli.root import repository
-from megabuild.configs.config import available
+from click.shell_completion import get_completion_class
 
 PROGRAM = "build-locally.py"
 AUDIT = "audit-pins"
 INSTALL = "install-pyg"
-
-
-def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the config names that start with what was typed."""
-    return [CompletionItem(name) for name in available(repository()) if name.startswith(incomplete)]
 
 
 @click.command()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from megabuild.cli.root import repository
 from megabuild.cli.text import picked, table
@@ -143,3 +144,8 @@ def _ask(choices: Sequence[str]) -> str:
 def person_present() -> bool:
     """Tell whether questions can be asked: input comes from a terminal, and so do answers."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the config names that start with what was typed."""
+    return [CompletionItem(name) for name in available(repository()) if name.startswith(incomplete)]

@@ -20,7 +20,7 @@ from megabuild.cli.running import planned
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import run_worker
 from megabuild.errors import BuildError, UsageError
-from megabuild.isolation.choose import choose
+from megabuild.plan.isolation import choose
 from megabuild.plan.options import Options
 
 STAGING = "libtorch-staging"

@@ -53,7 +53,7 @@ def create(context: click.Context, /, **given: Any) -> int:
     """
     from megabuild.cli.reporters import reporter
     from megabuild.files import cache_folder
-    from megabuild.providers.conda_forge import channel_url
+    from megabuild.network.channels import channel_url
     from megabuild.using import install, prefix
 
     invocation: Invocation = context.obj

@@ -28,12 +28,13 @@ from megabuild.cli.text import Signs
 from megabuild.configs.config import available, load
 from megabuild.configs.overrides import cuda_archs
 from megabuild.errors import PreflightError, UsageError
+from megabuild.extension_table import EXTENSIONS, Release, find, release
 from megabuild.extensions.install.deciding import Decider, Request, archs_for
 from megabuild.extensions.install.installer import Installer, jobs_for
 from megabuild.extensions.install.user_environment import interpreter, look
-from megabuild.extensions.pyg_index import INDEX, Index
-from megabuild.extensions.table import EXTENSIONS, Release, find, release
+from megabuild.extensions.pyg_index import Index
 from megabuild.files import cache_folder, writable
+from megabuild.network.index import PYG_INDEX
 from megabuild.resources.machine import measure
 
 EXAMPLES = """
@@ -82,7 +83,7 @@ def _extension_names(
     "--pyg-index",
     "index",
     metavar="URL|DIR",
-    default=INDEX,
+    default=PYG_INDEX,
     show_default=True,
     help="Where wheels are looked for.",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.cli.root import display
 from megabuild.cli.text import Signs, duration
 from megabuild.wording import counted

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from megabuild.build import events
+from megabuild import events
 from megabuild.cli.narrate import narrate, step
 from megabuild.cli.text import Signs, duration, plain, plain_lines, size
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from rich.console import Console
 
-from megabuild.build import events
+from megabuild import events
+from megabuild.build.commands import commands
 from megabuild.build.session import execute
 from megabuild.build.summary import PackageResult
 from megabuild.cli.configs import person_present
@@ -31,7 +32,6 @@ from megabuild.errors import BuildError, Interrupted, MegabuildError, ProviderEr
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
-from megabuild.using.commands import commands
 
 
 def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> int:

@@ -27,8 +27,7 @@ from typing import IO, Any, cast
 import zstandard
 
 from elf_file import ElfFile, NotElf
-from megabuild import files
-from megabuild.engine import glibc
+from megabuild import files, glibc
 
 #: What rattler calls the default; engine/worker.py has the engine compress weakly, since all is compressed again here.
 _LEVEL = 15
@@ -36,8 +35,6 @@ _BLOCK = 1 << 20
 _ELF = b"\x7fELF"
 #: Bytes above which an entry of a zip file needs wide fields; compressed anew it is smaller than it was.
 _WIDE = 2**31 - 1
-#: The first date a zip file can hold: 1980-01-01, in seconds.
-OLDEST = 315532800
 
 
 @dataclass(kw_only=True)

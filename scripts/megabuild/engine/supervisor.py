@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from megabuild.engine import strays
-from megabuild.engine.guard import GRACE_SECONDS
 from megabuild.engine.job import Job, Outcome
+from megabuild.guard import GRACE_SECONDS
 from megabuild.isolation.base import Isolation, Mount
 
 _POLL_SECONDS = 0.05
@@ -80,8 +80,8 @@ def run_worker(
         "TMPDIR": f"{place.state_inside}/tmp",
         strays.MARKER: str(place.state.absolute()),
     }
-    engine = f"{place.scripts_inside}/engine"
-    argv = [place.python, f"{engine}/guard.py", place.python, f"{engine}/{script}"]
+    scripts = place.scripts_inside
+    argv = [place.python, f"{scripts}/guard.py", place.python, f"{scripts}/engine/{script}"]
     argv += [
         f"{place.state_inside}/{job_file.name}",
         f"{place.state_inside}/tmp/{outcome_file.name}",

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from megabuild import files
 from megabuild.errors import IntegrityError, ProviderError
-from megabuild.extensions.table import Extension, Release
+from megabuild.extension_table import Extension, Release
 from megabuild.network.client import Client
 from megabuild.network.index import HEADERS, Configured, configured, local_path, offered
 

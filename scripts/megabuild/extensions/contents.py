@@ -6,7 +6,7 @@ from pathlib import Path
 
 from megabuild.configs.config import Config, accelerator
 from megabuild.errors import IntegrityError, MegabuildError
-from megabuild.extensions.table import archs_of
+from megabuild.extension_table import archs_of
 from megabuild.extensions.wheels import Wanted
 from megabuild.verify.check import verify
 from megabuild.verify.expected import Expectation

@@ -19,10 +19,7 @@ from packaging.version import Version
 
 from megabuild.errors import ProviderError, UsageError
 from megabuild.network.client import Client, NetworkError, Patience
-from megabuild.network.index import File, links, local_path
-
-#: The official index.
-INDEX = "https://data.pyg.org/whl"
+from megabuild.network.index import PYG_INDEX, File, links, local_path
 
 _PATIENCE = Patience(read=20.0, total=20.0)
 _BUILT_FOR = re.compile(r"pt(?P<major>\d)(?P<minor>\d+)(?P<tag>cpu|cu\d{2,4})")
@@ -92,7 +89,7 @@ class Index:
         The folder does not exist.
     """
 
-    def __init__(self, source: str = INDEX) -> None:
+    def __init__(self, source: str = PYG_INDEX) -> None:
         if urlsplit(source).scheme not in ("http", "https", "file"):
             folder = Path(source).expanduser().absolute()
             if not folder.is_dir():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from megabuild.errors import IntegrityError, ProviderError, UsageError
-from megabuild.extensions.table import EXTENSIONS, Extension, Release, Variant, release
+from megabuild.extension_table import EXTENSIONS, Extension, Release, Variant, release
 from megabuild.network.client import why_silent
 
 BASE = "pyg_source_base"

@@ -20,8 +20,8 @@ from packaging.version import InvalidVersion, Version
 
 from megabuild import files
 from megabuild.errors import IntegrityError, ProviderError
+from megabuild.extension_table import Extension
 from megabuild.extensions.pyg_index import Fit, Index, Target, fitting
-from megabuild.extensions.table import Extension
 from megabuild.network import redact
 from megabuild.network.client import Client, Patience
 from megabuild.network.index import File, local_path

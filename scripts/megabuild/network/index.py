@@ -32,6 +32,8 @@ from megabuild.network.client import Answer, NetworkError, NotFound
 
 #: What a page is asked for with.
 HEADERS = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
+#: Where upstream has wheels of PyTorch Geometric's extensions.
+PYG_INDEX = "https://data.pyg.org/whl"
 _SECONDS = 20.0
 #: pip's help names the index it would ask where nothing is configured, broken over lines.
 _DEFAULT = re.compile(r"--index-url <url>.*?\(default\s+(\S+?)\)", re.DOTALL)

@@ -13,12 +13,13 @@ from pathlib import Path
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.errors import PreflightError, UsageError
+from megabuild.extension_table import archs_of, find, recipes, release
 from megabuild.extensions import sources
 from megabuild.extensions.archives import download
-from megabuild.extensions.pyg_index import INDEX, Index, Target
-from megabuild.extensions.table import archs_of, find, recipes, release
+from megabuild.extensions.pyg_index import Index, Target
 from megabuild.extensions.wheels import Choice, Wanted, choose
 from megabuild.files import sha256
+from megabuild.network.index import PYG_INDEX
 from megabuild.plan.fingerprint import digest, tree
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan, PlanItem, Task
@@ -184,7 +185,7 @@ def chooser(plan: Plan, report: Callable[[str], None]) -> Chooser:
     from megabuild.extensions.contents import look_inside  # not before: it takes a moment to import
 
     config, options = plan.config, plan.options
-    index = Index(options.pyg_index or INDEX)
+    index = Index(options.pyg_index or PYG_INDEX)
 
     def look(name: str, python: str) -> Choice:
         target = Target(

@@ -9,8 +9,8 @@ from pathlib import Path
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine.reproducible import OLDEST
-from megabuild.extensions.table import find
+from megabuild.extension_table import find
+from megabuild.files import OLDEST_IN_ZIP
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
@@ -98,7 +98,7 @@ class Plan:
     #: everything that libtorch's compile depends on; its digest is the salt of the engine's staging cache
     staging: Fingerprint
     staging_decision: Decision  #: what becomes of the former compile
-    date: int = OLDEST  #: what packages carry, in seconds since 1970
+    date: int = OLDEST_IN_ZIP  #: what packages carry, in seconds since 1970
     #: PyTorch Geometric's extensions, or why there are none
     extensions: Extensions = field(default_factory=Extensions)
     notes: tuple[str, ...] = ()  #: sentences for the user

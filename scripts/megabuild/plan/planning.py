@@ -9,11 +9,11 @@ from dataclasses import replace
 from megabuild import files
 from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.engine.channel_folder import staging_caches
+from megabuild.engine.output_folder import staging_caches
 from megabuild.errors import IsolationError, ProviderError, UsageError
-from megabuild.isolation.choose import choose
 from megabuild.plan import extensions, fingerprint, learned, release, solving, stamp, torch_source
 from megabuild.plan.estimate import Estimate, estimate
+from megabuild.plan.isolation import choose
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records

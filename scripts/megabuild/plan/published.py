@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from megabuild import files
-from megabuild.engine import archive, channel_folder
+from megabuild import channel_folder, files
+from megabuild.engine import archive
 from megabuild.errors import IntegrityError
 from megabuild.providers.local.store import indexed
 
@@ -239,7 +239,7 @@ def publish(
         target = channel / package.path.parent.name / name
         known.pop(name, None)
         _write(channel, known)  # a killed run must not leave the former record beside the new file
-        channel_folder.move(package.path, target)
+        files.move(package.path, target)
         known[name] = Record(
             path=f"{package.path.parent.name}/{name}",
             size=target.stat().st_size,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from megabuild.engine.reproducible import OLDEST
 from megabuild.errors import PreflightError
+from megabuild.files import OLDEST_IN_ZIP
 
 VARIABLE = "SOURCE_DATE_EPOCH"
 #: The last date that a zip file can hold, in seconds since 1970.
@@ -43,7 +43,7 @@ def source_date(root: Path, environ: Mapping[str, str]) -> SourceDate:
     folder = next((place for place in (root, *root.absolute().parents) if (place / ".git").exists()), None)
     if folder is None:
         return SourceDate(
-            seconds=OLDEST,
+            seconds=OLDEST_IN_ZIP,
             note=f"packages carry the date 1980-01-01: {root} is no git checkout, which would tell when the recipe "
             f"last changed; {_SET_IT}",
         )
@@ -52,11 +52,11 @@ def source_date(root: Path, environ: Mapping[str, str]) -> SourceDate:
     said = _said([*git, "log", "-1", "--format=%ct %H", "--", *_PATHS], root, environ).split()
     if len(said) != 2:
         return SourceDate(
-            seconds=OLDEST,
+            seconds=OLDEST_IN_ZIP,
             note=f"packages carry the date 1980-01-01: git does not say when the recipe in {root} "
             f"last changed; {_SET_IT}",
         )
-    seconds, commit = max(int(said[0]), OLDEST), said[1]
+    seconds, commit = max(int(said[0]), OLDEST_IN_ZIP), said[1]
     if commit in _where_history_ends(git, root, environ):
         day = datetime.fromtimestamp(seconds, timezone.utc).date()
         return SourceDate(
@@ -74,9 +74,9 @@ def _asked_for(told: str) -> SourceDate:
             "(the end of 2107)",
             "correct it, or unset it: packages then carry the date of the recipe's last change",
         )
-    if int(told) < OLDEST:
+    if int(told) < OLDEST_IN_ZIP:
         note = f"packages carry the date 1980-01-01, the first that a package can have: {VARIABLE} is {told}"
-        return SourceDate(seconds=OLDEST, note=note)
+        return SourceDate(seconds=OLDEST_IN_ZIP, note=note)
     return SourceDate(seconds=int(told))
 
 

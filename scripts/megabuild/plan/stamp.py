@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from megabuild import files
-from megabuild.engine import channel_folder
+from megabuild import channel_folder, files
+from megabuild.engine import output_folder
 from megabuild.errors import IntegrityError
 from megabuild.plan.fingerprint import Fingerprint, differences
 
@@ -23,7 +23,7 @@ _BUILD = "build"
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What becomes of a former compile; see :class:`megabuild.build.events.StagingDecided`."""
+    """What becomes of a former compile; see :class:`megabuild.events.StagingDecided`."""
 
     decision: str
     reasons: tuple[str, ...]
@@ -98,7 +98,7 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
     there = {path.name for path in tree.iterdir()} - {STAMP}
     if there and _BUILD not in there:  # an official wheel taken apart leaves no tree
         return Decision(decision="resume", reasons=("the tree's build folder is gone",))
-    if channel_folder.staging_caches(output_dir):
+    if output_folder.staging_caches(output_dir):
         return Decision(decision="reuse", reasons=("nothing that it depends on has changed",))
     return Decision(decision="resume", reasons=("the last run ended before it was finished",))
 
@@ -111,16 +111,16 @@ def apply(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerp
     """
     if decision.decision == "reuse":
         return
-    channel_folder.drop_stagings(output_dir)
+    output_folder.drop_stagings(output_dir)
     aside = former(tree)
     if decision.decision != "resume" and tree.exists():
         if read(tree) is None or aside.exists():  # of no use to anybody, or not finished
-            channel_folder.remove(tree)
+            files.remove(tree)
         else:
             tree.rename(aside)
     if decision.former:
         if tree.exists():
-            channel_folder.remove(tree)
+            files.remove(tree)
         aside.rename(tree)
     write(tree, fingerprint)
 
@@ -134,4 +134,4 @@ def kept(decision: Decision, tree: Path) -> Path:
 def finished(tree: Path) -> None:
     """Remove the tree that was kept until this one was finished."""
     if former(tree).exists():
-        channel_folder.remove(former(tree))
+        files.remove(former(tree))

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from megabuild.engine import guard
+from megabuild import guard
 from megabuild.errors import ProviderError
 
 Item = TypeVar("Item")

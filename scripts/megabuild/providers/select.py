@@ -9,7 +9,8 @@ from pathlib import Path
 
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
-from megabuild.providers import catalogue, conda_forge
+from megabuild.providers import catalogue, channel, conda_forge
+from megabuild.providers.channel import LocalChannel
 from megabuild.providers.debian import cuda as debian_cuda
 from megabuild.providers.debian import foreign as debian_foreign
 from megabuild.providers.debian import libraries
@@ -17,8 +18,6 @@ from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.foreign import Foreign
 from megabuild.providers.debian.foreseen import foresee
 from megabuild.providers.environment import Download, Environment, virtual_gpu
-from megabuild.providers.local import channel
-from megabuild.providers.local.channel import LocalChannel
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter, some_of
 from megabuild.providers.local.package import Package

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from megabuild.providers.pypi.resolver import environment
+from megabuild.markers import marker_environment
 
 
 def full_version(python: str) -> str:
@@ -35,7 +35,7 @@ def required_by(
     -------
     For every package that is required the names of those that do.
     """
-    values = environment(full_version(python))
+    values = marker_environment(full_version(python))
     found: dict[str, set[str]] = {}
     done: set[tuple[str, str]] = set()
     to_do = [(root, "") for root in roots]

@@ -9,6 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from megabuild.errors import ProviderError
+from megabuild.markers import marker_environment
 from megabuild.providers.pypi import offers, resolver
 from megabuild.providers.pypi.resolver import Found
 from megabuild.sizes.dependencies import full_version, required_by
@@ -34,7 +35,7 @@ def requirement(text: str, python: str) -> Sizes:
         No index answers or has a wheel for it, or what it requires does not fit together.
     """
     wanted, version = Requirement(text), full_version(python)
-    if wanted.marker and not wanted.marker.evaluate(resolver.environment(version)):
+    if wanted.marker and not wanted.marker.evaluate(marker_environment(version)):
         raise ProviderError(f"{text} asks for nothing on this machine", _REMEDY)
     where = offers.Offers((), None, os.environ)
     lacking: dict[str, str] = {}

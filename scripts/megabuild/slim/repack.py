@@ -137,7 +137,7 @@ def channel(
     folder:
         The new channel.
     """
-    from megabuild.engine.channel_folder import index
+    from megabuild.channel_folder import index
 
     # a package without its build string is its name and version
     beside = {path.name.rsplit("-", 2)[0] for path in packages}

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from megabuild.errors import PreflightError, UsageError
-from megabuild.extensions.table import EXTENSIONS
+from megabuild.extension_table import EXTENSIONS
 from megabuild.plan import published
 
 #: Where PyTorch's wheels for CPUs are; those on pip's default index are for CUDA.

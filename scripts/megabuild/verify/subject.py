@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kernels import KERNELS
 from megabuild.errors import IntegrityError, UsageError
-from megabuild.extensions.table import EXTENSIONS
+from megabuild.extension_table import EXTENSIONS
 from megabuild.files import unpack
 from megabuild.verify.built_for import BuiltFor, from_conda, from_wheel
 from megabuild.verify.torch_beside import TorchBeside, find

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from rattler.package import IndexJson
 
 from megabuild.errors import ConfigError, UsageError
-from megabuild.extensions.table import EXTENSIONS
+from megabuild.extension_table import EXTENSIONS
 from megabuild.plan import published
 
 TORCH = "torch"

@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import Timeout
 from rattler.package_streaming import extract
 
-from megabuild import files
+from megabuild import files, wheel_file
 from megabuild.errors import BusyError, IntegrityError, ProviderError
 from megabuild.files import FileLock
 from megabuild.plan import published
@@ -22,7 +22,7 @@ from megabuild.providers.debian import foreign
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.using import install, prefix
-from megabuild.wheels import licences, nvidia, pack, simple_index, tools, wheel_tree
+from megabuild.wheels import licences, nvidia, simple_index, tools, wheel_tree
 from megabuild.wheels.built import TORCH, Built, find
 from megabuild.wheels.simple_index import Wheel
 
@@ -212,23 +212,23 @@ class _Work:
         if is_torch and wheel_tree.OPENMP in needed and openmp.is_file():
             shutil.copy(openmp, laid_out / wheel_tree.LIBRARIES)
             without = (*without, wheel_tree.OPENMP)
-        wheel_tree.name_version(laid_out, one.wheel_version, (*one.requires, *gpu.requires))
+        wheel_file.name_version(laid_out, one.wheel_version, (*one.requires, *gpu.requires))
         name = wheel_tree.tag(laid_out, one.path.parent.name)
-        plain = pack.pack(laid_out, self.folder / name, date, compressed=False)
+        plain = wheel_file.pack(laid_out, self.folder / name, date, compressed=False)
         self._tell("vendoring what it links to")
         root = self.root
         libraries = [installed.prefix / "lib", *([root.libraries] if root else [])] if is_torch else None
         repaired = tools.auditwheel(plain, self.folder, libraries=libraries, without=without, date=date)
         plain.unlink()
         shutil.rmtree(laid_out)
-        pack.unpack(repaired, laid_out)
+        wheel_file.unpack(repaired, laid_out)
         if is_torch:
             wheel_tree.link_vendored(laid_out, gpu.folders)
             texts = licences.of_vendored(laid_out, records, root.path if root else None)
             wheel_tree.add_licences(laid_out, texts)
         shutil.rmtree(installed.prefix)
         self._tell("packing")
-        return pack.pack(laid_out, self.folder / repaired.name, date)
+        return wheel_file.pack(laid_out, self.folder / repaired.name, date)
 
     def _tell(self, what: str) -> None:
         python = f" for Python {self.built.python}" if self.built.python else ""

@@ -13,10 +13,8 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from elf_file import NotElf, opened
+from megabuild import wheel_file
 from megabuild.errors import IntegrityError
 from megabuild.wheels import tools
 
@@ -154,20 +152,6 @@ def link_vendored(tree: Path, beside: Sequence[str] = ()) -> None:
             tools.patchelf(path, ["--force-rpath", "--set-rpath", ":".join(places)])
 
 
-def metadata(tree: Path) -> Path:
-    """Return the folder with the metadata of a tree.
-
-    Raises
-    ------
-    IntegrityError
-        There is none, or several.
-    """
-    found = [*tree.glob("*.dist-info")]
-    if len(found) != 1:
-        raise IntegrityError(f"a package has {len(found)} dist-info folders", "build the package again")
-    return found[0]
-
-
 def tag(tree: Path, subdir: str) -> str:
     """Tag a tree for the Python that its libraries are for and any Linux, which is what auditwheel begins with.
 
@@ -188,7 +172,7 @@ def tag(tree: Path, subdir: str) -> str:
     IntegrityError
         It calls itself good for every Python (abi3) and makes use of Python by another way.
     """
-    folder = metadata(tree)
+    folder = wheel_file.metadata(tree)
     (python, abi, _) = _TAG.findall((folder / "WHEEL").read_text())[0]
     if abi == "abi3":
         for path in libraries(tree):
@@ -207,31 +191,6 @@ def tag(tree: Path, subdir: str) -> str:
     return f"{folder.name.removesuffix('.dist-info')}-{tags}.whl"
 
 
-def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None:
-    """Give a tree another version, and further requirements in place of those of the same names."""
-    folder = metadata(tree)
-    head, separator, body = (folder / "METADATA").read_text(encoding="utf-8").partition("\n\n")
-    new = {canonicalize_name(Requirement(one).name) for one in requires}
-    lines = [
-        f"Version: {version}" if line.startswith("Version: ") else line
-        for line in head.splitlines()
-        if not (line.startswith("Requires-Dist: ") and _required(line) in new)
-    ]
-    lines += [f"Requires-Dist: {one}" for one in requires]
-    (folder / "METADATA").write_text("\n".join(lines) + (separator or "\n") + body, encoding="utf-8")
-    folder.rename(tree / f"{folder.name.partition('-')[0]}-{version}.dist-info")
-    says = tree / "torch" / "version.py"
-    if says.is_file():
-        text = re.sub(
-            r"^__version__ = .*$", f"__version__ = '{version}'", says.read_text(), flags=re.MULTILINE
-        )
-        says.write_text(text)
-
-
-def _required(line: str) -> str:
-    return canonicalize_name(Requirement(line.removeprefix("Requires-Dist: ")).name)
-
-
 def add_licences(tree: Path, texts: Mapping[str, Path]) -> None:
     """Put licence texts into the metadata, but for those that are there already.
 
@@ -242,7 +201,7 @@ def add_licences(tree: Path, texts: Mapping[str, Path]) -> None:
     texts:
         Files by their paths below ``licenses``.
     """
-    folder = metadata(tree)
+    folder = wheel_file.metadata(tree)
     known = {path.read_bytes() for path in _files(folder)}
     for name, source in sorted(texts.items()):
         data = source.read_bytes()

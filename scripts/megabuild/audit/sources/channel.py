@@ -19,11 +19,12 @@ from rattler import Channel, Gateway, RepoDataRecord, SourceConfig, Version
 from rattler.platform.subdir import SubdirLiteral
 
 from megabuild.audit.facts import Holds, Newest, Outcome, Where
-from megabuild.audit.request import Request, Services
+from megabuild.audit.request import Request
+from megabuild.audit.services import Services
 from megabuild.errors import MegabuildError
 from megabuild.network import redact
+from megabuild.network.channels import channel_url, why_unreachable
 from megabuild.network.client import NetworkError, within
-from megabuild.providers.conda_forge import channel_url, why_unreachable
 
 SOURCE = "channel"
 CONDA_FORGE = "conda-forge"

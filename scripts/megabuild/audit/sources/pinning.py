@@ -17,7 +17,8 @@ from rattler.package_streaming import PackageArchive
 from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 
 from megabuild.audit.facts import GlobalPin, Holds, Migration, Outcome, Where
-from megabuild.audit.request import Request, Services
+from megabuild.audit.request import Request
+from megabuild.audit.services import Services
 from megabuild.audit.sources.channel import CONDA_FORGE, newest
 from megabuild.errors import AuditError
 from megabuild.network.client import within

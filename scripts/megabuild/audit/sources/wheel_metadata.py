@@ -22,13 +22,22 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from megabuild.audit.facts import Holds, Outcome, Requirement, Where
-from megabuild.audit.request import Request, Services
+from megabuild.audit.request import Request
+from megabuild.audit.services import Services
 from megabuild.errors import AuditError, MegabuildError
-from megabuild.extensions.pyg_index import INDEX
 from megabuild.network import redact
 from megabuild.network.client import Answer, Client
 from megabuild.network.core_metadata import BROKEN, beside, inside, of_file
-from megabuild.network.index import HEADERS, Configured, File, configured, local_path, offered, parsed
+from megabuild.network.index import (
+    HEADERS,
+    PYG_INDEX,
+    Configured,
+    File,
+    configured,
+    local_path,
+    offered,
+    parsed,
+)
 
 SOURCE = "wheel_metadata"
 _PYTHON = 12  # CPython 3.x whose wheel is read
@@ -95,7 +104,7 @@ def _offered(
 
 
 def _page(torch: str) -> str:
-    return f"{INDEX}/torch-{torch}%2Bcpu.html"
+    return f"{PYG_INDEX}/torch-{torch}%2Bcpu.html"
 
 
 def _torch(request: Request) -> str:

@@ -16,10 +16,10 @@ from pathlib import Path
 from packaging.version import Version
 
 from megabuild.errors import BuildError, KilledError, OutOfMemoryError
+from megabuild.extension_table import Extension
 from megabuild.extensions.install.pip import Pip
 from megabuild.extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from megabuild.extensions.install.user_environment import UserEnvironment, clean
-from megabuild.extensions.table import Extension
 from megabuild.resources.shortage import Watch, lacked_memory, was_killed
 
 _NINJA = Version("1.13")  # the first that takes part in a jobserver

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from megabuild.errors import MegabuildError, ProviderError, UsageError
+from megabuild.extension_table import Extension, Release
 from megabuild.extensions.archives import identity
 from megabuild.extensions.install.kept_wheels import KeptWheels
 from megabuild.extensions.install.user_environment import UserEnvironment, why_unfit
 from megabuild.extensions.pyg_index import Index
-from megabuild.extensions.table import Extension, Release
 from megabuild.extensions.wheels import Judge, Wanted, choose, offers
 from megabuild.network.index import local_path
 

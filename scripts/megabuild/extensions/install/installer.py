@@ -12,19 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from megabuild import files
-from megabuild.build import events
-from megabuild.build.progress import Parser
-from megabuild.engine.logs import LogLine
+from megabuild import events, files
 from megabuild.errors import IntegrityError, MegabuildError, ProviderError
+from megabuild.extension_table import Extension
 from megabuild.extensions.archives import unpacked
 from megabuild.extensions.install.compiling import Workshop
 from megabuild.extensions.install.deciding import Decider, Request, Step
 from megabuild.extensions.install.kept_wheels import KeptWheels
 from megabuild.extensions.install.pip import Pip
 from megabuild.extensions.install.user_environment import UserEnvironment, why_unfit
-from megabuild.extensions.table import Extension
 from megabuild.extensions.wheels import Wanted
+from megabuild.progress import Phases
 from megabuild.resources.jobs import Jobs, bytes_per_compile, compile_jobs
 from megabuild.resources.machine import Machine
 from megabuild.wording import counted
@@ -181,20 +179,15 @@ class _Run:
         self._report(
             f"{extension.name}: compiling {version}{what} with {counted(installer.jobs, 'job')}, log: {log}"
         )
-        parser = Parser()
+        phases, python = Phases(), self._environment.version
 
         def seen(text: str) -> None:
-            line = LogLine(
-                kind="build",
-                package=extension.name,
-                version=version,
-                build_string="",
-                python=self._environment.version,
-                text=text,
-            )
-            for event in parser.feed(line):
+            if event := phases.feed(text, extension.name, python):
                 installer.progress(event)
 
+        installer.progress(
+            events.PackageStarted(name=extension.name, version=version, build_string="", python=python)
+        )
         seen("::megabuild:: phase compile")
         made = workshop.build(source, log, environ, seen)
         problem = self._decider.judge(made, wanted)

@@ -5,23 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.version import Version
-
 from elf_file import opened
 from library_facts import read
-from megabuild import files
-from megabuild.engine import glibc
-from megabuild.engine.reproducible import OLDEST
+from megabuild import files, glibc
 from megabuild.errors import IntegrityError
 from megabuild.extensions.install.user_environment import UserEnvironment
 from megabuild.extensions.wheels import why_broken
-from megabuild.wheels import pack, wheel_tree
+from megabuild.wheel_file import with_local_version
 
 _FOLDER = "pyg-compiled"
 #: Variables of a user's that make other code of the same source.
@@ -125,13 +120,3 @@ class KeptWheels:
     def _of_torch(self) -> Iterator[Path]:
         yield from (self.environment.site / "torch" / "lib").glob("*.so*")
         yield from (self.environment.site / "nvidia").glob("**/*.so*")
-
-
-def with_local_version(wheel: Path, local: str, folder: Path) -> Path:
-    """Write a copy of a wheel into ``folder`` that has a local version in its name, its metadata and its record."""
-    name, version, tags = wheel.name.split("-", 2)
-    if Version(version).local:
-        return Path(shutil.copy(wheel, folder / wheel.name))
-    unpacked = pack.unpack(wheel, folder / "unpacked")
-    wheel_tree.name_version(unpacked, f"{version}+{local}")
-    return pack.pack(unpacked, folder / f"{name}-{version}+{local}-{tags}", OLDEST)

@@ -17,8 +17,8 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from megabuild.errors import PreflightError, UsageError
+from megabuild.extension_table import Extension
 from megabuild.extensions.pyg_index import Target, cuda_tag
-from megabuild.extensions.table import Extension
 from megabuild.files import writable
 
 _SCRIPT = Path(__file__).with_name("ask_python.py")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from megabuild.engine.channel_folder import index
+from megabuild.channel_folder import index
 from megabuild.files import copy, sha256, verified, write
 from megabuild.providers.command import each
 from megabuild.providers.local.package import Package, build

@@ -16,6 +16,7 @@ from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 
 from megabuild import files
+from megabuild.markers import marker_environment
 from megabuild.providers.command import run
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.pypi import offers, resolver
@@ -107,7 +108,7 @@ def resolve(
     )
     lock = Lock(
         python=interpreter.python,
-        environment=resolver.environment(interpreter.version, interpreter.platforms),
+        environment=marker_environment(interpreter.version, interpreter.platforms),
         wheels=tuple(_wheel(one) for one in found),
     )
     files.write(path, msgspec.json.format(msgspec.json.encode(lock), indent=1).decode())

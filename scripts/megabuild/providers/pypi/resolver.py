@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
@@ -20,6 +19,7 @@ from resolvelib import AbstractProvider, BaseReporter, ResolutionImpossible, Res
 from resolvelib.resolvers import RequirementInformation, ResolutionTooDeep
 
 from megabuild.errors import ProviderError
+from megabuild.markers import marker_environment
 from megabuild.network.client import NetworkError
 from megabuild.network.index import File, best_first
 from megabuild.providers.command import each
@@ -44,21 +44,6 @@ class _Candidate:
     project: str
     extras: frozenset[str]
     file: File | None = None
-
-
-def environment(version: str, platforms: Sequence[str] = ()) -> dict[str, str]:
-    """Return the values that markers take for a CPython of a version, ``3.12.1``, on this machine.
-
-    On another one where ``platforms``, of wheels for it, are given: ``manylinux2014_aarch64``.
-    """
-    values = {key: str(value) for key, value in default_environment().items()}
-    if platforms:
-        values["platform_machine"] = platforms[-1].partition("_")[2]
-    return values | {
-        "implementation_version": version,
-        "python_full_version": version,
-        "python_version": ".".join(version.split(".")[:2]),
-    }
 
 
 def resolve(
@@ -130,7 +115,11 @@ class _Provider(AbstractProvider[Requirement, _Candidate, str]):
         lacking: MutableMapping[str, str] | None,
     ) -> None:
         self._where, self._folder, self._deep, self._lacking = where, folder, dependencies, lacking
-        self._python, self._version, self._environment = python, version, environment(version, platforms)
+        self._python, self._version, self._environment = (
+            python,
+            version,
+            marker_environment(version, platforms),
+        )
         self._platforms = platforms
         self._fitting: dict[str, list[File]] = {}
         #: why nothing was found, the last time that was so

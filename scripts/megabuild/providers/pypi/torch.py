@@ -12,9 +12,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from megabuild.configs.config import Config, config_name
-from megabuild.engine.channel_folder import link
 from megabuild.errors import IntegrityError, ProviderError
-from megabuild.files import FileLock
+from megabuild.files import FileLock, link
 from megabuild.network import redact
 from megabuild.network.client import NetworkError
 from megabuild.providers.command import each

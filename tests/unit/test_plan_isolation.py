@@ -11,8 +11,8 @@ import pytest
 from megabuild.configs.config import Config, load
 from megabuild.errors import IsolationError, UsageError
 from megabuild.isolation.bubblewrap import Bubblewrap
-from megabuild.isolation.choose import choose, rehearsal_image
 from megabuild.isolation.container import Container
+from megabuild.plan.isolation import choose, rehearsal_image
 from megabuild.providers.environment import Environment
 
 

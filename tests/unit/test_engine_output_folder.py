@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny import make_channel, make_package
+from tiny import make_channel
 
-from megabuild.engine import archive, channel_folder
+from megabuild import channel_folder
+from megabuild.engine import archive, output_folder
 from megabuild.engine.worker import kind_of
 from megabuild.errors import IntegrityError
 
@@ -26,21 +26,21 @@ def test_a_staging_without_its_metadata_goes_and_a_whole_one_stays(out: Path) ->
         (out / "build_cache" / name / "work_dir").mkdir(parents=True)
     (out / "build_cache" / "staging_torn" / "metadata.json").write_text('{"name": ')
     (out / "build_cache" / "staging_whole" / "metadata.json").write_text("{}")
-    told = channel_folder.heal(out)
+    told = output_folder.heal(out)
     assert [path.name for path in (out / "build_cache").iterdir()] == ["staging_whole"]
     assert sorted(told) == [
         "half-written staging cache staging_half",
         "half-written staging cache staging_torn",
     ]
-    channel_folder.drop_stagings(out)
-    assert not channel_folder.staging_caches(out)
-    assert not channel_folder.staging_caches(out)
+    output_folder.drop_stagings(out)
+    assert not output_folder.staging_caches(out)
+    assert not output_folder.staging_caches(out)
 
 
 def test_a_package_cut_off_goes(out: Path) -> None:
     package = out / "linux-64" / "torch-1-0.conda"
     package.write_bytes(package.read_bytes()[:-20])
-    assert channel_folder.heal(out) == ["damaged package torch-1-0.conda"]
+    assert output_folder.heal(out) == ["damaged package torch-1-0.conda"]
     assert [path.name for path in channel_folder.package_files(out)] == ["torch-1-1.conda"]
 
 
@@ -57,7 +57,7 @@ def test_work_folders_and_temporary_files_go(out: Path) -> None:
     for folder in ("bld/rattler-build_x/work", "test/test_x", "broken", ".tmp", "build_cache/.removed-1234"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     (out / "linux-64" / ".tmpAbCdEf").write_text("half a package")
-    assert channel_folder.heal(out) == []
+    assert output_folder.heal(out) == []
     assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == [
         "build_cache", "linux-64", "noarch",
     ]  # fmt: skip
@@ -66,28 +66,7 @@ def test_work_folders_and_temporary_files_go(out: Path) -> None:
 
 
 def test_healing_what_is_not_there_does_nothing(tmp_path: Path) -> None:
-    assert channel_folder.heal(tmp_path / "none") == []
-
-
-def test_an_index_names_exactly_the_packages_that_are_there(out: Path) -> None:
-    (out / "linux-64" / "torch-1-0.conda").unlink()
-    make_package(out / "linux-64", "pyg", "2", "0")
-    channel_folder.index(out, "linux-64")
-    repodata = json.loads((out / "linux-64" / "repodata.json").read_text())
-    assert sorted(repodata["packages.conda"]) == ["pyg-2-0.conda", "torch-1-1.conda"]
-
-
-def test_a_linked_package_replaces_the_former_one_in_one_step(out: Path, tmp_path: Path) -> None:
-    source, target = (
-        out / "linux-64" / "torch-1-0.conda",
-        tmp_path / "channel" / "linux-64" / "torch-1-0.conda",
-    )
-    target.parent.mkdir(parents=True)
-    target.write_text("old")
-    for _ in range(2):  # the second time it is the same file already
-        channel_folder.link(source, target)
-        assert target.samefile(source)
-        assert list(target.parent.iterdir()) == [target]
+    assert output_folder.heal(tmp_path / "none") == []
 
 
 @pytest.mark.parametrize(
@@ -103,18 +82,6 @@ def test_a_linked_package_replaces_the_former_one_in_one_step(out: Path, tmp_pat
 )
 def test_the_engine_s_sentences_are_told_apart(message: str, kind: str) -> None:
     assert kind_of(message) == kind
-
-
-def test_an_index_changes_no_mode_but_those_of_a_channel(out: Path) -> None:
-    program = out / "build_cache" / "staging_x" / "prefix" / "bin" / "program"
-    program.parent.mkdir(parents=True)
-    program.write_text("")
-    program.chmod(0o750)
-    (out / "linux-64" / "torch-1-0.conda").chmod(0o600)
-    channel_folder.index(out, "linux-64")
-    assert program.stat().st_mode & 0o777 == 0o750
-    assert (out / "linux-64" / "torch-1-0.conda").stat().st_mode & 0o777 == 0o644
-    assert (out / "linux-64" / "repodata.json").stat().st_mode & 0o777 == 0o644
 
 
 @pytest.fixture
@@ -141,7 +108,7 @@ def test_a_link_to_a_folder_is_removed_and_not_followed(out: Path, elsewhere: Pa
         shutil.rmtree(former)
     (out / name).symlink_to(elsewhere if name != "linux-64" else elsewhere / "linux-64")
     assert elsewhere / "linux-64" not in {path.resolve().parent for path in channel_folder.package_files(out)}
-    assert f"{name}, neither a file nor a folder" in channel_folder.heal(out)
+    assert f"{name}, neither a file nor a folder" in output_folder.heal(out)
     assert not (out / name).is_symlink()
     channel_folder.write_index(out, "linux-64")
 
@@ -153,7 +120,7 @@ def test_a_link_or_a_pipe_among_packages_is_removed(out: Path, elsewhere: Path, 
     path.unlink(missing_ok=True)
     path.symlink_to(elsewhere / "secret") if kind == "link" else os.mkfifo(path)
     assert path not in channel_folder.package_files(out)
-    assert channel_folder.heal(out) == [f"linux-64/{name}, neither a file nor a folder"]
+    assert output_folder.heal(out) == [f"linux-64/{name}, neither a file nor a folder"]
     channel_folder.write_index(out, "linux-64")
     assert not path.is_symlink()
 
@@ -163,14 +130,8 @@ def test_a_staging_whose_metadata_is_a_link_or_a_pipe_is_none(out: Path, elsewhe
     metadata = out / "build_cache" / "staging_1" / "metadata.json"
     metadata.parent.mkdir(parents=True)
     metadata.symlink_to(elsewhere / "secret") if kind == "link" else os.mkfifo(metadata)
-    assert channel_folder.staging_caches(out) == []
-    assert channel_folder.heal(out) == ["half-written staging cache staging_1"]
-
-
-def test_a_link_in_place_of_a_folder_of_ours_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "out").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(IntegrityError, match="symbolic link, which a build may have made"):
-        channel_folder.own_folder(tmp_path / "out")
+    assert output_folder.staging_caches(out) == []
+    assert output_folder.heal(out) == ["half-written staging cache staging_1"]
 
 
 def test_an_archive_that_is_a_pipe_or_a_link_is_not_read(out: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A wheel file out of an unpacked one, the same from the same content (the binary distribution format)."""
+"""Wheel files: unpacked, given another version, and packed, the same from the same content."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ import csv
 import hashlib
 import io
 import os
+import re
+import shutil
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from megabuild.errors import IntegrityError
+from megabuild.files import OLDEST_IN_ZIP
 
 _BLOCK = 1 << 20
 #: Bytes above which an entry of a zip file needs wide fields.
@@ -67,3 +77,52 @@ def _entry(name: str, date: int, how: int, mode: int) -> zipfile.ZipInfo:
     entry.external_attr = (0o100000 | mode) << 16
     entry.compress_type = how
     return entry
+
+
+def metadata(tree: Path) -> Path:
+    """Return the folder with the metadata of a tree.
+
+    Raises
+    ------
+    IntegrityError
+        There is none, or several.
+    """
+    found = [*tree.glob("*.dist-info")]
+    if len(found) != 1:
+        raise IntegrityError(f"a package has {len(found)} dist-info folders", "build the package again")
+    return found[0]
+
+
+def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None:
+    """Give a tree another version, and further requirements in place of those of the same names."""
+    folder = metadata(tree)
+    head, separator, body = (folder / "METADATA").read_text(encoding="utf-8").partition("\n\n")
+    new = {canonicalize_name(Requirement(one).name) for one in requires}
+    lines = [
+        f"Version: {version}" if line.startswith("Version: ") else line
+        for line in head.splitlines()
+        if not (line.startswith("Requires-Dist: ") and _required(line) in new)
+    ]
+    lines += [f"Requires-Dist: {one}" for one in requires]
+    (folder / "METADATA").write_text("\n".join(lines) + (separator or "\n") + body, encoding="utf-8")
+    folder.rename(tree / f"{folder.name.partition('-')[0]}-{version}.dist-info")
+    says = tree / "torch" / "version.py"
+    if says.is_file():
+        text = re.sub(
+            r"^__version__ = .*$", f"__version__ = '{version}'", says.read_text(), flags=re.MULTILINE
+        )
+        says.write_text(text)
+
+
+def _required(line: str) -> str:
+    return canonicalize_name(Requirement(line.removeprefix("Requires-Dist: ")).name)
+
+
+def with_local_version(wheel: Path, local: str, folder: Path) -> Path:
+    """Write a copy of a wheel into ``folder`` that has a local version in its name, its metadata and its record."""
+    name, version, tags = wheel.name.split("-", 2)
+    if Version(version).local:
+        return Path(shutil.copy(wheel, folder / wheel.name))
+    unpacked = unpack(wheel, folder / "unpacked")
+    name_version(unpacked, f"{version}+{local}")
+    return pack(unpacked, folder / f"{name}-{version}+{local}-{tags}", OLDEST_IN_ZIP)

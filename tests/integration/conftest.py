@@ -24,6 +24,11 @@ _LONGEST = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare how the names in tests/data are renewed."""
+    parser.addoption("--renew-names", action="store_true", help="write tests/data/rendered*.json anew")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker of tests that rebuild everything in a container."""
     config.addinivalue_line("markers", "docker: rehearses in a real container; only with -m docker")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from tiny import PACKAGES, make_channel, provider, wait_for
 from tiny_pyg import TinyPyg
 
 from megabuild import events
+from megabuild.build import work
 from megabuild.build.session import execute
 from megabuild.build.summary import Summary
 from megabuild.cli.text import Signs
@@ -27,6 +29,7 @@ from megabuild.errors import IntegrityError, UsageError
 from megabuild.extensions import contents
 from megabuild.extensions.wheels import Choice
 from megabuild.plan import extensions, planning
+from megabuild.resources.shortage import Watch
 
 SIGNS = Signs.of(io.StringIO())
 
@@ -171,7 +174,11 @@ def test_however_the_driver_ends_no_compiler_is_left_and_the_next_run_has_all_jo
     assert tiny.most_compilers() == 3
 
 
-def test_a_worker_that_is_killed_is_started_once_more_and_its_jobs_are_not_lost(tiny: TinyPyg) -> None:
+def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_are_not_lost(
+    tiny: TinyPyg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = itertools.count()  # the kernel's, one more at every look
+    monkeypatch.setattr(work, "Watch", lambda: Watch(lambda: next(kills)))
     killed: list[str] = []
     seen: list[events.Event] = []
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import plain_engine
 import pytest
+from kept_names import REMEDY, kept, pyg_recipes, pyg_table
 from ruamel.yaml import YAML
 
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.configs.rendered import PYG_TABLE_FILE, pyg_recipes, pyg_table
 from megabuild.plan.extensions import rendered
 from megabuild.plan.options import Options
 from megabuild.plan.planning import asked
@@ -32,12 +31,13 @@ def packages(config: Config) -> dict[str, tuple[PlannedPackage, ...]]:
     return {name: render(config, recipe) for name, recipe in RECIPES.items()}
 
 
-def test_every_config_renders_to_the_names_that_are_kept() -> None:
-    expected = json.loads((ROOT / PYG_TABLE_FILE).read_text())
+def test_every_config_renders_to_the_names_that_are_kept(request: pytest.FixtureRequest) -> None:
     found = pyg_table(ROOT)
+    file = ROOT / "tests" / "data" / "rendered_pyg.json"
+    expected = kept(file, found, renew=request.config.getoption("--renew-names"))
     assert sorted(found) == sorted(expected)
     for name, files in found.items():
-        assert files == expected[name], f"{name}; if that is wanted: python scripts/megabuild configs --table"
+        assert files == expected[name], f"{name}; {REMEDY}"
 
 
 def test_a_plan_has_the_names_that_rattler_build_makes_without_the_driver(

@@ -9,11 +9,11 @@ from typing import Any
 
 import plain_engine
 import pytest
+from kept_names import REHEARSAL, REMEDY, kept, table
 from ruamel.yaml import YAML
 
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.configs.rendered import REHEARSAL, TABLE_FILE, table
 from megabuild.plan.options import Options
 from megabuild.plan.planning import asked, rendered
 
@@ -36,12 +36,13 @@ def of(packages: tuple[PlannedPackage, ...], name: str) -> tuple[PlannedPackage,
     return tuple(package for package in packages if package.name == name)
 
 
-def test_every_config_renders_to_the_names_that_are_kept() -> None:
-    expected = json.loads((ROOT / TABLE_FILE).read_text())
+def test_every_config_renders_to_the_names_that_are_kept(request: pytest.FixtureRequest) -> None:
     found = table(ROOT)
+    file = ROOT / "tests" / "data" / "rendered.json"
+    expected = kept(file, found, renew=request.config.getoption("--renew-names"))
     assert sorted(found) == sorted(expected)
     for name, files in found.items():
-        assert files == expected[name], f"{name}; if that is wanted: python scripts/megabuild configs --table"
+        assert files == expected[name], f"{name}; {REMEDY}"
 
 
 @pytest.mark.parametrize("channels", [(), ("file:///a/mirror",)], ids=["its own channels", "a mirror"])

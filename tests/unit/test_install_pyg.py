@@ -218,13 +218,6 @@ def test_help_fits_80_columns(invocation: Invocation) -> None:
     text = invoke("--help", invocation=invocation).stdout
     assert max(map(len, text.splitlines())) <= 80
     assert "--pyg-sources" in text
-    assert "--sdists" not in text  # its former name still works
-
-
-@pytest.mark.parametrize("name", ["--sdists", "--pyg-sources"])
-def test_an_option_has_its_former_name_too(invocation: Invocation, name: str) -> None:
-    result = invoke(name, "/nowhere", "--index", "x", "--source", "auto", invocation=invocation)
-    assert "'/nowhere' does not exist" in result.output
 
 
 @pytest.mark.parametrize(

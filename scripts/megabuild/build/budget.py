@@ -1,7 +1,7 @@
 """Compile jobs that tasks share.
 
 A task gets its share when it starts and keeps it. Three extensions at a time with a third of the jobs each take little
-longer than with a jobserver that moves single jobs between them: see "Jobs of the extensions" in docs/measurements.md.
+longer than with a jobserver that moves single jobs between them: "Jobs of the extensions" in docs/lab/measurements.md.
 """
 
 from __future__ import annotations

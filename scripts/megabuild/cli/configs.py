@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from megabuild.cli.root import display, repository
+from megabuild.cli.root import repository
 from megabuild.cli.text import picked, table
 from megabuild.configs.config import Config, available, load, select
 from megabuild.errors import ConfigError, UsageError
@@ -24,17 +24,12 @@ from megabuild.errors import ConfigError, UsageError
     "--write", "action", flag_value="write", help="Regenerate .ci_support from conda_build_config.yaml."
 )
 @click.option("--check", "action", flag_value="check", help="Fail when .ci_support is not in step with it.")
-@click.option("--table", "action", flag_value="table", help="Regenerate tests/data/rendered.json.")
 @click.pass_context
 def configs(context: click.Context, pattern: str | None, as_json: bool, action: str | None) -> None:
     """List the configs, or keep them in step with conda_build_config.yaml."""
     root = repository()
     context.obj.json = as_json
-    if action == "table":
-        from megabuild.configs.rendered import write_table
-
-        click.echo(f"written: {display(write_table(root))}")
-    elif action is not None:
+    if action is not None:
         from megabuild.configs import matrix
 
         states = matrix.write(root) if action == "write" else matrix.outdated(root)

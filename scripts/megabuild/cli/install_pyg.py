@@ -72,9 +72,7 @@ def _extension_names(
 @option(
     WHAT,
     "--pyg",
-    "--source",
     "mode",
-    former=["--source"],
     type=click.Choice(["auto", "source", "prebuilt"]),
     default="auto",
     show_default=True,
@@ -83,9 +81,7 @@ def _extension_names(
 @option(
     WHAT,
     "--pyg-index",
-    "--index",
     "index",
-    former=["--index"],
     metavar="URL|DIR",
     default=PYG_INDEX,
     show_default=True,
@@ -94,9 +90,7 @@ def _extension_names(
 @option(
     WHAT,
     "--pyg-sources",
-    "--sdists",
     "sources",
-    former=["--sdists"],
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Archives of sources (and wheels of build tools), looked at before pip's index.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -12,21 +12,11 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class GroupedOption(click.Option):
-    """An option that belongs to a group of the help text; names that it had formerly still work, but are not shown."""
+    """An option that belongs to a group of the help text."""
 
-    def __init__(self, *args: Any, group: str = _OTHERS, former: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(self, *args: Any, group: str = _OTHERS, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.group = group
-        self._former = former
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return names and help, for the help text."""
-        every = self.opts
-        self.opts = [name for name in every if name not in self._former]
-        try:
-            return super().get_help_record(ctx)
-        finally:
-            self.opts = every
 
 
 class GroupedCommand(click.Command):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from megabuild.cli.options import GroupedOption
 from megabuild.cli.text import Signs, table, wrapped
 from megabuild.configs.overrides import cuda_archs
 from megabuild.errors import NoGpuError, UnknownError, UsageError, VerdictError
@@ -31,10 +30,7 @@ _CODE_WIDTH = 22
 @click.option("--accelerator", default="", metavar="cpu|cudaNNN", help="What they must be built for.")
 @click.option(
     "--arch-list",
-    "--archs",
     "archs",
-    cls=GroupedOption,
-    former=["--archs"],
     default="",
     metavar="LIST",
     help='CUDA architectures they must have: "9.0;12.0+PTX" or sm_120.',

@@ -1,4 +1,4 @@
-"""The rendered names of every config as one JSON document, kept in the tests and compared there."""
+"""The package names of every config, as rendered now, and as kept in tests/data."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from megabuild.configs.config import available, load
 from megabuild.configs.render import render
 
-TABLE_FILE = Path("tests") / "data" / "rendered.json"
-PYG_TABLE_FILE = TABLE_FILE.with_name("rendered_pyg.json")
+#: What a test says where they differ.
+REMEDY = "if that is wanted: scripts/test tests/integration/test_render_*.py -k kept --renew-names"
 
 #: Where packages for other processors are cross-compiled; it is part of their hashes.
 CROSS_FROM = "linux-64"
@@ -68,10 +68,8 @@ def pyg_table(root: Path) -> dict[str, list[str]]:
     return rows
 
 
-def write_table(root: Path) -> Path:
-    """Write the tables to ``tests/data/rendered.json`` and ``rendered_pyg.json``; returns the first one's path."""
-    for name, rows in ((TABLE_FILE, table(root)), (PYG_TABLE_FILE, pyg_table(root))):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return root / TABLE_FILE
+def kept(file: Path, found: Mapping[str, Sequence[str]], *, renew: bool) -> dict[str, list[str]]:
+    """Return the names that a file keeps, after writing those found to it if it is to be renewed."""
+    if renew:
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return dict(json.loads(file.read_text(encoding="utf-8")))

@@ -1,0 +1,39 @@
+"""Pages that list what the code has: exit codes and environment variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from megabuild import errors
+from megabuild.cli.exits import CRASHED, PIPE_CLOSED
+
+#: Variables that are read by their name; the driver's own are often named in a constant.
+_READ = re.compile(r"""(?:environ(?:ment)?(?:\.get\(|\.pop\(|\[)|getenv\()["']([A-Z][A-Z_]+)["']""")
+_OWN = re.compile(r"\bMEGABUILD_[A-Z_]*[A-Z]\b")
+
+
+def _classes(one: type[errors.MegabuildError]) -> Iterator[type[errors.MegabuildError]]:
+    for other in one.__subclasses__():
+        yield other
+        yield from _classes(other)
+
+
+def test_every_exit_code_is_in_the_table_once(repository: Path) -> None:
+    page = (repository / "docs" / "json.md").read_text(encoding="utf-8")
+    listed = [int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)]
+    codes = {one.exit_code for one in _classes(errors.MegabuildError)}
+    assert listed == sorted({0, 1, *codes, CRASHED, PIPE_CLOSED})
+
+
+def test_every_variable_that_is_read_is_on_the_page(repository: Path) -> None:
+    page = (repository / "docs" / "environment.md").read_text(encoding="utf-8")
+    modules = (repository / "scripts" / "megabuild").rglob("*.py")
+    read = {
+        name
+        for text in (path.read_text(encoding="utf-8") for path in modules)
+        for name in (*_READ.findall(text), *_OWN.findall(text))
+    }
+    assert {"MEGABUILD_CACHE", "MEGABUILD_SHARE_OBJECTS", "PYENV_ROOT"} <= read
+    assert {name for name in read if f"`{name}`" not in page} == set()

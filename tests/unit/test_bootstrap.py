@@ -6,6 +6,7 @@ import errno
 import fcntl
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -192,3 +193,11 @@ def test_what_sets_the_environment_up_ends_with_the_start_that_began_it(reposito
         below = own.children(recursive=True)
         process.kill()
     assert wait_for(lambda: not any(one.is_running() and one.status() != "zombie" for one in below), 30)
+
+
+def test_the_environment_of_running_tests_is_held() -> None:
+    stamp = Path(sys.prefix) / bootstrap.STAMP
+    if not stamp.exists() or not shutil.which("flock"):
+        pytest.skip("not started by scripts/test, or without flock(1)")
+    with stamp.open("rb") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,18 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.build.view import LAUNCHER
+from megabuild.build.view import _write_launcher
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Path:
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("TORCH_CCACHE", raising=False)
+    monkeypatch.setenv("CCACHE_MAXSIZE", "7G")
     path = tmp_path / "compiler-launcher"
-    path.write_text(
-        LAUNCHER.format(
-            program="ccache", folder=tmp_path / "objects", shared="file:/shared", stats=tmp_path / "stats"
-        )
-    )
-    path.chmod(0o755)
+    _write_launcher(path, folder=f"{tmp_path}/objects", shared="file:/shared", stats=f"{tmp_path}/stats")
     return path
 
 
@@ -42,8 +39,8 @@ def compiled(launcher: Path, *folders: Path) -> str:
 
 
 def test_the_object_cache_is_used_where_there_is_one(launcher: Path, tmp_path: Path) -> None:
-    program(tmp_path / "bin" / "ccache", 'echo "cached in $CCACHE_DIR: $*"')
-    assert compiled(launcher, tmp_path / "bin") == f"cached in {tmp_path / 'objects'}: echo compiled"
+    program(tmp_path / "bin" / "ccache", 'echo "cached in $CCACHE_DIR, $CCACHE_MAXSIZE: $*"')
+    assert compiled(launcher, tmp_path / "bin") == f"cached in {tmp_path / 'objects'}, 7G: echo compiled"
 
 
 def test_a_build_that_puts_the_launcher_on_path_as_the_cache_still_ends(

@@ -45,7 +45,7 @@ command -v "$program" >/dev/null 2>&1 || exec "$@"
 CCACHE_DIR={folder}
 CCACHE_REMOTE_STORAGE={shared}
 CCACHE_STATSLOG={stats}
-CCACHE_MAXSIZE=${{CCACHE_MAXSIZE:-40G}}
+CCACHE_MAXSIZE={size}
 export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_STATSLOG CCACHE_MAXSIZE
 exec "$program" "$@"
 """
@@ -159,8 +159,10 @@ def view(
 
 
 def _write_launcher(path: Path, **values: str) -> None:
-    program = os.environ.get("TORCH_CCACHE", "") or "ccache"
-    words = {name: shlex.quote(value) for name, value in {"program": program, **values}.items()}
+    # The engine gives scripts an environment of their own, which has neither.
+    values["program"] = os.environ.get("TORCH_CCACHE", "") or "ccache"
+    values["size"] = os.environ.get("CCACHE_MAXSIZE", "") or "40G"
+    words = {name: shlex.quote(value) for name, value in values.items()}
     files.write(path, LAUNCHER.format(**words))
     path.chmod(0o755)
 

@@ -129,11 +129,15 @@ def test_a_signal_while_a_package_is_put_together_comes_before_the_package(
 ) -> None:
     def fill(prefix: Path) -> None:
         with (prefix / "noise").open("wb") as file:
-            for _ in range(25):  # some seconds of the engine's
+            for _ in range(25):  # compressed for a good part of a second
                 file.write(os.urandom(8_000_000))
-        timer.start()
+        threading.Thread(target=stop_the_engine, daemon=True).start()
 
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), number))
+    def stop_the_engine() -> None:
+        while not (tmp_path / "output").exists():  # made when the engine begins
+            time.sleep(0.005)
+        os.kill(os.getpid(), number)
+
     package = Package(name="thing", version="1.0", platform="linux-64", fill=fill)
     with pytest.raises(KeyboardInterrupt, match=number.name), stopping.by_signals():
         build(package, tmp_path)

@@ -19,9 +19,10 @@ import click
 from megabuild import stopping
 from megabuild.bootstrap import damaged_part, mistrust, open_streams
 from megabuild.cli.streams import Output
-from megabuild.cli.text import plain_lines
+from megabuild.cli.text import Signs, plain_lines
 from megabuild.errors import Interrupted, MegabuildError, of_system
 from megabuild.network.redact import Mask
+from megabuild.result import Result
 
 CRASHED = 70
 PIPE_CLOSED = 141
@@ -109,7 +110,19 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
     except Exception as error:
         refused = of_system(error) if isinstance(error, OSError) else None
         return _told(refused, invocation) if refused else _crashed(error, invocation)
+    if isinstance(result, Result):
+        _show(result, invocation)
+        return result.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _show(result: Result, invocation: Invocation) -> None:
+    """Print what a command returned: the only place that chooses between a document and text."""
+    if invocation.json:
+        invocation.show(result.to_json())
+    elif result.lines:
+        text = plain_lines("\n".join(result.lines))
+        click.echo(Signs.of(sys.stdout).in_place_of_unicode(text))
 
 
 def _stopped(by: KeyboardInterrupt) -> Interrupted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 from megabuild.wording import plain as plain
@@ -28,8 +28,16 @@ class Signs:
     def of(cls, stream: IO[str]) -> Signs:
         """Return the signs for a stream: ASCII unless it says that it takes Unicode."""
         if (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf"):
-            return cls(done="✓", failed="✗", kept="=", warning="!", full="█", empty="░", dash="-")
+            return UNICODE
         return cls(done="+", failed="x", kept="=", warning="!", full="#", empty=".", dash="-")
+
+    def in_place_of_unicode(self, text: str) -> str:
+        """Return a text with these signs where it has those of :data:`UNICODE`."""
+        pairs = zip(asdict(UNICODE).values(), asdict(self).values(), strict=True)
+        return text.translate({ord(sign): own for sign, own in pairs})
+
+
+UNICODE = Signs(done="✓", failed="✗", kept="=", warning="!", full="█", empty="░", dash="-")
 
 
 def size(octets: float) -> str:

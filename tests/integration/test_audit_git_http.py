@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import gzip
 import os
 import subprocess
@@ -32,6 +34,16 @@ class Site:
 
     base: str
     sent: list[int]  #: bytes of each answer
+    running: set[bytes]  #: arguments of all processes while a password was asked for
+
+
+def _arguments_of_processes() -> set[bytes]:
+    """Return what everybody on this machine can see of the processes that run."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.add(path.read_bytes())
+    return found
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -91,6 +103,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(301, b"", "text/plain", location=self.path.replace("/old/", "/"))
         elif name.startswith("private/"):
             self._answer(401, b"", "text/plain")
+        elif name.startswith("locked/"):
+            self.server.running.update(_arguments_of_processes())  # type: ignore[attr-defined]
+            if self.headers.get("Authorization") == f"Basic {base64.b64encode(b'user:hunter2').decode()}":
+                return self.server.folder / name.removeprefix("locked/"), service  # type: ignore[attr-defined]
+            self._answer(401, b"", "text/plain")
         elif name.startswith("broken/") or (self.server.folder / "login").exists():  # type: ignore[attr-defined]
             self._answer(200, b"<html>\x1b[31mlogin page</html>", "text/html")
         else:
@@ -118,10 +135,11 @@ def site(tmp_path: Path) -> Iterator[Site]:
     server.folder = tmp_path / "world"  # type: ignore[attr-defined]
     server.path = os.environ["PATH"]  # type: ignore[attr-defined]
     server.sent = sent  # type: ignore[attr-defined]
+    server.running = running = set[bytes]()  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield Site(base=f"http://127.0.0.1:{server.server_port}/", sent=sent)
+        yield Site(base=f"http://127.0.0.1:{server.server_port}/", sent=sent, running=running)
     finally:
         server.shutdown()
         server.server_close()
@@ -178,7 +196,7 @@ def test_a_web_page_instead_of_a_repository_is_a_sentence(site: Site, commit: st
     _super(tmp_path, f"{site.base}broken/lib.git", commit)
     started = time.monotonic()
     found = _audit(f"{site.base}super.git", tmp_path / "cache")
-    assert "what answers for lib is no repository" in found.trouble
+    assert "what answers for lib is not a repository" in found.trouble
     assert time.monotonic() - started < 15
     assert "\x1b" not in found.trouble
 
@@ -190,7 +208,7 @@ def test_a_login_page_leaves_a_clone_as_it_was(site: Site, commit: str, tmp_path
     (tmp_path / "world" / "login").touch()
     (found,) = audit(super_address, cache, seconds=30.0, max_age=-1.0, reports=reports).facts
     assert found.value == "v3"
-    assert any("is no repository: what was fetched" in text for text in reports)
+    assert any("is not a repository: what was fetched" in text for text in reports)
 
 
 def test_a_user_and_password_in_an_address_are_not_shown(site: Site, commit: str, tmp_path: Path) -> None:
@@ -200,6 +218,28 @@ def test_a_user_and_password_in_an_address_are_not_shown(site: Site, commit: str
     assert found.value == "v3"
     assert "hunter2" not in repr(found)
     kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert not any(b"hunter2" in path.read_bytes() for path in kept)
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs Linux's list of processes")
+def test_a_password_opens_a_repository_and_stands_in_nobody_s_arguments_or_files(
+    site: Site, commit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody on a machine can read other processes' arguments; git hands addresses on to its helpers there."""
+    wrong = '!f() { printf "username=user\\npassword=old\\n"; }; f'
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "credential.helper")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", wrong)
+    secret = site.base.replace("http://", "http://user:hunter2@")
+    _super(tmp_path, "../lib.git", commit)  # beside its parent: with the parent's password
+    reports: list[str] = []
+    outcome = audit(f"{secret}locked/super.git", tmp_path / "cache", seconds=30.0, reports=reports)
+    assert [(one.value, one.trouble) for one in outcome.facts] == [("v3", "")]
+    assert any(b"git-remote-http" in line or b"remote-http" in line for line in site.running)
+    assert not any(b"hunter2" in line for line in site.running)
+    assert "hunter2" not in repr((outcome, reports))
+    kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert kept
     assert not any(b"hunter2" in path.read_bytes() for path in kept)
 
 

@@ -18,7 +18,7 @@ from megabuild.audit.report.jsonfile import Report
 from megabuild.audit.report.markdown import markdown
 from megabuild.audit.request import Local, Request
 from megabuild.audit.services import Services
-from megabuild.audit.sources import recipe_commits, upstream_commit
+from megabuild.audit.sources import recipe_commits, submodules
 from megabuild.audit.table import tabulate
 from megabuild.audit.targets import find, target
 from megabuild.audit.trees import open_tree
@@ -141,7 +141,7 @@ def test_the_real_pins_are_compared_with_a_tag_from_git(
     commit = made.make()[mark]
     mirrored = structs.replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
     asked = with_fields(asked, target=mirrored, repository=lambda: open_tree(mirrored, asked.services))
-    theirs, ours = upstream_commit.read(asked), recipe_commits.read(asked)
+    theirs, ours = submodules.read_commit(asked), recipe_commits.read(asked)
     assert [one.value for one in theirs.facts] == [commit]
     made_of = tabulate(asked.target, (theirs, ours), names())
     (row,) = made_of.rows
@@ -150,7 +150,7 @@ def test_the_real_pins_are_compared_with_a_tag_from_git(
     text = markdown(Report(made="2026-11-21T08:00:00Z", audits=(made_of,)))
     assert f"| pyg-lib | {commit[:10]} (tag) | {pinned.value[:10]} | | **conflict** |" in text
     local = with_fields(asked, local=Local(tree=tmp_path))
-    assert [one.value for one in upstream_commit.read(local).facts] == [commit]
+    assert [one.value for one in submodules.read_commit(local).facts] == [commit]
 
 
 def test_a_tag_that_is_not_there_is_a_trouble(
@@ -163,6 +163,6 @@ def test_a_tag_that_is_not_there_is_a_trouble(
     asked = request(repository, configs, "pyg-lib", tmp_path / "cache")
     mirrored = structs.replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
     elsewhere = with_fields(asked, target=mirrored, repository=lambda: open_tree(mirrored, asked.services))
-    outcome = heard(upstream_commit.read, elsewhere)
+    outcome = heard(submodules.read_commit, elsewhere)
     assert outcome.facts == ()
     assert asked.target.tag in outcome.trouble

@@ -34,18 +34,12 @@ def truth(world: World, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str
     return status(url, "v1", tmp_path_factory.mktemp("truth"), world.good)
 
 
-@pytest.fixture(params=["file", "git", "no filters", "old protocol"])
-def served(request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+@pytest.fixture(params=["file", "git", "no filters"])
+def served(request: pytest.FixtureRequest, world: World) -> Iterator[str]:
     """The superproject's address on servers of different abilities."""
     if request.param == "file":
         yield f"file://{world.folder}/super.git"
         return
-    if (
-        request.param == "old protocol"
-    ):  # in which commits that no branch or tag names cannot be asked for by default
-        monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
-        monkeypatch.setenv("GIT_CONFIG_KEY_0", "protocol.version")
-        monkeypatch.setenv("GIT_CONFIG_VALUE_0", "0")
     settings = ("uploadpack.allowFilter=false",) if request.param == "no filters" else ()
     with daemon(world.folder, *settings) as base:
         yield f"{base}super.git"

@@ -149,50 +149,9 @@ do
     shift
 done
 """,
-    ".ci/docker/common/install_nccl.sh": """#!/bin/bash
-NCCL_VERSION=$(cat ci_commit_pins/nccl.txt)
-# NCCL_VERSION=$(cat ci_commit_pins/never.txt)
-if [[ ${CUDA_VERSION:0:4} == "12.6" ]]; then
-  NCCL_VERSION=$(cat ci_commit_pins/nccl-cu126.txt)
-fi
-git clone -b $NCCL_VERSION somewhere
-""",
     ".ci/docker/ci_commit_pins/nccl.txt": "v2.29.7-1\n",
     ".ci/docker/ci_commit_pins/nccl-cu126.txt": "v2.29.3-1\n",
-    ".ci/docker/common/install_cudss.sh": """#!/bin/bash
-if [[ ${CUDA_VERSION:0:2} == "13" ]]; then
-    arch_path=x86_64
-    CUDSS_NAME="libcudss-linux-${arch_path}-0.7.1.4_cuda13-archive"
-fi
-""",
-    ".ci/docker/common/install_magma.sh": """#!/bin/bash
-MAGMA_VERSION="2.5.2"
-function do_install() {
-    MAGMA_VERSION="2.6.1"
-    ( curl -O somewhere/magma-cuda${1/./}-${MAGMA_VERSION}.tar )
-}
-do_install $1
-""",
-    ".ci/docker/common/install_mkl.sh": "# MKL\nMKL_VERSION=2024.2.0\npip download mkl-static==${MKL_VERSION}\n",
-    ".ci/docker/common/install_openblas.sh": """OPENBLAS_VERSION=${OPENBLAS_VERSION:-"v0.3.30"}
-git clone https://example.org/OpenBLAS.git -b "${OPENBLAS_VERSION}" --depth 1
-""",
     ".ci/docker/triton_version.txt": "3.7.1\n",
-    ".ci/docker/requirements-ci.txt": """# numpy==0.1 is only mentioned here
-numpy==1.26.2; python_version == "3.11" or python_version == "3.12"
-numpy==2.3.4; python_version >= "3.14"
-ninja==1.11.1.4  # for tests
-cmake==3.31.6
-protobuf==6.33.5 ; platform_machine != "s390x"
-""",
-    ".ci/docker/manywheel/Dockerfile_2_28": "FROM a\nARG DEVTOOLSET_VERSION=14\nFROM b\nARG DEVTOOLSET_VERSION=11\n",
-    ".ci/manywheel/build_install_deps.py": """
-NUMPY_PINS: list[tuple[str, str]] = [
-    ("cp314", "2.3.4"),
-    ("cp31", "2.1.0"),
-]
-DEFAULT_NUMPY = "2.0.2"
-""",
     ".ci/manywheel/build_env_setup.py": """
 TORCH_CUDA_ARCH_LIST_TABLE: dict[str, dict[str, set[int]]] = {
     "12.6": {
@@ -206,27 +165,4 @@ TORCH_CUDA_ARCH_LIST_TABLE: dict[str, dict[str, set[int]]] = {
 }
 _PTX_ARCHES: set[int] = {120}
 """,
-    "pyproject.toml": """[build-system]
-requires = [
-    "setuptools>=77.0.0,<82",  # a reason [with brackets]
-    "cmake>=3.27",
-    "ninja",
-    "numpy",
-    "six",
-    "packaging>=24.2",
-    "pyyaml",
-    "requests",
-    "typing-extensions>=4.10.0",
-]
-build-backend = "setuptools.build_meta"
-
-[dependency-groups]
-requires = ["numpy==0.1"]
-""",
-    "CMakeLists.txt": "cmake_minimum_required(VERSION 3.27 FATAL_ERROR)\n",
-    "cmake/Modules/FindMKLDNN.cmake": "ExternalProject_Add(gpu_proj\n  GIT_TAG v3.11.1\n)\n",
-    ".gitmodules": "".join(
-        f'[submodule "{path}"]\n    path = {path}\n    url = https://example.org/x.git\n'
-        for path in ("third_party/pybind11", "third_party/ideep", "third_party/XNNPACK")
-    ),
 }

@@ -10,9 +10,11 @@ from audit_trees import INSTALL_CUDA, MATRIX, NEW, MemoryTree, about, request, v
 
 from megabuild.audit.facts import CiPin, Outcome, UpstreamArchs
 from megabuild.audit.gather import gather
-from megabuild.audit.sources import ci_pins, upstream_archs
+from megabuild.audit.sources import ci_pins
 from megabuild.audit.trees import GitTree
 from megabuild.errors import AuditError
+
+TRITON = ".ci/docker/triton_version.txt"
 
 
 def pins(files: Mapping[str, str], folder: Path, version: str = "2.13.0") -> Outcome:
@@ -22,7 +24,7 @@ def pins(files: Mapping[str, str], folder: Path, version: str = "2.13.0") -> Out
 def archs(
     files: Mapping[str, str], folder: Path, version: str = "2.13.0", package: str = "pytorch"
 ) -> Outcome:
-    return upstream_archs.read(request(MemoryTree(files), folder, version=version, package=package))
+    return ci_pins.read_archs(request(MemoryTree(files), folder, version=version, package=package))
 
 
 def test_the_newer_form_yields_every_value_with_its_line_and_nothing_is_amiss(tmp_path: Path) -> None:
@@ -32,19 +34,6 @@ def test_the_newer_form_yields_every_value_with_its_line_and_nothing_is_amiss(tm
     cudnn = about(outcome, "cudnn", "wheels")
     assert {f.holds.cuda: f.value for f in cudnn} == {("12.6",): "==9.10.2.21", ("13.0",): "==9.20.0.48"}
     assert {f.holds.marker for f in cudnn} == {'platform_system == "Linux"'}
-    assert {f.holds.cuda: f.value for f in about(outcome, "cupti")} == {
-        ("12.6",): "==12.6.3",
-        ("13.0",): "==13.0.2",
-    }
-    assert values(about(outcome, "cudss")) == {"CUDA 13": "0.7.1.4"}
-    assert values(about(outcome, "magma")) == {"": "2.6.1"}
-    assert values(about(outcome, "numpy", "built with")) == {
-        "Python 3.14": "2.3.4",
-        "Python 3.1*": "2.1.0",
-        "Python other": "2.0.2",
-    }
-    assert values(about(outcome, "gcc")) == {"linux-64": "14"}
-    assert values(about(outcome, "openblas")) == {"linux-aarch64": "v0.3.30"}
     assert values(about(outcome, "triton")) == {"": "3.7.1"}
     assert values(about(outcome, "python")) == {"": "3.12, 3.13, 3.13t"}
 
@@ -71,37 +60,18 @@ def test_a_pin_in_a_file_of_its_own_holds_for_the_cuda_in_its_name(tmp_path: Pat
     }
 
 
-def test_requirements_keep_the_order_in_which_they_are_written_and_their_markers(tmp_path: Path) -> None:
-    outcome = pins(NEW, tmp_path)
-    assert [f.value for f in about(outcome, "setuptools")] == [">=77.0.0,<82"]
-    assert [f.value for f in about(outcome, "six")] == ["*"]
-    assert values(about(outcome, "numpy", "tests")) == {
-        'python_version == "3.11" or python_version == "3.12"': "==1.26.2",
-        'python_version >= "3.14"': "==2.3.4",
-    }
-
-
-def test_numpy_chosen_by_a_case_of_a_script_is_told_by_python(tmp_path: Path) -> None:
-    script = (
-        "case $P in\n  cp31*)\n    pip install -q numpy==2.1.0\n    ;;\n  *)\n    pip install numpy==2.0.2\n"
-    )
-    files = {path: text for path, text in NEW.items() if not path.startswith(".ci/manywheel/")}
-    outcome = pins(files | {".ci/manywheel/build_common.sh": script}, tmp_path)
-    assert values(about(outcome, "numpy", "built with")) == {"Python 3.1*": "2.1.0", "Python other": "2.0.2"}
-
-
 def test_a_file_that_vanished_is_told_with_its_name_and_what_to_do(tmp_path: Path) -> None:
-    files = {path: text for path, text in NEW.items() if path != ".ci/docker/common/install_mkl.sh"}
-    (found,) = about(pins(files, tmp_path), "mkl")
+    files = {path: text for path, text in NEW.items() if path != TRITON}
+    (found,) = about(pins(files, tmp_path), "triton")
     assert found.value == ""
-    assert ".ci/docker/common/install_mkl.sh is not in upstream's tree" in found.trouble
+    assert f"{TRITON} is not in upstream's tree" in found.trouble
 
 
 def test_a_pattern_that_vanished_is_told_with_file_and_pattern(tmp_path: Path) -> None:
-    files = {**NEW, "CMakeLists.txt": "project(Torch)\n", MATRIX: NEW[MATRIX].replace("-nccl-", "-nickel-")}
+    files = {**NEW, TRITON: "newest\n", MATRIX: NEW[MATRIX].replace("-nccl-", "-nickel-")}
     outcome = pins(files, tmp_path)
-    (cmake,) = about(outcome, "cmake", "minimum")
-    assert cmake.trouble.startswith("CMakeLists.txt has no line that fits '^cmake_minimum_required")
+    (triton,) = about(outcome, "triton")
+    assert triton.trouble.startswith(f"{TRITON} has no line that fits '^(?P<value>")
     (nccl,) = about(outcome, "nccl", "wheels")
     assert nccl.trouble.startswith(f"{MATRIX} has nothing that fits 'nvidia-nccl(-cu")
 
@@ -119,9 +89,9 @@ def test_a_value_that_is_computed_is_told_rather_than_guessed(tmp_path: Path) ->
 
 
 def test_something_that_upstream_has_for_no_cuda_version_is_told_once(tmp_path: Path) -> None:
-    files = {**NEW, ".ci/docker/common/install_cudss.sh": "#!/bin/bash\n:\n"}
-    (found,) = about(pins(files, tmp_path), "cudss")
-    assert "install_cudss.sh has no line that fits" in found.trouble
+    files = {**NEW, INSTALL_CUDA: "#!/bin/bash\n:\n"}
+    (found,) = about(pins(files, tmp_path), "cudnn", "image")
+    assert "install_cuda.sh has no line that fits" in found.trouble
 
 
 def test_the_tree_is_read_in_one_request(tmp_path: Path) -> None:
@@ -142,8 +112,8 @@ def test_a_tree_that_cannot_be_opened_is_the_trouble_of_the_whole_source(tmp_pat
         configs=asked.configs,
         root=asked.root,
     )
-    for source in (ci_pins, upstream_archs):
-        (outcome,) = gather([broken], {"it": source.read})["pytorch"]
+    for read in (ci_pins.read, ci_pins.read_archs):
+        (outcome,) = gather([broken], {"it": read})["pytorch"]
         assert (outcome.facts, outcome.trouble) == ((), "the repository does not answer")
 
 
@@ -220,11 +190,10 @@ def test_pyg_lib_has_a_matrix_and_takes_its_arch_list_from_pytorch(tmp_path: Pat
         ),
         "setup.py": "        # Set TORCH_CUDA_ARCH_LIST from PyTorch's built architectures\n",
         "pyproject.toml": '[tool.cibuildwheel]\nbuild = "cp3{13,14}-*"\n',
-        "CMakeLists.txt": "cmake_minimum_required(VERSION 3.18)\n",
     }
     outcome = ci_pins.read(request(MemoryTree(files), tmp_path, package="pyg-lib", version="0.8.0"))
     assert values(about(outcome, "cuda")) == {"PyTorch 2.13.0": "cpu, cu130", "PyTorch 2.12.0": "cpu"}
-    assert [(f.value, f.where.line) for f in about(outcome, "pytorch")] == [("2.13.0, 2.12.0", 3)]
+    assert [(f.value, f.where.line) for f in about(outcome, "pytorch")] == [("2.13.0", 3), ("2.12.0", 7)]
     assert [f.value for f in archs(files, tmp_path, "0.8.0", "pyg-lib").facts] == [
         "those of the PyTorch it is built against"
     ]

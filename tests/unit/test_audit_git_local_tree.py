@@ -48,5 +48,5 @@ def test_it_names_neither_commit_nor_page(folder: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(AuditError, match="no folder"):
+    with pytest.raises(AuditError, match="is not a folder"):
         LocalTree(tmp_path / "none")

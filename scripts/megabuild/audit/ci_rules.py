@@ -1,4 +1,4 @@
-"""What upstream's CI builds, ships and tests with, and where it writes that down. Read by the audit, never executed.
+"""Where upstream's CI writes down what it builds with and ships. Read by the audit, never executed.
 
 A rule that no longer fits is reported, not left out: look the file up at the new version and add a form, with ``until``
 on the old one; forms from before the last release but two may go. Checked by hand against upstream's files from 2.11 to
@@ -12,22 +12,21 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from megabuild.audit.ci_readers import Reader, data, lines, literal, requirement
+from megabuild.audit.ci_readers import Reader, lines, literal
 
 
 @dataclass(frozen=True)
-class Form:
+class CiForm:
     """One way in which upstream writes something down."""
 
-    #: Path in upstream's tree; ``*`` takes all that fit, several with ``|`` between them the first that is there.
-    file: str
+    file: str  #: path in upstream's tree; ``*`` takes all that fit
     read: Reader
     since: str = ""  #: first version of the package that has it
     until: str = ""  #: first version that has not
     where: str = ""  #: a pattern that the path must fit; its groups tell where a value holds
 
     def holds(self, version: str) -> bool:
-        """Whether a version has this form; a version that is none may have any."""
+        """Whether a version has this form; a text that is not a version may have any."""
         try:
             base = Version(Version(version).base_version)
         except InvalidVersion:
@@ -37,219 +36,110 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Rule:
+class CiRule:
     """What is known of one dependency in one respect."""
 
     name: str  #: of the dependency, as in names.yaml
     what: str  #: what the value is to upstream, for people: ``in the builder image``
-    forms: tuple[Form, ...]  #: the first of those that hold for a version and yield something counts
+    forms: tuple[CiForm, ...]  #: the first of those that hold for a version and yield something counts
     packages: tuple[str, ...] = ("pytorch",)  #: those in whose trees the rule holds
     platforms: tuple[str, ...] = ()  #: those for which it holds; empty: all
 
 
 _MATRIX = ".github/scripts/generate_binary_build_matrix.py"
-_COMMON = ".ci/docker/common"
-_TESTS = ".ci/docker/requirements-ci.txt"
 _PYG_MATRIX = ".github/workflows/utils/full_matrix_linux.json"
+_EXTENSION_MATRIX = ".github/workflows/building.yml"
 _PYG = ("pyg-lib",)
 _EXTENSIONS = ("pytorch_scatter", "pytorch_sparse", "pytorch_cluster", "pytorch_spline_conv")
-_WHEELS = "required by the wheels"
+_SHIPPED = "of the wheels"
+_REQUIRED = "required by the wheels"
 _IMAGE = "in the builder image"
-_IMAGES = "in the CI images"
-_PART = "as a part of cuda-toolkit, with its version"
+_BUILT_FOR = "wheels are built for"
 _NUMBERS = r"(?P<value>\d+(?:\.\d+)+)"
-_CMAKE = lines(r"^cmake_minimum_required\(VERSION\s+(?P<value>\d+(?:\.\d+)*)")
+_LIST = r"\[(?P<value>[^\]]+)\]"
 
 
-def _rule(
-    name: str,
-    what: str,
-    *forms: Form,
-    packages: tuple[str, ...] = ("pytorch",),
-    platforms: tuple[str, ...] = (),
-) -> Rule:
-    return Rule(name=name, what=what, forms=forms, packages=packages, platforms=platforms)
-
-
-def _wheels(distribution: str) -> Form:
+def _wheels(distribution: str) -> tuple[CiForm]:
     """What the wheels require, by CUDA version."""
-    return Form(_MATRIX, literal("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "cuda", requirement=distribution))
+    read = literal("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "cuda", requirement=distribution)
+    return (CiForm(_MATRIX, read),)
 
 
-def _in_image(pattern: str) -> Form:
+def _in_image(pattern: str) -> tuple[CiForm]:
     """A line in the function that installs one CUDA version, ``install_130``; above all of them it holds for all."""
     read = lines(pattern, under=r"^\s*(?:function\s+)?install_(?P<cuda>\d{3})\b")
-    return Form(f"{_COMMON}/install_cuda.sh", read)
+    return (CiForm(".ci/docker/common/install_cuda.sh", read),)
 
 
-def _installed(script: str, pattern: str, since: str = "", which: slice = slice(None)) -> Form:
-    """A line of a script that installs something into the images."""
-    return Form(f"{_COMMON}/{script}", lines(pattern, which=which), since)
-
-
-def _building(distribution: str) -> Rule:
-    form = Form("pyproject.toml", requirement(distribution, table="build-system"))
-    return _rule(distribution.replace("-", "_"), "required for building", form)
-
-
-def _tested(distribution: str, what: str = _IMAGES) -> Rule:
-    return _rule(distribution, what, Form(_TESTS, requirement(distribution)))
-
-
-def _pyg_matrix(name: str, what: str, key: str) -> Rule:
-    form = Form(".github/workflows/building.yml", data("jobs", "wheel", "strategy", "matrix", key))
-    return _rule(name, what, form, packages=_EXTENSIONS)
-
-
-PINS = (
-    # ------------------------------------------------------------------------------------------------ CUDA's parts
-    _rule("cuda", "of the wheels", Form(_MATRIX, literal("CUDA_ARCHES_FULL_VERSION", "cuda"))),
-    _rule("cuda", _WHEELS, _wheels("cuda-toolkit")),
-    _rule("cuda", _IMAGE, _in_image(rf"^\s*install_cuda {_NUMBERS}")),
-    _rule("cudnn", _WHEELS, _wheels(r"nvidia-cudnn(-cu\d+)?")),
-    _rule("cudnn", _IMAGE, _in_image(rf"^\s*CUDNN_VERSION={_NUMBERS}")),
-    _rule("cupti", _PART, _wheels("cuda-toolkit")),
-    _rule(
-        "cupti",
-        f"headers {_IMAGE}",
-        _installed("install_cuda.sh", rf"^CUDA_CUPTI_VERSION={_NUMBERS}", "2.14"),
-    ),
-    _rule("cusparselt", _WHEELS, _wheels(r"nvidia-cusparselt(-cu\d+)?")),
-    _rule("cusparselt", _IMAGE, _in_image(rf"^\s*CUSPARSELT_VERSION={_NUMBERS}")),
-    _rule(
-        "cudss",  # the wheels are built without
-        _IMAGES,
-        _installed("install_cudss.sh", rf"^\s*CUDSS_NAME=\S*-{_NUMBERS}_cuda(?P<cuda>\d+)-archive"),
-    ),
-    _rule("nccl", _WHEELS, _wheels(r"nvidia-nccl(-cu\d+)?")),
-    _rule(
-        "nccl",
-        "built into the builder image",
-        Form(
-            ".ci/docker/ci_commit_pins/nccl*.txt",
-            lines(r"^(?P<value>v\d\S*)\s*$"),
-            where=r"/nccl(?:-cu(?P<cuda>\d+))?\.txt$",
-        ),
-    ),
-    _rule("nvshmem", _WHEELS, _wheels(r"nvidia-nvshmem(-cu\d+)?")),
-    _rule("nvshmem", _IMAGE, _installed("install_cuda.sh", rf"^NVSHMEM_VERSION={_NUMBERS}")),
-    _rule("cufile", _PART, _wheels("cuda-toolkit")),
-    _rule(
-        "magma",
-        _IMAGE,
-        _installed("install_magma.sh", rf'^\s*MAGMA_VERSION="?{_NUMBERS}', which=slice(-1, None)),
-    ),
-    # ----------------------------------------------------------------------------------------- libraries and tools
-    _rule(
-        "mkl",
-        f"{_IMAGE}, static",
-        _installed("install_mkl.sh", rf"^MKL_VERSION={_NUMBERS}"),
-        platforms=("linux-64",),
-    ),
-    _rule(
-        "openblas",
-        _IMAGE,
-        _installed(
-            "install_openblas.sh", r'^\s*OPENBLAS_VERSION=(?:\$\{OPENBLAS_VERSION:-)?"?(?P<value>v[\d.]+)'
-        ),
-        platforms=("linux-aarch64",),
-    ),
-    _rule("triton", _WHEELS, Form(".ci/docker/triton_version.txt", lines(rf"^{_NUMBERS}\s*$"))),
-    _rule(
-        "numpy",
-        "the wheels are built with",
-        Form(
-            ".ci/manywheel/build_install_deps.py", literal("NUMPY_PINS", "python", otherwise="DEFAULT_NUMPY")
-        ),
-        Form(
-            ".ci/manywheel/build_install_deps.sh|.ci/manywheel/build_common.sh",
-            lines(rf"pip install .*\bnumpy=={_NUMBERS}", under=r"^\s*(?P<python>cp[\w*|]+|\*)\)\s*$"),
-        ),
-    ),
-    _building("numpy"),
-    _tested("numpy", "CI tests with"),
-    _building("cmake"),
-    _rule("cmake", "minimum", Form("CMakeLists.txt", _CMAKE)),
-    _tested("cmake"),
-    _building("ninja"),
-    _tested("ninja"),
-    _building("setuptools"),
-    _building("packaging"),
-    _building("pyyaml"),
-    _building("requests"),
-    _building("typing-extensions"),
-    _tested("protobuf"),
-    _building("six"),
-    _rule("python", "wheels are built for", Form(_MATRIX, literal("FULL_PYTHON_VERSIONS"))),
-    _rule(
-        "gcc",
-        "of the wheels",
-        Form(  # what the builder images are made with
-            ".ci/docker/manywheel/build.sh",
-            lines(
-                r"--build-arg DEVTOOLSET_VERSION=(?P<value>\d+)",
-                under=r"^\s*(?P<label>[\w:.*|-]+)\)\s*$",
-                only=r"manylinux2_28-builder:cuda.*|cuda-manylinux_2_28",
-            ),
-        ),
-        Form(  # what they are made with otherwise
-            ".ci/docker/manywheel/Dockerfile_2_28",
-            lines(r"^ARG DEVTOOLSET_VERSION=(?P<value>\d+)", which=slice(1)),
-        ),
-        platforms=("linux-64",),
-    ),
-    # ------------------------------------------------------------------------------------------------ PyTorch Geometric
-    _rule(
-        "cuda",
-        "of the wheels",
-        Form(_PYG_MATRIX, data("*", "cuda-version", beside="torch-version")),
-        packages=_PYG,
-    ),
-    _rule("pytorch", "wheels are built for", Form(_PYG_MATRIX, data("*", "torch-version")), packages=_PYG),
-    _rule(
-        "python",
-        "wheels are built for",
-        Form("pyproject.toml", lines(r'^build = "(?P<value>cp[^"]+)"')),
-        packages=_PYG,
-    ),
-    _rule("cmake", "minimum", Form("CMakeLists.txt", _CMAKE), packages=_PYG),
-    _pyg_matrix("cuda", "of the wheels", "cuda-version"),
-    _pyg_matrix("pytorch", "wheels are built for", "torch-version"),
-    _pyg_matrix("python", "wheels are built for", "python-version"),
+_NCCL = CiForm(
+    ".ci/docker/ci_commit_pins/nccl*.txt",
+    lines(r"^(?P<value>v\d\S*)\s*$"),
+    where=r"/nccl(?:-cu(?P<cuda>\d+))?\.txt$",
 )
+_PYG_CUDA = lines(rf'"cuda-version":\s*{_LIST}', under=r'"torch-version":\s*"(?P<torch_version>[^"]+)"')
+PINS = (
+    CiRule("cuda", _SHIPPED, (CiForm(_MATRIX, literal("CUDA_ARCHES_FULL_VERSION", "cuda")),)),
+    CiRule("cuda", _REQUIRED, _wheels("cuda-toolkit")),
+    CiRule("cuda", _IMAGE, _in_image(rf"^\s*install_cuda {_NUMBERS}")),
+    CiRule("cudnn", _REQUIRED, _wheels(r"nvidia-cudnn(-cu\d+)?")),
+    CiRule("cudnn", _IMAGE, _in_image(rf"^\s*CUDNN_VERSION={_NUMBERS}")),
+    CiRule("nccl", _REQUIRED, _wheels(r"nvidia-nccl(-cu\d+)?")),
+    CiRule("nccl", "built into the builder image", (_NCCL,)),
+    CiRule("triton", _REQUIRED, (CiForm(".ci/docker/triton_version.txt", lines(rf"^{_NUMBERS}\s*$")),)),
+    CiRule("python", _BUILT_FOR, (CiForm(_MATRIX, literal("FULL_PYTHON_VERSIONS")),)),
+    CiRule("cuda", _SHIPPED, (CiForm(_PYG_MATRIX, _PYG_CUDA),), _PYG),
+    CiRule("pytorch", _BUILT_FOR, (CiForm(_PYG_MATRIX, lines(rf'"torch-version":\s*"{_NUMBERS}"')),), _PYG),
+    CiRule("python", _BUILT_FOR, (CiForm("pyproject.toml", lines(r'^build = "(?P<value>cp[^"]+)"')),), _PYG),
+    *(
+        CiRule(name, what, (CiForm(_EXTENSION_MATRIX, lines(rf"^\s+{key}:\s*{_LIST}")),), _EXTENSIONS)
+        for name, what, key in (
+            ("cuda", _SHIPPED, "cuda-version"),
+            ("pytorch", _BUILT_FOR, "torch-version"),
+            ("python", _BUILT_FOR, "python-version"),
+        )
+    ),
+)
+NAMED = frozenset(rule.name for rule in PINS)
 
-_ARCHS = ".ci/manywheel/build_env_setup.py"
-_TABLE = "TORCH_CUDA_ARCH_LIST_TABLE"
+_ARCHS, _ARCH_TABLE = ".ci/manywheel/build_env_setup.py", "TORCH_CUDA_ARCH_LIST_TABLE"
 #: The GPU architectures that upstream ships. Up to 2.12 a script computed them: those are not read.
 ARCH_LISTS = (
-    _rule(
+    CiRule(
         "gpu-architectures",
-        "of the wheels",
-        Form(_ARCHS, literal(_TABLE, "cuda", "machine", marked="_PTX_ARCHES", mark="+PTX"), until="2.14"),
-        Form(_ARCHS, literal(_TABLE, "cuda", "machine"), since="2.14"),  # PTX in nightly builds only
-        Form(_MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
+        _SHIPPED,
+        (
+            CiForm(_ARCHS, literal(_ARCH_TABLE, "cuda", "machine", ptx="_PTX_ARCHES"), until="2.14"),
+            CiForm(
+                _ARCHS, literal(_ARCH_TABLE, "cuda", "machine"), since="2.14"
+            ),  # PTX in nightly builds only
+            CiForm(_MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
+        ),
     ),
-    _rule(
+    CiRule(
         "gpu-architectures",
-        "of the wheels",
-        Form(
-            "setup.py",
-            lines(
-                "# Set TORCH_CUDA_ARCH_LIST from PyTorch's built architectures",
-                shown="those of the PyTorch it is built against",
+        _SHIPPED,
+        (
+            CiForm(
+                "setup.py",
+                lines(
+                    "# Set TORCH_CUDA_ARCH_LIST from PyTorch's built architectures",
+                    shown="those of the PyTorch it is built against",
+                ),
             ),
         ),
-        packages=_PYG,
+        _PYG,
     ),
-    _rule(
+    CiRule(
         "gpu-architectures",
-        "of the wheels",
-        Form(
-            ".github/workflows/cuda/cu*-Linux-env.sh",
-            lines(r'^export TORCH_CUDA_ARCH_LIST="(?P<value>[^"]+)"'),
-            where=r"/cu(?P<cuda>11[78]|1[2-9]\d)-",
+        _SHIPPED,
+        (
+            CiForm(
+                ".github/workflows/cuda/cu*-Linux-env.sh",
+                lines(r'^export TORCH_CUDA_ARCH_LIST="(?P<value>[^"]+)"'),
+                where=r"/cu(?P<cuda>11[78]|1[2-9]\d)-",
+            ),
         ),
-        packages=_EXTENSIONS,
-        platforms=("linux-64",),
+        _EXTENSIONS,
+        ("linux-64",),
     ),
 )

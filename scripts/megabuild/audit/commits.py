@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from megabuild.audit.addresses import parse
+from megabuild.audit.addresses import Address
 from megabuild.audit.claims import GRAVITY, Judged, Row, Status
 from megabuild.audit.facts import AnyFact, RecipeCommit, Submodule, TagCommit, Target
 from megabuild.audit.names import Names
@@ -105,7 +105,7 @@ def _own(target: Target) -> set[str]:
 def _plain(address: str) -> str:
     """Return an address so that all ways to one repository compare equal: https or ssh, with or without ``.git``."""
     try:
-        found = parse(address)
+        found = Address.parse(address)
     except AuditError:
         return ""
-    return f"{found.host}{found.path.rstrip('/').removesuffix('.git')}".lower()
+    return f"{found.host}{found.repository}".lower()

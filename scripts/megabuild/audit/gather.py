@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import math
+import pkgutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,19 +12,22 @@ from megabuild.audit.facts import Outcome
 from megabuild.audit.request import Request
 from megabuild.errors import MegabuildError
 
+#: Where each source's ``read(request)`` is, in `sources`; those that wait for the network begin first.
+_PLACES = {
+    "submodules": "submodules:read",
+    "upstream_commit": "submodules:read_commit",
+    "channel": "channel:read",
+    "wheel_metadata": "wheel_metadata:read",
+    "pinning": "pinning:read",
+    "ci_pins": "ci_pins:read",
+    "upstream_archs": "ci_pins:read_archs",
+    "recipe_pins": "recipe_pins:read",
+    "recipe_commits": "recipe_commits:read",
+    "recipe_archs": "recipe_archs:read",
+}
+SOURCES = tuple(_PLACES)
 #: Those that need nothing but this repository.
 OWN = ("recipe_pins", "recipe_commits", "recipe_archs")
-#: Modules of `megabuild.audit.sources`, each with ``read(request)``; those that wait for the network begin first.
-SOURCES = (
-    "submodules",
-    "upstream_commit",
-    "channel",
-    "wheel_metadata",
-    "pinning",
-    "ci_pins",
-    "upstream_archs",
-    *OWN,
-)
 _AT_ONCE = 8
 _LATE = "no end within the time limit (--timeout)"
 _GRACE = 3.0  # seconds after the time limit, in which sources notice it themselves
@@ -34,22 +37,13 @@ Read = Callable[[Request], Outcome]
 
 def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
     """Return the functions of some sources by name."""
-    return {name: importlib.import_module(f"megabuild.audit.sources.{name}").read for name in wanted}
+    return {name: pkgutil.resolve_name(f"{__package__}.sources.{_PLACES[name]}") for name in wanted}
 
 
 def gather(requests: Sequence[Request], reads: Mapping[str, Read]) -> dict[str, tuple[Outcome, ...]]:
-    """Ask every source for every package.
+    """Ask every source for every package; returns the outcomes by package, in the order of `reads`.
 
-    Parameters
-    ----------
-    requests:
-        One per package; their services end the whole in time.
-    reads:
-        From `sources`.
-
-    Returns
-    -------
-    The outcomes by package, in the order of ``reads``.
+    There is one request per package; their services end the whole in time.
     """
     wanted = [(request, name) for name in reads for request in requests]
     waiting = iter(wanted)  # next() on it is one step for threads

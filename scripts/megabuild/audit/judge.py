@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from megabuild.audit.ci_rules import NAMED
 from megabuild.audit.claims import (
     GRAVITY,
     Ask,
@@ -137,7 +138,7 @@ def _silent(row: Row) -> str:
         return "upstream's submodules were not read"
     if "wheel_metadata" in row.troubles and "run" in sections:
         return "upstream's wheel was not read"
-    if "ci_pins" in row.troubles and {"host", "build"} & sections:
+    if "ci_pins" in row.troubles and {"host", "build"} & sections and {row.name, *row.entry.ci} & NAMED:
         return "upstream's CI was not read"
     return ""
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from megabuild.audit.addresses import page, parse
-from megabuild.audit.clones import Clone, Clones
+from megabuild.audit.addresses import Address
 from megabuild.audit.facts import Target
+from megabuild.audit.git import Clone, Clones
 from megabuild.audit.services import Services
 from megabuild.errors import AuditError
 
@@ -17,15 +17,7 @@ _FILES = ("100644", "100755", "100664")  # git's modes of regular files; 100664:
 
 
 class GitTree:
-    """A commit's files; a `Tree`. Folders come at once, files when they are asked for.
-
-    Parameters
-    ----------
-    clones:
-        Those of this run; the submodules' go through them as well.
-    clone:
-        The one with the commit and its folders.
-    """
+    """A commit's files: folders come at once, files when they are asked for. Submodules go through the same clones."""
 
     def __init__(self, clones: Clones, clone: Clone) -> None:
         self.clones, self.clone = clones, clone
@@ -52,25 +44,20 @@ class GitTree:
 
     def url(self, path: str, line: int | None = None) -> str:
         """Return an address of a file for a person to open, or an empty string."""
-        return page(self.clone.address, self.commit, path, line)
+        return self.clone.address.page(self.commit, path, line)
 
 
 class LocalTree:
-    """A folder's files, such as an unpacked source archive; a `Tree`.
+    """A folder's files, such as an unpacked source archive; raises AuditError where there is no such folder.
 
     Links are not followed: a folder from elsewhere must not make other files of this machine appear.
-
-    Raises
-    ------
-    AuditError
-        There is no such folder.
     """
 
     commit = ""  #: a folder's files need not be those of a commit
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            raise AuditError(f"{folder} is no folder", "name one with upstream's files: --tree FOLDER")
+            raise AuditError(f"{folder} is not a folder", "name one with upstream's files: --tree FOLDER")
         self._folder = folder.absolute()
 
     def names(self) -> Sequence[str]:
@@ -103,12 +90,6 @@ Tree = GitTree | LocalTree
 
 
 def open_tree(target: Target, services: Services) -> GitTree:
-    """Open the target's repository at its tag.
-
-    Raises
-    ------
-    AuditError
-        The address must not be used, there is no such tag, or the server does not answer.
-    """
+    """Open the target's repository at its tag; raises AuditError where there is no answer or no such tag."""
     clones = Clones(services)
-    return GitTree(clones, clones.reach(parse(target.repository), target.tag))
+    return GitTree(clones, clones.reach(Address.parse(target.repository), target.tag))

@@ -1,4 +1,4 @@
-"""What upstream's CI builds and tests with, read from its tree by the rules of ``ci_rules.py``."""
+"""What upstream's CI builds with and ships, read from its tree by the rules of ``ci_rules.py``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from megabuild.audit.ci_readers import NotFound, Value
-from megabuild.audit.ci_rules import PINS, Form, Rule
-from megabuild.audit.facts import CiPin, Holds, Outcome, Where
+from megabuild.audit.archs import split
+from megabuild.audit.ci_readers import CiValue, NotInFile
+from megabuild.audit.ci_rules import ARCH_LISTS, PINS, CiForm, CiRule
+from megabuild.audit.facts import CiPin, Holds, Outcome, UpstreamArchs, Where
 from megabuild.audit.request import Request
 from megabuild.audit.trees import Tree
 
@@ -18,42 +19,49 @@ _PLATFORMS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
 
 def read(request: Request) -> Outcome:
     """Return a fact for every value, and one with trouble for every rule that no longer fits upstream's tree."""
-    facts = tuple(CiPin(value=value, **known) for value, known in said(request, PINS))
-    trouble = no_rule(request, PINS)
+    facts = tuple(CiPin(value=value, **known) for value, known in _values(request, PINS))
+    trouble = _no_rule(request, PINS)
     return Outcome(source="ci_pins", facts=facts, trouble=trouble, applies=not trouble)
 
 
-def no_rule(request: Request, rules: Sequence[Rule]) -> str:
-    """Return why nothing can be said of a package, or an empty string."""
+def read_archs(request: Request) -> Outcome:
+    """Return the architectures of upstream's wheels for every CUDA version, or a sentence in place of a list."""
+    facts = []
+    for value, known in _values(request, ARCH_LISTS):
+        # as in TORCH_CUDA_ARCH_LIST: 120+PTX is 12.0+PTX
+        dotted = (re.sub(r"^(\d+)(\d)(?=\+|$)", r"\1.\2", number) for number in value.split(", "))
+        archs = split(", ".join(dotted))
+        facts.append(UpstreamArchs(archs=archs, value="" if archs else value, **known))
+    trouble = _no_rule(request, ARCH_LISTS)
+    return Outcome(source="upstream_archs", facts=tuple(facts), trouble=trouble, applies=not trouble)
+
+
+def _no_rule(request: Request, rules: Sequence[CiRule]) -> str:
     package = request.target.package
     return "" if any(package in rule.packages for rule in rules) else f"ci_rules.py has no rule for {package}"
 
 
-def said(request: Request, rules: Sequence[Rule]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield what some rules say of a package's tree, which is read in one request: a value, and a fact's other fields.
+def _values(request: Request, rules: Sequence[CiRule]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield what rules say of a package's tree, which is read in one request: a value, and a fact's other fields.
 
-    The first form of a rule counts that says anything; where none does, that is the fact's trouble.
-
-    Raises
-    ------
-    MegabuildError
-        The tree cannot be opened or read.
+    The first form of a rule that says anything counts; where none does, that is the fact's trouble. Raises
+    MegabuildError where the tree cannot be opened or read.
     """
     ours = [rule for rule in rules if request.target.package in rule.packages]
     if not ours:
         return
-    tree, version = request.tree(), request.target.version
+    tree = request.tree()
     names = tree.names()
-    forms = {rule: [form for form in rule.forms if form.holds(version)] for rule in ours}
-    patterns = (pattern for several in forms.values() for form in several for pattern in form.file.split("|"))
-    wanted = {path for pattern in patterns for path in _fitting(pattern, names)}
-    found = tree.read(sorted(wanted)) if wanted else {}
+    forms = {rule: [form for form in rule.forms if form.holds(request.target.version)] for rule in ours}
+    found = tree.read(
+        sorted({path for several in forms.values() for form in several for path in _paths(form, names)})
+    )
     texts = {path: content.decode("utf-8", errors="replace") for path, content in found.items()}
     for rule, several in forms.items():
         known = {"name": rule.name, "what": rule.what}
         reasons: dict[str, None] = {}
         for form in several:
-            values, problem = _values(form, texts, tree)
+            values, problem = _read(form, texts, tree)
             reasons[problem] = None
             for path, value in values:
                 url = tree.url(path, value.line)
@@ -62,50 +70,38 @@ def said(request: Request, rules: Sequence[Rule]) -> Iterator[tuple[str, Mapping
             if values:
                 break
         else:
-            holds = Holds(platforms=rule.platforms)
+            holds, where = Holds(platforms=rule.platforms), Where(commit=tree.commit)
             if reasons:
-                where = Where(commit=tree.commit)
                 yield "", {**known, "holds": holds, "where": where, "trouble": "; ".join(reasons)}
 
 
-def _fitting(pattern: str, names: Sequence[str]) -> list[str]:
-    return fnmatch.filter(names, pattern) if "*" in pattern else [pattern]
+def _paths(form: CiForm, names: Sequence[str]) -> list[str]:
+    return [path for path in fnmatch.filter(names, form.file) if re.search(form.where, path)]
 
 
-def _values(form: Form, texts: Mapping[str, str], tree: Tree) -> tuple[list[tuple[str, Value]], str]:
+def _read(form: CiForm, texts: Mapping[str, str], tree: Tree) -> tuple[list[tuple[str, CiValue]], str]:
     """Return the values with their files, or nothing and why that is."""
-    for pattern in form.file.split("|"):
-        files = [path for path in _fitting(pattern, tuple(texts)) if path in texts]
-        if files := [path for path in files if re.search(form.where, path)]:
-            break
-    else:
-        # a folder that stands for the tree may hold a part of it only
-        where = "upstream's tree" if tree.commit else "the folder that stands for upstream's tree"
-        return [], f"{form.file.replace('|', ' or ')} is not in {where}"
-    found: list[tuple[str, Value]] = []
-    problems = []
-    for path in files:
+    found: list[tuple[str, CiValue]] = []
+    # a folder that stands for the tree may hold a part of it only
+    where = "upstream's tree" if tree.commit else "the folder that stands for upstream's tree"
+    problems = [f"{form.file} is not in {where}"]
+    for path in _paths(form, tuple(texts)):
         try:
             found += [(path, value) for value in form.read(texts[path])]
-        except NotFound as error:
+        except NotInFile as error:
             problems.append(f"{path} {error}")
-    return found, problems[0] if problems else ""
+    return found, problems[min(1, len(problems) - 1)]
 
 
-def _holds(rule: Rule, form: Form, path: str, value: Value) -> Holds:
-    """Write conditions as the audit does: ``130`` is CUDA 13.0, ``cp314`` Python 3.14, ``cp31*`` all 3.1… left."""
-    match = re.search(form.where, path) if form.where else None
+def _holds(rule: CiRule, form: CiForm, path: str, value: CiValue) -> Holds:
+    """Write conditions as the audit does: ``130`` is CUDA 13.0."""
+    match = re.search(form.where, path)
     known = {**(match.groupdict() if match else {}), **value.groups}
-    cuda, python = known.get("cuda") or "", known.get("python", "")
-    if numbers := re.fullmatch(r"(?:cu)?(\d{2})(\d)", cuda):
-        cuda = f"{numbers[1]}.{numbers[2]}"
-    if numbers := re.fullmatch(r"cp(\d)(\d*)\*?", python):
-        python = f"{numbers[1]}.{numbers[2]}" + ("*" if len(numbers[2]) < 2 else "")
+    cuda = re.sub(r"^(?:cu)?(\d{2})(\d)$", r"\1.\2", known.get("cuda") or "")
     platform = _PLATFORMS.get(known.get("machine", ""))
     return Holds(
         platforms=(platform,) if platform else rule.platforms,
         cuda=(cuda,) if cuda else (),
-        pythons=("other" if python == "*" else python,) if python else (),
         torch=known.get("torch_version", ""),
         marker=known.get("marker", ""),
     )

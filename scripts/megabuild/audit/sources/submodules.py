@@ -1,7 +1,7 @@
 """The submodules that upstream vendors, recursively, described as ``git submodule status --recursive`` does.
 
 Nothing is checked out and no working tree is made: a submodule is a gitlink in its parent's folders, an address in its
-parent's .gitmodules, and a description that its history without files gives (`megabuild.audit.clones`).
+parent's .gitmodules, and a description that its history without files gives (`megabuild.audit.git`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from megabuild.audit.addresses import page, resolve
-from megabuild.audit.clones import Absent, Clone, Clones
-from megabuild.audit.facts import Outcome, Submodule, Where
-from megabuild.audit.git import git, shown
+from megabuild.audit.facts import Outcome, Submodule, TagCommit, Where
+from megabuild.audit.git import Absent, Clone, Clones, git, shown
 from megabuild.audit.request import Request
 from megabuild.errors import AuditError
 from megabuild.network import redact
@@ -30,7 +28,7 @@ _HEADER = re.compile(r'\s*\[\s*submodule\s+"((?:[^"\\]|\\.)*)"\s*\]', re.IGNOREC
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class DeclaredSubmodule:
     """One submodule that a .gitmodules declares."""
 
     url: str
@@ -46,7 +44,7 @@ class _Parent:
     clone: Clone
     commit: str
     gitlinks: Mapping[str, str]
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, DeclaredSubmodule]
     trouble: str  #: why submodules of it are not known
 
 
@@ -68,24 +66,36 @@ def read(request: Request) -> Outcome:
     return Outcome(source=SOURCE, facts=tuple(fact for _, fact, _ in found), trouble="; ".join(troubles))
 
 
-def parse(content: bytes) -> Mapping[str, Entry]:
+def read_commit(request: Request) -> Outcome:
+    """Return the commit of upstream's tag, as one fact: for recipes that take a commit in place of an archive.
+
+    A local folder for upstream's files is not asked: it need not be a commit's.
+    """
+    target, tree = request.target, request.repository()
+    where = Where(
+        file=target.tag if target.tag == tree.commit else f"refs/tags/{target.tag}",
+        url=tree.url("").replace(f"/blob/{tree.commit}", f"/tree/{tree.commit}").rstrip("/"),
+        commit=tree.commit,
+        fetched=tree.clone.fetched,
+    )
+    facts = (TagCommit(name=target.package, value=tree.commit, where=where),)
+    return Outcome(source="upstream_commit", facts=facts)
+
+
+def parse(content: bytes) -> Mapping[str, DeclaredSubmodule]:
     """Return what a .gitmodules declares, by path, as git itself reads it from a copy outside any repository.
 
     Entries that git ignores are left out: without a path, with a name that climbs (CVE-2018-11235), with a path that
-    starts with a dash (CVE-2018-17456).
-
-    Raises
-    ------
-    AuditError
-        It is too large, or git cannot read it.
+    starts with a dash (CVE-2018-17456). Raises AuditError where it is too large, or git cannot read it.
     """
     if len(content) > _LARGEST:
         raise AuditError(f".gitmodules has {len(content)} bytes: refused")
-    said = git("config", "--file", "-", "--no-includes", "--null", "--list", stdin=content)
-    if said.code != 0:
-        raise AuditError(f".gitmodules cannot be read: {said.problem}")
+    try:
+        listed = git("config", "--file", "-", "--no-includes", "--null", "--list", stdin=content)
+    except AuditError as error:
+        raise AuditError(f".gitmodules cannot be read: {error.message}", error.remedy) from error
     settings: dict[str, dict[str, str]] = {}
-    for item in said.out.decode(errors="surrogateescape").split("\0"):
+    for item in listed.decode(errors="surrogateescape").split("\0"):
         key, _, value = item.partition("\n")
         section, _, rest = key.partition(".")
         name, dot, setting = rest.rpartition(".")
@@ -96,7 +106,7 @@ def parse(content: bytes) -> Mapping[str, Entry]:
         if header := _HEADER.match(line):
             lines.setdefault(re.sub(r"\\(.)", r"\1", header[1]), number)
     return {
-        found["path"]: Entry(
+        found["path"]: DeclaredSubmodule(
             url=found.get("url", ""), update=found.get("update", "checkout"), line=lines.get(name)
         )
         for name, found in settings.items()
@@ -150,7 +160,7 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
             raise AuditError(parent.trouble or ".gitmodules does not mention it")
         if not entry.url:
             raise AuditError(".gitmodules gives it no URL")
-        address = resolve(entry.url, parent.clone.address)
+        address = parent.clone.address.resolve(entry.url)
         asked = shown(redact.address(address.text) if "://" in address.text else address.text)
         if entry.update.startswith("!"):
             raise AuditError(".gitmodules wants a command to be run for it: refused")
@@ -169,7 +179,7 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
     where = Where(
         file=_MODULES,
         line=line,
-        url=page(parent.clone.address, parent.commit, _MODULES, line),
+        url=parent.clone.address.page(parent.commit, _MODULES, line),
         commit=parent.commit,
         fetched=parent.clone.fetched,
     )
@@ -181,7 +191,7 @@ def _parent(
     chain: tuple[str, ...], clone: Clone, commit: str, listed: Mapping[str, tuple[str, str]] | None = None
 ) -> _Parent:
     """Return a repository with its submodules; what its commit holds is asked for as far as that is needed."""
-    entries: Mapping[str, Entry] = {}
+    entries: Mapping[str, DeclaredSubmodule] = {}
     trouble = ""
     try:
         held = clone.listing(commit, _MODULES) if listed is None else listed

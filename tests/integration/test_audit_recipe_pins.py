@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.audit.facts import AnyFact, Build, Outcome, RecipeArchs, RecipePin, Switch
+from megabuild.audit.facts import AnyFact, Build, Outcome, RecipeArchs, RecipePin, Switch, config_words
 from megabuild.audit.recipe_lines import Line, names_in, place, requirement_lines
 from megabuild.audit.request import Request
 from megabuild.audit.services import Services
@@ -14,7 +14,6 @@ from megabuild.audit.sources import recipe_archs, recipe_pins
 from megabuild.audit.switches import switches
 from megabuild.audit.targets import find, packages, target
 from megabuild.audit.trees import GitTree
-from megabuild.audit.words import of_configs
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.matrix import MATRIX_FILE
 from megabuild.errors import AuditError, UsageError
@@ -222,15 +221,18 @@ def test_configs_are_named_in_few_words(configs: tuple[Config, ...]) -> None:
     some = [Build.of(config) for config in configs if config.provider == "conda-forge"]
 
     def named(*parts: str) -> str:
-        return of_configs(
+        return config_words(
             {config.name for config in some if all(part in config.name for part in parts)}, some
         )
 
     assert named() == ""
     assert named("cuda129") == "cuda129"
-    assert named("linux") == "linux"
-    assert named("aarch64", "cuda") == "linux-aarch64 cuda"
-    assert of_configs({"linux_64_cpu", "osx_arm64_cpu"}, some) == "linux cpu mkl, osx-arm64"
+    assert named("linux") == "linux-64/linux-aarch64"
+    assert named("aarch64", "cuda129") == "linux-aarch64 cuda129"
+    assert config_words({"linux_64_cpu", "osx_arm64_cpu"}, some) == "linux_64_cpu, osx_arm64_cpu"
+    some_cpu = {one.name for one in some if one.accelerator == "cpu" and one.platform == "linux-64"}
+    all_129 = {one.name for one in some if one.accelerator == "cuda129"}
+    assert config_words(some_cpu | all_129, some) == "cuda129, linux-64 cpu"
 
 
 def test_a_target_is_what_the_configs_build(repository: Path, configs: tuple[Config, ...]) -> None:

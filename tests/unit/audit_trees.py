@@ -8,7 +8,6 @@ from pathlib import Path
 from megabuild.audit.facts import AnyFact, Outcome, Target
 from megabuild.audit.request import Request
 from megabuild.audit.services import Services
-from megabuild.audit.words import of
 from megabuild.configs.config import Config
 
 MATRIX = ".github/scripts/generate_binary_build_matrix.py"
@@ -77,7 +76,7 @@ def about(outcome: Outcome, name: str, what: str = "") -> list[AnyFact]:
 
 def values(facts: Sequence[AnyFact]) -> dict[str, str]:
     """Return value by where it holds."""
-    return {of(fact.holds, ()): fact.value or ";".join(getattr(fact, "archs", ())) for fact in facts}
+    return {fact.holds.words(()): fact.value or ";".join(getattr(fact, "archs", ())) for fact in facts}
 
 
 #: as from 2.11 on: one requirement stands for the whole toolkit, versions are arguments of functions

@@ -16,7 +16,6 @@ from audit_site import (
 )
 
 from megabuild.audit.facts import Outcome
-from megabuild.audit.words import of
 from megabuild.network import index as pip_configuration
 
 REQUIRES = (
@@ -90,4 +89,4 @@ def index(pip: SimpleNamespace, page: bytes | Answer, **answers: bytes | Answer)
 
 
 def values(outcome: Outcome) -> list[tuple[str, str, str]]:
-    return [(one.name, one.value, of(one.holds, ())) for one in outcome.facts]
+    return [(one.name, one.value, one.holds.words(())) for one in outcome.facts]

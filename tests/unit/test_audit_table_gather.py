@@ -80,4 +80,6 @@ def test_what_begins_is_reported(tmp_path: Path) -> None:
 def test_every_source_of_the_list_has_a_module() -> None:
     assert set(sources()) == set(SOURCES)
     folder = Path(__file__).parents[2] / "scripts" / "megabuild" / "audit" / "sources"
-    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(SOURCES)
+    modules = {read.__module__.rpartition(".")[2] for read in sources().values()}
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == modules
+    assert len(set(sources().values())) == len(SOURCES)

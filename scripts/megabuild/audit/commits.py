@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 from megabuild.audit.addresses import Address
 from megabuild.audit.claims import GRAVITY, Judged, Row, Status
-from megabuild.audit.facts import AnyFact, RecipeCommit, Submodule, TagCommit, Target
+from megabuild.audit.facts import AnyFact, RecipeCommit, Submodule, TagCommit, Target, config_words
 from megabuild.audit.names import Names
 from megabuild.audit.targets import packages
 from megabuild.audit.versions import Spec, is_version
-from megabuild.audit.words import of_configs
 from megabuild.errors import AuditError
 
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
@@ -66,7 +65,7 @@ def verdict(row: Row, target: Target) -> Judged | None:
 def _judged(pinned: RecipeCommit, row: Row, target: Target) -> Judged:
     own = _plain(pinned.address) in _own(target)
     who = "the recipe" if pinned.recipe == target.package else f"{pinned.recipe}'s recipe"
-    scope = of_configs(pinned.holds.configs, row.builds)
+    scope = config_words(pinned.holds.configs, row.builds)
     where = f" [{scope}]" if scope else ""
     if own:
         commits = {one.value: "" for one in row.all(TagCommit) if one.value}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -45,6 +46,18 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
     torch: str = ""  #: the version of PyTorch
     marker: str = ""  #: of PEP 508
 
+    def words(self, builds: Sequence[Build]) -> str:
+        """Return where a fact holds, of all configs that are looked at; an empty string where that is everywhere."""
+        parts = [
+            f"CUDA {', '.join(self.cuda)}" if self.cuda else "",
+            ", ".join(self.platforms),
+            f"Python {', '.join(self.pythons)}" if self.pythons else "",
+            f"PyTorch {self.torch}" if self.torch else "",
+            self.marker,
+            config_words(self.configs, builds),
+        ]
+        return ", ".join(filter(None, parts))
+
     def met(self, build: Build) -> bool:
         """Whether a fact holds for a config; markers, Pythons and PyTorch's version are looked at by who judges."""
         return (
@@ -52,6 +65,36 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
             and (not self.platforms or build.platform in self.platforms)
             and (not self.cuda or bool({build.cuda, build.cuda.partition(".")[0]} & set(self.cuda)))
         )
+
+
+def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
+    """Return which configs are meant: ``cuda129``, ``linux-64 cpu``, ``mkl``, or their names where no such words fit.
+
+    An empty string stands for all; several words hold together, what stands between commas apart.
+    """
+    names = frozenset(chosen)
+    if not names or names >= {build.name for build in builds}:
+        return ""
+    # in the order in which they are left out where the others say enough
+    traits = ("platform", "provider", "blas", "accelerator")
+    has = {trait: {getattr(build, trait) for build in builds if build.name in names} for trait in traits}
+
+    def fit(kept: Sequence[str]) -> bool:
+        return names == {
+            build.name for build in builds if all(getattr(build, one) in has[one] for one in kept)
+        }
+
+    kept = list(traits)
+    if fit(kept):
+        for trait in traits:
+            without = [one for one in kept if one != trait]
+            kept = without if fit(without) else kept
+        order = ("platform", "accelerator", "blas", "provider")
+        return " ".join("/".join(sorted(has[trait])) for trait in order if trait in kept)
+    if len(has["accelerator"]) > 1:
+        groups = ({b.name for b in builds if b.accelerator == one} & names for one in has["accelerator"])
+        return ", ".join(sorted(config_words(group, builds) for group in groups))
+    return ", ".join(sorted(names))
 
 
 class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):

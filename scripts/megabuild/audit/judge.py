@@ -18,9 +18,8 @@ from megabuild.audit.claims import (
     is_optional,
     pins,
 )
-from megabuild.audit.facts import UPSTREAM, CiPin, RecipePin, Submodule
+from megabuild.audit.facts import UPSTREAM, CiPin, RecipePin, Submodule, config_words
 from megabuild.audit.versions import Spec, admits_older, common, lowest, pin, side, within
-from megabuild.audit.words import of_configs
 
 _MOST_SENTENCES = 2
 #: With what the recipe asks for there, or None where that is nothing.
@@ -78,7 +77,7 @@ def _where(row: Row, those: Sequence[Ask], asks: Sequence[Ask]) -> str:
     covered = frozenset[str]().union(*(ask.configs for ask in those))
     if covered >= frozenset[str]().union(*(ask.configs for ask in asks)):
         return ""
-    scopes = dict.fromkeys(of_configs(ask.fact.holds.configs, row.builds) for ask in those)
+    scopes = dict.fromkeys(config_words(ask.fact.holds.configs, row.builds) for ask in those)
     return f" [{', '.join(filter(None, scopes))}]" if any(scopes) else ""
 
 

@@ -28,7 +28,6 @@ from megabuild.audit.gather import OWN, SOURCES
 from megabuild.audit.judge import judge
 from megabuild.audit.names import Entry, Names
 from megabuild.audit.versions import Spec
-from megabuild.audit.words import of
 
 _OFF = frozenset({"0", "OFF", "NO", "FALSE", "N"})  # what PyTorch's setup.py takes for off
 
@@ -95,7 +94,7 @@ def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit
     rows = []
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
         entry = names.entries.get(name, Entry(name=name, conda=(name,)))
-        found = sorted(draft, key=lambda one: (one.kind, one.name, of(one.holds, target.builds), one.value))
+        found = sorted(draft, key=lambda one: (one.kind, one.name, one.holds.words(target.builds), one.value))
         use, why = _use(entry, found, switches)
         row = Row(
             name=name,

@@ -14,7 +14,6 @@ from megabuild.audit.facts import (
     UPSTREAM,
     Build,
     CiPin,
-    Fact,
     GlobalPin,
     Migration,
     Newest,
@@ -24,9 +23,9 @@ from megabuild.audit.facts import (
     Submodule,
     TagCommit,
     UpstreamArchs,
+    config_words,
 )
 from megabuild.audit.versions import Spec, common, is_version, newest, pin
-from megabuild.audit.words import of, of_configs
 
 NOT_READ = "not read"
 _ANY = "any"
@@ -100,7 +99,7 @@ def _upstream(row: Row) -> Sequence[Part]:
         if pinned:
             notes.append(commit)
         if isinstance(fact, CiPin) and not cuda:
-            notes += of(fact.holds, row.builds).split(", ")
+            notes += fact.holds.words(row.builds).split(", ")
         elif len(here) != 1:
             notes += [f"CUDA {one}" for one in cuda]
         value = brief(fact.value) if isinstance(fact, TagCommit) else fact.value
@@ -147,7 +146,10 @@ def _recipe(row: Row) -> Sequence[Part]:
     commits = [_commit(one, row) for one in row.all(RecipeCommit)]
     if row.name == "python":
         return [*([Part(text=_python(", ".join(values)))] if values else []), *commits]
-    scopes = {text: _scopes(those, row.builds) for text, those in values.items()}
+    scopes = {
+        text: config_words({name for one in those for name in one.holds.configs}, row.builds)
+        for text, those in values.items()
+    }
     if len(set(scopes.values())) < len(values):  # the same configs: then it is the section
         for text, those in values.items():
             sections = sorted({word for one in those for word in one.sections})
@@ -157,7 +159,7 @@ def _recipe(row: Row) -> Sequence[Part]:
 
 def _commit(fact: RecipeCommit, row: Row) -> Part:
     """Return a commit that a recipe pins, with whose recipe that is."""
-    words = (fact.recipe if fact.recipe != row.name else "", of_configs(fact.holds.configs, row.builds))
+    words = (fact.recipe if fact.recipe != row.name else "", config_words(fact.holds.configs, row.builds))
     return Part(text=brief(fact.value) or _ANY, scope=", ".join(filter(None, words)))
 
 
@@ -247,15 +249,6 @@ def _merged(parts: Iterable[Part]) -> list[Part]:
         notes = tuple(dict.fromkeys((*other.notes, *part.notes)))
         found[part.text] = replace(part, notes=notes, url=other.url or part.url)
     return list(found.values())
-
-
-def _scopes(facts: Sequence[Fact], builds: Sequence[Build]) -> str:
-    """Return where a value holds, without what is said already: ``cuda130 mkl`` beside ``cuda130``."""
-    scopes = [of_configs(one.holds.configs, builds) for one in facts]
-    terms = {frozenset(term.split()): term for scope in scopes if scope for term in scope.split(", ")}
-    return ", ".join(
-        sorted(text for words, text in terms.items() if not any(other < words for other in terms))
-    )
 
 
 def _python(text: str) -> str:

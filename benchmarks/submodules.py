@@ -28,8 +28,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from megabuild.audit.facts import Outcome, Submodule, Target  # noqa: E402
-from megabuild.audit.request import Request  # noqa: E402
+from megabuild.audit.facts import AuditTarget, SourceOutcome, Submodule  # noqa: E402
+from megabuild.audit.request import AuditRequest  # noqa: E402
 from megabuild.audit.services import Services  # noqa: E402
 from megabuild.audit.sources import submodules  # noqa: E402
 from megabuild.audit.trees import open_tree  # noqa: E402
@@ -99,10 +99,10 @@ def served(mirrors: Path, folder: Path) -> Iterator[int]:
         process.wait()
 
 
-def audited(target: Target, cache: Path) -> Outcome:
+def audited(target: AuditTarget, cache: Path) -> SourceOutcome:
     """Describe the submodules as the audit does."""
     services = Services(cache, seconds=1800.0)
-    request = Request(
+    request = AuditRequest(
         target=target,
         services=services,
         repository=lambda: open_tree(target, services),
@@ -113,7 +113,7 @@ def audited(target: Target, cache: Path) -> Outcome:
 
 
 def cloned(
-    target: Target, folder: Path, paths: Sequence[str], relay: Relay, leave_out: Sequence[str]
+    target: AuditTarget, folder: Path, paths: Sequence[str], relay: Relay, leave_out: Sequence[str]
 ) -> tuple[str, int]:
     """Update and describe the submodules as git does; returns its words, and the superproject's own bytes."""
     template = folder / "template"
@@ -169,7 +169,7 @@ def main() -> int:
         help="a file that git's side must not check out",
     )
     options = parser.parse_args()
-    target = Target(
+    target = AuditTarget(
         package="benchmark",
         version=options.tag,
         repository=options.repository,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from git_world import Repo, git, modules, status
 
-from megabuild.audit.facts import Outcome, Submodule, Target
+from megabuild.audit.facts import AuditTarget, SourceOutcome, Submodule
 from megabuild.audit.gather import outcome_of
-from megabuild.audit.request import Request
+from megabuild.audit.request import AuditRequest
 from megabuild.audit.services import Services
 from megabuild.audit.sources import submodules
 from megabuild.audit.trees import open_tree
@@ -25,9 +25,9 @@ class World:
     good: tuple[str, ...]  #: paths that git can update
 
 
-def target(repository: str, tag: str = "v1") -> Target:
+def target(repository: str, tag: str = "v1") -> AuditTarget:
     """Return a target with nothing but a repository and a tag."""
-    return Target(package="p", version="1", repository=repository, tag=tag, wheel="", builds=())
+    return AuditTarget(package="p", version="1", repository=repository, tag=tag, wheel="", builds=())
 
 
 def audit(
@@ -39,14 +39,14 @@ def audit(
     offline: bool = False,
     max_age: float = 3600.0,
     reports: list[str] | None = None,
-) -> Outcome:
+) -> SourceOutcome:
     """Read the submodules of a repository; what is told meanwhile goes into ``reports``."""
     told: list[str] = [] if reports is None else reports
     services = Services(
         cache, seconds=seconds, offline=offline, max_age=max_age, report=lambda _, text: told.append(text)
     )
     wanted = target(repository, tag)
-    request = Request(
+    request = AuditRequest(
         target=wanted,
         services=services,
         repository=lambda: open_tree(wanted, services),
@@ -56,7 +56,7 @@ def audit(
     return outcome_of(request, "submodules", submodules.read)
 
 
-def described(outcome: Outcome) -> dict[str, str]:
+def described(outcome: SourceOutcome) -> dict[str, str]:
     """Return "commit description" by path, as far as there are descriptions."""
     return {
         one.name: f"{one.commit} {one.value}"
@@ -65,7 +65,7 @@ def described(outcome: Outcome) -> dict[str, str]:
     }
 
 
-def finding(outcome: Outcome, name: str) -> Submodule:
+def finding(outcome: SourceOutcome, name: str) -> Submodule:
     """Return the finding of one path."""
     return next(one for one in outcome.facts if isinstance(one, Submodule) and one.name == name)
 

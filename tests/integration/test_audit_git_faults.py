@@ -15,7 +15,7 @@ import submodule_world
 from bad_servers import cutting, server
 from git_world import Repo, daemon, modules, without_settings
 
-from megabuild.audit.facts import Outcome, Submodule
+from megabuild.audit.facts import SourceOutcome, Submodule
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> None:
 class Audit:
     """One run, with what it reported."""
 
-    outcome: Outcome
+    outcome: SourceOutcome
     reports: list[str]
     seconds: float
 

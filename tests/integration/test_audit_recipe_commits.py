@@ -12,11 +12,11 @@ from git_world import Repo, without_settings
 from msgspec import structs
 
 from megabuild.audit.claims import Status
-from megabuild.audit.facts import Holds, Outcome, RecipeCommit
+from megabuild.audit.facts import Holds, RecipeCommit, SourceOutcome
 from megabuild.audit.names import names
 from megabuild.audit.report.jsonfile import Report
 from megabuild.audit.report.markdown import markdown
-from megabuild.audit.request import Local, Request
+from megabuild.audit.request import AuditRequest, Local
 from megabuild.audit.services import Services
 from megabuild.audit.sources import recipe_commits, submodules
 from megabuild.audit.table import tabulate
@@ -35,16 +35,16 @@ def configs(repository: Path) -> tuple[Config, ...]:
 
 def request(
     root: Path, configs: Sequence[Config], package: str, cache: Path, own: Path | None = None
-) -> Request:
+) -> AuditRequest:
     found = target(find(package), configs, root)
     services = Services(cache, seconds=60.0)
-    return Request(
+    return AuditRequest(
         target=structs.replace(found, recipe=own or found.recipe), services=services,
         repository=lambda: open_tree(found, services), configs=tuple(configs), root=root,
     )  # fmt: skip
 
 
-def commits(outcome: Outcome) -> list[RecipeCommit]:
+def commits(outcome: SourceOutcome) -> list[RecipeCommit]:
     return [one for one in outcome.facts if isinstance(one, RecipeCommit)]
 
 

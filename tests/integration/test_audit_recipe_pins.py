@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.audit.facts import AnyFact, Build, Outcome, RecipeArchs, RecipePin, Switch, config_words
+from megabuild.audit.facts import AnyFact, Build, RecipeArchs, RecipePin, SourceOutcome, Switch, config_words
 from megabuild.audit.recipe_lines import Line, names_in, place, requirement_lines
-from megabuild.audit.request import Request
+from megabuild.audit.request import AuditRequest
 from megabuild.audit.services import Services
 from megabuild.audit.sources import recipe_archs, recipe_pins
 from megabuild.audit.switches import switches
@@ -32,9 +32,9 @@ def no_tree() -> GitTree:
 
 def ask(
     repository: Path, configs: tuple[Config, ...], package: str, folder: Path, only: tuple[str, ...]
-) -> Request:
+) -> AuditRequest:
     chosen = tuple(config for config in configs if config.name in only)
-    return Request(
+    return AuditRequest(
         target=target(find(package), chosen, repository),
         services=Services(folder),
         repository=no_tree,
@@ -46,15 +46,15 @@ def ask(
 @pytest.fixture(scope="module")
 def pytorch(
     repository: Path, configs: tuple[Config, ...], tmp_path_factory: pytest.TempPathFactory
-) -> Outcome:
+) -> SourceOutcome:
     return recipe_pins.read(ask(repository, configs, "pytorch", tmp_path_factory.mktemp("cache"), NARROW))
 
 
-def those(outcome: Outcome, name: str) -> dict[str, RecipePin]:
+def those(outcome: SourceOutcome, name: str) -> dict[str, RecipePin]:
     return {one.value: one for one in outcome.facts if isinstance(one, RecipePin) and one.name == name}
 
 
-def set_to(outcome: Outcome, name: str) -> dict[str, Switch]:
+def set_to(outcome: SourceOutcome, name: str) -> dict[str, Switch]:
     return {one.value: one for one in outcome.facts if isinstance(one, Switch) and one.name == name}
 
 
@@ -63,7 +63,7 @@ def text_at(repository: Path, fact: AnyFact) -> str:
     return (repository / fact.where.file).read_text().splitlines()[fact.where.line - 1].strip()
 
 
-def test_values_that_differ_by_config_are_told_apart(pytorch: Outcome) -> None:
+def test_values_that_differ_by_config_are_told_apart(pytorch: SourceOutcome) -> None:
     assert pytorch.trouble == ""
     assert {value: one.holds.configs for value, one in those(pytorch, "nccl").items()} == {
         "<2.29": ("linux_64_cuda129",),
@@ -71,32 +71,34 @@ def test_values_that_differ_by_config_are_told_apart(pytorch: Outcome) -> None:
     }
 
 
-def test_a_literal_constraint_comes_from_its_line_of_the_recipe(repository: Path, pytorch: Outcome) -> None:
+def test_a_literal_constraint_comes_from_its_line_of_the_recipe(
+    repository: Path, pytorch: SourceOutcome
+) -> None:
     nccl = those(pytorch, "nccl")["<2.29"]
     assert nccl.where.file == "recipe/recipe.yaml"
     assert "nccl <2.29" in text_at(repository, nccl)
 
 
-def test_a_bare_name_comes_from_the_matrix(repository: Path, pytorch: Outcome) -> None:
+def test_a_bare_name_comes_from_the_matrix(repository: Path, pytorch: SourceOutcome) -> None:
     (magma,) = those(pytorch, "libmagma-devel").values()
     assert magma.where.file == "conda_build_config.yaml"
     assert text_at(repository, magma).partition("#")[0].strip() == f"- {magma.value.removesuffix('.*')}"
 
 
-def test_a_version_in_an_expression_comes_from_the_matrix(repository: Path, pytorch: Outcome) -> None:
+def test_a_version_in_an_expression_comes_from_the_matrix(repository: Path, pytorch: SourceOutcome) -> None:
     (triton,) = those(pytorch, "triton").values()
     assert triton.where.file == "conda_build_config.yaml"
     assert text_at(repository, triton).startswith(f"- {triton.value.removeprefix('==')}")
 
 
-def test_a_compiler_has_its_package_and_the_keys_line(repository: Path, pytorch: Outcome) -> None:
+def test_a_compiler_has_its_package_and_the_keys_line(repository: Path, pytorch: SourceOutcome) -> None:
     (gcc,) = those(pytorch, "gcc").values()
     assert (gcc.holds.configs, gcc.sections) == (NARROW[:3], ("build",))
     assert text_at(repository, gcc).startswith(f"- {gcc.value.removesuffix('.*')}")
 
 
 def test_every_value_of_the_real_recipe_has_a_line_where_its_name_or_value_stands(
-    repository: Path, pytorch: Outcome
+    repository: Path, pytorch: SourceOutcome
 ) -> None:
     for finding in pytorch.facts:
         shown = text_at(repository, finding)
@@ -104,19 +106,19 @@ def test_every_value_of_the_real_recipe_has_a_line_where_its_name_or_value_stand
         assert finding.name in shown or version in shown, finding
 
 
-def test_sections_say_where_it_is_asked_for(pytorch: Outcome) -> None:
+def test_sections_say_where_it_is_asked_for(pytorch: SourceOutcome) -> None:
     assert those(pytorch, "llvm-openmp")["*"].sections == ("build", "host", "run")
     assert those(pytorch, "sympy")[">=1.13.3"].sections == ("run",)
     assert those(pytorch, "cmake")[">=3.27"].sections == ("build",)
     assert those(pytorch, "libopenblas")["* openmp_*"].sections == ("constraint",)
 
 
-def test_packages_of_the_recipe_itself_are_no_dependencies(pytorch: Outcome) -> None:
+def test_packages_of_the_recipe_itself_are_no_dependencies(pytorch: SourceOutcome) -> None:
     own = {"pytorch", "libtorch", "libtorch-cuda-linalg", "pytorch-cpu", "pytorch-gpu"}
     assert not own & {finding.name for finding in pytorch.facts}
 
 
-def test_the_switches_are_those_that_bash_sets(repository: Path, pytorch: Outcome) -> None:
+def test_the_switches_are_those_that_bash_sets(repository: Path, pytorch: SourceOutcome) -> None:
     (sleef,) = set_to(pytorch, "USE_SYSTEM_SLEEF").values()
     assert (sleef.value, sleef.holds.configs) == ("1", NARROW)
     assert "USE_SYSTEM_SLEEF=1" in text_at(repository, sleef)

@@ -10,7 +10,7 @@ import pytest
 from git_world import Repo, daemon, git, modules, status, without_settings
 from submodule_world import World, audit, build, described, finding, pair, target
 
-from megabuild.audit.request import Local, Request
+from megabuild.audit.request import AuditRequest, Local
 from megabuild.audit.services import Services
 from megabuild.audit.sources import submodules
 from megabuild.audit.trees import GitTree, open_tree
@@ -157,7 +157,7 @@ def test_a_shallow_mirror_gives_what_its_clone_would_say(tmp_path: Path) -> None
 def test_a_local_folder_of_files_does_not_hide_the_submodules(world: World, tmp_path: Path) -> None:
     wanted = target(f"file://{world.folder}/outer.git", "out-1")
     outcome = submodules.read(
-        Request(
+        AuditRequest(
             target=wanted,
             services=Services(tmp_path / "cache"),
             repository=lambda: open_tree(wanted, Services(tmp_path / "cache")),

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from megabuild.audit.claims import Row
+from megabuild.audit.claims import AuditRow
 from megabuild.audit.facts import (
     AnyFact,
+    AuditTarget,
     Build,
     CiPin,
     GlobalPin,
     Holds,
     Migration,
     Newest,
-    Outcome,
     RecipeArchs,
     RecipeCommit,
     RecipePin,
     Requirement,
+    SourceOutcome,
     Submodule,
     Switch,
     TagCommit,
-    Target,
     UpstreamArchs,
     Where,
 )
@@ -62,9 +62,9 @@ def build(name: str) -> Build:
     )
 
 
-def target(package: str = "pytorch", configs: Sequence[str] = CONFIGS) -> Target:
+def target(package: str = "pytorch", configs: Sequence[str] = CONFIGS) -> AuditTarget:
     """A target that needs no repository."""
-    return Target(
+    return AuditTarget(
         package=package,
         version="2.13.0",
         repository="https://github.com/pytorch/pytorch.git",
@@ -133,7 +133,7 @@ def has(name: str, value: str) -> Newest:
 def audit(*facts: AnyFact, package: str = "pytorch", troubles: dict[str, str] | None = None) -> Audit:
     """The table of some facts, with every source heard."""
     outcomes = [
-        Outcome(
+        SourceOutcome(
             source=source,
             facts=tuple(one for one in facts if _SOURCES[type(one)] == source),
             trouble=(troubles or {}).get(source, ""),
@@ -143,7 +143,7 @@ def audit(*facts: AnyFact, package: str = "pytorch", troubles: dict[str, str] | 
     return tabulate(target(package), outcomes, names())
 
 
-def row(name: str, *facts: AnyFact, troubles: dict[str, str] | None = None) -> Row:
+def row(name: str, *facts: AnyFact, troubles: dict[str, str] | None = None) -> AuditRow:
     """One row of such a table."""
     return next(one for one in audit(*facts, troubles=troubles).rows if one.name == name)
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from megabuild.audit.facts import Outcome, Target
+from megabuild.audit.facts import AuditTarget, SourceOutcome
 from megabuild.audit.gather import outcome_of
-from megabuild.audit.request import Local, Request
+from megabuild.audit.request import AuditRequest, Local
 from megabuild.audit.services import Services
 from megabuild.audit.trees import GitTree
 from megabuild.configs.config import Config
@@ -187,15 +187,15 @@ def request(
     configs: tuple[Config, ...] = (),
     names: tuple[str, ...] = (),
     index: str = "pip",
-) -> Request:
-    target = Target(
+) -> AuditRequest:
+    target = AuditTarget(
         package="thing", version=version, repository="", tag="", wheel=wheel, builds=(), index=index
     )
 
     def no_tree() -> GitTree:
         raise AssertionError("no source of these tests reads upstream's tree")
 
-    return Request(
+    return AuditRequest(
         target=target,
         services=given,
         repository=no_tree,
@@ -206,6 +206,6 @@ def request(
     )
 
 
-def heard(read: Callable[[Request], Outcome], asked: Request) -> Outcome:
+def heard(read: Callable[[AuditRequest], SourceOutcome], asked: AuditRequest) -> SourceOutcome:
     """Ask a source as the audit does: what it raises is the trouble of its outcome."""
     return outcome_of(asked, "it", read)

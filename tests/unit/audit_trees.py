@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from megabuild.audit.facts import AnyFact, Outcome, Target
-from megabuild.audit.request import Request
+from megabuild.audit.facts import AnyFact, AuditTarget, SourceOutcome
+from megabuild.audit.request import AuditRequest
 from megabuild.audit.services import Services
 from megabuild.configs.config import Config
 
@@ -36,9 +36,11 @@ class MemoryTree:
         return f"https://example.org/{path}#L{line}"
 
 
-def request(tree: MemoryTree, folder: Path, *, package: str = "pytorch", version: str = "2.13.0") -> Request:
+def request(
+    tree: MemoryTree, folder: Path, *, package: str = "pytorch", version: str = "2.13.0"
+) -> AuditRequest:
     """Return a request about a tree; the config is for CUDA 12.9."""
-    target = Target(
+    target = AuditTarget(
         package=package,
         version=version,
         repository="",
@@ -60,7 +62,7 @@ def request(tree: MemoryTree, folder: Path, *, package: str = "pytorch", version
         pythons=("3.12",),
         docker_image="",
     )
-    return Request(
+    return AuditRequest(
         target=target,
         services=Services(folder, offline=True),
         repository=lambda: tree,  # type: ignore[arg-type, return-value]
@@ -69,7 +71,7 @@ def request(tree: MemoryTree, folder: Path, *, package: str = "pytorch", version
     )
 
 
-def about(outcome: Outcome, name: str, what: str = "") -> list[AnyFact]:
+def about(outcome: SourceOutcome, name: str, what: str = "") -> list[AnyFact]:
     """Return the findings on one dependency, in one respect if that is named."""
     return [f for f in outcome.facts if f.name == name and what in getattr(f, "what", "")]
 

@@ -15,7 +15,7 @@ from audit_site import (
     serving,
 )
 
-from megabuild.audit.facts import Outcome
+from megabuild.audit.facts import SourceOutcome
 from megabuild.network import index as pip_configuration
 
 REQUIRES = (
@@ -88,5 +88,5 @@ def index(pip: SimpleNamespace, page: bytes | Answer, **answers: bytes | Answer)
         yield site
 
 
-def values(outcome: Outcome) -> list[tuple[str, str, str]]:
+def values(outcome: SourceOutcome) -> list[tuple[str, str, str]]:
     return [(one.name, one.value, one.holds.words(())) for one in outcome.facts]

@@ -11,7 +11,7 @@ import pytest
 from audit_channel import add, index
 from audit_site import Answer, config, die, endless, hang, request, services, serving, trickle
 
-from megabuild.audit.facts import Newest, Outcome
+from megabuild.audit.facts import Newest, SourceOutcome
 from megabuild.audit.request import Local
 from megabuild.audit.services import Services
 from megabuild.audit.sources import channel as channel_source
@@ -42,11 +42,11 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def values(outcome: Outcome) -> list[tuple[str, str, str]]:
+def values(outcome: SourceOutcome) -> list[tuple[str, str, str]]:
     return [(one.name, one.value, ", ".join(one.holds.platforms)) for one in outcome.facts]
 
 
-def ask(given: Services, names: tuple[str, ...] = NAMES, repodata: Path | None = None) -> Outcome:
+def ask(given: Services, names: tuple[str, ...] = NAMES, repodata: Path | None = None) -> SourceOutcome:
     return channel_source.read(request(given, configs=CONFIGS, names=names, local=Local(repodata=repodata)))
 
 
@@ -233,4 +233,4 @@ def test_a_folder_without_repodata_is_told(tmp_path: Path) -> None:
 
 
 def test_without_names_nothing_is_asked(tmp_path: Path) -> None:
-    assert ask(services(tmp_path), names=()) == Outcome(source="channel")
+    assert ask(services(tmp_path), names=()) == SourceOutcome(source="channel")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from audit_trees import INSTALL_CUDA, MATRIX, NEW, MemoryTree, about, request, values
 
-from megabuild.audit.facts import CiPin, Outcome, UpstreamArchs
+from megabuild.audit.facts import CiPin, SourceOutcome, UpstreamArchs
 from megabuild.audit.gather import gather
 from megabuild.audit.sources import ci_pins
 from megabuild.audit.trees import GitTree
@@ -17,13 +17,13 @@ from megabuild.errors import AuditError
 TRITON = ".ci/docker/triton_version.txt"
 
 
-def pins(files: Mapping[str, str], folder: Path, version: str = "2.13.0") -> Outcome:
+def pins(files: Mapping[str, str], folder: Path, version: str = "2.13.0") -> SourceOutcome:
     return ci_pins.read(request(MemoryTree(files), folder, version=version))
 
 
 def archs(
     files: Mapping[str, str], folder: Path, version: str = "2.13.0", package: str = "pytorch"
-) -> Outcome:
+) -> SourceOutcome:
     return ci_pins.read_archs(request(MemoryTree(files), folder, version=version, package=package))
 
 

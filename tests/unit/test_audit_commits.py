@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from audit_samples import audit, has
 
-from megabuild.audit.claims import Row, Status
+from megabuild.audit.claims import AuditRow, Status
 from megabuild.audit.facts import AnyFact, Holds, Newest, RecipeCommit, Submodule, TagCommit, Where
 from megabuild.audit.report.cells import cells
 
@@ -32,7 +32,7 @@ def vendors(commit: str, url: str = METIS, value: str = "v5.1.1-7-gabc", trouble
     return Submodule(name="third_party/METIS", value=value, commit=commit, address=url, trouble=trouble)
 
 
-def rows(*facts: AnyFact, package: str = "pyg-lib", **troubles: str) -> dict[str, Row]:
+def rows(*facts: AnyFact, package: str = "pyg-lib", **troubles: str) -> dict[str, AuditRow]:
     return {row.name: row for row in audit(*facts, package=package, troubles=troubles).rows}
 
 

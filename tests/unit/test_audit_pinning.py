@@ -11,7 +11,7 @@ import pytest
 from audit_channel import add, index
 from audit_site import config, heard, request, services, serving
 
-from megabuild.audit.facts import GlobalPin, Migration, Outcome
+from megabuild.audit.facts import GlobalPin, Migration, SourceOutcome
 from megabuild.audit.request import Local
 from megabuild.audit.services import Services
 from megabuild.audit.sources import pinning as pinning_source
@@ -66,13 +66,13 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def ask(given: Services, pinning: Path | None = None, names: tuple[str, ...] = NAMES) -> Outcome:
+def ask(given: Services, pinning: Path | None = None, names: tuple[str, ...] = NAMES) -> SourceOutcome:
     return heard(
         pinning_source.read, request(given, configs=CONFIGS, names=names, local=Local(pinning=pinning))
     )
 
 
-def values(outcome: Outcome) -> list[tuple[str, str, str, int | None]]:
+def values(outcome: SourceOutcome) -> list[tuple[str, str, str, int | None]]:
     return [(one.name, one.value, ", ".join(one.holds.platforms), one.where.line) for one in outcome.facts]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from audit_samples import audit
 
 from megabuild.audit.archs import split
-from megabuild.audit.claims import Row, Status
+from megabuild.audit.claims import AuditRow, Status
 from megabuild.audit.facts import AnyFact, Holds, RecipeArchs, UpstreamArchs
 
 
@@ -21,7 +21,7 @@ def theirs(cuda: str, archs: str, platform: str = "") -> UpstreamArchs:
     return UpstreamArchs(name="gpu-architectures", archs=split(archs), holds=holds)
 
 
-def only(*facts: AnyFact, package: str = "pytorch") -> Row:
+def only(*facts: AnyFact, package: str = "pytorch") -> AuditRow:
     (found,) = audit(*facts, package=package).archs
     return found
 

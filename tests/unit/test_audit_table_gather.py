@@ -9,9 +9,9 @@ from pathlib import Path
 
 from audit_samples import target
 
-from megabuild.audit.facts import Outcome
+from megabuild.audit.facts import SourceOutcome
 from megabuild.audit.gather import SOURCES, gather, sources
-from megabuild.audit.request import Request
+from megabuild.audit.request import AuditRequest
 from megabuild.audit.services import Services
 from megabuild.audit.trees import GitTree
 from megabuild.errors import AuditError
@@ -21,20 +21,22 @@ def no_tree() -> GitTree:
     raise AuditError("no tree here")
 
 
-def ask(folder: Path, package: str = "pytorch", seconds: float = 30.0) -> Request:
+def ask(folder: Path, package: str = "pytorch", seconds: float = 30.0) -> AuditRequest:
     services = Services(folder, seconds=seconds)
-    return Request(target=target(package), services=services, repository=no_tree, configs=(), root=folder)
+    return AuditRequest(
+        target=target(package), services=services, repository=no_tree, configs=(), root=folder
+    )
 
 
-def fine(request: Request) -> Outcome:
-    return Outcome(source="fine")
+def fine(request: AuditRequest) -> SourceOutcome:
+    return SourceOutcome(source="fine")
 
 
 def test_a_source_that_raises_is_an_outcome_and_the_rest_stands(tmp_path: Path) -> None:
-    def refused(request: Request) -> Outcome:
+    def refused(request: AuditRequest) -> SourceOutcome:
         raise AuditError("the server refuses")
 
-    def broken(request: Request) -> Outcome:
+    def broken(request: AuditRequest) -> SourceOutcome:
         raise ZeroDivisionError("oh")
 
     found = gather([ask(tmp_path)], {"fine": fine, "refused": refused, "broken": broken})
@@ -48,9 +50,9 @@ def test_a_source_that_raises_is_an_outcome_and_the_rest_stands(tmp_path: Path) 
 def test_a_source_that_never_ends_does_not_hold_up_the_others(tmp_path: Path) -> None:
     forever = threading.Event()
 
-    def hangs(request: Request) -> Outcome:
+    def hangs(request: AuditRequest) -> SourceOutcome:
         forever.wait()
-        return Outcome(source="hangs")
+        return SourceOutcome(source="hangs")
 
     began = time.monotonic()
     found = gather([ask(tmp_path, seconds=0.2)], {"hangs": hangs, "fine": fine})
@@ -62,9 +64,9 @@ def test_a_source_that_never_ends_does_not_hold_up_the_others(tmp_path: Path) ->
 def test_sources_are_asked_at_the_same_time(tmp_path: Path) -> None:
     both = threading.Barrier(2, timeout=20)
 
-    def meets(request: Request) -> Outcome:
+    def meets(request: AuditRequest) -> SourceOutcome:
         both.wait()
-        return Outcome(source="meets")
+        return SourceOutcome(source="meets")
 
     found = gather([ask(tmp_path, "pytorch"), ask(tmp_path, "pyg-lib")], {"meets": meets})
     assert [one.trouble for outcomes in found.values() for one in outcomes] == ["", ""]

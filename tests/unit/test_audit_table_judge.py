@@ -5,7 +5,7 @@ from __future__ import annotations
 from audit_samples import CONFIGS, asks, audit, ci_has, has, pinned, row, switch, target, vendors, wheel
 
 from megabuild.audit.claims import Status
-from megabuild.audit.facts import AnyFact, CiPin, Outcome
+from megabuild.audit.facts import AnyFact, CiPin, SourceOutcome
 from megabuild.audit.names import names
 from megabuild.audit.table import tabulate
 
@@ -265,7 +265,9 @@ def test_several_builds_of_one_version_are_one_sentence() -> None:
 
 def test_a_source_that_was_not_asked_leaves_its_rows_unknown() -> None:
     found = tabulate(
-        target(), [Outcome(source="recipe_pins", facts=(asks("sympy", ">=1", sections=("run",)),))], names()
+        target(),
+        [SourceOutcome(source="recipe_pins", facts=(asks("sympy", ">=1", sections=("run",)),))],
+        names(),
     )
     assert [(one.status, one.sentence) for one in found.rows] == [
         (Status.UNKNOWN, "upstream's wheel was not read")

@@ -15,8 +15,8 @@ from megabuild.audit.facts import Holds, RecipePin, UpstreamArchs
 from megabuild.audit.gather import OWN, SOURCES
 from megabuild.audit.names import names, plain
 from megabuild.audit.report import jsonfile
-from megabuild.audit.report.jsonfile import Change, Report
-from megabuild.audit.report.markdown import BEGIN, END, insert, inserted, markdown
+from megabuild.audit.report.jsonfile import CellChange, Report
+from megabuild.audit.report.markdown import BEGIN, END, insert, markdown
 from megabuild.errors import UsageError
 
 FINDINGS = (
@@ -37,13 +37,12 @@ FINDINGS = (
 
 def test_markdown_has_a_row_for_every_dependency_with_its_date_and_links() -> None:
     text = markdown(report(*FINDINGS))
-    assert "`v2.13.0`" in text
-    assert "as of 2026-11-21" in text
+    assert "Upstream's v2.13.0, as of 2026-11-21." in text
     assert "| sympy | [`>=1.13.3`][pytorch-1] (wheel) | `>=1.13.3` | | in step |" in text
     assert "[pytorch-1]: https://index.example/torch/2.13.0/" in text
     assert "`<2.29` \\[cuda129\\]<br>`2.*` \\[cuda130\\]" in text
     assert "| fmt | 12.1.0-3-gabc1234 (submodule) | compiled in | |" in text
-    assert "neither: libuv" in text or "libuv." in text
+    assert "Without a version, here as elsewhere: libuv." in text
 
 
 def test_markdown_is_the_same_whatever_the_order_of_findings() -> None:
@@ -79,7 +78,7 @@ def test_json_has_the_origin_of_every_value_and_can_be_read_again(tmp_path: Path
     path = tmp_path / "audit.json"
     jsonfile.write(jsonfile.text(made), path)
     document = json.loads(path.read_text())
-    assert (document["format"], document["made"]) == (2, MADE)
+    assert (document["format"], document["format_version"], document["made"]) == ("megabuild/audit", 3, MADE)
     found = [one for source in document["packages"][0]["sources"] for one in source.get("facts", [])]
     assert {
         one["name"]: (one["where"]["file"], one["where"]["line"])
@@ -100,18 +99,23 @@ def test_json_has_the_origin_of_every_value_and_can_be_read_again(tmp_path: Path
     again = jsonfile.read(path, names())
     assert again == made
     assert jsonfile.text(again) == path.read_text()
+    former = {name: value for name, value in document.items() if name != "format_version"} | {"format": 2}
+    path.write_text(json.dumps(former))
+    assert jsonfile.read(path, names()) == made
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "no report"),
-        ("[]", "no report"),
-        ('{"format": 1, "packages": []}', "format 1"),
-        ('{"packages": []}', "no report"),
-        ('{"format": 99, "packages": []}', "format 99"),
-        ('{"format": 2, "made": "yesterday", "packages": []}', "no report"),
-        ('{"format": 2, "made": "2026-11-21", "packages": [{"package": "x"}]}', "no report"),
+        ("{", "not a report"),
+        ("[]", "not a report"),
+        ('{"format": 1, "packages": []}', "megabuild/audit 1, "),
+        ('{"packages": []}', "not a report"),
+        ('{"format": 99, "packages": []}', "megabuild/audit 99, this program reads"),
+        ('{"format": "megabuild/audit", "format_version": 4, "packages": []}', "megabuild/audit 4"),
+        ('{"format": "megabuild/slim", "format_version": 1}', "megabuild/slim 1"),
+        ('{"format": 2, "made": "yesterday", "packages": []}', "not a report"),
+        ('{"format": 2, "made": "2026-11-21", "packages": [{"package": "x"}]}', "not a report"),
     ],
 )
 def test_what_is_no_report_is_refused(tmp_path: Path, text: str, reason: str) -> None:
@@ -138,7 +142,7 @@ def test_what_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def changes(before: Report, after: Report) -> list[Change]:
+def changes(before: Report, after: Report) -> list[CellChange]:
     return list(jsonfile.compare(before, after, names()).changes)
 
 
@@ -209,7 +213,6 @@ def test_only_what_is_between_the_markers_changes(tmp_path: Path, line_end: str)
     assert insert(path, "new\n\ntable\n")
     expected = f"# A\n\n{BEGIN}\n\nnew\n\ntable\n\n{END}\nrest, no line end".replace("\n", line_end)
     assert path.read_bytes() == expected.encode()
-    assert inserted(path) == "new\n\ntable"
     assert not insert(path, "new\n\ntable")
 
 

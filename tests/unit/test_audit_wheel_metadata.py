@@ -37,8 +37,8 @@ from audit_wheels import (
     wheel,
 )
 
-from megabuild.audit.facts import Outcome, Requirement
-from megabuild.audit.request import Local, Request
+from megabuild.audit.facts import Requirement, SourceOutcome
+from megabuild.audit.request import AuditRequest, Local
 from megabuild.audit.sources import wheel_metadata
 from megabuild.audit.sources.wheel_metadata import newest_version
 from megabuild.network.index import configured, links
@@ -49,7 +49,7 @@ def pip(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return configured_by_the_test(monkeypatch)
 
 
-def read(asked: Request) -> Outcome:
+def read(asked: AuditRequest) -> SourceOutcome:
     return heard(wheel_metadata.read, asked)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from megabuild.audit.claims import Judged, Row, Status
-from megabuild.audit.facts import AnyFact, RecipeArchs, Target, UpstreamArchs
-from megabuild.audit.names import Entry
+from megabuild.audit.claims import AuditRow, Judged, Status
+from megabuild.audit.facts import AnyFact, AuditTarget, RecipeArchs, UpstreamArchs
+from megabuild.audit.names import Dependency
 
 _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 
 
-def arch_rows(facts: Iterable[AnyFact], target: Target, upstream_trouble: str) -> tuple[Row, ...]:
+def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, upstream_trouble: str) -> tuple[AuditRow, ...]:
     """Put the lists of one CUDA version into one row, the oldest CUDA first; upstream may say one thing of all.
 
     Parameters
@@ -44,11 +44,11 @@ def arch_rows(facts: Iterable[AnyFact], target: Target, upstream_trouble: str) -
             status, sentence = _judged(upstream, recipes, target, upstream_trouble)
         name = f"CUDA {cuda}"
         found.append(
-            Row(
+            AuditRow(
                 name=name,
                 facts=(*upstream, *recipes),
                 builds=target.builds,
-                entry=Entry(name=name),
+                entry=Dependency(name=name),
                 status=status,
                 sentence=sentence,
             )
@@ -65,7 +65,7 @@ def _not_here(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> Judged:
 
 
 def _judged(
-    upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], target: Target, trouble: str
+    upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], target: AuditTarget, trouble: str
 ) -> Judged:
     own = [one for one in recipes if one.recipe == target.package]
     others = _others(own, [one for one in recipes if one not in own])

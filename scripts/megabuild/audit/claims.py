@@ -22,7 +22,7 @@ from megabuild.audit.facts import (
     Requirement,
     Submodule,
 )
-from megabuild.audit.names import Entry
+from megabuild.audit.names import Dependency
 from megabuild.audit.versions import Spec, described, newest, pin
 
 _CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
@@ -43,20 +43,22 @@ class Status(str, Enum):
 
 
 GRAVITY = tuple(Status)
+#: A status as it is typed: ``recipe-older``.
+STATUSES = {status.value.replace(" ", "-"): status for status in Status}
 Kind = TypeVar("Kind", bound=Fact)
 #: A status with the sentence that explains it.
 Judged = tuple[Status, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class AuditRow:
     """One dependency, or the GPU architectures of one CUDA version."""
 
     #: As conda-forge calls it, a submodule's path where it has no name there, or ``CUDA 13.0``.
     name: str
     facts: tuple[AnyFact, ...]  #: in a stable order
     builds: tuple[Build, ...]  #: all configs that are looked at
-    entry: Entry
+    entry: Dependency
     #: What becomes of upstream's copy: ``vendored`` (compiled in), ``system`` (the environment's is used), ``unused``.
     use: str = ""
     why: str = ""  #: the switch or the reason behind that
@@ -113,7 +115,7 @@ def excludes(fact: Fact) -> bool:
     return isinstance(fact, RecipePin) and fact.value.startswith("<0.0a")
 
 
-def asks_of(row: Row) -> list[Ask]:
+def asks_of(row: AuditRow) -> list[Ask]:
     """Return what the recipe asks for; a bare name beside a pinned one of the same row means what that one lets it."""
     found = [
         Ask(fact=one, spec=Spec(one.value), configs=frozenset(b.name for b in row.builds if one.holds.met(b)))
@@ -125,7 +127,7 @@ def asks_of(row: Row) -> list[Ask]:
     return [ask for ask in left if ask.configs or not ask.spec.any]
 
 
-def claims_of(row: Row) -> list[Claim]:
+def claims_of(row: AuditRow) -> list[Claim]:
     """Return what upstream claims for configs that are looked at; what names no version claims nothing."""
     found = []
     for fact in row.all(*UPSTREAM):
@@ -160,7 +162,7 @@ def cuda_of_wheel(facts: Iterable[Fact]) -> str:
     return ""
 
 
-def pins(row: Row, configs: frozenset[str], of: str = "") -> list[str]:
+def pins(row: AuditRow, configs: frozenset[str], of: str = "") -> list[str]:
     """Return the values of conda-forge's pins that hold for any of the configs; all, or those ``of`` one package."""
     platforms = row.platforms(configs)
     word = of.replace("-", "_")
@@ -174,7 +176,7 @@ def pins(row: Row, configs: frozenset[str], of: str = "") -> list[str]:
     ]
 
 
-def best_for(row: Row, configs: Collection[str] | None = None) -> str:
+def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
     """Return the newest version of the row's first package, of all or that some configs could get; or nothing."""
     first = row.entry.conda[:1] or (row.entry.name,)
     wanted = None if configs is None else row.platforms(configs) | {"noarch"}

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 from megabuild.audit.addresses import Address
-from megabuild.audit.claims import GRAVITY, Judged, Row, Status
-from megabuild.audit.facts import AnyFact, RecipeCommit, Submodule, TagCommit, Target, config_words
+from megabuild.audit.claims import GRAVITY, AuditRow, Judged, Status
+from megabuild.audit.facts import AnyFact, AuditTarget, RecipeCommit, Submodule, TagCommit, config_words
 from megabuild.audit.names import Names
 from megabuild.audit.targets import packages
 from megabuild.audit.versions import Spec, is_version
@@ -26,7 +26,7 @@ def brief(revision: str) -> str:
     return revision[:_SHOWN] if _COMMIT.fullmatch(revision) else revision
 
 
-def placed(facts: Sequence[AnyFact], target: Target, names: Names) -> list[tuple[str, AnyFact]]:
+def placed(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> list[tuple[str, AnyFact]]:
     """Return what goes into which row: a row's name and a fact, in the order of the facts.
 
     Commits that other packages' recipes pin count where upstream's repository is theirs, or where upstream vendors the
@@ -53,7 +53,7 @@ def placed(facts: Sequence[AnyFact], target: Target, names: Names) -> list[tuple
     return found
 
 
-def verdict(row: Row, target: Target) -> Judged | None:
+def verdict(row: AuditRow, target: AuditTarget) -> Judged | None:
     """Return what there is to say of the commits of a row, or None where no recipe pins one."""
     judged = [_judged(one, row, target) for one in row.all(RecipeCommit)]
     if not judged:
@@ -62,7 +62,7 @@ def verdict(row: Row, target: Target) -> Judged | None:
     return worst, "; ".join(dict.fromkeys(text for status, text in judged if status is worst))
 
 
-def _judged(pinned: RecipeCommit, row: Row, target: Target) -> Judged:
+def _judged(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Judged:
     own = _plain(pinned.address) in _own(target)
     who = "the recipe" if pinned.recipe == target.package else f"{pinned.recipe}'s recipe"
     scope = config_words(pinned.holds.configs, row.builds)
@@ -95,7 +95,7 @@ def _judged(pinned: RecipeCommit, row: Row, target: Target) -> Judged:
     return status, f"{has} {shown}, {pins} for {built}"
 
 
-def _own(target: Target) -> set[str]:
+def _own(target: AuditTarget) -> set[str]:
     """Return upstream's repository as it is known here, and the mirror of it that is asked, if there is one."""
     known = [one.repository for one in packages() if one.name == target.package]
     return {_plain(address) for address in (*known, target.repository)} - {""}

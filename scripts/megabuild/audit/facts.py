@@ -228,7 +228,7 @@ AnyFact = _Upstream | _Recipe | GlobalPin | Migration | Newest
 UPSTREAM = (Submodule, Requirement, CiPin)  #: what names versions
 
 
-class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one source found."""
 
     source: str  #: its module's name: ``submodules``
@@ -243,7 +243,7 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.applies and said and all(one.trouble for one in self.facts)
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class AuditTarget(Struct, frozen=True, kw_only=True):
     """What is audited."""
 
     package: str  #: ``pytorch_scatter``, as conda-forge calls it
@@ -256,9 +256,9 @@ class Target(Struct, frozen=True, kw_only=True):
     recipe: Path | None = None  #: its recipe.yaml, or None where this repository has none
 
 
-def harmless(outcome: Outcome) -> Outcome:
+def harmless(outcome: SourceOutcome) -> SourceOutcome:
     """Return what a source found with all of its text `plain`."""
-    return msgspec.convert(_plain(msgspec.to_builtins(outcome)), Outcome)
+    return msgspec.convert(_plain(msgspec.to_builtins(outcome)), SourceOutcome)
 
 
 def _plain(value: Any) -> Any:

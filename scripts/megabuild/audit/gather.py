@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from megabuild.audit.facts import Outcome
-from megabuild.audit.request import Request
+from megabuild.audit.facts import SourceOutcome
+from megabuild.audit.request import AuditRequest
 from megabuild.errors import MegabuildError
 
 #: Where each source's ``read(request)`` is, in `sources`; those that wait for the network begin first.
@@ -32,7 +32,7 @@ _AT_ONCE = 8
 _LATE = "no end within the time limit (--timeout)"
 _GRACE = 3.0  # seconds after the time limit, in which sources notice it themselves
 
-Read = Callable[[Request], Outcome]
+Read = Callable[[AuditRequest], SourceOutcome]
 
 
 def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
@@ -40,14 +40,16 @@ def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
     return {name: pkgutil.resolve_name(f"{__package__}.sources.{_PLACES[name]}") for name in wanted}
 
 
-def gather(requests: Sequence[Request], reads: Mapping[str, Read]) -> dict[str, tuple[Outcome, ...]]:
+def gather(
+    requests: Sequence[AuditRequest], reads: Mapping[str, Read]
+) -> dict[str, tuple[SourceOutcome, ...]]:
     """Ask every source for every package; returns the outcomes by package, in the order of `reads`.
 
     There is one request per package; their services end the whole in time.
     """
     wanted = [(request, name) for name in reads for request in requests]
     waiting = iter(wanted)  # next() on it is one step for threads
-    found: dict[tuple[str, str], Outcome] = {}
+    found: dict[tuple[str, str], SourceOutcome] = {}
     answered = threading.Semaphore(0)
 
     def work() -> None:
@@ -66,17 +68,17 @@ def gather(requests: Sequence[Request], reads: Mapping[str, Read]) -> dict[str, 
             end = min(end, time.monotonic() + _GRACE)
     return {
         one.target.package: tuple(
-            found.get((one.target.package, name), Outcome(source=name, trouble=_LATE)) for name in reads
+            found.get((one.target.package, name), SourceOutcome(source=name, trouble=_LATE)) for name in reads
         )
         for one in requests
     }
 
 
-def outcome_of(request: Request, name: str, read: Read) -> Outcome:
+def outcome_of(request: AuditRequest, name: str, read: Read) -> SourceOutcome:
     """Ask one source."""
     try:
         return read(request)
     except MegabuildError as error:
-        return Outcome(source=name, trouble=error.message)
+        return SourceOutcome(source=name, trouble=error.message)
     except Exception as error:  # a fault of ours in one source must not cost the whole table
-        return Outcome(source=name, trouble=f"unexpected {type(error).__name__}: {error}")
+        return SourceOutcome(source=name, trouble=f"unexpected {type(error).__name__}: {error}")

@@ -8,9 +8,9 @@ from megabuild.audit.ci_rules import NAMED
 from megabuild.audit.claims import (
     GRAVITY,
     Ask,
+    AuditRow,
     Claim,
     Judged,
-    Row,
     Status,
     asks_of,
     best_for,
@@ -26,7 +26,7 @@ _MOST_SENTENCES = 2
 _Problem = tuple[Status, str, Ask | None]
 
 
-def judge(row: Row) -> Judged:
+def judge(row: AuditRow) -> Judged:
     """Return a row's status and the sentence that explains it."""
     asks = asks_of(row)
     if not asks and (judged := _without_recipe(row)):
@@ -49,7 +49,7 @@ def judge(row: Row) -> Judged:
     return worst, "; ".join(sentences[:_MOST_SENTENCES]) + more
 
 
-def _problems(row: Row, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Iterator[_Problem]:
+def _problems(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Iterator[_Problem]:
     hard = [claim for claim in claimed if claim.hard]
     soft = [claim for claim in claimed if not claim.hard]
     at_run = [ask for ask in asks if "run" in ask.fact.sections] or list(asks)
@@ -72,7 +72,7 @@ def _problems(row: Row, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Iterat
                 yield *verdict, ask
 
 
-def _where(row: Row, those: Sequence[Ask], asks: Sequence[Ask]) -> str:
+def _where(row: AuditRow, those: Sequence[Ask], asks: Sequence[Ask]) -> str:
     """Return in brackets where something holds; nothing where that is wherever the recipe asks for it."""
     covered = frozenset[str]().union(*(ask.configs for ask in those))
     if covered >= frozenset[str]().union(*(ask.configs for ask in asks)):
@@ -81,7 +81,7 @@ def _where(row: Row, those: Sequence[Ask], asks: Sequence[Ask]) -> str:
     return f" [{', '.join(filter(None, scopes))}]" if any(scopes) else ""
 
 
-def _no_problem(row: Row, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Judged:
+def _no_problem(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Judged:
     texts: dict[str, list[Ask]] = {}
     for ask in asks:
         texts.setdefault(ask.text, []).append(ask)
@@ -100,7 +100,7 @@ def _no_problem(row: Row, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Judg
     return Status.IN_STEP, f"upstream has {names}, the recipe asks for {asked}"
 
 
-def _without_recipe(row: Row) -> Judged | None:
+def _without_recipe(row: AuditRow) -> Judged | None:
     upstream = row.all(*UPSTREAM)
     if row.use == "unused":
         return Status.IN_STEP, f"not compiled here: {row.why}"
@@ -113,7 +113,7 @@ def _without_recipe(row: Row) -> Judged | None:
     return None
 
 
-def _vendored(row: Row, asks: Sequence[Ask]) -> Judged | None:
+def _vendored(row: AuditRow, asks: Sequence[Ask]) -> Judged | None:
     copies = row.all(Submodule)
     note = f"; {row.entry.note}" if row.entry.note else ""
     if not note and asks:
@@ -127,7 +127,7 @@ def _vendored(row: Row, asks: Sequence[Ask]) -> Judged | None:
     return None
 
 
-def _silent(row: Row) -> str:
+def _silent(row: AuditRow) -> str:
     """Return why nobody can tell what upstream has, or an empty string where upstream was heard."""
     broken = [one for one in row.all(*UPSTREAM) if one.trouble]
     if broken:
@@ -145,7 +145,7 @@ def _silent(row: Row) -> str:
 # ---- two sides held against each other: a status and a sentence, or None where both agree ------------------------
 
 
-def _against_wheel(row: Row, ask: Ask, claim: Claim) -> Judged | None:
+def _against_wheel(row: AuditRow, ask: Ask, claim: Claim) -> Judged | None:
     needs, asks = claim.spec.text, ask.text
     if common([claim.spec, ask.spec]) is None:
         return _conflict(f"the wheel needs {needs}, the recipe asks for {asks}")
@@ -160,7 +160,7 @@ def _against_wheel(row: Row, ask: Ask, claim: Claim) -> Judged | None:
     return Status.MISSING, f"the recipe's {asks} admits versions that the wheel's {needs} excludes"
 
 
-def _against_known(row: Row, ask: Ask, claim: Claim) -> Judged | None:
+def _against_known(row: AuditRow, ask: Ask, claim: Claim) -> Judged | None:
     """Compare with what upstream vendors or tests with."""
     what = "upstream vendors" if isinstance(claim.fact, Submodule) else "upstream's CI has"
     shown = claim.fact.value
@@ -180,7 +180,7 @@ def _against_known(row: Row, ask: Ask, claim: Claim) -> Judged | None:
             return Status.CONFLICT, f"{what} {shown}, which the recipe's {ask.text} leaves out"
 
 
-def _bare(row: Row, claim: Claim, what: str) -> Judged | None:
+def _bare(row: AuditRow, claim: Claim, what: str) -> Judged | None:
     """Judge a dependency without a constraint by what the channel would give it."""
     best = best_for(row)
     if best and not claim.version and not claim.hard and claim.spec.admits(best):
@@ -195,7 +195,7 @@ def _bare(row: Row, claim: Claim, what: str) -> Judged | None:
     return status, f"{what} {claim.fact.value}; the recipe takes the newest, {best}"
 
 
-def _beyond_conda_forge(row: Row, claim: Claim) -> Judged | None:
+def _beyond_conda_forge(row: AuditRow, claim: Claim) -> Judged | None:
     """Compare what the wheel needs with what conda-forge pins, and with what it has at all."""
     pinned = [pin(value) for value in pins(row, claim.configs)]
     if pinned and all(common([claim.spec, one]) is None for one in pinned):
@@ -204,7 +204,7 @@ def _beyond_conda_forge(row: Row, claim: Claim) -> Judged | None:
     return _beyond_channel(row, claim, f"the wheel needs {claim.spec.text}")
 
 
-def _against_pin(row: Row, ask: Ask) -> Judged | None:
+def _against_pin(row: AuditRow, ask: Ask) -> Judged | None:
     """Compare with conda-forge's pin; a migration in progress counts as well as what it migrates from."""
     if not set(ask.fact.sections) & {"build", "host"}:
         return None
@@ -227,11 +227,11 @@ def _against_pin(row: Row, ask: Ask) -> Judged | None:
     return (Status.OLDER if older else Status.NEWER), both
 
 
-def _against_channel(row: Row, ask: Ask) -> Judged | None:
+def _against_channel(row: AuditRow, ask: Ask) -> Judged | None:
     return None if ask.spec.any else _beyond_channel(row, ask, f"the recipe asks for {ask.text}")
 
 
-def _beyond_channel(row: Row, wanted: Ask | Claim, text: str) -> Judged | None:
+def _beyond_channel(row: AuditRow, wanted: Ask | Claim, text: str) -> Judged | None:
     """Say that the channel has nothing new enough."""
     best = best_for(row, wanted.configs)
     if best and not wanted.spec.admits(best) and side(wanted.spec, best) == "newer":

@@ -15,7 +15,7 @@ _FILE = Path(__file__).with_name("names.yaml")
 _FOLDERS = re.compile(r"(?:^|/)(?:third_party|third-party|external|libs|android/libs|deps|submodules)/")
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row's names; the fields are those of names.yaml, whose head describes them."""
 
     name: str
@@ -39,7 +39,7 @@ class Names:
     def __init__(self, text: str) -> None:
         document = YAML(typ="safe", pure=True).load(text)
         entries = ({"conda": [name], **fields, "name": name} for name, fields in document.items())
-        self.entries = {one["name"]: msgspec.convert(one, Entry) for one in entries}
+        self.entries = {one["name"]: msgspec.convert(one, Dependency) for one in entries}
         every = self.entries.values()
         self._conda = {plain(name): one.name for one in every for name in (one.name, *one.conda)}
         self._distributions = {plain(name): one.name for one in every for name in one.distributions}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from megabuild.audit.facts import Target
+from megabuild.audit.facts import AuditTarget
 from megabuild.audit.services import Services
 from megabuild.audit.trees import GitTree, LocalTree, Tree
 from megabuild.configs.config import Config
@@ -47,10 +47,10 @@ class Local:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class AuditRequest:
     """One package at one version, and the means to ask about it."""
 
-    target: Target
+    target: AuditTarget
     services: Services
     repository: Callable[[], GitTree]  #: opens upstream's repository at the target's tag; raises AuditError
     configs: tuple[Config, ...]  #: those whose variants are looked at

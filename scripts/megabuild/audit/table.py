@@ -6,27 +6,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from megabuild.audit.archs import arch_rows
-from megabuild.audit.claims import GRAVITY, Row, Status, cuda_of_wheel, excludes
+from megabuild.audit.claims import GRAVITY, AuditRow, Status, cuda_of_wheel, excludes
 from megabuild.audit.commits import placed, verdict
 from megabuild.audit.facts import (
     UPSTREAM,
     AnyFact,
+    AuditTarget,
     CiPin,
     GlobalPin,
     Newest,
-    Outcome,
     RecipeCommit,
     RecipePin,
     Requirement,
+    SourceOutcome,
     Submodule,
     Switch,
     TagCommit,
-    Target,
     harmless,
 )
 from megabuild.audit.gather import OWN, SOURCES
 from megabuild.audit.judge import judge
-from megabuild.audit.names import Entry, Names
+from megabuild.audit.names import Dependency, Names
 from megabuild.audit.versions import Spec
 
 _OFF = frozenset({"0", "OFF", "NO", "FALSE", "N"})  # what PyTorch's setup.py takes for off
@@ -36,11 +36,11 @@ _OFF = frozenset({"0", "OFF", "NO", "FALSE", "N"})  # what PyTorch's setup.py ta
 class Audit:
     """One package's table, and what it was made of; ``archs`` are the rows of CUDA versions."""
 
-    target: Target
+    target: AuditTarget
     commit: str
-    rows: tuple[Row, ...]
-    archs: tuple[Row, ...]
-    outcomes: tuple[Outcome, ...]
+    rows: tuple[AuditRow, ...]
+    archs: tuple[AuditRow, ...]
+    outcomes: tuple[SourceOutcome, ...]
 
     def with_status(self, wanted: Iterable[Status]) -> list[str]:
         """Return the names of the rows that have one of some statuses."""
@@ -82,7 +82,7 @@ class Audit:
         return found
 
 
-def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit:
+def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Names) -> Audit:
     """Make a package's table of what every source found, in any order."""
     ordered = tuple(sorted(map(harmless, outcomes), key=lambda outcome: outcome.source))
     facts = [fact for outcome in ordered for fact in outcome.facts]
@@ -93,10 +93,10 @@ def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit
     wheel_cuda, torch = cuda_of_wheel(facts), _torch(facts)
     rows = []
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
-        entry = names.entries.get(name, Entry(name=name, conda=(name,)))
+        entry = names.entries.get(name, Dependency(name=name, conda=(name,)))
         found = sorted(draft, key=lambda one: (one.kind, one.name, one.holds.words(target.builds), one.value))
         use, why = _use(entry, found, switches)
-        row = Row(
+        row = AuditRow(
             name=name,
             facts=tuple(found),
             builds=target.builds,
@@ -119,7 +119,7 @@ def tabulate(target: Target, outcomes: Sequence[Outcome], names: Names) -> Audit
     )
 
 
-def _judged(row: Row, target: Target) -> Row:
+def _judged(row: AuditRow, target: AuditTarget) -> AuditRow:
     """Add status and sentence: the graver one, with what led to it, and with what there is to say of commits."""
     versions = judge(row) if row.all(*UPSTREAM, RecipePin) else None
     commits = verdict(row, target)
@@ -169,7 +169,7 @@ def _fold(drafts: dict[str, list[AnyFact]], names: Names) -> None:
             followed += [one for one in drafts.pop(name) if isinstance(one, (RecipePin, RecipeCommit))]
 
 
-def _use(entry: Entry, facts: Sequence[AnyFact], switches: Sequence[Switch]) -> tuple[str, str]:
+def _use(entry: Dependency, facts: Sequence[AnyFact], switches: Sequence[Switch]) -> tuple[str, str]:
     """Say what becomes of upstream's copy in the configs that compile it, the strongest use first."""
     if not entry.submodules and not any(isinstance(one, Submodule) for one in facts):
         return "", ""
@@ -183,7 +183,7 @@ def _use(entry: Entry, facts: Sequence[AnyFact], switches: Sequence[Switch]) -> 
     return next((use, found[use]) for use in ("system", "vendored", "unused") if use in found)
 
 
-def _use_in(entry: Entry, switches: Mapping[str, Switch]) -> tuple[str, str]:
+def _use_in(entry: Dependency, switches: Mapping[str, Switch]) -> tuple[str, str]:
     needed = switches.get(entry.needs)
     if needed is not None and needed.value.upper() in _OFF:
         return "unused", _said(needed)
@@ -198,7 +198,7 @@ def _said(switch: Switch) -> str:
     return f"{switch.name}={switch.value}, {switch.where.file}:{switch.where.line}"
 
 
-def _troubles(outcomes: Iterable[Outcome]) -> dict[str, str]:
+def _troubles(outcomes: Iterable[SourceOutcome]) -> dict[str, str]:
     """Say of each source why there is nothing of it, where it failed as a whole or was not asked."""
     troubles = dict.fromkeys(SOURCES, "not asked")
     for outcome in outcomes:

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct, convert
 from ruamel.yaml import YAML
 
-from megabuild.audit.facts import Build, Target
+from megabuild.audit.facts import AuditTarget, Build
 from megabuild.audit.names import plain
 from megabuild.configs.config import Config
 from megabuild.errors import UsageError
@@ -20,7 +20,7 @@ from megabuild.errors import UsageError
 _FILE = Path(__file__).with_name("packages.yaml")
 
 
-class Package(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AuditedPackage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of packages.yaml, whose head describes the fields."""
 
     name: str
@@ -33,13 +33,13 @@ class Package(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @cache
-def packages() -> tuple[Package, ...]:
+def packages() -> tuple[AuditedPackage, ...]:
     """Return what packages.yaml lists, in its order: PyTorch first."""
     document = YAML(typ="safe", pure=True).load(_FILE.read_text(encoding="utf-8"))
-    return tuple(convert({"name": name, **fields}, Package) for name, fields in document.items())
+    return tuple(convert({"name": name, **fields}, AuditedPackage) for name, fields in document.items())
 
 
-def find(name: str) -> Package:
+def find(name: str) -> AuditedPackage:
     """Return the package somebody means: conda's name or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``.
 
     Raises
@@ -59,13 +59,13 @@ def find(name: str) -> Package:
 
 
 def target(
-    package: Package,
+    package: AuditedPackage,
     configs: Sequence[Config],
     root: Path,
     *,
     version: str | None = None,
     repository: str | None = None,
-) -> Target:
+) -> AuditTarget:
     """Return what is audited of a package.
 
     Parameters
@@ -97,7 +97,7 @@ def target(
         torch, _ = Counter(config.torch_version for config in looked_at).most_common(1)[0]
         looked_at = [config for config in looked_at if config.torch_version == torch]
     recipe = root / package.recipe
-    return Target(
+    return AuditTarget(
         package=package.name,
         version=wanted,
         repository=repository or package.repository,

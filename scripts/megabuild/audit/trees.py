@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from megabuild.audit.addresses import Address
-from megabuild.audit.facts import Target
+from megabuild.audit.facts import AuditTarget
 from megabuild.audit.git import Clone, Clones
 from megabuild.audit.services import Services
 from megabuild.errors import AuditError
@@ -89,7 +89,7 @@ class LocalTree:
 Tree = GitTree | LocalTree
 
 
-def open_tree(target: Target, services: Services) -> GitTree:
+def open_tree(target: AuditTarget, services: Services) -> GitTree:
     """Open the target's repository at its tag; raises AuditError where there is no answer or no such tag."""
     clones = Clones(services)
     return GitTree(clones, clones.reach(Address.parse(target.repository), target.tag))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
-from fnmatch import fnmatchcase
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+from rich.console import Console
+from rich.text import Text
 
-from megabuild.audit.claims import Status
+from megabuild.audit.claims import STATUSES
 from megabuild.audit.gather import SOURCES
 from megabuild.audit.targets import packages
 from megabuild.cli.configs import config_names
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.options import GroupedCommand, option
-from megabuild.cli.root import display
 from megabuild.cli.root import repository as root_of_repository
 from megabuild.errors import (
     AuditError,
@@ -24,24 +24,17 @@ from megabuild.errors import (
     ElsewhereError,
     FindingsError,
     IncomparableError,
-    Interrupted,
     NotReadError,
-    UsageError,
 )
-from megabuild.wording import counted
+from megabuild.result import Result
 
-if TYPE_CHECKING:
-    from megabuild.audit.report.jsonfile import Report
-
-#: A status as it is typed: ``recipe-older``.
-STATUSES = {status.value.replace(" ", "-"): status for status in Status}
 EXAMPLES = f"""
 {{prog}}                                    PyTorch's table
 {{prog}} --package pyg-lib --version 0.8.0
 {{prog}} --all --json --output audit.json   everything, with where each value was read
 {{prog}} --offline --fail-on conflict       in CI: the cache's values, exit code {FindingsError.exit_code}
 {{prog}} --version newest --compare audit.json
-{{prog}} --from recipe/audit.json --source 'recipe_*' --write recipe/README.md
+{{prog}} --from audit.json --source 'recipe_*' --write recipe/README.md
 
 Statuses: {", ".join(STATUSES)}
 
@@ -128,124 +121,40 @@ def audit(
     compare: Path | None,
     fail_on: str | None,
     **asked: Any,
-) -> int:
+) -> Result:
     """Compare what upstream, the recipe and conda-forge say of every dependency.
 
     Upstream's submodules, its wheel's requirements and its CI's pins; the constraint that each variant of the recipe
     really has; conda-forge's pins, migrations and newest versions; the GPU architectures. Nothing is cloned or
     downloaded whole. A source that cannot be read is a value in its cells.
     """
-    from megabuild.cli.audit_report import Options, make
+    from megabuild.audit.command import OutputOptions
+    from megabuild.audit.command import audit as command
+    from megabuild.audit.making import AuditOptions
 
     invocation: Invocation = context.obj
     invocation.json = form == "json" and output is None
-    wanted = statuses(fail_on) if fail_on else ()
-    if asked["start"] is None or asked["only"]:
-        _here(root_of_repository(), Path.cwd())
-    try:
-        report, warnings = make(Options(**asked), root_of_repository())
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted", "what was fetched is cached; run it again to go on") from None
-    for warning in warnings:
-        click.echo(f"! {warning}", err=True)
-    if write is not None:
-        from megabuild.audit.report.markdown import insert, markdown
+    width = shutil.get_terminal_size((100, 24)).columns
+    console = Console(stderr=True, highlight=False, emoji=False, markup=False)
+    # one line that moves on a terminal, nothing elsewhere
+    with console.status("", spinner="line") as status:
 
-        written = insert(write, markdown(report, level=3))
-        click.echo(f"{'written' if written else 'in step already'}: {display(write)}", err=True)
-    code = _show(report, form=form, output=output, compare=compare, quiet=write is not None)
-    found = [
-        f"{audit.target.package}: {name}" for audit in report.audits for name in audit.with_status(wanted)
-    ]
-    if found:
-        click.echo(f"--fail-on {fail_on}: {', '.join(found)}", err=True)
-        return FindingsError.exit_code
-    return (_judged(report, fail_on, wanted, asked["skipped"]) if fail_on else 0) or code
+        def tell(text: str) -> None:
+            status.stop()
+            click.echo(text, err=True)
+            status.start()
+
+        return command(
+            AuditOptions(**asked),
+            OutputOptions(
+                form=form, output=output, write=write, compare=compare, fail_on=fail_on, width=width
+            ),
+            root_of_repository(),
+            tell=tell,
+            progress=lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis")),
+        )
 
 
 def main() -> None:
     """Run the command line and end the process."""
     run(audit, name="audit-pins", invocation=Invocation(log_folder=root_of_repository() / "output" / "logs"))
-
-
-def statuses(text: str) -> tuple[Status, ...]:
-    """Return the statuses of a list with commas between them: ``conflict,recipe-older``; raises UsageError."""
-    words = [part.strip().lower().replace(" ", "-").replace("_", "-") for part in text.split(",")]
-    for word in words:
-        if word not in STATUSES:
-            raise UsageError(f"'{word}' is no status", f"they are: {', '.join(STATUSES)}")
-    return tuple(STATUSES[word] for word in words)
-
-
-def _here(root: Path, folder: Path) -> None:
-    """Refuse to audit `root` for somebody who stands in another repository with a recipe; else say what is audited."""
-    if folder.is_relative_to(root):
-        return
-    for one in (folder, *folder.parents):
-        if any((one / "recipe" / name).is_file() for name in ("recipe.yaml", "meta.yaml")):
-            raise ElsewhereError(
-                f"{one} has a recipe of its own, and what is audited here are those of {root}",
-                f"to audit these, go there first: cd {shlex.quote(str(root))}",
-            )
-    click.echo(f"auditing the recipes of {root}", err=True)
-
-
-def _judged(report: Report, fail_on: str, wanted: tuple[Status, ...], skipped: tuple[str, ...]) -> int:
-    """Say what --fail-on could not judge; return the exit code for that where a source as a whole was not read."""
-    unread = {
-        name: None
-        for audit in report.audits
-        for name in audit.not_read()
-        if not any(fnmatchcase(name, pattern) for pattern in skipped)
-    }
-    unknown = sum(len(audit.with_status([Status.UNKNOWN])) for audit in report.audits)
-    rows = sum(len(audit.rows) + len(audit.archs) for audit in report.audits)
-    if unknown and Status.UNKNOWN not in wanted:
-        click.echo(f"--fail-on {fail_on}: {unknown} of {counted(rows, 'row')} could not be judged", err=True)
-    if not unread:
-        return 0
-    click.echo(
-        f"error: --fail-on {fail_on} found nothing, but these were not read: {', '.join(unread)}\n"
-        "  have them read once where there is a network, name local stand-ins (--help), or leave them out: --skip NAME",
-        err=True,
-    )
-    return NotReadError.exit_code
-
-
-def _show(report: Report, *, form: str | None, output: Path | None, compare: Path | None, quiet: bool) -> int:
-    """Show the report in the form that is wanted; return the exit code for what --compare found."""
-    from megabuild.audit.names import names
-    from megabuild.audit.report import jsonfile
-    from megabuild.audit.report.markdown import markdown
-    from megabuild.cli.audit_views import changes_view, console, links_shown, report_view
-
-    code = 0
-    if compare is not None:
-        old = jsonfile.read(compare, names())
-        found = jsonfile.compare(old, report, names())
-        if found.empty:
-            code = IncomparableError.exit_code
-            click.echo(
-                f"error: nothing from outside this repository was read both in {display(compare)} and now\n"
-                "  have it read once where there is a network, or name local stand-ins (--help)",
-                err=True,
-            )
-        elif found.changes or found.lonely:
-            code = ChangesError.exit_code
-        if form is None and output is None:
-            console().print(changes_view(found, old.made))
-            return code
-        click.echo(f"{counted(len(found.changes), 'cell')} changed since {old.made}", err=True)
-    if form is None and output is not None:
-        form = "json" if output.suffix == ".json" else "markdown"
-    if form is not None:
-        content = jsonfile.text(report) if form == "json" else markdown(report)
-        if output is not None:
-            jsonfile.write(content, output)
-            click.echo(f"written: {display(output)}", err=True)
-        else:
-            click.echo(content, nl=False)
-    elif not quiet:
-        out = console()
-        out.print(report_view(report, out, links=links_shown(out)))
-    return code

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from rattler import Version
 
-from megabuild.audit.claims import Row, Status, excludes, is_optional
+from megabuild.audit.claims import AuditRow, Status, excludes, is_optional
 from megabuild.audit.commits import brief
 from megabuild.audit.facts import (
     UPSTREAM,
@@ -34,7 +34,7 @@ _MANY = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class CellPart:
     """One value in a cell."""
 
     text: str
@@ -49,17 +49,17 @@ class Part:
         return f"{f'[{scope}]' if scope else ''} {f'({notes})' if notes else ''}".strip()
 
 
-Cells = Mapping[str, Sequence[Part]]
+Cells = Mapping[str, Sequence[CellPart]]
 
 
-def cells(row: Row) -> Cells:
+def cells(row: AuditRow) -> Cells:
     """Return a row's cells: ``upstream``, ``recipe`` and ``conda-forge``."""
     if row.all(UpstreamArchs, RecipeArchs):
         return {"upstream": _upstream_archs(row), "recipe": _recipe_archs(row), "conda-forge": ()}
     return {"upstream": _upstream(row), "recipe": _recipe(row), "conda-forge": _conda_forge(row)}
 
 
-def sorted_out(rows: Iterable[Row]) -> tuple[list[Row], list[Row], list[Row]]:
+def partition_rows(rows: Iterable[AuditRow]) -> tuple[list[AuditRow], list[AuditRow], list[AuditRow]]:
     """Return rows with something to compare, those where nobody names a version, those of upstream's copy alone."""
     vendored = [row for row in rows if row.vendored_only]
     asked = [row for row in rows if not row.vendored_only]
@@ -67,7 +67,7 @@ def sorted_out(rows: Iterable[Row]) -> tuple[list[Row], list[Row], list[Row]]:
     return [row for row in asked if row not in silent], silent, vendored
 
 
-def _says_nothing(row: Row) -> bool:
+def _says_nothing(row: AuditRow) -> bool:
     found = cells(row)
     return (
         all(part.text == _ANY or part.text.startswith("* ") for part in found["recipe"])
@@ -77,16 +77,16 @@ def _says_nothing(row: Row) -> bool:
     )
 
 
-def _upstream(row: Row) -> Sequence[Part]:
+def _upstream(row: AuditRow) -> Sequence[CellPart]:
     """Return what upstream says: its copy, its wheel's requirement, its CI for the CUDA versions of the recipe."""
     here = {build.cuda for build in _asking(row)} - {""}
     pinned = bool(row.all(RecipeCommit))
-    parts: list[Part] = []
+    parts: list[CellPart] = []
     for fact in row.all(*UPSTREAM, TagCommit):
         notes = ["extra" if is_optional(fact) else fact.who]
         commit = brief(fact.commit) if isinstance(fact, Submodule) else ""
         if fact.trouble:  # of a submodule the commit is known even where nothing describes it
-            parts.append(Part(text=commit or NOT_READ, notes=(*notes,)))
+            parts.append(CellPart(text=commit or NOT_READ, notes=(*notes,)))
             continue
         cuda = fact.holds.cuda
         if (
@@ -104,7 +104,7 @@ def _upstream(row: Row) -> Sequence[Part]:
             notes += [f"CUDA {one}" for one in cuda]
         value = brief(fact.value) if isinstance(fact, TagCommit) else fact.value
         text = _ANY if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
-        parts.append(Part(text=text, notes=(*notes,), url=fact.where.url))
+        parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
     if any(part.text != NOT_READ for part in parts):
         parts = [part for part in parts if part.text != NOT_READ]
     everywhere = {f"CUDA {one}" for one in here}
@@ -116,22 +116,22 @@ def _upstream(row: Row) -> Sequence[Part]:
     ]
 
 
-def _asking(row: Row) -> list[Build]:
+def _asking(row: AuditRow) -> list[Build]:
     """Return the configs for which the recipe asks for it."""
     return [build for build in row.builds if any(one.holds.met(build) for one in row.all(RecipePin))]
 
 
-def _ranged(parts: Sequence[Part]) -> Sequence[Part]:
+def _ranged(parts: Sequence[CellPart]) -> Sequence[CellPart]:
     """Put many versions of upstream's CI, by Python and the like, into one value."""
     tested = [part for part in parts if part.notes[0] == CiPin.who and is_version(part.text)]
     if len(tested) <= _MOST_TESTED:
         return parts
     ordered = sorted((part.text for part in tested), key=Version)
-    one = Part(text=f"{ordered[0]} to {ordered[-1]}", notes=("CI",), url=tested[0].url)
+    one = CellPart(text=f"{ordered[0]} to {ordered[-1]}", notes=("CI",), url=tested[0].url)
     return [one, *(part for part in parts if part not in tested)]
 
 
-def _recipe(row: Row) -> Sequence[Part]:
+def _recipe(row: AuditRow) -> Sequence[CellPart]:
     """Return what the recipe asks for; a bare name beside pinned ones, and build strings that differ, are left out."""
     found = [one for one in row.all(RecipePin) if not one.trouble and not excludes(one)]
     pinned = [one for one in found if one.value != "*"]
@@ -145,7 +145,7 @@ def _recipe(row: Row) -> Sequence[Part]:
         values.setdefault(text, []).append(one)
     commits = [_commit(one, row) for one in row.all(RecipeCommit)]
     if row.name == "python":
-        return [*([Part(text=_python(", ".join(values)))] if values else []), *commits]
+        return [*([CellPart(text=_python(", ".join(values)))] if values else []), *commits]
     scopes = {
         text: config_words({name for one in those for name in one.holds.configs}, row.builds)
         for text, those in values.items()
@@ -154,23 +154,26 @@ def _recipe(row: Row) -> Sequence[Part]:
         for text, those in values.items():
             sections = sorted({word for one in those for word in one.sections})
             scopes[text] = ", ".join(filter(None, [scopes[text], *sections]))
-    return [*(Part(text=text, scope=scopes[text] if len(values) > 1 else "") for text in values), *commits]
+    return [
+        *(CellPart(text=text, scope=scopes[text] if len(values) > 1 else "") for text in values),
+        *commits,
+    ]
 
 
-def _commit(fact: RecipeCommit, row: Row) -> Part:
+def _commit(fact: RecipeCommit, row: AuditRow) -> CellPart:
     """Return a commit that a recipe pins, with whose recipe that is."""
     words = (fact.recipe if fact.recipe != row.name else "", config_words(fact.holds.configs, row.builds))
-    return Part(text=brief(fact.value) or _ANY, scope=", ".join(filter(None, words)))
+    return CellPart(text=brief(fact.value) or _ANY, scope=", ".join(filter(None, words)))
 
 
-def _conda_forge(row: Row) -> Sequence[Part]:
+def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
     """Return the global pin, where it is being migrated to, and the newest version in the channel.
 
     Left out: pins for platforms for which the recipe does not ask for it, and paused migrations, unless the recipe is
     ahead with one.
     """
     here = {build.platform for build in _asking(row)}
-    parts: list[Part] = []
+    parts: list[CellPart] = []
     asked = [Spec(one.value) for one in row.all(RecipePin) if one.value != "*"]
     pinned = row.all(GlobalPin)
     pins = [pin(value) for one in pinned if not isinstance(one, Migration) for value in one.values]
@@ -188,11 +191,11 @@ def _conda_forge(row: Row) -> Sequence[Part]:
         if where and not where >= here:
             notes += _systems(where)
         text = _python(", ".join(values)) if row.name == "python" else ", ".join(values)
-        parts.append(Part(text=text, notes=(*notes,), url=fact.where.url))
+        parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
     return [*_merged(parts), *_newest(row)]
 
 
-def _newest(row: Row) -> list[Part]:
+def _newest(row: AuditRow) -> list[CellPart]:
     by_version: dict[str, list[Newest]] = {}
     for one in row.all(Newest):
         if not one.trouble:
@@ -202,19 +205,19 @@ def _newest(row: Row) -> list[Part]:
     for version, facts in sorted(by_version.items(), key=lambda item: item[0] != best):
         where = {name for one in facts for name in one.holds.platforms}
         notes = ("newest", *(() if version == best else _systems(where)))
-        parts.append(Part(text=version, notes=notes, url=facts[0].where.url))
+        parts.append(CellPart(text=version, notes=notes, url=facts[0].where.url))
     return parts
 
 
-def _upstream_archs(row: Row) -> Sequence[Part]:
+def _upstream_archs(row: AuditRow) -> Sequence[CellPart]:
     return [
-        Part(text=" ".join(one.archs) or one.value, notes=one.holds.platforms, url=one.where.url)
+        CellPart(text=" ".join(one.archs) or one.value, notes=one.holds.platforms, url=one.where.url)
         for one in row.all(UpstreamArchs)
         if (one.archs or one.value) and not one.trouble
     ]
 
 
-def _recipe_archs(row: Row) -> Sequence[Part]:
+def _recipe_archs(row: AuditRow) -> Sequence[CellPart]:
     """Return the recipes' lists, with where they hold, and whose each is: ``all recipes``, ``all but pyg-lib``."""
     ours = row.all(RecipeArchs)
     everybody = {one.recipe for one in ours}
@@ -227,7 +230,7 @@ def _recipe_archs(row: Row) -> Sequence[Part]:
         whose = ", ".join(sorted(names))
         if len(everybody) >= _MANY and len(names) > len(others):
             whose = f"all but {', '.join(sorted(others))}" if others else "all recipes"
-        parts.append(Part(text=archs, scope=scope, notes=(whose,)))
+        parts.append(CellPart(text=archs, scope=scope, notes=(whose,)))
     return parts
 
 
@@ -241,9 +244,9 @@ def _systems(platforms: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-def _merged(parts: Iterable[Part]) -> list[Part]:
+def _merged(parts: Iterable[CellPart]) -> list[CellPart]:
     """Put together who says the same."""
-    found: dict[str, Part] = {}
+    found: dict[str, CellPart] = {}
     for part in parts:
         other = found.get(part.text, part)
         notes = tuple(dict.fromkeys((*other.notes, *part.notes)))

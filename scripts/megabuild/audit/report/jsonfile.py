@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import json
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -11,17 +12,17 @@ from typing import Any
 import msgspec
 
 from megabuild import files
-from megabuild.audit.claims import Row
+from megabuild.audit.claims import AuditRow
 from megabuild.audit.facts import (
     UPSTREAM,
+    AuditTarget,
     GlobalPin,
     Newest,
-    Outcome,
     RecipeArchs,
     RecipeCommit,
     RecipePin,
+    SourceOutcome,
     TagCommit,
-    Target,
     UpstreamArchs,
 )
 from megabuild.audit.gather import OWN
@@ -29,8 +30,10 @@ from megabuild.audit.names import Names
 from megabuild.audit.report.cells import cells
 from megabuild.audit.table import Audit, tabulate
 from megabuild.errors import UsageError
+from megabuild.result import Result
 
-FORMAT = 2
+_FORMAT = "megabuild/audit"
+_VERSIONS = (2, 3)  # that are read; the last one is written
 _REMEDY = "name a report of --json"
 _COLUMNS = {
     "upstream": (*UPSTREAM, TagCommit, UpstreamArchs),
@@ -53,7 +56,7 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class CellChange:
     """One cell that is not what it was: of a row ``upstream``, ``recipe``, ``conda-forge`` or ``status``."""
 
     row: str
@@ -74,23 +77,33 @@ class _Line(msgspec.Struct, kw_only=True, omit_defaults=True):
     why: str = ""
 
 
-class _Package(Target, frozen=True, kw_only=True, omit_defaults=True):
+class _Package(AuditTarget, frozen=True, kw_only=True, omit_defaults=True):
     commit: str
-    sources: tuple[Outcome, ...]
+    sources: tuple[SourceOutcome, ...]
     rows: list[_Line] | None = None
     archs: list[_Line] | None = None
 
 
 class _Document(msgspec.Struct, kw_only=True):
-    format: int
     made: str
     packages: tuple[_Package, ...]
 
 
+def result(report: Report, lines: Sequence[str] = (), exit_code: int = 0) -> Result:
+    """Return a report as a command returns it."""
+    made = _Document(made=report.made, packages=tuple(map(_package, report.audits)))
+    return Result(
+        format="audit",
+        format_version=_VERSIONS[-1],
+        document=msgspec.to_builtins(made, order="sorted"),
+        lines=lines,
+        exit_code=exit_code,
+    )
+
+
 def text(report: Report) -> str:
     """Return a report as the text of a JSON file."""
-    document = _Document(format=FORMAT, made=report.made, packages=tuple(map(_package, report.audits)))
-    return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1).decode() + "\n"
+    return json.dumps(result(report).to_json(), indent=1, ensure_ascii=False) + "\n"
 
 
 def write(content: str, path: Path) -> None:
@@ -103,38 +116,34 @@ def write(content: str, path: Path) -> None:
 
 
 def read(path: Path, names: Names) -> Report:
-    """Read a report as `text` makes it, and judge its facts as this version does.
-
-    Raises
-    ------
-    UsageError
-        It cannot be read, is no report, or is one of another format.
-    """
+    """Read a report as `text` makes it, and judge its facts anew; raises UsageError for anything else."""
     try:
         content = path.read_bytes()
-        found = msgspec.json.decode(content, type=dict[str, Any]).get("format")
-        if found is not None and found != FORMAT:
+        head = msgspec.json.decode(content, type=dict[str, Any])
+        name, version = head.get("format"), head.get("format_version")
+        if isinstance(name, int):  # up to version 2 the format was its version
+            name, version = _FORMAT, name
+        if name is not None and (name != _FORMAT or version not in _VERSIONS):
+            known = f"{_FORMAT} of version {' or '.join(map(str, _VERSIONS))}"
             remedy = "make it anew, or use the program that made it"
-            raise UsageError(f"{path} has format {found}, this program reads {FORMAT}", remedy)
-        document = msgspec.json.decode(content, type=_Document)
+            raise UsageError(f"{path} has format {name} {version}, this program reads {known}", remedy)
+        document = msgspec.convert(head, _Document)
         date.fromisoformat(document.made[:10])
         audits = (_audit(package, names) for package in document.packages)
         return Report(made=document.made, audits=tuple(audits))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", _REMEDY) from error
     except (ValueError, msgspec.MsgspecError) as error:
-        raise UsageError(f"{path} is no report of the audit: {error}", _REMEDY) from error
+        raise UsageError(f"{path} is not a report of the audit: {error}", _REMEDY) from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """What two reports have to say about each other."""
 
-    changes: tuple[Change, ...]  #: sorted by package and row
+    changes: tuple[CellChange, ...]  #: sorted by package and row
     lonely: tuple[str, ...]  #: packages that one of the reports lacks
-    unread: tuple[
-        str, ...
-    ]  #: sources that one of the two could not read or did not ask, and which are left out
+    unread: tuple[str, ...]  #: sources that one of the two could not read or did not ask; they are left out
     values: int  #: how many single values are left out, because one of the two could not read them
     empty: bool  #: whether nothing from outside this repository, of all that was asked, could be compared
 
@@ -143,7 +152,7 @@ def compare(old: Report, new: Report, names: Names) -> Comparison:
     """Compare what both reports have read, and that alone: what one of them could not read has not changed."""
     was = {audit.target.package: audit for audit in old.audits}
     now = {audit.target.package: audit for audit in new.audits}
-    found: list[Change] = []
+    found: list[CellChange] = []
     unread: dict[str, None] = {}
     values, asked, common = 0, False, False
     for name in (one for one in now if one in was):
@@ -173,7 +182,7 @@ def compare(old: Report, new: Report, names: Names) -> Comparison:
     )
 
 
-def _read(audit: Audit) -> dict[str, Outcome]:
+def _read(audit: Audit) -> dict[str, SourceOutcome]:
     return {one.source: one for one in audit.outcomes if not one.unread}
 
 
@@ -181,21 +190,23 @@ def _asked(audit: Audit) -> set[str]:
     return {one.source for one in audit.outcomes}
 
 
-def _without(outcome: Outcome, troubled: Collection[tuple[str, str]]) -> Outcome:
+def _without(outcome: SourceOutcome, troubled: Collection[tuple[str, str]]) -> SourceOutcome:
     facts = tuple(one for one in outcome.facts if (outcome.source, one.name) not in troubled)
     return msgspec.structs.replace(outcome, facts=facts)
 
 
-def _between(old: Audit, new: Audit) -> Iterator[Change]:
+def _between(old: Audit, new: Audit) -> Iterator[CellChange]:
     before, after = old.target.version, new.target.version
     if before != after:
-        yield Change(row=new.target.package, column="version", before=before, after=after)
+        yield CellChange(row=new.target.package, column="version", before=before, after=after)
     was, now = _texts(old), _texts(new)
     for row in sorted(was.keys() | now.keys(), key=str.lower):
         gone, here = was.get(row, {}), now.get(row, {})
         for column in here or gone:
             if gone.get(column, "") != here.get(column, ""):
-                yield Change(row=row, column=column, before=gone.get(column, ""), after=here.get(column, ""))
+                yield CellChange(
+                    row=row, column=column, before=gone.get(column, ""), after=here.get(column, "")
+                )
 
 
 def _texts(audit: Audit) -> dict[str, dict[str, str]]:
@@ -219,7 +230,7 @@ def _package(audit: Audit) -> _Package:
         for number, fact in enumerate(outcome.facts)
     }
 
-    def line(row: Row, *, cuda: str = "") -> _Line:
+    def line(row: AuditRow, *, cuda: str = "") -> _Line:
         return _Line(
             name="" if cuda else row.name,
             cuda=cuda,
@@ -245,5 +256,5 @@ def _package(audit: Audit) -> _Package:
 
 
 def _audit(package: _Package, names: Names) -> Audit:
-    fields = {name: getattr(package, name) for name in Target.__struct_fields__}
-    return tabulate(Target(**fields), package.sources, names)
+    fields = {name: getattr(package, name) for name in AuditTarget.__struct_fields__}
+    return tabulate(AuditTarget(**fields), package.sources, names)

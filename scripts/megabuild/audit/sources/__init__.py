@@ -1,1 +1,1 @@
-"""Where versions come from: one module per source, all with the same ``read(request) -> Outcome``."""
+"""Where versions come from: one module per source, all with the same ``read(request) -> SourceOutcome``."""

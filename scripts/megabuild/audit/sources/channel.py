@@ -18,8 +18,8 @@ from packaging.version import Version as PythonVersion
 from rattler import Channel, Gateway, RepoDataRecord, SourceConfig, Version
 from rattler.platform.subdir import SubdirLiteral
 
-from megabuild.audit.facts import Holds, Newest, Outcome, Where
-from megabuild.audit.request import Request
+from megabuild.audit.facts import Holds, Newest, SourceOutcome, Where
+from megabuild.audit.request import AuditRequest
 from megabuild.audit.services import Services
 from megabuild.errors import MegabuildError
 from megabuild.network import redact
@@ -33,7 +33,7 @@ _SECONDS = 60.0
 _REMEDY = "check the network and the channel"
 
 
-class Package(msgspec.Struct, frozen=True, kw_only=True):
+class NewestPackage(msgspec.Struct, frozen=True, kw_only=True):
     """The newest package of a name: its file in the channel, and that one's sha256 or nothing."""
 
     name: str
@@ -43,10 +43,10 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: By name, each with the time when the channel was asked.
-_Found = Mapping[str, tuple[Package, str]]
+_Found = Mapping[str, tuple[NewestPackage, str]]
 
 
-def read(request: Request) -> Outcome:
+def read(request: AuditRequest) -> SourceOutcome:
     """Return for each of the request's names what the channel has, one fact for each version that is the newest.
 
     Platforms are those of the request's configs. A package for all platforms (noarch) counts for each of them.
@@ -54,7 +54,7 @@ def read(request: Request) -> Outcome:
     names = tuple(dict.fromkeys(request.names))
     platforms = tuple(sorted({config.platform for config in request.configs})) or ("linux-64",)
     if not names:
-        return Outcome(source=SOURCE)
+        return SourceOutcome(source=SOURCE)
     request.services.report(SOURCE, f"looking up {len(names)} packages for {', '.join(platforms)}")
     every: tuple[str, ...] = (*platforms, _NOARCH)
     found: dict[str, _Found] = {}
@@ -75,10 +75,10 @@ def read(request: Request) -> Outcome:
                 found[platform] = answer
     trouble = "; ".join(f"{', '.join(where)}: {why}" for why, where in reasons.items())
     facts = tuple(fact for name in names for fact in _facts(name, platforms, found, trouble))
-    return Outcome(source=SOURCE, facts=facts, trouble=trouble)
+    return SourceOutcome(source=SOURCE, facts=facts, trouble=trouble)
 
 
-def newest(platform: str, names: Collection[str], services: Services) -> tuple[str, list[Package]]:
+def newest(platform: str, names: Collection[str], services: Services) -> tuple[str, list[NewestPackage]]:
     """Return conda-forge's address, and of each name that it has for a platform the newest package.
 
     Raises
@@ -92,7 +92,7 @@ def newest(platform: str, names: Collection[str], services: Services) -> tuple[s
     return url, _newest(url, platform, names, min(_SECONDS, services.remaining()))
 
 
-def _asked(platform: str, *, names: tuple[str, ...], request: Request) -> _Found | str:
+def _asked(platform: str, *, names: tuple[str, ...], request: AuditRequest) -> _Found | str:
     """Return the newest packages of a platform, from the cache where that is young enough, or why there are none."""
     services, folder = request.services, request.local.repodata
     key = f"newest {redact.address(channel_url(CONDA_FORGE))} {platform} {names}"
@@ -102,14 +102,16 @@ def _asked(platform: str, *, names: tuple[str, ...], request: Request) -> _Found
         entry = services.cached(
             key, services.max_age, lambda: msgspec.json.encode(newest(platform, names, services)[1])
         )
-        return {one.name: (one, entry.when) for one in msgspec.json.decode(entry.data, type=list[Package])}
+        return {
+            one.name: (one, entry.when) for one in msgspec.json.decode(entry.data, type=list[NewestPackage])
+        }
     except MegabuildError as error:
         return error.message
 
 
 def _facts(name: str, platforms: Sequence[str], found: Mapping[str, _Found], trouble: str) -> list[Newest]:
     """Return one fact for each version that is the newest on some platform; the newest of all comes first."""
-    by_version: dict[str, dict[str, tuple[Package, str]]] = {}
+    by_version: dict[str, dict[str, tuple[NewestPackage, str]]] = {}
     known = [platform for platform in platforms if platform in found]
     for platform in known:
         here = [found[folder][name] for folder in (platform, _NOARCH) if name in found.get(folder, {})]
@@ -135,7 +137,9 @@ def _repodata(folder: Path, platform: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _in_folder(folder: Path, platform: str, names: Collection[str], services: Services) -> list[Package]:
+def _in_folder(
+    folder: Path, platform: str, names: Collection[str], services: Services
+) -> list[NewestPackage]:
     """Return what a folder's repodata has; rattler does not unpack what is packed."""
     file = _repodata(folder, platform)
     with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as scratch:
@@ -156,7 +160,7 @@ def _in_folder(folder: Path, platform: str, names: Collection[str], services: Se
             ) from error
 
 
-def _newest(url: str, platform: str, names: Collection[str], seconds: float) -> list[Package]:
+def _newest(url: str, platform: str, names: Collection[str], seconds: float) -> list[NewestPackage]:
     async def ask(cache: str) -> list[RepoDataRecord]:
         # what was found is kept by who asks: rattler's own cache would be another one, with rules of its own
         gateway = Gateway(cache_dir=Path(cache), default_config=SourceConfig(cache_action="no-cache"))
@@ -187,11 +191,11 @@ def _newest(url: str, platform: str, names: Collection[str], seconds: float) -> 
     return [_best(name, by_name[name]) for name in names if name in by_name]
 
 
-def _best(name: str, records: list[RepoDataRecord]) -> Package:
+def _best(name: str, records: list[RepoDataRecord]) -> NewestPackage:
     released = [record for record in records if not _is_prerelease(str(record.version))] or records
     best = max(released, key=lambda record: (record.version, record.build_number))
     digest = best.sha256.hex() if best.sha256 else ""
-    return Package(name=name, version=str(best.version), file=best.file_name, sha256=digest)
+    return NewestPackage(name=name, version=str(best.version), file=best.file_name, sha256=digest)
 
 
 def _is_prerelease(version: str) -> bool:

@@ -10,21 +10,21 @@ from typing import Any
 from megabuild.audit.archs import split
 from megabuild.audit.ci_readers import CiValue, NotInFile
 from megabuild.audit.ci_rules import ARCH_LISTS, PINS, CiForm, CiRule
-from megabuild.audit.facts import CiPin, Holds, Outcome, UpstreamArchs, Where
-from megabuild.audit.request import Request
+from megabuild.audit.facts import CiPin, Holds, SourceOutcome, UpstreamArchs, Where
+from megabuild.audit.request import AuditRequest
 from megabuild.audit.trees import Tree
 
 _PLATFORMS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
 
 
-def read(request: Request) -> Outcome:
+def read(request: AuditRequest) -> SourceOutcome:
     """Return a fact for every value, and one with trouble for every rule that no longer fits upstream's tree."""
     facts = tuple(CiPin(value=value, **known) for value, known in _values(request, PINS))
     trouble = _no_rule(request, PINS)
-    return Outcome(source="ci_pins", facts=facts, trouble=trouble, applies=not trouble)
+    return SourceOutcome(source="ci_pins", facts=facts, trouble=trouble, applies=not trouble)
 
 
-def read_archs(request: Request) -> Outcome:
+def read_archs(request: AuditRequest) -> SourceOutcome:
     """Return the architectures of upstream's wheels for every CUDA version, or a sentence in place of a list."""
     facts = []
     for value, known in _values(request, ARCH_LISTS):
@@ -33,15 +33,15 @@ def read_archs(request: Request) -> Outcome:
         archs = split(", ".join(dotted))
         facts.append(UpstreamArchs(archs=archs, value="" if archs else value, **known))
     trouble = _no_rule(request, ARCH_LISTS)
-    return Outcome(source="upstream_archs", facts=tuple(facts), trouble=trouble, applies=not trouble)
+    return SourceOutcome(source="upstream_archs", facts=tuple(facts), trouble=trouble, applies=not trouble)
 
 
-def _no_rule(request: Request, rules: Sequence[CiRule]) -> str:
+def _no_rule(request: AuditRequest, rules: Sequence[CiRule]) -> str:
     package = request.target.package
     return "" if any(package in rule.packages for rule in rules) else f"ci_rules.py has no rule for {package}"
 
 
-def _values(request: Request, rules: Sequence[CiRule]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield what rules say of a package's tree, which is read in one request: a value, and a fact's other fields.
 
     The first form of a rule that says anything counts; where none does, that is the fact's trouble. Raises

@@ -16,8 +16,8 @@ import msgspec
 from rattler.package_streaming import PackageArchive
 from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 
-from megabuild.audit.facts import GlobalPin, Holds, Migration, Outcome, Where
-from megabuild.audit.request import Request
+from megabuild.audit.facts import GlobalPin, Holds, Migration, SourceOutcome, Where
+from megabuild.audit.request import AuditRequest
 from megabuild.audit.services import Services
 from megabuild.audit.sources.channel import CONDA_FORGE, newest
 from megabuild.errors import AuditError
@@ -52,7 +52,7 @@ class _Files(msgspec.Struct, frozen=True, kw_only=True):
     package: str = ""  #: the package's file name
 
 
-def read(request: Request) -> Outcome:
+def read(request: AuditRequest) -> SourceOutcome:
     """Return the pins of the request's names and of every key of its configs, then the migrations of those.
 
     Keys of conda_build_config.yaml have underscores where names have hyphens; facts are called like the keys. A key
@@ -76,7 +76,7 @@ def read(request: Request) -> Outcome:
             troubles.append(error.message)
     if local is not None and local.is_file():
         troubles.append(f"no migrations: {local.name} is a single file")
-    return Outcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
+    return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
 
 
 def _where(files: _Files, file: str, path: str) -> Where:

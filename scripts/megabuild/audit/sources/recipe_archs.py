@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 
 from megabuild.audit.archs import split
-from megabuild.audit.facts import Holds, Outcome, RecipeArchs, Where
+from megabuild.audit.facts import Holds, RecipeArchs, SourceOutcome, Where
 from megabuild.audit.recipe_lines import key_lines
-from megabuild.audit.request import Request
+from megabuild.audit.request import AuditRequest
 from megabuild.audit.targets import packages
 from megabuild.configs.config import Config
 from megabuild.configs.matrix import MATRIX_FILE
@@ -23,7 +23,7 @@ _SCRIPT = re.compile(r"^\s*file:\s*(\S+\.sh)\s*$", re.MULTILINE)
 _AT_LEAST = re.compile(r"arch_list\.py.*--at-least\s+(\d+\.\d+)")
 
 
-def read(request: Request) -> Outcome:
+def read(request: AuditRequest) -> SourceOutcome:
     """Take the lists of all recipes here, whatever package is audited: they are meant to agree."""
     lines = key_lines(request.root).get(_KEY, {})
     recipes = {one.name: request.root / one.recipe for one in packages()}
@@ -55,7 +55,7 @@ def read(request: Request) -> Outcome:
             RecipeArchs(name=f"CUDA {cuda}", archs=split(archs), holds=holds, where=where, recipe=recipe)
         )
     facts.sort(key=lambda one: (one.name, one.recipe, one.archs))
-    return Outcome(source="recipe_archs", facts=tuple(facts))
+    return SourceOutcome(source="recipe_archs", facts=tuple(facts))
 
 
 def _number(arch: str) -> tuple[int, ...]:

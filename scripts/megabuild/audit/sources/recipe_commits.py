@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from megabuild.audit.facts import Holds, Outcome, RecipeCommit
+from megabuild.audit.facts import Holds, RecipeCommit, SourceOutcome
 from megabuild.audit.recipe_lines import git_lines, key_lines, place
-from megabuild.audit.request import Request
+from megabuild.audit.request import AuditRequest
 from megabuild.audit.targets import packages
 from megabuild.configs.config import Config
 from megabuild.configs.render import render
@@ -18,7 +18,7 @@ from megabuild.errors import AuditError, ConfigError
 from megabuild.network import redact
 
 
-def read(request: Request) -> Outcome:
+def read(request: AuditRequest) -> SourceOutcome:
     """Render every recipe that takes something from git."""
     target = request.target
     recipes = {one.name: request.root / one.recipe for one in packages()}
@@ -32,10 +32,10 @@ def read(request: Request) -> Outcome:
         except (AuditError, ConfigError) as error:
             troubles.append(error.message)
     facts.sort(key=lambda one: (one.name, one.recipe, one.value))
-    return Outcome(source="recipe_commits", facts=tuple(facts), trouble="; ".join(troubles))
+    return SourceOutcome(source="recipe_commits", facts=tuple(facts), trouble="; ".join(troubles))
 
 
-def _of_recipe(name: str, recipe: Path, request: Request) -> list[RecipeCommit]:
+def _of_recipe(name: str, recipe: Path, request: AuditRequest) -> list[RecipeCommit]:
     lines = git_lines(recipe)
     if not lines:
         return []

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from megabuild.audit.facts import AnyFact, Holds, Outcome, RecipePin, Switch, Where
+from megabuild.audit.facts import AnyFact, Holds, RecipePin, SourceOutcome, Switch, Where
 from megabuild.audit.names import names
 from megabuild.audit.recipe_lines import key_lines, place, requirement_lines
-from megabuild.audit.request import Request
+from megabuild.audit.request import AuditRequest
 from megabuild.audit.switches import SCRIPT, switches
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage, render
@@ -30,11 +30,11 @@ class _Met:
     sections: set[str] = field(default_factory=set)
 
 
-def read(request: Request) -> Outcome:
+def read(request: AuditRequest) -> SourceOutcome:
     """Render the recipe for every config of the target."""
     recipe = request.target.recipe
     if recipe is None:
-        return Outcome(source=SOURCE, trouble="this repository has no recipe of it")
+        return SourceOutcome(source=SOURCE, trouble="this repository has no recipe of it")
     lines, keys, shown = requirement_lines(recipe), key_lines(request.root), request.shown(recipe)
     rendered: list[tuple[Config, tuple[PlannedPackage, ...]]] = []
     troubles: list[str] = []
@@ -66,7 +66,9 @@ def read(request: Request) -> Outcome:
     ]
     told, trouble = _switches(request, recipe.parent / SCRIPT)
     facts: list[AnyFact] = sorted([*pins, *told], key=lambda one: (one.name, one.value, one.holds.configs))
-    return Outcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(filter(None, [*troubles, trouble])))
+    return SourceOutcome(
+        source=SOURCE, facts=tuple(facts), trouble="; ".join(filter(None, [*troubles, trouble]))
+    )
 
 
 def _asked(packages: tuple[PlannedPackage, ...]) -> Iterator[tuple[str, str]]:
@@ -82,7 +84,7 @@ def _asked(packages: tuple[PlannedPackage, ...]) -> Iterator[tuple[str, str]]:
             yield from ((section, spec) for section, specs in sections.items() for spec in specs)
 
 
-def _switches(request: Request, script: Path) -> tuple[list[Switch], str]:
+def _switches(request: AuditRequest, script: Path) -> tuple[list[Switch], str]:
     """Ask for the switches of every config that compiles PyTorch."""
     compiling = [config for config in request.configs if config.provider != "wheel"]
     if not script.is_file() or not compiling:

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from megabuild.audit.facts import Outcome, Submodule, TagCommit, Where
+from megabuild.audit.facts import SourceOutcome, Submodule, TagCommit, Where
 from megabuild.audit.git import Absent, Clone, Clones, git, shown
-from megabuild.audit.request import Request
+from megabuild.audit.request import AuditRequest
 from megabuild.errors import AuditError
 from megabuild.network import redact
 
@@ -52,7 +52,7 @@ class _Parent:
 _Found = tuple[tuple[str, ...], Submodule, _Parent | None]
 
 
-def read(request: Request) -> Outcome:
+def read(request: AuditRequest) -> SourceOutcome:
     """Return every submodule of the target at its tag, in git's order; those of a submodule follow it.
 
     With a local folder for upstream's files, submodules still come from the repository: only git knows their commits.
@@ -63,10 +63,12 @@ def read(request: Request) -> Outcome:
     found.sort(key=lambda one: [part.encode(errors="surrogateescape") for part in one[0]])
     below = (child.trouble for _, _, child in found if child)
     troubles = dict.fromkeys(filter(None, (top.trouble, trouble, *below)))
-    return Outcome(source=SOURCE, facts=tuple(fact for _, fact, _ in found), trouble="; ".join(troubles))
+    return SourceOutcome(
+        source=SOURCE, facts=tuple(fact for _, fact, _ in found), trouble="; ".join(troubles)
+    )
 
 
-def read_commit(request: Request) -> Outcome:
+def read_commit(request: AuditRequest) -> SourceOutcome:
     """Return the commit of upstream's tag, as one fact: for recipes that take a commit in place of an archive.
 
     A local folder for upstream's files is not asked: it need not be a commit's.
@@ -79,7 +81,7 @@ def read_commit(request: Request) -> Outcome:
         fetched=tree.clone.fetched,
     )
     facts = (TagCommit(name=target.package, value=tree.commit, where=where),)
-    return Outcome(source="upstream_commit", facts=facts)
+    return SourceOutcome(source="upstream_commit", facts=facts)
 
 
 def parse(content: bytes) -> Mapping[str, DeclaredSubmodule]:

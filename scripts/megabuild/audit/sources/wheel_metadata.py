@@ -21,8 +21,8 @@ from packaging.requirements import Requirement as Parsed
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from megabuild.audit.facts import Holds, Outcome, Requirement, Where
-from megabuild.audit.request import Request
+from megabuild.audit.facts import Holds, Requirement, SourceOutcome, Where
+from megabuild.audit.request import AuditRequest
 from megabuild.audit.services import Services
 from megabuild.errors import AuditError, MegabuildError
 from megabuild.network import redact
@@ -56,11 +56,11 @@ _PLATFORMS = {
 _Metadata = tuple[str, Sequence[str], Where]
 
 
-def read(request: Request) -> Outcome:
+def read(request: AuditRequest) -> SourceOutcome:
     """Return every Requires-Dist of the target's wheels, one fact each."""
     local = request.local.wheel
     found, troubles = ([_local(local, request)], ()) if local is not None else _from_index(request)
-    return Outcome(source=SOURCE, facts=_facts(found), trouble="; ".join(troubles))
+    return SourceOutcome(source=SOURCE, facts=_facts(found), trouble="; ".join(troubles))
 
 
 def newest_version(wheel: str, index: str, torch: str, services: Services) -> str:
@@ -107,7 +107,7 @@ def _page(torch: str) -> str:
     return f"{PYG_INDEX}/torch-{torch}%2Bcpu.html"
 
 
-def _torch(request: Request) -> str:
+def _torch(request: AuditRequest) -> str:
     return next((config.torch_version for config in request.configs), "")
 
 
@@ -119,7 +119,7 @@ def _newest(files: Sequence[File]) -> Version:
     return Version(max(one.version for one in good or files).public)
 
 
-def _from_index(request: Request) -> tuple[Sequence[_Metadata], Sequence[str]]:
+def _from_index(request: AuditRequest) -> tuple[Sequence[_Metadata], Sequence[str]]:
     target, services = request.target, request.services
     files, troubles, client = _offered(target.wheel, target.index, _torch(request), services)
     try:
@@ -169,7 +169,7 @@ def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict
     return wanted if platforms and wanted else ordered
 
 
-def _remote(platform: str, file: File, request: Request, client: Client) -> _Metadata:
+def _remote(platform: str, file: File, request: AuditRequest, client: Client) -> _Metadata:
     def make() -> bytes:
         content = beside(client, file) if file.metadata else inside(client, file).content
         _required(content, file.project, file.version)  # before it is kept
@@ -191,7 +191,7 @@ def _remote(platform: str, file: File, request: Request, client: Client) -> _Met
     return platform, _required(entry.data, file.project, file.version), where
 
 
-def _local(path: Path, request: Request, platform: str = "") -> _Metadata:
+def _local(path: Path, request: AuditRequest, platform: str = "") -> _Metadata:
     """Return the metadata of a wheel on this machine, if it is one of the target."""
     known = parsed(path.name)
     if known is None or not known[2]:

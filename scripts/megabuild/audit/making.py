@@ -1,26 +1,27 @@
-"""From the audit's options to its report: targets and services are made, sources asked, tables drawn up."""
+"""From what is asked to the report: targets and services are made, sources asked, tables drawn up."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from msgspec import structs
-from rich.console import Console
-from rich.text import Text
 
 from megabuild.audit import git
-from megabuild.audit.facts import Outcome, Target
+from megabuild.audit.facts import AuditTarget, SourceOutcome
 from megabuild.audit.gather import OWN, SOURCES, gather, sources
 from megabuild.audit.names import names
 from megabuild.audit.recipe_lines import names_in, requirement_lines
 from megabuild.audit.report.jsonfile import Report, read
-from megabuild.audit.request import Local, Once, Request
+from megabuild.audit.request import AuditRequest, Local, Once
 from megabuild.audit.services import Services
+from megabuild.audit.sources.wheel_metadata import newest_version
 from megabuild.audit.table import tabulate
-from megabuild.audit.targets import Package, find, packages, target
+from megabuild.audit.targets import AuditedPackage, find, packages, target
+from megabuild.audit.trees import open_tree
 from megabuild.configs.config import Config, available, load, select
 from megabuild.errors import AuditError, MegabuildError, UsageError
 from megabuild.files import cache_folder
@@ -28,8 +29,8 @@ from megabuild.network.cache import now
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What is audited, with what in place of what is fetched, and how: as the options of the command line."""
+class AuditOptions:
+    """What is audited, with what in place of what is fetched, and how: the options of the command line."""
 
     package_words: tuple[str, ...] = ()
     every: bool = False
@@ -48,7 +49,9 @@ class Options:
     timeout: float = 300.0  #: seconds
 
 
-def make(options: Options, root: Path) -> tuple[Report, tuple[str, ...]]:
+def make(
+    options: AuditOptions, root: Path, *, progress: Callable[[str], None] = lambda _: None
+) -> tuple[Report, tuple[str, ...]]:
     """Make a report on this repository; with it comes what the cache had to say."""
     _check(options)
     wanted = _chosen(options.only, options.skipped)
@@ -58,16 +61,13 @@ def make(options: Options, root: Path) -> tuple[Report, tuple[str, ...]]:
         return old, ()
     configs = _configs(options, root)
     reads = sources(wanted)
-    console = Console(stderr=True, highlight=False, emoji=False, markup=False)
-    # one line that moves on a terminal, nothing elsewhere
-    progress = console.status("", spinner="line")
     warnings: dict[str, None] = {}
 
     def report(source: str, text: str) -> None:
         if source == "cache":
             warnings[text] = None
         else:
-            progress.update(Text(text, no_wrap=True, overflow="ellipsis"))
+            progress(text)
 
     services = Services(
         cache_folder(os.environ) / "audit",
@@ -91,8 +91,7 @@ def make(options: Options, root: Path) -> tuple[Report, tuple[str, ...]]:
         ]
     requests = [_request(one, options, configs, services, root) for one in targets]
     try:
-        with progress:
-            found = gather(requests, reads)
+        found = gather(requests, reads)
     finally:
         git.stop()
     audits = []
@@ -106,7 +105,7 @@ def make(options: Options, root: Path) -> tuple[Report, tuple[str, ...]]:
     return Report(made=made, audits=tuple(audits)), tuple(warnings)
 
 
-def _check(options: Options) -> None:
+def _check(options: AuditOptions) -> None:
     """Refuse options that do not go together."""
     if options.every and options.package_words:
         raise UsageError("--all and --package exclude each other", "leave one out")
@@ -124,14 +123,14 @@ def _chosen(only: tuple[str, ...], skipped: tuple[str, ...]) -> tuple[str, ...]:
 
     for pattern in (*only, *skipped):
         if not any(among(name, (pattern,)) for name in SOURCES):
-            raise UsageError(f"'{pattern}' is no source of the audit", f"they are: {', '.join(SOURCES)}")
+            raise UsageError(f"'{pattern}' is not a source of the audit", f"they are: {', '.join(SOURCES)}")
     left = tuple(name for name in SOURCES if among(name, only or ("*",)) and not among(name, skipped))
     if not left:
         raise UsageError("every source is left out", "skip fewer")
     return left
 
 
-def _only(report: Report, options: Options) -> Report:
+def _only(report: Report, options: AuditOptions) -> Report:
     """Narrow a report to the packages that were named."""
     if not options.package_words:
         return report
@@ -143,13 +142,13 @@ def _only(report: Report, options: Options) -> Report:
     return replace(report, audits=left)
 
 
-def _again(old: Target, configs: tuple[Config, ...], root: Path) -> Target:
+def _again(old: AuditTarget, configs: tuple[Config, ...], root: Path) -> AuditTarget:
     """Return a report's target as this repository has it now."""
     again = target(find(old.package), configs, root, version=old.version, repository=old.repository)
     return structs.replace(again, tag=old.tag)
 
 
-def _configs(options: Options, root: Path) -> tuple[Config, ...]:
+def _configs(options: AuditOptions, root: Path) -> tuple[Config, ...]:
     """Return those that were named; else those that build with conda-forge's packages, which is what is compared."""
     everything = available(root)
     chosen = {name for pattern in options.patterns for name in select(everything, pattern)}
@@ -157,19 +156,17 @@ def _configs(options: Options, root: Path) -> tuple[Config, ...]:
     return tuple(config for config in loaded if chosen or config.provider == "conda-forge")
 
 
-def _packages(options: Options) -> tuple[Package, ...]:
+def _packages(options: AuditOptions) -> tuple[AuditedPackage, ...]:
     if options.every:
         return packages()
     return tuple(dict.fromkeys(find(word) for word in options.package_words or ("pytorch",)))
 
 
 def _version(
-    options: Options, package: Package, configs: tuple[Config, ...], services: Services
+    options: AuditOptions, package: AuditedPackage, configs: tuple[Config, ...], services: Services
 ) -> str | None:
     if options.version != "newest":
         return options.version
-    from megabuild.audit.sources.wheel_metadata import newest_version
-
     try:
         torch = next((config.torch_version for config in configs), "")
         return newest_version(package.wheel, package.index, torch, services)
@@ -178,15 +175,13 @@ def _version(
 
 
 def _request(
-    one: Target, options: Options, configs: tuple[Config, ...], services: Services, root: Path
-) -> Request:
-    from megabuild.audit.trees import open_tree
-
+    one: AuditTarget, options: AuditOptions, configs: tuple[Config, ...], services: Services, root: Path
+) -> AuditRequest:
     try:
         recipe = names_in(requirement_lines(one.recipe)) if one.recipe else ()
     except AuditError:
         recipe = ()  # recipe_pins says so
-    return Request(
+    return AuditRequest(
         target=one,
         services=services,
         repository=Once(lambda: open_tree(one, services)),
@@ -199,7 +194,7 @@ def _request(
     )
 
 
-def _with_remark(outcome: Outcome, options: Options, one: Target) -> Outcome:
+def _with_remark(outcome: SourceOutcome, options: AuditOptions, one: AuditTarget) -> SourceOutcome:
     """Say of values from a stand-in that they are."""
     remark = ""
     if options.tree is not None and outcome.source in ("ci_pins", "upstream_archs"):

@@ -261,10 +261,10 @@ def test_another_version_is_compared_with_the_recipe_as_it_is(
 
 
 def test_what_cannot_be_a_target_is_refused(repository: Path, configs: tuple[Config, ...]) -> None:
-    with pytest.raises(UsageError, match="no package") as refused:
+    with pytest.raises(UsageError, match="is not a package") as refused:
         find("pytorch_scater")
     assert "pytorch_scatter" in refused.value.remedy
-    with pytest.raises(UsageError, match="is no version"):
+    with pytest.raises(UsageError, match="is not a version"):
         target(find("pytorch"), configs, repository, version="--upload-pack=x")
     with pytest.raises(UsageError, match="no config"):
         target(find("pytorch"), (), repository)

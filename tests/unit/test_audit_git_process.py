@@ -93,7 +93,7 @@ def test_without_git_one_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_no_time_left_means_no_start() -> None:
-    with pytest.raises(AuditError, match="over"):
+    with pytest.raises(AuditError, match="time limit was reached"):
         run("version", seconds=0.0)
 
 

@@ -148,11 +148,11 @@ def test_a_single_file_has_no_migrations_and_that_is_told(tmp_path: Path) -> Non
     [
         ("<html>Log in</html>", "holds no lists"),
         ("", "holds no lists"),
-        ("a: [1, 2", "conda_build_config.yaml cannot be understood"),
+        ("a: [1, 2", "conda_build_config.yaml cannot be parsed"),
         ("a: b: c", "holds no lists"),
         ("\x00\x01", "holds no lists"),
         ("- " * 100_000, "holds no lists"),
-        ("a:\n- 1\nb: [*c]\n", "cannot be understood"),
+        ("a:\n- 1\nb: [*c]\n", "cannot be parsed"),
     ],
     ids=["html", "empty", "open", "colons", "binary", "deep", "alias"],
 )

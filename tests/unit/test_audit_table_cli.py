@@ -263,7 +263,7 @@ def test_nothing_cached_and_no_network_is_a_table_all_the_same(
         (("--all", "--package", "pyg-lib"), "exclude each other"),
         (("--source", "pypi"), "is not a source of the audit"),
         (("--source", "channel", "--skip", "channel"), "every source is left out"),
-        (("--version", "v2.0"), "is no version"),
+        (("--version", "v2.0"), "is not a version"),
         (("--config", "linux_65*"), "no config matches"),
     ],
 )

@@ -57,7 +57,7 @@ def test_a_source_that_never_ends_does_not_hold_up_the_others(tmp_path: Path) ->
     began = time.monotonic()
     found = gather([ask(tmp_path, seconds=0.2)], {"hangs": hangs, "fine": fine})
     assert time.monotonic() - began < 10
-    assert [one.trouble for one in found["pytorch"]] == ["no end within the time limit (--timeout)", ""]
+    assert [one.trouble for one in found["pytorch"]] == ["not finished within the time limit (--timeout)", ""]
     forever.set()
 
 

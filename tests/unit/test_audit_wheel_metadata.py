@@ -170,7 +170,7 @@ def test_a_requirement_that_cannot_be_understood_is_a_fact_with_trouble(tmp_path
     )
     broken, *others = read(request(services(tmp_path), local=Local(wheel=tmp_path / LINUX))).facts
     assert (broken.name, broken.value) == ("numpy", "")
-    assert "no requirement" in broken.trouble
+    assert "is not a requirement" in broken.trouble
     assert [(one.name, one.value) for one in others] == [
         ("pkg", "@ https://example.org/p.whl"),
         ("good", ">1"),
@@ -183,7 +183,7 @@ def test_a_requirement_that_cannot_be_understood_is_a_fact_with_trouble(tmp_path
         ("thing-1.3-py3-none-any.whl", wheel(metadata(version="1.3")), "not a wheel of thing 1.2"),
         ("other-1.2-py3-none-any.whl", wheel(metadata(name="other")), "not a wheel of thing 1.2"),
         ("thing-1.2-py3-none-any.whl", wheel(metadata(name="other")), "not the metadata of thing 1.2"),
-        ("thing-1.2-py3-none-any.whl", wheel(metadata(*REQUIRES))[:-200], "no wheel, or a broken one"),
+        ("thing-1.2-py3-none-any.whl", wheel(metadata(*REQUIRES))[:-200], "is not a wheel, or a broken one"),
         ("thing-1.2-py3-none-any.whl", wheel(metadata("a") + b"x" * (8 << 20)), "unreasonably long"),
         ("thing-1.2-py3-none-any.whl", None, "cannot read"),
         ("thing.zip", b"", "not named like a wheel"),

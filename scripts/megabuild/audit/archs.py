@@ -15,12 +15,8 @@ _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, upstream_trouble: str) -> tuple[AuditRow, ...]:
     """Put the lists of one CUDA version into one row, the oldest CUDA first; upstream may say one thing of all.
 
-    Parameters
-    ----------
-    target:
-        Whose upstream it is. Its own recipe is held against that; PyTorch's table shows the extensions' lists as well.
-    upstream_trouble:
-        Why upstream's lists are not known; empty where they are.
+    The target's own recipe is held against its upstream; PyTorch's table shows the extensions' lists as well. The
+    trouble says why upstream's lists are not known; it is empty where they are.
     """
     rows: dict[str, tuple[list[UpstreamArchs], list[RecipeArchs]]] = {}
     everywhere: list[UpstreamArchs] = []  # said without a CUDA version

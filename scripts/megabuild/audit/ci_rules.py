@@ -1,9 +1,9 @@
 """Where upstream's CI writes down what it builds with and ships. Read by the audit, never executed.
 
-A rule that no longer fits is reported, not left out: look the file up at the new version and add a form, with ``until``
-on the old one; forms from before the last release but two may go. Checked by hand against upstream's files from 2.11 to
-2.13; where a value moved between two releases that could not be told apart, the forms have no bounds and the newer one
-comes first.
+A rule that no longer fits is reported, not left out: look the file up at the new version and add a rule before the old
+one, which then gets ``until``; those from before the last release but two may go. Rules of one name, sense and package
+are ways in which upstream writes the same thing: the first that yields something counts. Checked by hand against
+upstream's files from 2.11 to 2.13.
 """
 
 from __future__ import annotations
@@ -16,37 +16,31 @@ from megabuild.audit.ci_readers import Reader, lines, literal
 
 
 @dataclass(frozen=True)
-class CiForm:
-    """One way in which upstream writes something down."""
-
-    file: str  #: path in upstream's tree; ``*`` takes all that fit
-    read: Reader
-    since: str = ""  #: first version of the package that has it
-    until: str = ""  #: first version that has not
-    where: str = ""  #: a pattern that the path must fit; its groups tell where a value holds
-
-    def holds(self, version: str) -> bool:
-        """Whether a version has this form; a text that is not a version may have any."""
-        try:
-            base = Version(Version(version).base_version)
-        except InvalidVersion:
-            return True
-        late_enough = not self.since or base >= Version(self.since)
-        return late_enough and (not self.until or base < Version(self.until))
-
-
-@dataclass(frozen=True)
 class CiRule:
-    """What is known of one dependency in one respect."""
+    """Where one dependency's version is written in one respect."""
 
     name: str  #: of the dependency, as in names.yaml
     what: str  #: what the value is to upstream, for people: ``in the builder image``
-    forms: tuple[CiForm, ...]  #: the first of those that hold for a version and yield something counts
+    file: str  #: path in upstream's tree; ``*`` takes all that fit
+    read: Reader
     packages: tuple[str, ...] = ("pytorch",)  #: those in whose trees the rule holds
     platforms: tuple[str, ...] = ()  #: those for which it holds; empty: all
+    where: str = ""  #: a pattern that the path must fit; its groups tell where a value holds
+    until: str = ""  #: first version of the package that does not have it
+
+    def holds(self, package: str, version: str) -> bool:
+        """Whether a package's version has it; a text that is not a version may have anything."""
+        try:
+            early_enough = not self.until or Version(Version(version).base_version) < Version(self.until)
+        except InvalidVersion:
+            early_enough = True
+        return package in self.packages and early_enough
 
 
 _MATRIX = ".github/scripts/generate_binary_build_matrix.py"
+_INSTALL_CUDA = ".ci/docker/common/install_cuda.sh"
+_TRITON = ".ci/docker/triton_version.txt"
+_NCCL = ".ci/docker/ci_commit_pins/nccl*.txt"
 _PYG_MATRIX = ".github/workflows/utils/full_matrix_linux.json"
 _EXTENSION_MATRIX = ".github/workflows/building.yml"
 _PYG = ("pyg-lib",)
@@ -59,87 +53,65 @@ _NUMBERS = r"(?P<value>\d+(?:\.\d+)+)"
 _LIST = r"\[(?P<value>[^\]]+)\]"
 
 
-def _wheels(distribution: str) -> tuple[CiForm]:
+def _required(distribution: str) -> Reader:
     """What the wheels require, by CUDA version."""
-    read = literal("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "cuda", requirement=distribution)
-    return (CiForm(_MATRIX, read),)
+    return literal("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "cuda", requirement=distribution)
 
 
-def _in_image(pattern: str) -> tuple[CiForm]:
+def _installed(pattern: str) -> Reader:
     """A line in the function that installs one CUDA version, ``install_130``; above all of them it holds for all."""
-    read = lines(pattern, under=r"^\s*(?:function\s+)?install_(?P<cuda>\d{3})\b")
-    return (CiForm(".ci/docker/common/install_cuda.sh", read),)
+    return lines(pattern, under=r"^\s*(?:function\s+)?install_(?P<cuda>\d{3})\b")
 
 
-_NCCL = CiForm(
-    ".ci/docker/ci_commit_pins/nccl*.txt",
-    lines(r"^(?P<value>v\d\S*)\s*$"),
-    where=r"/nccl(?:-cu(?P<cuda>\d+))?\.txt$",
-)
 _PYG_CUDA = lines(rf'"cuda-version":\s*{_LIST}', under=r'"torch-version":\s*"(?P<torch_version>[^"]+)"')
 PINS = (
-    CiRule("cuda", _SHIPPED, (CiForm(_MATRIX, literal("CUDA_ARCHES_FULL_VERSION", "cuda")),)),
-    CiRule("cuda", _REQUIRED, _wheels("cuda-toolkit")),
-    CiRule("cuda", _IMAGE, _in_image(rf"^\s*install_cuda {_NUMBERS}")),
-    CiRule("cudnn", _REQUIRED, _wheels(r"nvidia-cudnn(-cu\d+)?")),
-    CiRule("cudnn", _IMAGE, _in_image(rf"^\s*CUDNN_VERSION={_NUMBERS}")),
-    CiRule("nccl", _REQUIRED, _wheels(r"nvidia-nccl(-cu\d+)?")),
-    CiRule("nccl", "built into the builder image", (_NCCL,)),
-    CiRule("triton", _REQUIRED, (CiForm(".ci/docker/triton_version.txt", lines(rf"^{_NUMBERS}\s*$")),)),
-    CiRule("python", _BUILT_FOR, (CiForm(_MATRIX, literal("FULL_PYTHON_VERSIONS")),)),
-    CiRule("cuda", _SHIPPED, (CiForm(_PYG_MATRIX, _PYG_CUDA),), _PYG),
-    CiRule("pytorch", _BUILT_FOR, (CiForm(_PYG_MATRIX, lines(rf'"torch-version":\s*"{_NUMBERS}"')),), _PYG),
-    CiRule("python", _BUILT_FOR, (CiForm("pyproject.toml", lines(r'^build = "(?P<value>cp[^"]+)"')),), _PYG),
-    *(
-        CiRule(name, what, (CiForm(_EXTENSION_MATRIX, lines(rf"^\s+{key}:\s*{_LIST}")),), _EXTENSIONS)
-        for name, what, key in (
-            ("cuda", _SHIPPED, "cuda-version"),
-            ("pytorch", _BUILT_FOR, "torch-version"),
-            ("python", _BUILT_FOR, "python-version"),
-        )
+    CiRule("cuda", _SHIPPED, _MATRIX, literal("CUDA_ARCHES_FULL_VERSION", "cuda")),
+    CiRule("cuda", _REQUIRED, _MATRIX, _required("cuda-toolkit")),
+    CiRule("cuda", _IMAGE, _INSTALL_CUDA, _installed(rf"^\s*install_cuda {_NUMBERS}")),
+    CiRule("cudnn", _REQUIRED, _MATRIX, _required(r"nvidia-cudnn(-cu\d+)?")),
+    CiRule("cudnn", _IMAGE, _INSTALL_CUDA, _installed(rf"^\s*CUDNN_VERSION={_NUMBERS}")),
+    CiRule("nccl", _REQUIRED, _MATRIX, _required(r"nvidia-nccl(-cu\d+)?")),
+    CiRule(
+        "nccl",
+        "built into the builder image",
+        _NCCL,
+        lines(r"^(?P<value>v\d\S*)\s*$"),
+        where=r"/nccl(?:-cu(?P<cuda>\d+))?\.txt$",
     ),
+    CiRule("triton", _REQUIRED, _TRITON, lines(rf"^{_NUMBERS}\s*$")),
+    CiRule("python", _BUILT_FOR, _MATRIX, literal("FULL_PYTHON_VERSIONS")),
+    CiRule("cuda", _SHIPPED, _PYG_MATRIX, _PYG_CUDA, _PYG),
+    CiRule("pytorch", _BUILT_FOR, _PYG_MATRIX, lines(rf'"torch-version":\s*"{_NUMBERS}"'), _PYG),
+    CiRule("python", _BUILT_FOR, "pyproject.toml", lines(r'^build = "(?P<value>cp[^"]+)"'), _PYG),
+    CiRule("cuda", _SHIPPED, _EXTENSION_MATRIX, lines(rf"^\s+cuda-version:\s*{_LIST}"), _EXTENSIONS),
+    CiRule("pytorch", _BUILT_FOR, _EXTENSION_MATRIX, lines(rf"^\s+torch-version:\s*{_LIST}"), _EXTENSIONS),
+    CiRule("python", _BUILT_FOR, _EXTENSION_MATRIX, lines(rf"^\s+python-version:\s*{_LIST}"), _EXTENSIONS),
 )
 NAMED = frozenset(rule.name for rule in PINS)
 
-_ARCHS, _ARCH_TABLE = ".ci/manywheel/build_env_setup.py", "TORCH_CUDA_ARCH_LIST_TABLE"
+_ARCHS, _ARCHS_FILE = "gpu-architectures", ".ci/manywheel/build_env_setup.py"
+_ARCH_TABLE = "TORCH_CUDA_ARCH_LIST_TABLE"
+_WITH_PTX = literal(_ARCH_TABLE, "cuda", "machine", ptx="_PTX_ARCHES")  # from 2.14 on in nightly builds only
+_AS_PYTORCH = "# Set TORCH_CUDA_ARCH_LIST from PyTorch's built architectures"
 #: The GPU architectures that upstream ships. Up to 2.12 a script computed them: those are not read.
 ARCH_LISTS = (
+    CiRule(_ARCHS, _SHIPPED, _ARCHS_FILE, _WITH_PTX, until="2.14"),
+    CiRule(_ARCHS, _SHIPPED, _ARCHS_FILE, literal(_ARCH_TABLE, "cuda", "machine")),
+    CiRule(_ARCHS, _SHIPPED, _MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
     CiRule(
-        "gpu-architectures",
+        _ARCHS,
         _SHIPPED,
-        (
-            CiForm(_ARCHS, literal(_ARCH_TABLE, "cuda", "machine", ptx="_PTX_ARCHES"), until="2.14"),
-            CiForm(
-                _ARCHS, literal(_ARCH_TABLE, "cuda", "machine"), since="2.14"
-            ),  # PTX in nightly builds only
-            CiForm(_MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
-        ),
-    ),
-    CiRule(
-        "gpu-architectures",
-        _SHIPPED,
-        (
-            CiForm(
-                "setup.py",
-                lines(
-                    "# Set TORCH_CUDA_ARCH_LIST from PyTorch's built architectures",
-                    shown="those of the PyTorch it is built against",
-                ),
-            ),
-        ),
+        "setup.py",
+        lines(_AS_PYTORCH, shown="those of the PyTorch it is built against"),
         _PYG,
     ),
     CiRule(
-        "gpu-architectures",
+        _ARCHS,
         _SHIPPED,
-        (
-            CiForm(
-                ".github/workflows/cuda/cu*-Linux-env.sh",
-                lines(r'^export TORCH_CUDA_ARCH_LIST="(?P<value>[^"]+)"'),
-                where=r"/cu(?P<cuda>11[78]|1[2-9]\d)-",
-            ),
-        ),
+        ".github/workflows/cuda/cu*-Linux-env.sh",
+        lines(r'^export TORCH_CUDA_ARCH_LIST="(?P<value>[^"]+)"'),
         _EXTENSIONS,
         ("linux-64",),
+        where=r"/cu(?P<cuda>11[78]|1[2-9]\d)-",
     ),
 )

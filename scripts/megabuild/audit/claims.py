@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeVar
@@ -27,7 +27,6 @@ from megabuild.audit.versions import Spec, described, newest, pin
 
 _CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
 _MACHINES = {"64": "x86_64", "aarch64": "aarch64", "arm64": "arm64"}
-_PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 
 class Status(str, Enum):
@@ -189,15 +188,13 @@ def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
 
 
 def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:
-    wheels = isinstance(fact, Requirement)
-    if wheels and re.match(r"(nvidia|cuda)-", fact.name) and build.cuda != wheel_cuda:
+    from_nvidia = isinstance(fact, Requirement) and re.match(r"(nvidia|cuda)-", fact.name)
+    if from_nvidia and build.cuda != wheel_cuda:
         return False
-    # what CI tests with counts for any Python; wheels are read as CPython 3.12's
-    pythons = ("3.12",) if wheels else _PYTHONS
-    return fact.holds.met(build) and _marker_holds(fact.holds.marker, build.platform, pythons)
+    return fact.holds.met(build) and _marker_holds(fact.holds.marker, build.platform)
 
 
-def _marker_holds(text: str, platform: str, pythons: Sequence[str]) -> bool:
+def _marker_holds(text: str, platform: str) -> bool:
     if not text:
         return True
     system, _, machine = platform.partition("-")
@@ -210,12 +207,10 @@ def _marker_holds(text: str, platform: str, pythons: Sequence[str]) -> bool:
         "platform_machine": _MACHINES.get(machine, machine),
         "implementation_name": "cpython",
         "platform_python_implementation": "CPython",
+        "python_version": "3.12",  # whose wheels are read
+        "python_full_version": "3.12.0",
     }
     try:
-        marker = Marker(text)
-        return any(
-            marker.evaluate({**environment, "python_version": python, "python_full_version": f"{python}.0"})
-            for python in pythons
-        )
+        return Marker(text).evaluate(environment)
     except (InvalidMarker, KeyError, ValueError):
         return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -29,28 +28,15 @@ from megabuild.result import Result
 from megabuild.wording import counted
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputOptions:
-    """What comes out, and where."""
-
-    form: str | None = None  #: ``markdown`` or ``json`` instead of a table for terminals
-    output: Path | None = None
-    write: Path | None = None
-    compare: Path | None = None
-    fail_on: str | None = None  #: statuses with commas between them
-    width: int = 100  #: of a table for terminals, in characters
-
-
 def audit(
     options: AuditOptions,
-    out: OutputOptions,
     root: Path,
     *,
     tell: Callable[[str], None],
     progress: Callable[[str], None],
 ) -> Result:
-    """Make a report on the repository `root`, show and write it as wished, and judge it as ``--fail-on`` says."""
-    wanted = statuses(out.fail_on) if out.fail_on else ()
+    """Make a report on the repository `root`, show and write it, and judge it as ``--fail-on`` says."""
+    wanted = statuses(options.fail_on) if options.fail_on else ()
     if options.start is None or options.only:
         _check_folder(root, Path.cwd(), tell)
     try:
@@ -59,18 +45,18 @@ def audit(
         raise Interrupted("interrupted", "what was fetched is cached; run it again to go on") from None
     for warning in warnings:
         tell(f"! {warning}")
-    if out.write is not None:
-        written = insert(out.write, markdown(report, level=3))
-        tell(f"{'written' if written else 'in step already'}: {out.write}")
-    lines, code = _shown(report, out, tell)
+    if options.write is not None:
+        written = insert(options.write, markdown(report, level=3))
+        tell(f"{'written' if written else 'in step already'}: {options.write}")
+    lines, code = _shown(report, options, tell)
     found = [
         f"{audit.target.package}: {name}" for audit in report.audits for name in audit.with_status(wanted)
     ]
     if found:
-        tell(f"--fail-on {out.fail_on}: {', '.join(found)}")
+        tell(f"--fail-on {options.fail_on}: {', '.join(found)}")
         code = FindingsError.exit_code
-    elif out.fail_on:
-        code = _judged(report, out.fail_on, wanted, options.skipped, tell) or code
+    elif options.fail_on:
+        code = _judged(report, options.fail_on, wanted, options.skipped, tell) or code
     return jsonfile.result(report, lines, code)
 
 
@@ -123,29 +109,29 @@ def _judged(
     return NotReadError.exit_code
 
 
-def _shown(report: Report, out: OutputOptions, tell: Callable[[str], None]) -> tuple[list[str], int]:
+def _shown(report: Report, options: AuditOptions, tell: Callable[[str], None]) -> tuple[list[str], int]:
     """Return the lines of the form that is wanted, or write them, and the exit code for what --compare found."""
-    code, output = 0, out.output
-    if out.compare is not None:
-        old = jsonfile.read(out.compare, names())
+    code, output = 0, options.output
+    if options.compare is not None:
+        old = jsonfile.read(options.compare, names())
         found = jsonfile.compare(old, report, names())
         if found.empty:
             code = IncomparableError.exit_code
             tell(
-                f"error: nothing from outside this repository was read both in {out.compare} and now\n"
+                f"error: nothing from outside this repository was read both in {options.compare} and now\n"
                 "  have it read once where there is a network, or name local stand-ins (--help)"
             )
         elif found.changes or found.lonely:
             code = ChangesError.exit_code
-        if out.form is None and output is None:
-            return text_lines(change_blocks(found, old.made), out.width), code
+        if options.form is None and output is None:
+            return text_lines(change_blocks(found, old.made), options.width), code
         tell(f"{counted(len(found.changes), 'cell')} changed since {old.made}")
     if output is not None:
-        as_json = out.form == "json" or (out.form is None and output.suffix == ".json")
+        as_json = options.form == "json" or (options.form is None and output.suffix == ".json")
         jsonfile.write(jsonfile.text(report) if as_json else markdown(report), output)
         tell(f"written: {output}")
-    elif out.form == "markdown":
+    elif options.form == "markdown":
         return markdown(report).splitlines(), code
-    elif out.form is None and out.write is None:
-        return text_lines(report_blocks(report, ages=True), out.width), code
+    elif options.form is None and options.write is None:
+        return text_lines(report_blocks(report, ages=True), options.width), code
     return [], code

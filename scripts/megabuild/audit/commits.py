@@ -21,12 +21,12 @@ _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
 _SHOWN = 10
 
 
-def brief(revision: str) -> str:
+def short_revision(revision: str) -> str:
     """Return a commit's first digits, and any other revision (a tag, a branch) as it is."""
     return revision[:_SHOWN] if _COMMIT.fullmatch(revision) else revision
 
 
-def placed(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> list[tuple[str, AnyFact]]:
+def by_row(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> list[tuple[str, AnyFact]]:
     """Return what goes into which row: a row's name and a fact, in the order of the facts.
 
     Commits that other packages' recipes pin count where upstream's repository is theirs, or where upstream vendors the
@@ -76,11 +76,11 @@ def _judged(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Judged:
         has = "upstream vendors"
     if own and pinned.value in (target.tag, f"refs/tags/{target.tag}"):
         return Status.IN_STEP, f"{who} takes upstream's {target.tag}{where}"
-    shown = ", ".join(brief(one) + (f" ({text})" if text else "") for one, text in commits.items())
+    shown = ", ".join(short_revision(one) + (f" ({text})" if text else "") for one, text in commits.items())
     if not _COMMIT.fullmatch(pinned.value):
         takes = f"{who} takes {pinned.value or 'the newest commit'}{where}, and no certain commit"
         return Status.MISSING, f"{takes}: {has} {shown}" if shown else takes
-    pins = f"{who} pins {brief(pinned.value)}{where}"
+    pins = f"{who} pins {short_revision(pinned.value)}{where}"
     if not commits:
         if own or (row.entry.submodules and "submodules" in row.troubles):
             return Status.UNKNOWN, f"upstream's {'tag was' if own else 'submodules were'} not read, {pins}"

@@ -76,7 +76,7 @@ def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
     if not names or names >= {build.name for build in builds}:
         return ""
     # in the order in which they are left out where the others say enough
-    traits = ("platform", "provider", "blas", "accelerator")
+    traits = ("platform", "blas", "provider", "accelerator")
     has = {trait: {getattr(build, trait) for build in builds if build.name in names} for trait in traits}
 
     def fit(kept: Sequence[str]) -> bool:
@@ -205,7 +205,7 @@ class Newest(Fact, frozen=True, kw_only=True, tag="newest"):
 
 
 class UpstreamArchs(Fact, frozen=True, kw_only=True, tag="upstream-archs"):
-    """GPU architectures of upstream's wheels, ``9.0``, ``12.0+PTX``; where they are no list, ``value`` says what."""
+    """GPU architectures of upstream's wheels, ``9.0``, ``12.0+PTX``; where they are not a list, ``value`` says what."""
 
     who = "CI"
 

@@ -29,7 +29,7 @@ SOURCES = tuple(_PLACES)
 #: Those that need nothing but this repository.
 OWN = ("recipe_pins", "recipe_commits", "recipe_archs")
 _AT_ONCE = 8
-_LATE = "no end within the time limit (--timeout)"
+_LATE = "not finished within the time limit (--timeout)"
 _GRACE = 3.0  # seconds after the time limit, in which sources notice it themselves
 
 Read = Callable[[AuditRequest], SourceOutcome]

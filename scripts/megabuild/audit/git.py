@@ -79,7 +79,7 @@ def git(
         It is not installed, or took too long: then it is killed, with all its children.
     """
     if seconds <= 0:
-        raise AuditError("the time was over first", "allow more: --timeout SECONDS")
+        raise AuditError("the time limit was reached", "allow more: --timeout SECONDS")
     settings = (*_SETTINGS, *settings, *(_PASSWORD_FROM_ENVIRONMENT if login else ()))
     words = ["git", *(word for text in settings for word in ("-c", text)), *arguments]
     environment = {key: value for key, value in os.environ.items() if _KEPT.fullmatch(key)}

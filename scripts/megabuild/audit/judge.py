@@ -186,7 +186,7 @@ def _bare(row: AuditRow, claim: Claim, what: str) -> Judged | None:
     if best and not claim.version and not claim.hard and claim.spec.admits(best):
         return None
     if not best or not claim.version:
-        # what upstream only tests with is no pin that could be missing
+        # what upstream only tests with is not a pin that could be missing
         status = Status.MISSING if claim.hard or not claim.version else Status.UNKNOWN
         return status, f"{what} {claim.fact.value}, the recipe asks for any version"
     if Spec(f"{claim.version}.*").admits(best) or claim.spec.admits(best):

@@ -30,7 +30,7 @@ from megabuild.network.cache import now
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """What is audited, with what in place of what is fetched, and how: the options of the command line."""
+    """The options of the command line: what is audited, how, with what in place of what is fetched, what comes out."""
 
     package_words: tuple[str, ...] = ()
     every: bool = False
@@ -47,6 +47,12 @@ class AuditOptions:
     offline: bool = False
     max_age: float = 24.0  #: hours
     timeout: float = 300.0  #: seconds
+    form: str | None = None  #: ``markdown`` or ``json`` instead of a table for terminals
+    output: Path | None = None
+    write: Path | None = None
+    compare: Path | None = None
+    fail_on: str | None = None  #: statuses with commas between them
+    width: int = 100  #: of a table for terminals, in characters
 
 
 def make(

@@ -77,13 +77,7 @@ class Names:
         return _FOLDERS.sub(lambda found: "/" if found[0].startswith("/") else "", path)
 
     def wanted(self, package: str, recipe: Iterable[str]) -> tuple[str, ...]:
-        """Return the conda packages whose global pin and newest version a package's table shows.
-
-        Parameters
-        ----------
-        recipe:
-            Names that its recipe asks for.
-        """
+        """Return the conda packages whose global pin and newest version a table shows; `recipe` is what it asks for."""
         rows = {self.by_conda(name) for name in recipe}
         rows |= {entry.name for entry in self.entries.values() if package in entry.of}
         first = (self.entries[row].conda[:1] if row in self.entries else (row,) for row in rows)

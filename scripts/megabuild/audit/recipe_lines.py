@@ -73,19 +73,10 @@ def names_in(lines: Sequence[Line]) -> tuple[str, ...]:
 
 
 def place(name: str, value: str, lines: Sequence[Line], keys: Keys, recipe: str) -> Where:
-    """Find a rendered requirement, or a revision of an address.
+    """Find a rendered requirement (``nccl`` and ``2.*``; a compiler without its platform), or a revision of an address.
 
-    Parameters
-    ----------
-    name, value:
-        ``nccl`` and ``2.*``, which a bare name has from its key; a compiler without its platform.
-    lines:
-        Of the recipe, whose path is for people.
-
-    Returns
-    -------
-    The line that says so literally; else that of the key that does, by name or in an expression; else the first line
-    about that name.
+    Returns the line that says so literally; else that of the key that does, by name or in an expression; else the first
+    line about that name.
     """
     ours = [line for line in lines if _is_about(line.text, name, keys)]
     for line in ours:

@@ -16,20 +16,9 @@ DAY = 86400.0
 class Services:
     """The way to servers, the cache before it, and the time for all of it; shared by all sources, safe for threads.
 
-    Parameters
-    ----------
-    folder:
-        Of the cache.
-    offline:
-        Only the cache and local files are asked.
-    seconds:
-        For everything.
-    max_age:
-        Seconds after which what can change (an index page, repodata, a branch) is asked for again.
-    report:
-        Gets a source's name and a sentence, from any thread.
-    patience:
-        Time limits of single requests.
+    Offline, only the cache and local files are asked. The seconds are for everything; after `max_age` seconds what can
+    change (an index page, repodata, a branch) is asked for again. `report` gets a source's name and a sentence, from
+    any thread.
     """
 
     def __init__(

@@ -22,29 +22,14 @@ _ASSIGNED = re.compile(r"([A-Z_][A-Z0-9_]*)=(\S*)")
 
 
 def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[str, tuple[str, int]]:
-    """Run the script of flags as a build of this config would, with its steps traced.
+    """Run the script of flags as a build of this config would; return each switch's value and the line that sets it.
 
-    It sets variables and nothing else; it runs with an environment of its own, in an empty folder.
-
-    Parameters
-    ----------
-    script:
-        ``recipe/build_env.sh``.
-    wanted:
-        Names of switches.
-
-    Returns
-    -------
-    Each one's value, and the line of the script that sets it.
-
-    Raises
-    ------
-    AuditError
-        There is no bash, or the script fails for this config.
+    It sets variables and nothing else; it runs with an environment of its own, in an empty folder. Raises AuditError
+    where there is no bash, or the script fails for this config.
     """
     bash = shutil.which("bash")
     if bash is None:
-        raise AuditError("there is no bash to read the build's switches with", "install bash")
+        raise AuditError("bash is not installed: the build's switches cannot be read", "install bash")
     single = {key: values[0] for key, values in config.variant.items() if len(values) == 1 and key.islower()}
     with tempfile.TemporaryDirectory(prefix="megabuild-switches-") as folder:
         environment = {

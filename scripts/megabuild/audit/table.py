@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from megabuild.audit.archs import arch_rows
 from megabuild.audit.claims import GRAVITY, AuditRow, Status, cuda_of_wheel, excludes
-from megabuild.audit.commits import placed, verdict
+from megabuild.audit.commits import by_row, verdict
 from megabuild.audit.facts import (
     UPSTREAM,
     AnyFact,
@@ -59,7 +59,7 @@ class Audit:
             or "nothing found"
         )
 
-    def told(self) -> dict[tuple[Status, str], list[str]]:
+    def findings(self) -> dict[tuple[Status, str], list[str]]:
         """Return what there is to say of rows that are not in step, the gravest first: who each sentence is about."""
         found: dict[tuple[Status, str], list[str]] = {}
         for row in sorted((*self.rows, *self.archs), key=lambda row: GRAVITY.index(row.status)):
@@ -87,7 +87,7 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
     ordered = tuple(sorted(map(harmless, outcomes), key=lambda outcome: outcome.source))
     facts = [fact for outcome in ordered for fact in outcome.facts]
     switches = [fact for fact in facts if isinstance(fact, Switch)]
-    drafts = _drafts(facts, names, placed(facts, target, names))
+    drafts = _drafts(facts, names, by_row(facts, target, names))
     _fold(drafts, names)
     troubles = _troubles(ordered)
     wheel_cuda, torch = cuda_of_wheel(facts), _torch(facts)

@@ -42,10 +42,7 @@ def packages() -> tuple[AuditedPackage, ...]:
 def find(name: str) -> AuditedPackage:
     """Return the package somebody means: conda's name or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``.
 
-    Raises
-    ------
-    UsageError
-        There is none.
+    Raises UsageError where there is none.
     """
     word, names = plain(name), [one.name for one in packages()]
     for one in packages():
@@ -53,7 +50,7 @@ def find(name: str) -> AuditedPackage:
             return one
     close = difflib.get_close_matches(word, names, n=1)
     raise UsageError(
-        f"'{name}' is no package of this repository",
+        f"'{name}' is not a package of this repository",
         f"did you mean {close[0]}?" if close else f"they are: {', '.join(names)}",
     )
 
@@ -66,29 +63,15 @@ def target(
     version: str | None = None,
     repository: str | None = None,
 ) -> AuditTarget:
-    """Return what is audited of a package.
+    """Return what is audited of a package, at the configs' version or at another one of upstream's.
 
-    Parameters
-    ----------
-    configs:
-        Those that may be looked at. A config for another version of PyTorch than most are for (Debian's) counts only
-        where that version is asked for.
-    root:
-        This repository.
-    version:
-        Instead of the one that the configs name: upstream's side is then that of this version, the recipe's side stays.
-    repository:
-        Instead of upstream's own.
-
-    Raises
-    ------
-    UsageError
-        The version is no version, or no config is left.
+    A config for another version of PyTorch than most are for (Debian's) counts only where that version is asked for.
+    Raises UsageError where the version is not one, or no config is left.
     """
     if not configs:
         raise UsageError("no config is left to look at", "name others: --config GLOB")
     if version is not None and not re.fullmatch(r"\d[0-9A-Za-z.+_-]*", version):
-        raise UsageError(f"'{version}' is no version", "write it like 2.13.0, without the tag's v")
+        raise UsageError(f"'{version}' is not a version", "write it like 2.13.0, without the tag's v")
     built = {config.name: config.variant.get(package.key, ("",))[0] for config in configs}
     usual, _ = Counter(built.values()).most_common(1)[0]
     wanted = version or usual

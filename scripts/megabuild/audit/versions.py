@@ -29,18 +29,11 @@ _DESCRIBED = re.compile(
 
 @dataclass(frozen=True)
 class Spec:
-    """A constraint on versions.
+    """A constraint on versions."""
 
-    Parameters
-    ----------
-    text:
-        ``>=4.10.0,<5``, ``2.*``, ``==3.7.1``; empty or ``*``: any version. A build string after it does not count.
-    pep440:
-        As in Requires-Dist, rather than as conda reads it.
-    """
-
+    #: ``>=4.10.0,<5``, ``2.*``, ``==3.7.1``; empty or ``*``: any version. A build string after it does not count.
     text: str
-    pep440: bool = False
+    pep440: bool = False  #: as in Requires-Dist, rather than as conda reads it
 
     @property
     def any(self) -> bool:
@@ -54,7 +47,7 @@ class Spec:
         return match[1] if match else ""
 
     def admits(self, version: str) -> bool:
-        """Whether a version will do; a text that is no version will not, but for a constraint that takes any."""
+        """Whether a version will do; a text that is not a version will not, but for a constraint that takes any."""
         if self.any:
             return True
         try:

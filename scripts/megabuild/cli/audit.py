@@ -111,30 +111,19 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(HOW, "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS",
         help="For the whole audit; what has not answered by then is a value in its cells.")  # fmt: skip
 @click.pass_context
-def audit(
-    context: click.Context,
-    /,
-    *,
-    form: str | None,
-    output: Path | None,
-    write: Path | None,
-    compare: Path | None,
-    fail_on: str | None,
-    **asked: Any,
-) -> Result:
+def audit(context: click.Context, /, **asked: Any) -> Result:
     """Compare what upstream, the recipe and conda-forge say of every dependency.
 
     Upstream's submodules, its wheel's requirements and its CI's pins; the constraint that each variant of the recipe
     really has; conda-forge's pins, migrations and newest versions; the GPU architectures. Nothing is cloned or
     downloaded whole. A source that cannot be read is a value in its cells.
     """
-    from megabuild.audit.command import OutputOptions
     from megabuild.audit.command import audit as command
     from megabuild.audit.making import AuditOptions
 
+    options = AuditOptions(**asked, width=shutil.get_terminal_size((100, 24)).columns)
     invocation: Invocation = context.obj
-    invocation.json = form == "json" and output is None
-    width = shutil.get_terminal_size((100, 24)).columns
+    invocation.json = options.form == "json" and options.output is None
     console = Console(stderr=True, highlight=False, emoji=False, markup=False)
     # one line that moves on a terminal, nothing elsewhere
     with console.status("", spinner="line") as status:
@@ -145,10 +134,7 @@ def audit(
             status.start()
 
         return command(
-            AuditOptions(**asked),
-            OutputOptions(
-                form=form, output=output, write=write, compare=compare, fail_on=fail_on, width=width
-            ),
+            options,
             root_of_repository(),
             tell=tell,
             progress=lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis")),

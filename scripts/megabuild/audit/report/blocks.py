@@ -94,7 +94,7 @@ def _audit(audit: Audit, report: Report, *, ages: bool) -> Iterator[Block]:
                 for row in audit.archs
             ],
         )
-    yield [_remark(status, text, names) for (status, text), names in audit.told().items()]
+    yield [_remark(status, text, names) for (status, text), names in audit.findings().items()]
     yield audit.counts()
     if ages:
         yield _cached(audit)

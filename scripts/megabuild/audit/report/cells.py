@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rattler import Version
-
 from megabuild.audit.claims import AuditRow, Status, excludes, is_optional
-from megabuild.audit.commits import brief
+from megabuild.audit.commits import short_revision
 from megabuild.audit.facts import (
     UPSTREAM,
     Build,
@@ -25,11 +23,10 @@ from megabuild.audit.facts import (
     UpstreamArchs,
     config_words,
 )
-from megabuild.audit.versions import Spec, common, is_version, newest, pin
+from megabuild.audit.versions import Spec, common, newest, pin
 
 NOT_READ = "not read"
 _ANY = "any"
-_MOST_TESTED = 2
 _MANY = 3
 
 
@@ -84,7 +81,7 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
     parts: list[CellPart] = []
     for fact in row.all(*UPSTREAM, TagCommit):
         notes = ["extra" if is_optional(fact) else fact.who]
-        commit = brief(fact.commit) if isinstance(fact, Submodule) else ""
+        commit = short_revision(fact.commit) if isinstance(fact, Submodule) else ""
         if fact.trouble:  # of a submodule the commit is known even where nothing describes it
             parts.append(CellPart(text=commit or NOT_READ, notes=(*notes,)))
             continue
@@ -102,7 +99,7 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
             notes += fact.holds.words(row.builds).split(", ")
         elif len(here) != 1:
             notes += [f"CUDA {one}" for one in cuda]
-        value = brief(fact.value) if isinstance(fact, TagCommit) else fact.value
+        value = short_revision(fact.value) if isinstance(fact, TagCommit) else fact.value
         text = _ANY if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
         parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
     if any(part.text != NOT_READ for part in parts):
@@ -112,23 +109,13 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
         replace(part, notes=tuple(note for note in part.notes if note not in everywhere))
         if everywhere <= set(part.notes)
         else part
-        for part in _ranged(_merged(parts))
+        for part in _merged(parts)
     ]
 
 
 def _asking(row: AuditRow) -> list[Build]:
     """Return the configs for which the recipe asks for it."""
     return [build for build in row.builds if any(one.holds.met(build) for one in row.all(RecipePin))]
-
-
-def _ranged(parts: Sequence[CellPart]) -> Sequence[CellPart]:
-    """Put many versions of upstream's CI, by Python and the like, into one value."""
-    tested = [part for part in parts if part.notes[0] == CiPin.who and is_version(part.text)]
-    if len(tested) <= _MOST_TESTED:
-        return parts
-    ordered = sorted((part.text for part in tested), key=Version)
-    one = CellPart(text=f"{ordered[0]} to {ordered[-1]}", notes=("CI",), url=tested[0].url)
-    return [one, *(part for part in parts if part not in tested)]
 
 
 def _recipe(row: AuditRow) -> Sequence[CellPart]:
@@ -163,7 +150,7 @@ def _recipe(row: AuditRow) -> Sequence[CellPart]:
 def _commit(fact: RecipeCommit, row: AuditRow) -> CellPart:
     """Return a commit that a recipe pins, with whose recipe that is."""
     words = (fact.recipe if fact.recipe != row.name else "", config_words(fact.holds.configs, row.builds))
-    return CellPart(text=brief(fact.value) or _ANY, scope=", ".join(filter(None, words)))
+    return CellPart(text=short_revision(fact.value) or _ANY, scope=", ".join(filter(None, words)))
 
 
 def _conda_forge(row: AuditRow) -> Sequence[CellPart]:

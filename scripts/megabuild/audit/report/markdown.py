@@ -41,31 +41,23 @@ def insert(path: Path, text: str) -> bool:
     UsageError
         The file cannot be read or written, or does not have each marker once, alone on its line.
     """
-    content, before = _content(path)
-    end_of_line = "\r\n" if "\r\n" in content else "\n"
-    lines = ["", *text.strip("\n").split("\n"), "", ""]
-    if before == "\n".join(lines):
-        return False
-    new = _BETWEEN.sub(lambda _: "\n".join(lines), content.replace("\r\n", "\n"))
-    write(new.replace("\n", end_of_line), path)
-    return True
-
-
-def _content(path: Path) -> tuple[str, str]:
-    """Return all of a file, and what stands between its markers."""
     try:
         content = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}", "name a file with the markers") from error
     plain = content.replace("\r\n", "\n")
-    marked = [line for line in plain.split("\n") if line in (BEGIN, END)]
     between = _BETWEEN.search(plain)
-    if marked != [BEGIN, END] or between is None:
+    if [line for line in plain.split("\n") if line in (BEGIN, END)] != [BEGIN, END] or between is None:
         raise UsageError(
             f"{path} does not have the markers of the table",
             f"put a line with {BEGIN} and after it one with {END} where the table is to stand, each once",
         )
-    return content, between[0]
+    lines = "\n".join(["", *text.strip("\n").split("\n"), "", ""])
+    if between[0] == lines:
+        return False
+    end_of_line = "\r\n" if "\r\n" in content else "\n"
+    write(_BETWEEN.sub(lambda _: lines, plain).replace("\n", end_of_line), path)
+    return True
 
 
 class _Links:

@@ -15,18 +15,20 @@ _MARKS = {Status.CONFLICT: "✗ ", Status.IN_STEP: "✓ "}
 
 
 def text_lines(blocks: Iterable[Block], width: int) -> list[str]:
-    """Return blocks as lines with Unicode signs, an empty line behind each table."""
+    """Return blocks as lines with Unicode signs, with empty lines between them."""
     found: list[str] = []
+    heading = True
     for block in blocks:
+        if not heading and not found[-1].endswith(":"):
+            found.append("")
+        heading = isinstance(block, Heading)
         if isinstance(block, Heading):
-            found += [*([""] if found else []), *_wrapped(f"{block.text}  {block.remark}", width)]
+            found += _wrapped(f"{block.text}  {block.remark}", width)
         elif isinstance(block, Grid):
-            found += [*_grid(block, width), ""]
-        elif isinstance(block, list):
-            found += [*_remarks(block, width), ""]
+            found += _grid(block, width)
         else:
-            found += _wrapped(block, width)
-    return found[:-1] if found[-1:] == [""] else found
+            found += _remarks(block, width) if isinstance(block, list) else _wrapped(block, width)
+    return found
 
 
 def _remarks(remarks: Sequence[Remark], width: int) -> list[str]:

@@ -120,7 +120,7 @@ def _facts(name: str, platforms: Sequence[str], found: Mapping[str, _Found], tro
             by_version.setdefault(best[0].version, {})[platform] = best
     if not by_version:
         nowhere = f"{CONDA_FORGE} has no {name} for {', '.join(platforms)}"
-        why = nowhere if len(known) == len(platforms) else trouble or f"nothing is known of {name}"
+        why = nowhere if len(known) == len(platforms) else trouble or f"{name} was not looked up"
         return [Newest(name=name, trouble=why)]
     facts = []
     for version in sorted(by_version, key=Version, reverse=True):
@@ -177,7 +177,7 @@ def _newest(url: str, platform: str, names: Collection[str], seconds: float) -> 
         try:
             records = within(seconds + 1.0, lambda: asyncio.run(ask(cache)))
         except (TimeoutError, asyncio.TimeoutError):
-            raise NetworkError(f"no end after {seconds:.0f} s", _REMEDY) from None
+            raise NetworkError(f"no answer within {seconds:.0f} s", _REMEDY) from None
         except (
             Exception
         ) as error:  # of rattler's own kinds; told is what failed, and what was at the bottom of it

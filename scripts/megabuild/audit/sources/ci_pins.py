@@ -5,11 +5,12 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from megabuild.audit.archs import split
 from megabuild.audit.ci_readers import CiValue, NotInFile
-from megabuild.audit.ci_rules import ARCH_LISTS, PINS, CiForm, CiRule
+from megabuild.audit.ci_rules import ARCH_LISTS, PINS, CiRule
 from megabuild.audit.facts import CiPin, Holds, SourceOutcome, UpstreamArchs, Where
 from megabuild.audit.request import AuditRequest
 from megabuild.audit.trees import Tree
@@ -44,58 +45,57 @@ def _no_rule(request: AuditRequest, rules: Sequence[CiRule]) -> str:
 def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield what rules say of a package's tree, which is read in one request: a value, and a fact's other fields.
 
-    The first form of a rule that says anything counts; where none does, that is the fact's trouble. Raises
-    MegabuildError where the tree cannot be opened or read.
+    Where no rule of a name and sense yields anything, that is the fact's trouble. Raises MegabuildError where the tree
+    cannot be opened or read.
     """
-    ours = [rule for rule in rules if request.target.package in rule.packages]
+    target = request.target
+    ours = [rule for rule in rules if rule.holds(target.package, target.version)]
     if not ours:
         return
     tree = request.tree()
     names = tree.names()
-    forms = {rule: [form for form in rule.forms if form.holds(request.target.version)] for rule in ours}
-    found = tree.read(
-        sorted({path for several in forms.values() for form in several for path in _paths(form, names)})
-    )
+    found = tree.read(sorted({path for rule in ours for path in _paths(rule, names)}))
     texts = {path: content.decode("utf-8", errors="replace") for path, content in found.items()}
-    for rule, several in forms.items():
-        known = {"name": rule.name, "what": rule.what}
-        reasons: dict[str, None] = {}
-        for form in several:
-            values, problem = _read(form, texts, tree)
-            reasons[problem] = None
+    for (name, what), alike in groupby(ours, key=lambda rule: (rule.name, rule.what)):
+        reasons: dict[str, Holds] = {}
+        for rule in alike:
+            values, problem = _read(rule, texts, tree)
+            reasons[problem] = Holds(platforms=rule.platforms)
             for path, value in values:
-                url = tree.url(path, value.line)
-                where = Where(file=path, line=value.line, url=url, commit=tree.commit)
-                yield value.text, {**known, "holds": _holds(rule, form, path, value), "where": where}
+                where = Where(file=path, line=value.line, url=tree.url(path, value.line), commit=tree.commit)
+                yield (
+                    value.text,
+                    {"name": name, "what": what, "holds": _holds(rule, path, value), "where": where},
+                )
             if values:
                 break
         else:
-            holds, where = Holds(platforms=rule.platforms), Where(commit=tree.commit)
-            if reasons:
-                yield "", {**known, "holds": holds, "where": where, "trouble": "; ".join(reasons)}
+            holds, where = next(iter(reasons.values())), Where(commit=tree.commit)
+            trouble = "; ".join(reasons)
+            yield "", {"name": name, "what": what, "holds": holds, "where": where, "trouble": trouble}
 
 
-def _paths(form: CiForm, names: Sequence[str]) -> list[str]:
-    return [path for path in fnmatch.filter(names, form.file) if re.search(form.where, path)]
+def _paths(rule: CiRule, names: Sequence[str]) -> list[str]:
+    return [path for path in fnmatch.filter(names, rule.file) if re.search(rule.where, path)]
 
 
-def _read(form: CiForm, texts: Mapping[str, str], tree: Tree) -> tuple[list[tuple[str, CiValue]], str]:
+def _read(rule: CiRule, texts: Mapping[str, str], tree: Tree) -> tuple[list[tuple[str, CiValue]], str]:
     """Return the values with their files, or nothing and why that is."""
     found: list[tuple[str, CiValue]] = []
-    # a folder that stands for the tree may hold a part of it only
-    where = "upstream's tree" if tree.commit else "the folder that stands for upstream's tree"
-    problems = [f"{form.file} is not in {where}"]
-    for path in _paths(form, tuple(texts)):
+    problems = []
+    for path in _paths(rule, tuple(texts)):
         try:
-            found += [(path, value) for value in form.read(texts[path])]
+            found += [(path, value) for value in rule.read(texts[path])]
         except NotInFile as error:
             problems.append(f"{path} {error}")
-    return found, problems[min(1, len(problems) - 1)]
+    # a folder that stands for the tree may hold a part of it only
+    where = "upstream's tree" if tree.commit else "the folder that stands for upstream's tree"
+    return found, problems[0] if problems else f"{rule.file} is not in {where}"
 
 
-def _holds(rule: CiRule, form: CiForm, path: str, value: CiValue) -> Holds:
+def _holds(rule: CiRule, path: str, value: CiValue) -> Holds:
     """Write conditions as the audit does: ``130`` is CUDA 13.0."""
-    match = re.search(form.where, path)
+    match = re.search(rule.where, path)
     known = {**(match.groupdict() if match else {}), **value.groups}
     cuda = re.sub(r"^(?:cu)?(\d{2})(\d)$", r"\1.\2", known.get("cuda") or "")
     platform = _PLATFORMS.get(known.get("machine", ""))

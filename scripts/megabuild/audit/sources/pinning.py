@@ -137,7 +137,7 @@ def _selected(lists: str, platform: str, where: str) -> dict[str, tuple[str, ...
             return {key: tuple(map(str, config[key])) for key in config.keys() if config[key]}  # noqa: SIM118
         except (RattlerBuildError, OSError, ValueError, TypeError, RecursionError) as error:
             remedy = "check the file named by --pinning, or the network in between"
-            raise AuditError(f"{where} cannot be understood: {error}", remedy) from error
+            raise AuditError(f"{where} cannot be parsed: {error}", remedy) from error
 
 
 def _from_local(path: Path) -> _Files:

@@ -23,7 +23,7 @@ SOURCE = "recipe_pins"
 
 
 @dataclass
-class _Met:
+class _Occurrences:
     """Everywhere that one value of one dependency was met."""
 
     configs: dict[str, None] = field(default_factory=dict)
@@ -45,13 +45,13 @@ def read(request: AuditRequest) -> SourceOutcome:
         except ConfigError as error:
             troubles.append(error.message)
     own = {package.name for _, packages in rendered for package in packages}
-    found: dict[tuple[str, str], _Met] = {}
+    found: dict[tuple[str, str], _Occurrences] = {}
     for config, packages in rendered:
         for section, spec in _asked(packages):
             name, _, value = spec.partition(" ")
             if name not in own and not name.startswith("__"):
                 short = name.removesuffix(f"_{config.platform}")
-                met = found.setdefault((short, value or "*"), _Met())
+                met = found.setdefault((short, value or "*"), _Occurrences())
                 met.configs[config.name] = None
                 met.sections.add(section)
     pins = [
@@ -64,8 +64,10 @@ def read(request: AuditRequest) -> SourceOutcome:
         )
         for (name, value), met in found.items()
     ]
-    told, trouble = _switches(request, recipe.parent / SCRIPT)
-    facts: list[AnyFact] = sorted([*pins, *told], key=lambda one: (one.name, one.value, one.holds.configs))
+    switched, trouble = _switches(request, recipe.parent / SCRIPT)
+    facts: list[AnyFact] = sorted(
+        [*pins, *switched], key=lambda one: (one.name, one.value, one.holds.configs)
+    )
     return SourceOutcome(
         source=SOURCE, facts=tuple(facts), trouble="; ".join(filter(None, [*troubles, trouble]))
     )

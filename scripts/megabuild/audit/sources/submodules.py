@@ -7,8 +7,8 @@ parent's .gitmodules, and a description that its history without files gives (`m
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from megabuild.audit.facts import SourceOutcome, Submodule, TagCommit, Where
@@ -123,7 +123,8 @@ def _walk(top: _Parent, clones: Clones) -> tuple[list[_Found], str]:
     for _ in range(_DEEPEST):
         places = [(parent, path) for parent in parents for path in parent.gitlinks]
         room = _MOST - len(found)
-        level = _each(lambda parent, path: _look(parent, path, clones), places[:room])
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            level = list(pool.map(lambda place: _look(place[0], place[1], clones), places[:room]))
         found += level
         parents = [child for _, _, child in level if child is not None]
         if len(places) > room:
@@ -131,23 +132,6 @@ def _walk(top: _Parent, clones: Clones) -> tuple[list[_Found], str]:
         if not parents:
             return found, ""
     return found, f"submodules more than {_DEEPEST} levels down were not looked at"
-
-
-def _each(look: Callable[[_Parent, str], _Found], places: Sequence[tuple[_Parent, str]]) -> list[_Found]:
-    """Do several at once, in daemons: a server that stays silent must not keep the program from ending."""
-    found: dict[int, _Found] = {}
-    waiting = iter(list(enumerate(places)))  # next() on it is one step for threads
-
-    def work() -> None:
-        for number, place in waiting:
-            found[number] = look(*place)
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_AT_ONCE, len(places)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [found[number] for number in range(len(places))]
 
 
 def _look(parent: _Parent, path: str, clones: Clones) -> _Found:

@@ -125,7 +125,7 @@ def _from_index(request: AuditRequest) -> tuple[Sequence[_Metadata], Sequence[st
     try:
         version = Version(target.version)
     except InvalidVersion as error:
-        reason = f"'{target.version}' is no version that a wheel can have"
+        reason = f"'{target.version}' is not a version that a wheel can have"
         raise AuditError(reason, "check --version") from error
     fitting = [file for file in files if Version(file.version.public) == version]
     if not fitting:
@@ -208,7 +208,7 @@ def _local(path: Path, request: AuditRequest, platform: str = "") -> _Metadata:
         reason = f"cannot read {path}: {error.strerror or error}"
         raise AuditError(reason, "check the file named by --wheel") from error
     except BROKEN as error:
-        raise AuditError(f"{path} is no wheel, or a broken one: {error}", "check the wheel") from error
+        raise AuditError(f"{path} is not a wheel, or a broken one: {error}", "check the wheel") from error
     where = Where(file=_inside(path.name), package=project, version=str(version))
     return platform, _required(content, project, version), where
 
@@ -245,7 +245,7 @@ def _facts(found: Sequence[_Metadata]) -> tuple[Requirement, ...]:
         try:
             known = Parsed(text)
         except InvalidRequirement:
-            trouble = f"'{text}' is no requirement that can be understood"
+            trouble = f"'{text}' is not a requirement that can be understood"
             name = text.split()[0].rstrip(";")
             facts.append(Requirement(name=name, holds=holds, where=having[0][1], trouble=trouble))
             continue

@@ -210,6 +210,14 @@ def test_a_source_that_failed_makes_a_row_unknown_and_says_so() -> None:
     assert (found.status, found.sentence) == (Status.UNKNOWN, "upstream's submodules were not read")
 
 
+def test_only_what_upstream_s_ci_is_read_for_is_unknown_without_it() -> None:
+    silent = {"ci_pins": "github.com does not answer"}
+    found = row("nccl", asks("nccl", "2.*"), troubles=silent)
+    assert (found.status, found.sentence) == (Status.UNKNOWN, "upstream's CI was not read")
+    assert row("cuda-version", asks("cuda-version", "13.0.*"), troubles=silent).status is Status.UNKNOWN
+    assert row("numpy", asks("numpy", "2.*"), troubles=silent).status is Status.UNPINNED
+
+
 def test_a_rule_that_no_longer_fits_is_the_rows_reason() -> None:
     broken = CiPin(name="cudss", trouble="install_cudss.sh is not there")
     found = row("libcudss", broken, asks("libcudss-dev", "<0.8", configs=CUDA130))

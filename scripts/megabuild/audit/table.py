@@ -78,7 +78,7 @@ class Audit:
             if texts or single:
                 found[outcome.source] = "; ".join(texts or ["nothing of it was found"])
             if single and outcome.source in ("ci_pins", "upstream_archs"):
-                found[outcome.source] += " (what upstream writes elsewhere now needs a form in ci_rules.py)"
+                found[outcome.source] += " (what upstream writes elsewhere now needs a rule in ci_rules.py)"
         return found
 
 

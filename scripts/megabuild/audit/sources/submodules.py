@@ -174,22 +174,21 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
 
 
 def _parent(
-    chain: tuple[str, ...], clone: Clone, commit: str, listed: Mapping[str, tuple[str, str]] | None = None
+    chain: tuple[str, ...], clone: Clone, commit: str, held: Mapping[str, tuple[str, str]] | None = None
 ) -> _Parent:
-    """Return a repository with its submodules; what its commit holds is asked for as far as that is needed."""
+    """Return a repository with its submodules; what its commit holds is asked for, unless it is known, where needed."""
     entries: Mapping[str, DeclaredSubmodule] = {}
     trouble = ""
     try:
-        held = clone.listing(commit, _MODULES) if listed is None else listed
-        if _MODULES in held:
-            item = held[_MODULES][1]
+        modules = clone.listing(commit, _MODULES) if held is None else held
+        if _MODULES in modules:
+            item = modules[_MODULES][1]
             entries = parse(clone.read([item]).get(item, b""))
-            if listed is None and entries:
-                held = clone.listing(commit, *entries)
+            held = clone.listing(commit, *entries) if held is None and entries else held
     except AuditError as error:
         whose = f"submodules of {'/'.join(map(shown, chain))}" if chain else "the repository"
-        held, trouble = listed or {}, f"{whose}: {shown(error.message)}"
-    gitlinks = {path: item for path, (mode, item) in held.items() if mode == _GITLINK}
+        trouble = f"{whose}: {shown(error.message)}"
+    gitlinks = {path: item for path, (mode, item) in (held or {}).items() if mode == _GITLINK}
     return _Parent(
         chain=chain, clone=clone, commit=commit, gitlinks=gitlinks, entries=entries, trouble=trouble
     )

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from megabuild.audit.claims import STATUSES, Status
-from megabuild.audit.making import AuditOptions, make
+from megabuild.audit.make_report import AuditOptions, make
 from megabuild.audit.names import names
 from megabuild.audit.report import jsonfile
 from megabuild.audit.report.blocks import change_blocks, report_blocks

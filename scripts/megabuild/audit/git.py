@@ -210,7 +210,7 @@ class Clone:
         self.address = address
         self.fetched = ""
         self._clones, self._services, self._only = clones, clones.services, only
-        name = hashlib.sha256(f"{address.text}\n{only}".encode()).hexdigest()[:16]
+        name = hashlib.sha256(f"{address.public}\n{only}".encode()).hexdigest()[:16]
         self._folder = self._services.folder / "git" / f"{address.name}-{name}.git"
         self._filter = "blob:none" if only else "tree:0"
         self._forbidden = self._services.offline and not address.local

@@ -119,7 +119,7 @@ def audit(context: click.Context, /, **asked: Any) -> Result:
     downloaded whole. A source that cannot be read is a value in its cells.
     """
     from megabuild.audit.command import audit as command
-    from megabuild.audit.making import AuditOptions
+    from megabuild.audit.make_report import AuditOptions
 
     options = AuditOptions(**asked, width=shutil.get_terminal_size((100, 24)).columns)
     invocation: Invocation = context.obj

@@ -214,7 +214,7 @@ class Clone:
         self._folder = self._services.folder / "git" / f"{address.name}-{name}.git"
         self._filter = "blob:none" if only else "tree:0"
         self._forbidden = self._services.offline and not address.local
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # one fetch at a time: git's own locks would fail the second
         self._ready = False
 
     def bring(self) -> None:
@@ -354,16 +354,17 @@ class Clone:
         settings = [*settings, f"remote.origin.url={self.address.public}"]
         if self._filter:
             settings += ["remote.origin.promisor=true", f"remote.origin.partialclonefilter={self._filter}"]
-        seconds = min(_FETCH_SECONDS, self._services.remaining())
-        return self._clones.ask(
-            self.address.host or "git",
-            lambda: git(
+
+        def question() -> bytes:
+            return git(
                 *arguments,
-                seconds=seconds,
+                seconds=min(_FETCH_SECONDS, self._services.remaining()),
                 folder=self._folder,
                 protocols=_PROTOCOLS,
                 settings=settings,
                 login=self.address.login,
                 stdin=stdin,
-            ),
-        )
+            )
+
+        with self._lock:
+            return self._clones.ask(self.address.host or "git", question)

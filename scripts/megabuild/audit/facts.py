@@ -90,11 +90,22 @@ def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
             without = [one for one in kept if one != trait]
             kept = without if fit(without) else kept
         order = ("platform", "accelerator", "blas", "provider")
+        has["platform"] = set(short_platforms(has["platform"]))
         return " ".join("/".join(sorted(has[trait])) for trait in order if trait in kept)
     if len(has["accelerator"]) > 1:
         groups = ({b.name for b in builds if b.accelerator == one} & names for one in has["accelerator"])
         return ", ".join(sorted(config_words(group, builds) for group in groups))
     return ", ".join(sorted(names))
+
+
+def short_platforms(platforms: Iterable[str]) -> list[str]:
+    """Return platforms in short: ``linux`` for both of Linux."""
+    found = set(platforms)
+    for system in ("linux", "osx"):
+        both = {name for name in found if name.startswith(system)}
+        if len(both) > 1:
+            found = (found - both) | {system}
+    return sorted(found)
 
 
 class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):

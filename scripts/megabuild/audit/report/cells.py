@@ -22,6 +22,7 @@ from megabuild.audit.facts import (
     TagCommit,
     UpstreamArchs,
     config_words,
+    short_platforms,
 )
 from megabuild.audit.versions import Spec, common, newest, pin
 
@@ -176,7 +177,7 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
         if isinstance(fact, Migration) and fact.paused and not wanted:
             continue
         if where and not where >= here:
-            notes += _systems(where)
+            notes += short_platforms(where)
         text = _python(", ".join(values)) if row.name == "python" else ", ".join(values)
         parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
     return [*_merged(parts), *_newest(row)]
@@ -191,7 +192,7 @@ def _newest(row: AuditRow) -> list[CellPart]:
     parts = []
     for version, facts in sorted(by_version.items(), key=lambda item: item[0] != best):
         where = {name for one in facts for name in one.holds.platforms}
-        notes = ("newest", *(() if version == best else _systems(where)))
+        notes = ("newest", *(() if version == best else short_platforms(where)))
         parts.append(CellPart(text=version, notes=notes, url=facts[0].where.url))
     return parts
 
@@ -219,16 +220,6 @@ def _recipe_archs(row: AuditRow) -> Sequence[CellPart]:
             whose = f"all but {', '.join(sorted(others))}" if others else "all recipes"
         parts.append(CellPart(text=archs, scope=scope, notes=(whose,)))
     return parts
-
-
-def _systems(platforms: Iterable[str]) -> list[str]:
-    """Return platforms in short: ``linux`` for both of Linux."""
-    found = set(platforms)
-    for system in ("linux", "osx"):
-        both = {name for name in found if name.startswith(system)}
-        if len(both) > 1:
-            found = (found - both) | {system}
-    return sorted(found)
 
 
 def _merged(parts: Iterable[CellPart]) -> list[CellPart]:

@@ -11,16 +11,16 @@ from typing import Any
 import click
 from rich.console import Console
 
+from megabuild.arch_list import cuda_archs
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.reporters import reporter
 from megabuild.cli.slim_plan import checked_lines, plan_lines
 from megabuild.cli.text import Signs, plain, size, table, wrapped
-from megabuild.configs.overrides import cuda_archs
 from megabuild.errors import NoGpuError, UsageError
 from megabuild.sizes.installed import is_environment
 from megabuild.sizes.packed import packages_in
 from megabuild.slim.listing import ASIDE
-from megabuild.using.image import archs_here
+from megabuild.verify.gpu_probe import archs_here
 from megabuild.wording import counted
 
 EXAMPLES = """

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from megabuild.arch_list import cuda_archs
 from megabuild.cli.text import Signs, table, wrapped
-from megabuild.configs.overrides import cuda_archs
 from megabuild.errors import NoGpuError, UnknownError, UsageError, VerdictError
 
 if TYPE_CHECKING:  # reading libraries takes a moment to import, and most commands need none of it

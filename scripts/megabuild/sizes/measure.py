@@ -11,7 +11,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 from megabuild.errors import UsageError
 from megabuild.sizes.installed import environment, is_environment
 from megabuild.sizes.packed import CONDA, channel, conda_package, packages_in, wheel
-from megabuild.sizes.requirement import requirement
 from megabuild.sizes.tree import Sizes
 
 _REMEDY = (
@@ -63,4 +62,6 @@ def measure(subject: str, *, python: str | None = None) -> Sizes:
         known = not subject.endswith((".whl", *CONDA))
     if not known:
         raise UsageError(f"there is no {subject}", _REMEDY)
+    from megabuild.sizes.requirement import requirement  # a client of indexes takes a moment to import
+
     return requirement(subject, python)

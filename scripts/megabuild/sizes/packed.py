@@ -6,16 +6,16 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import zstandard
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion
 
 from megabuild.errors import IntegrityError
-from megabuild.network.index import parsed
 from megabuild.sizes.inside import of_stream
 from megabuild.sizes.tree import File, Package, Sizes, largest_first
 
@@ -30,8 +30,10 @@ def wheel(path: Path) -> Package:
     IntegrityError
         It cannot be read.
     """
-    known = parsed(path.name)
-    name, version = (known[0], str(known[1])) if known else (path.stem, "")
+    name, version = path.stem, ""
+    with suppress(InvalidWheelFilename, InvalidVersion):
+        name, parsed, *_ = parse_wheel_filename(path.name)
+        version = str(parsed)
     with _readable(path), zipfile.ZipFile(path) as archive:
         # of two members of one name the later one is installed
         members = {one.filename: one for one in archive.infolist() if not one.is_dir()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from judge import Judgement, Wanted, for_archs, for_cpu, judge, wrong_python, wrong_runtime
 from kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS
 from library_facts import LibraryFacts, read
-from megabuild.configs.config import accelerator
+from megabuild.arch_list import accelerator
 from megabuild.verify.answers import Module, built_with, remedy, unanswered, wrong_torch
 from megabuild.verify.built_for import BuiltFor, same_torch
 from megabuild.verify.expected import Expectation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from megabuild.configs.overrides import cuda_archs
+from megabuild.arch_list import cuda_archs
 from megabuild.errors import UsageError
 
 _ACCELERATOR = re.compile(r"cpu|cuda(\d+)(\d)")

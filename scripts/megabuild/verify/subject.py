@@ -13,7 +13,6 @@ from pathlib import Path
 
 from kernels import KERNELS
 from megabuild.errors import IntegrityError, UsageError
-from megabuild.extension_table import EXTENSIONS
 from megabuild.files import unpack
 from megabuild.verify.built_for import BuiltFor, from_conda, from_wheel
 from megabuild.verify.torch_beside import TorchBeside, find
@@ -154,7 +153,7 @@ def _environment(prefix: Path) -> Subject:
 def _module_named(name: str) -> str:
     """Return the module of a distribution or conda package; of one that is no extension, its own name."""
     word = name.lower().replace("-", "_")
-    return next((one.name for one in EXTENSIONS if word in (one.name, one.conda.replace("-", "_"))), word)
+    return next((module for module in KERNELS if word in (module, f"py{module}")), word)  # pytorch_scatter
 
 
 def _named(folder: Path, files: Sequence[Path]) -> tuple[Library, ...]:

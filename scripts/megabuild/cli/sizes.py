@@ -16,7 +16,7 @@ from megabuild.sizes.tree import Kind
 from megabuild.wording import counted
 
 if TYPE_CHECKING:  # reading libraries takes a moment to import, and most commands need none of it
-    from megabuild.sizes.tree import Difference, Package, Part, Sizes
+    from megabuild.sizes.tree import ContentPart, Difference, Package, Sizes
 
 _NAME_WIDTH, _BY_WIDTH = 31, 18
 #: Rows below this share of the whole are summed up in one.
@@ -153,7 +153,7 @@ def _package_row(name: str, packages: Sequence[Package], whole: int, signs: Sign
     )
 
 
-def _part_rows(parts: Mapping[Part, int], least: float, whole: int) -> list[tuple[str, ...]]:
+def _part_rows(parts: Mapping[ContentPart, int], least: float, whole: int) -> list[tuple[str, ...]]:
     """Return rows for kinds, and below them for architectures where a kind has several; the rest in one row."""
     kinds: dict[str, dict[str, int]] = {}
     for part, octets in parts.items():

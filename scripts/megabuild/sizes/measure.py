@@ -20,19 +20,12 @@ _REMEDY = (
 
 
 def measure(subject: str, *, python: str | None = None) -> Sizes:
-    """Measure a subject.
-
-    Parameters
-    ----------
-    subject:
-        A path, or a requirement as pip takes it.
-    python:
-        The Python that a requirement is for, ``3.12``; None for the one that runs this.
+    """Measure a path, or a requirement as pip takes it, for a Python (``3.12``), by default the one that runs this.
 
     Raises
     ------
     UsageError
-        It is nothing of the kind, or ``python`` is no version.
+        It is neither, or ``python`` is not a version.
     IntegrityError
         A package or wheel is damaged.
     ProviderError
@@ -50,10 +43,10 @@ def measure(subject: str, *, python: str | None = None) -> Sizes:
             return Sizes(subject=path.name, kind="wheel", packages=(wheel(path),))
         if path.name.endswith(CONDA):
             return Sizes(subject=path.name, kind="package", packages=(conda_package(path)[0],))
-        raise UsageError(f"{path} is nothing to measure", _REMEDY)
+        raise UsageError(f"{path} cannot be measured", _REMEDY)
     python = python or f"3.{sys.version_info.minor}"
     if not re.fullmatch(r"3\.\d{1,3}", python):
-        raise UsageError(f"{python} is no version of Python such as 3.12", "see --python")
+        raise UsageError(f"{python} is not a version of Python such as 3.12", "see --python")
     try:
         Requirement(subject)
     except InvalidRequirement:

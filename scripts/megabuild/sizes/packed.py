@@ -15,7 +15,7 @@ import zstandard
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
-from megabuild.errors import IntegrityError
+from megabuild.errors import IntegrityError, of_system
 from megabuild.sizes.inside import of_stream
 from megabuild.sizes.tree import File, Package, Sizes, largest_first
 
@@ -34,7 +34,7 @@ def wheel(path: Path) -> Package:
     with suppress(InvalidWheelFilename, InvalidVersion):
         name, parsed, *_ = parse_wheel_filename(path.name)
         version = str(parsed)
-    with _readable(path), zipfile.ZipFile(path) as archive:
+    with readable(path), zipfile.ZipFile(path) as archive:
         # of two members of one name the later one is installed
         members = {one.filename: one for one in archive.infolist() if not one.is_dir()}
         files = []
@@ -46,11 +46,9 @@ def wheel(path: Path) -> Package:
 
 
 def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
-    """Measure a conda package: what it links into an environment, without its own ``info`` folder.
+    """Measure a conda package, and return the names that it depends on, too.
 
-    Returns
-    -------
-    The package, and the names that it depends on.
+    What it links into an environment counts, not its own ``info`` folder.
 
     Raises
     ------
@@ -59,7 +57,7 @@ def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
     """
     files: dict[str, File] = {}
     index: dict[str, object] = {}
-    with _readable(path), ExitStack() as stack:
+    with readable(path), ExitStack() as stack:
         for archive in _tars(path, stack):
             for member in archive:
                 stream = archive.extractfile(member) if member.isreg() else None  # links take no room
@@ -117,22 +115,26 @@ def _tars(path: Path, stack: ExitStack) -> Iterator[tarfile.TarFile]:
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn what a damaged archive raises into one sentence; each of the four formats has errors of its own."""
+def readable(path: Path) -> Iterator[None]:
+    """Turn what a damaged archive raises into one sentence; each format has errors of its own.
+
+    Raises
+    ------
+    IntegrityError
+        It is damaged.
+    """
     try:
         yield
     except (MemoryError, IntegrityError):
         raise
-    except OSError as error:
-        if error.filename:  # a system's refusal, told as such
-            raise
-        raise _damaged(path, error) from error
     except Exception as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> IntegrityError:
-    return IntegrityError(f"{path} cannot be read: {error or type(error).__name__}", "get or build it again")
+        if isinstance(error, OSError) and (
+            error.filename or of_system(error)
+        ):  # a system's refusal, told as such
+            raise
+        raise IntegrityError(
+            f"{path} cannot be read: {error or type(error).__name__}", "get or build it again"
+        ) from error
 
 
 def _list(value: object) -> list[object]:

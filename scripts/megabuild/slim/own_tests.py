@@ -31,7 +31,7 @@ _TELLING = (".py", ".pyi", ".pth", ".dist-info/METADATA", ".dist-info/entry_poin
 _TEST_MODULE = re.compile(r"test_.*|.*_tests?|conftest")
 
 
-def picked(contents: Contents) -> Iterator[str]:
+def removable(contents: Contents) -> Iterator[str]:
     """Return the files of tests that go."""
     folders = _folders(contents)
     used = _used(contents, folders)

@@ -77,11 +77,6 @@ class GpuReport:
 def examine(environment: Path) -> GpuReport:
     """Try an environment's torch and extensions on this machine's GPUs.
 
-    Parameters
-    ----------
-    environment:
-        A conda environment or a venv.
-
     Raises
     ------
     UsageError

@@ -163,5 +163,5 @@ def test_what_is_neither_there_nor_a_requirement_is_a_mistake(name: str) -> None
 
 def test_another_file_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(b"")
-    with pytest.raises(UsageError, match="nothing to measure"):
+    with pytest.raises(UsageError, match="cannot be measured"):
         measure(str(tmp_path / "x.zip"))

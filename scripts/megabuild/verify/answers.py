@@ -9,8 +9,8 @@ from judge import Judgement
 from kernels import KERNELS, split
 from library_facts import LibraryFacts
 from megabuild.verify.built_for import BuiltFor, same_torch
-from megabuild.verify.expected import Expectation
 from megabuild.verify.torch_beside import TorchBeside
+from megabuild.verify.verdict import Expectation
 
 #: The libraries that stand for torch's two parts; what is wrong with a part is said of them.
 _PARTS = frozenset({"libtorch_cpu.so", "libtorch_python.so"})

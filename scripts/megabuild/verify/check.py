@@ -12,10 +12,9 @@ from library_facts import LibraryFacts, read
 from megabuild.arch_list import accelerator
 from megabuild.verify.answers import ComparedModule, built_with, remedy, unanswered, wrong_torch
 from megabuild.verify.built_for import BuiltFor, same_torch
-from megabuild.verify.expected import Expectation
 from megabuild.verify.subject import Library, Subject, open_subject
 from megabuild.verify.torch_beside import readable
-from megabuild.verify.verdict import LibraryVerdict, Verdict
+from megabuild.verify.verdict import Expectation, LibraryVerdict, Verdict
 
 
 def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None = None) -> Verdict:
@@ -27,7 +26,7 @@ def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None
     Raises
     ------
     UsageError
-        There is no such thing to look into, or ``beside`` is no environment with torch.
+        There is no such thing to look into, or ``beside`` is not an environment with torch.
     IntegrityError
         A package or wheel is damaged.
     """

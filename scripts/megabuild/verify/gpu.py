@@ -80,7 +80,7 @@ def examine(environment: Path) -> GpuReport:
     Raises
     ------
     UsageError
-        It is no environment with Python.
+        It is not an environment with Python.
     """
     return judged(environment, probe(environment))
 

@@ -61,7 +61,7 @@ def open_subject(path: Path) -> Iterator[Subject]:
     if not path.is_file():
         raise UsageError(f"there is no {path}", f"give a file or folder: {_KINDS}")
     if not path.name.endswith((".conda", ".tar.bz2", ".whl")):
-        raise UsageError(f"{path.name} is nothing to look into", f"give {_KINDS}")
+        raise UsageError(f"{path.name} cannot be looked into", f"give {_KINDS}")
     with tempfile.TemporaryDirectory(prefix="megabuild-verify-") as folder:
         unpacked = Path(folder)
         try:
@@ -121,7 +121,8 @@ def site_packages(prefix: Path) -> tuple[Path, str]:
     if len(chosen) != 1:
         count = f"{len(chosen)} Pythons" if chosen else "no Python"
         raise UsageError(
-            f"{prefix} is no environment: {count} in it", "give the folder of a conda environment or a venv"
+            f"{prefix} is not an environment: {count} in it",
+            "give the folder of a conda environment or a venv",
         )
     return chosen[0]
 

@@ -21,7 +21,7 @@ from megabuild.sizes.dependencies import required_by
 from megabuild.sizes.inside import of_file
 from megabuild.sizes.tree import NO_PACKAGE, ContentPart, File, Kind, Package, Sizes, largest_first
 
-_PYTHON = re.compile(r"python(3\.\d+)")
+_PYTHON = re.compile(r"python(3\.\d+)t?")
 _BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc", re.DOTALL)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import zstandard
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -56,7 +56,7 @@ def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
         It cannot be read.
     """
     files: dict[str, File] = {}
-    index: dict[str, object] = {}
+    index: dict[str, Any] = {}
     with readable(path), ExitStack() as stack:
         for archive in _tars(path, stack):
             for member in archive:
@@ -68,7 +68,7 @@ def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
                 elif not member.name.startswith("info/"):
                     parts = of_stream(stream, member.name, member.size)
                     files[member.name] = File(path=member.name, parts=parts)
-        depends = tuple(str(spec).split()[0] for spec in _list(index.get("depends")) if str(spec).strip())
+        depends = tuple(str(spec).split()[0] for spec in index.get("depends") or () if str(spec).strip())
     package = Package(
         name=canonicalize_name(str(index.get("name", path.name))),
         version=f"{index.get('version', '')} {index.get('build', '')}".strip(),
@@ -135,7 +135,3 @@ def readable(path: Path) -> Iterator[None]:
         raise IntegrityError(
             f"{path} cannot be read: {error or type(error).__name__}", "get or build it again"
         ) from error
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []

@@ -9,6 +9,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, TypeVar
 
+from megabuild.cli.text import picked
+
 
 class Kind(str, Enum):
     """A kind of content."""
@@ -122,20 +124,12 @@ class Sizes:
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values; files of several parts one by one."""
         return {
-            "subject": self.subject,
-            "kind": self.kind,
-            "installed": self.installed,
-            "download": self.download,
-            "fetched": self.fetched,
+            **picked(self, "subject kind installed download fetched"),
             "not_attributed": self.unattributed,
             "parts": _parts_json(self.parts),
             "packages": [
                 {
-                    "name": package.name,
-                    "version": package.version,
-                    "installed": package.installed,
-                    "download": package.download,
-                    "required_by": list(package.required_by),
+                    **picked(package, "name version installed download required_by"),
                     "parts": _parts_json(package.parts),
                     "libraries": [
                         {"path": file.path, "installed": file.size, "parts": _parts_json(file.parts)}

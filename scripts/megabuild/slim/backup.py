@@ -49,7 +49,7 @@ class KeptOriginals:
 
 
 class Backup:
-    """The folder with the originals of an environment; whoever changes anything holds it: ``apply.held``.
+    """The folder with the originals of an environment; whoever changes anything holds it: ``environment.locked``.
 
     Raises
     ------

@@ -29,71 +29,32 @@ DO = "What to do"
 @click.argument(
     "subject", metavar="ENVIRONMENT|PACKAGE|CHANNEL", type=click.Path(exists=True, path_type=Path)
 )
-@option(
-    WHAT,
-    "--gpu",
-    "gpus",
-    multiple=True,
-    metavar="LIST|native",
-    help="Code for these GPUs stays: 12.0, or 8.6,12.0; native: those of this machine. All without it.",
-)
-@option(
-    WHAT,
-    "--keep",
-    multiple=True,
-    metavar="LIST",
-    help="Leave out the steps that cost these: compile, compile-cpu, compile-gpu, extensions, distributed, "
-    "profiler; or steps by their name.",
-)
-@option(
-    WHAT,
-    "--unsupported-gpu",
-    "unsupported",
-    is_flag=True,
-    help="Go on although nothing there has code for a GPU that is named.",
-)
-@option(
-    WHAT,
-    "--drop-lto-ir",
-    is_flag=True,
-    help="Take LTO-IR from libraries, too, which they may compile at run time.",
-)
-@option(
-    DO,
-    "--plan",
-    is_flag=True,
-    help="Say what each step would give and cost; nothing is touched. The default.",
-)
-@option(
-    DO,
-    "--apply",
-    is_flag=True,
-    help="Slim an environment in place, import all that is in it, and undo it if something fails. Originals are kept.",
-)
-@option(
-    DO,
-    "--check",
-    "checks",
-    multiple=True,
-    metavar="COMMAND",
-    help="With --apply: what must succeed afterwards, too, such as 'python -c \"import foo.bar\"'; as often as needed.",
-)
+@option(WHAT, "--gpu", "gpus", multiple=True, metavar="LIST|native",
+        help="Code for these GPUs stays: 12.0, or 8.6,12.0; native: those of this machine. All without "
+        "it.")  # fmt: skip
+@option(WHAT, "--keep", multiple=True, metavar="LIST",
+        help="Leave out the steps that cost these: compile, compile-cpu, compile-gpu, extensions, distributed, "
+        "profiler; or steps by their name.")  # fmt: skip
+@option(WHAT, "--unsupported-gpu", "unsupported", is_flag=True,
+        help="Go on although nothing there has code for a GPU that is named.")  # fmt: skip
+@option(WHAT, "--drop-lto-ir", is_flag=True,
+        help="Take LTO-IR from libraries, too, which they may compile at run time.")  # fmt: skip
+@option(DO, "--plan", is_flag=True,
+        help="Say what each step would give and cost; nothing is touched. The default.")  # fmt: skip
+@option(DO, "--apply", is_flag=True,
+        help="Slim an environment in place, import all that is in it, and undo it if something fails. Originals are "
+        "kept.")  # fmt: skip
+@option(DO, "--check", "checks", multiple=True, metavar="COMMAND",
+        help="With --apply: what must succeed afterwards, too, such as 'python -c \"import foo.bar\"'; as often as "
+        "needed.")  # fmt: skip
 @option(DO, "--no-check", is_flag=True, help="With --apply: import and run nothing.")
-@option(
-    DO,
-    "--output",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write a smaller copy: of an environment into this new folder, of a package into a file in it.",
-)
+@option(DO, "--output", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+        help="Write a smaller copy: of an environment into this new folder, of a package into a file in "
+        "it.")  # fmt: skip
 @option(DO, "--undo", is_flag=True, help="Put the originals back.")
 @option(DO, "--forget", is_flag=True, help="Delete the originals; with --apply, right afterwards.")
-@option(
-    DO,
-    "--for-myself",
-    is_flag=True,
-    help="The package stays with you: libraries of NVIDIA's in it may be changed, too.",
-)
+@option(DO, "--for-myself", is_flag=True,
+        help="The package stays with you: libraries of NVIDIA's in it may be changed, too.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.pass_context
 def slim(

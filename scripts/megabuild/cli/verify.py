@@ -18,13 +18,8 @@ from megabuild.result import Result
 @click.option("--beside", metavar="ENVIRONMENT", type=click.Path(path_type=Path),
               help="The environment whose torch they must fit.")  # fmt: skip
 @click.option("--accelerator", default="", metavar="cpu|cudaNNN", help="What they must be built for.")
-@click.option(
-    "--arch-list",
-    "archs",
-    default="",
-    metavar="LIST",
-    help='CUDA architectures they must have: "9.0;12.0+PTX" or sm_120.',
-)
+@click.option("--arch-list", "archs", default="", metavar="LIST",
+              help='CUDA architectures they must have: "9.0;12.0+PTX" or sm_120.')  # fmt: skip
 @click.option("--python", metavar="X.Y", help="The Python they must be built for.")
 @click.option("--torch", "torch_version", metavar="VERSION", help="The torch they must be built for.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
@@ -52,10 +47,7 @@ def verify(
 
     context.obj.json = as_json
     expect = Expectation(
-        accelerator=accelerator,
-        archs=cuda_archs(archs),
-        python=python,
-        torch_version=torch_version,
+        accelerator=accelerator, archs=cuda_archs(archs), python=python, torch_version=torch_version
     )
     if expect.archs and expect.cuda is False:
         raise UsageError("--arch-list asks for CUDA, --accelerator for the CPU", "leave one of the two out")

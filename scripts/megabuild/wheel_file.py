@@ -55,11 +55,15 @@ def pack(tree: Path, wheel: Path, date: int, *, compressed: bool = True) -> Path
                 while block := source.read(_BLOCK):
                     digest.update(block)
                     target.write(block)
-            hashed = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
-            rows.writerow((name, f"sha256={hashed}", size))
+            rows.writerow((name, recorded(digest.digest()), size))
         rows.writerow((record, "", ""))
         archive.writestr(_entry(record, date, how, 0o644), text.getvalue())
     return wheel
+
+
+def recorded(digest: bytes) -> str:
+    """Return a sha256 as a RECORD has it."""
+    return f"sha256={base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
 
 def unpack(wheel: Path, tree: Path) -> Path:

@@ -17,8 +17,7 @@ from built_libraries import Cuda, Torch
 from megabuild.cli.exits import Invocation, outcome
 from megabuild.cli.megabuild import megabuild
 from megabuild.verify.check import verify
-from megabuild.verify.expected import Expectation
-from megabuild.verify.verdict import LibraryVerdict, Verdict
+from megabuild.verify.verdict import Expectation, LibraryVerdict, Verdict
 
 # gigabytes of wheels on a fresh machine
 pytestmark = [

@@ -225,7 +225,7 @@ def test_help_fits_80_columns(invocation: Invocation) -> None:
     [
         (("torch_scater",), "there is no extension 'torch_scater'"),
         (("torch_scatter==new",), "'new' is no version"),
-        (("--arch-list", "Hopper"), "'Hopper' is no CUDA architecture"),
+        (("--arch-list", "Hopper"), "'Hopper' is not a CUDA architecture"),
         (("--python", "/nowhere/python"), "there is no Python /nowhere/python"),
     ],
 )

@@ -13,8 +13,8 @@ from wheel_files import make_wheel
 
 from megabuild.cli.exits import Invocation, outcome
 from megabuild.cli.megabuild import megabuild
-from megabuild.cli.treemap import Area, squarified
 from megabuild.errors import PreflightError
+from megabuild.sizes.treemap import Area, squarified
 
 
 def call(invocation: Invocation, *arguments: str) -> int:

@@ -14,7 +14,7 @@ from sizes_files import GPU_CODE, elf
 from test_verify_archs import MACHINE_CODE, entry, fatbin
 
 from megabuild.sizes.inside import by_name, of_file, of_stream, unread
-from megabuild.sizes.tree import Kind, Part
+from megabuild.sizes.tree import ContentPart, Kind
 
 
 def parts(folder: Path, data: bytes, name: str = "lib/x.so") -> dict[str, int]:
@@ -149,15 +149,15 @@ def test_names_tell_what_needs_no_look(path: str, kind: str) -> None:
 
 
 def test_libraries_that_are_not_at_hand_are_named_as_such() -> None:
-    assert unread("torch/lib/libtorch.so.2", 5) == {Part(Kind("libraries, not looked into")): 5}
-    assert unread("torch/x.py", 5) == {Part(Kind("Python")): 5}
+    assert unread("torch/lib/libtorch.so.2", 5) == {ContentPart(Kind("libraries, not looked into")): 5}
+    assert unread("torch/x.py", 5) == {ContentPart(Kind("Python")): 5}
     assert unread("torch/x.py", 0) == {}
 
 
 def test_a_member_that_claims_more_than_the_disk_holds_is_not_unpacked() -> None:
     claimed = 1 << 60
     stream = io.BytesIO(elf([(".text", b"t")]))
-    assert of_stream(stream, "x.so", claimed) == {Part(Kind("libraries, not looked into")): claimed}
+    assert of_stream(stream, "x.so", claimed) == {ContentPart(Kind("libraries, not looked into")): claimed}
 
 
 def test_machine_code_counts_with_its_header(tmp_path: Path) -> None:

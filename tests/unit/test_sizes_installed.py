@@ -222,3 +222,10 @@ def test_an_installation_with_target_is_an_environment(tmp_path: Path) -> None:
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither an environment nor a channel"):
         measure(str(tmp_path))
+
+
+def test_a_python_without_the_global_lock_has_an_environment_like_others(tmp_path: Path) -> None:
+    distribution(tmp_path, "mine", {"mine.py": b"x" * 9})
+    (tmp_path / "lib/python3.12").rename(tmp_path / "lib/python3.13t")
+    (package,) = measure(str(tmp_path)).packages
+    assert (package.name, package.version) == ("mine", "1.0")

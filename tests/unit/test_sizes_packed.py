@@ -15,7 +15,7 @@ from wheel_files import make_wheel
 
 from megabuild.errors import IntegrityError, UsageError
 from megabuild.sizes.measure import measure
-from megabuild.sizes.tree import Kind, Part
+from megabuild.sizes.tree import ContentPart, Kind
 
 NAME = "torch-2.0-cp312-cp312-linux_x86_64.whl"
 LIBRARY = elf([(".text", b"t" * 3000), (".nv_fatbin", GPU_CODE)])
@@ -33,8 +33,8 @@ def test_a_wheel_is_what_it_unpacks_to(tmp_path: Path) -> None:
     )
     (package,) = sizes.packages
     assert (package.name, package.version, package.download) == ("torch", "2.0", path.stat().st_size)
-    assert sizes.parts[Part(Kind("GPU code"), "sm_80")] == 1064
-    assert (sizes.parts[Part(Kind("Python"))], sizes.parts[Part(Kind("headers"))]) == (10, 20)
+    assert sizes.parts[ContentPart(Kind("GPU code"), "sm_80")] == 1064
+    assert (sizes.parts[ContentPart(Kind("Python"))], sizes.parts[ContentPart(Kind("headers"))]) == (10, 20)
 
 
 def test_hostile_names_in_a_wheel_are_only_names(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_both_forms_of_conda_packages_are_read_without_their_own_information(tmp
     assert new.installed == 500
     assert (new.packages[0].name, new.packages[0].version) == ("pkg", "1.0 h0")
     assert old.installed == len(LIBRARY) + 50  # links take no room
-    assert old.parts[Part(Kind("GPU code"), "sm_80")] == 1064
+    assert old.parts[ContentPart(Kind("GPU code"), "sm_80")] == 1064
 
 
 @pytest.mark.parametrize("make", [conda, tar_bz2, lambda folder: make_wheel(folder, NAME, {"x.so": LIBRARY})])
@@ -163,5 +163,5 @@ def test_what_is_neither_there_nor_a_requirement_is_a_mistake(name: str) -> None
 
 def test_another_file_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(b"")
-    with pytest.raises(UsageError, match="nothing to measure"):
+    with pytest.raises(UsageError, match="cannot be measured"):
         measure(str(tmp_path / "x.zip"))

@@ -14,7 +14,7 @@ from wheel_files import make_wheel
 
 from megabuild.errors import ProviderError
 from megabuild.sizes import requirement as subject
-from megabuild.sizes.tree import Kind, Part, Sizes
+from megabuild.sizes.tree import ContentPart, Kind, Sizes
 
 LARGE = random.Random(1).randbytes(1_000_000)
 
@@ -75,8 +75,8 @@ def test_the_tree_of_a_requirement_is_found_without_fetching_a_wheel(tmp_path: P
         if "rc1" not in path.name
     }
     assert {package.name: package.download for package in sizes.packages} == archives
-    assert sizes.parts[Part(Kind("libraries, not looked into"))] == 3 * len(LARGE)
-    assert sizes.parts[Part(Kind("Python"))] == 30
+    assert sizes.parts[ContentPart(Kind("libraries, not looked into"))] == 3 * len(LARGE)
+    assert sizes.parts[ContentPart(Kind("Python"))] == 30
     assert 0 < sizes.fetched < 300_000 < 3_000_000 < sum(archives.values())
     assert not sizes.remarks
 
@@ -192,4 +192,4 @@ def test_a_wheel_in_a_folder_of_links_counts_too(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     sizes = measured("thing")
     assert (versions(sizes), sizes.fetched) == ({"thing": "1.2"}, 0)
-    assert sizes.parts[Part(Kind("libraries, not looked into"))] == len(LARGE)
+    assert sizes.parts[ContentPart(Kind("libraries, not looked into"))] == len(LARGE)

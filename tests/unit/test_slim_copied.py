@@ -20,7 +20,7 @@ from megabuild.cli.exits import Invocation
 from megabuild.errors import IntegrityError, NotUndoneError, UsageError
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-ASIDE = ".megabuild-slim"
+BACKUP = ".megabuild-slim"
 TORCHS_LIST = f"{SITE}/torch-2.13.0.dist-info/RECORD"
 COPIES = {
     "cp": "cp -r {source} {target}",
@@ -55,7 +55,7 @@ def originals(root: Path) -> dict[str, bytes]:
     """Return the originals in the folder for them, by their path in the environment, wherever they lie in it."""
     return {
         str(path).partition("/originals/")[2]: path.read_bytes()
-        for path in (root / ASIDE).rglob("*")
+        for path in (root / BACKUP).rglob("*")
         if path.is_file() and not path.is_symlink() and "originals" in path.parts
     }
 
@@ -147,7 +147,7 @@ def test_a_file_that_was_changed_is_left_with_its_original_until_it_is_moved_awa
     assert call(invocation, "slim", str(copied), "--undo") == NotUndoneError.exit_code
     told = capsys.readouterr()
     assert "is as it was" not in told.out
-    for word in (TORCH, "torch-2.13.0", f"{copied}/{ASIDE}", "MB", "--forget"):
+    for word in (TORCH, "torch-2.13.0", f"{copied}/{BACKUP}", "MB", "--forget"):
         assert word in told.err
     assert (copied / TORCH).read_bytes() == b"mine"
     assert [*originals(copied)] == [TORCH]
@@ -173,7 +173,7 @@ def test_originals_of_a_package_that_was_upgraded_are_kept_until_they_are_forgot
     assert (env / SITE / "triton/__init__.py").exists()
     assert originals(env)[TORCH] == former
     assert call(invocation, "slim", str(env), "--forget") == 0
-    assert not (env / ASIDE).exists()
+    assert not (env / BACKUP).exists()
 
 
 def test_killed_while_slimming_anew_it_loses_no_original(env: Path, invocation: Invocation) -> None:
@@ -195,7 +195,7 @@ def test_a_manifest_without_digests_is_undone_in_place_and_loses_nothing_in_a_co
 ) -> None:
     before = content(env)
     assert call(invocation, "slim", str(env), "--apply") == 0
-    path = env / ASIDE / "manifest.json"
+    path = env / BACKUP / "manifest.json"
     document = json.loads(path.read_text())
     for one in document["touched"]:
         del one["digest"]
@@ -219,7 +219,7 @@ def test_originals_that_a_copy_left_out_are_missed(
         f"{SITE}/torch/__pycache__/__init__.cpython-311.pyc",
         TORCH,
     ):
-        (env / ASIDE / "originals" / path).unlink()
+        (env / BACKUP / "originals" / path).unlink()
     copied = copy(env)
     assert call(invocation, "slim", str(copied), "--apply") == 0
     assert call(invocation, "slim", str(copied), "--undo") == NotUndoneError.exit_code
@@ -230,7 +230,7 @@ def test_originals_that_a_copy_left_out_are_missed(
 
 def test_originals_without_a_manifest_are_not_deleted(env: Path, invocation: Invocation) -> None:
     assert call(invocation, "slim", str(env), "--apply") == 0
-    (env / ASIDE / "manifest.json").unlink()
+    (env / BACKUP / "manifest.json").unlink()
     kept = originals(env)
     for what in ("--undo", "--apply", "--forget"):
         assert call(invocation, "slim", str(env), what) == IntegrityError.exit_code
@@ -253,7 +253,7 @@ def test_the_originals_folder_is_the_owner_s(env: Path, invocation: Invocation) 
         os.chown(path, 1234, 1235, follow_symlinks=False)
     before = tree(env)
     assert call(invocation, "slim", str(env), "--apply") == 0
-    for path in [env / ASIDE, *(env / ASIDE).rglob("*")]:
+    for path in [env / BACKUP, *(env / BACKUP).rglob("*")]:
         assert (path.lstat().st_uid, path.lstat().st_gid) == (1234, 1235), path
     assert call(invocation, "slim", str(env), "--undo") == 0
     assert tree(env) == before

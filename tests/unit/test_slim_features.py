@@ -17,9 +17,9 @@ from test_sizes_cli import call
 
 from megabuild.cli.exits import Invocation
 from megabuild.errors import UsageError
-from megabuild.slim.apply import environment
-from megabuild.slim.savings import Plan, make_plan
-from megabuild.slim.steps import Request
+from megabuild.slim.environment import contents_of
+from megabuild.slim.savings import SlimPlan, make_plan
+from megabuild.slim.steps import SlimRequest
 
 HEADER, STATIC = (
     {"nvidia/cu13/include/cuda_fp16.h": "//\n" * 99},
@@ -36,8 +36,8 @@ def cuda(env: Path, *names: str, package: str = "nvidia-cublas") -> None:
     install(env, package, files)
 
 
-def plan(env: Path, *gpus: str, keep: Iterable[str] = ()) -> Plan:
-    return make_plan(environment(env), Request(gpus=gpus, keep=frozenset(keep)), lambda _: None)
+def plan(env: Path, *gpus: str, keep: Iterable[str] = ()) -> SlimPlan:
+    return make_plan(contents_of(env), SlimRequest(gpus=gpus, keep=frozenset(keep)), lambda _: None)
 
 
 def gone(env: Path, **request: Any) -> set[str]:

@@ -25,7 +25,7 @@ from megabuild.errors import (
     PreflightError,
     UsageError,
 )
-from megabuild.slim.apply import held
+from megabuild.slim.environment import locked
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 TORCH = f"{SITE}/torch/lib/libtorch_cuda.so"
@@ -254,7 +254,7 @@ def test_killed_while_undoing_it_is_undone_by_the_next(env: Path, invocation: In
 
 
 def test_two_at_once(env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
-    with held(env):
+    with locked(env):
         assert call(invocation, "slim", str(env), "--apply") == BusyError.exit_code
     assert not (env / ".megabuild-slim").exists()
 
@@ -263,7 +263,7 @@ def test_two_at_once(env: Path, invocation: Invocation, capsys: pytest.CaptureFi
     ("arguments", "error", "says"),
     [
         (["--keep", "nonsense"], UsageError, "nothing called nonsense"),
-        (["--gpu", "12.0+PTX"], UsageError, "is no GPU"),
+        (["--gpu", "12.0+PTX"], UsageError, "is not a GPU"),
         (["--gpu", "native"], NoGpuError, "--gpu 12.0"),
         (["--apply", "--undo"], UsageError, "exclude each other"),
         (["--undo"], UsageError, "nothing was slimmed"),

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from slim_packages import SITE, install, venv
 
-from megabuild.slim.apply import environment
-from megabuild.slim.own_tests import picked
+from megabuild.slim.environment import contents_of
+from megabuild.slim.own_tests import removable
 
 TESTS = {"pk/tests/__init__.py": "", "pk/tests/test_it.py": "def test_it(): ...\n", "pk/tests/data.bin": "1"}
 EMPTY = {"pk/__init__.py": "", "pk/sub/__init__.py": ""}
 
 
 def gone(root: Path) -> set[str]:
-    return {path.removeprefix(f"{SITE}/") for path in picked(environment(root))}
+    return {path.removeprefix(f"{SITE}/") for path in removable(contents_of(root))}
 
 
 def test_tests_that_nothing_leads_to_go(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.verify.check import verify
-from megabuild.verify.expected import Expectation
+from megabuild.verify.verdict import Expectation
 
 
 def wheel(folder: Path, build: str, **libraries: bytes) -> Path:

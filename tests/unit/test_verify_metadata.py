@@ -8,9 +8,9 @@ import pytest
 
 from megabuild.errors import IntegrityError, UsageError
 from megabuild.verify.built_for import from_conda, from_wheel, same_torch
-from megabuild.verify.expected import Expectation
 from megabuild.verify.subject import module_of, open_subject
 from megabuild.verify.torch_beside import TorchBeside, find, readable
+from megabuild.verify.verdict import Expectation
 
 HEADER = """#pragma once
 inline void check(int x) {

@@ -12,6 +12,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from megabuild.arch_list import accelerator as accelerator
 from megabuild.errors import ConfigError, UsageError
 
 CONFIG_FOLDER = ".ci_support"
@@ -53,11 +54,6 @@ def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> st
     """
     parts = [platform.replace("-", "_"), accelerator(cuda_version)]
     return "_".join([*parts, suffix] if suffix else parts)
-
-
-def accelerator(cuda_version: str | None) -> str:
-    """Return ``cpu``, or ``cuda130`` for CUDA 13.0 and any patch of it."""
-    return f"cuda{''.join(cuda_version.split('.')[:2])}" if cuda_version else "cpu"
 
 
 def available(root: Path) -> tuple[str, ...]:

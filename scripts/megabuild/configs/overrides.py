@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
 
+from megabuild.arch_list import cuda_archs as cuda_archs
+from megabuild.arch_list import unknown_arch
 from megabuild.configs.config import Config, python_version
 from megabuild.errors import UsageError
-
-#: 12.0, 120 and sm_120 are the same; the smallest that was ever called so by PyTorch is 3.0, so that 12 is a slip.
-_ARCH = re.compile(r"(?:sm_?)?([3-9]|[1-9]\d)\.?(\d)([af]?)((?:\+PTX)?)", re.IGNORECASE)
 
 #: sha256 of further official tarballs (Homebrew's formula; not compared with the file): not to be taken for others'
 _TARBALLS = {"2.14.1": "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447"}
@@ -129,32 +127,6 @@ def arch_list(config: Config, text: str) -> str:
     """
     if config.cuda_version is None:
         raise UsageError(f"{config.name} is for CPUs", "an arch list goes with a CUDA config")
-    return ";".join(cuda_archs(text) or _no_arch(text))
-
-
-def cuda_archs(text: str) -> tuple[str, ...]:
-    """Return CUDA architectures as in ``TORCH_CUDA_ARCH_LIST``: ``("9.0", "12.0+PTX")`` for ``sm_90;120+ptx``.
-
-    Parameters
-    ----------
-    text:
-        Architectures with ``;``, ``,`` or blanks between them, with or without ``sm_`` and the dot.
-
-    Raises
-    ------
-    UsageError
-        The text holds something else.
-    """
-    archs: dict[str, None] = {}
-    for word in re.split(r"[;,\s]+", text):
-        found = _ARCH.fullmatch(word)
-        if found:
-            major, minor, letter, ptx = found.groups()
-            archs[f"{major}.{minor}{letter.lower()}{ptx.upper()}"] = None
-        elif word:
-            _no_arch(word)
-    return tuple(archs)
-
-
-def _no_arch(word: str) -> NoReturn:
-    raise UsageError(f"'{word}' is no CUDA architecture", "write them like '9.0;12.0+PTX', or 'sm_90'")
+    if not (archs := cuda_archs(text)):
+        raise unknown_arch(text)
+    return ";".join(archs)

@@ -9,7 +9,7 @@ from megabuild.errors import IntegrityError, MegabuildError
 from megabuild.extension_table import archs_of
 from megabuild.extensions.wheels import Wanted
 from megabuild.verify.check import verify
-from megabuild.verify.expected import Expectation
+from megabuild.verify.verdict import Expectation
 
 
 def look_inside(path: Path, wanted: Wanted) -> str:

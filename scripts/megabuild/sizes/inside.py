@@ -14,7 +14,7 @@ from typing import IO
 
 import cuda_archs
 from elf_file import ElfFile, NotElf, opened
-from megabuild.sizes.tree import Kind, Part
+from megabuild.sizes.tree import ContentPart, Kind
 
 _MAGIC, _READABLE = b"\x7fELF", b"\x7fELF\x02\x01"
 _SUFFIXES = {
@@ -64,22 +64,15 @@ def by_name(path: str) -> Kind:
     return next((_FOLDERS[folder] for folder in pure.parts[:-1] if folder in _FOLDERS), suffix)
 
 
-def unread(path: str, size: int) -> Mapping[Part, int]:
+def unread(path: str, size: int) -> Mapping[ContentPart, int]:
     """Return the parts of a file of which only name and size are known."""
     kind = by_name(path)
     library = kind == Kind.OTHER and (path.endswith(".so") or ".so." in path.rpartition("/")[2])
-    return {Part(Kind.UNREAD_LIBRARIES if library else kind): size} if size else {}
+    return {ContentPart(Kind.UNREAD_LIBRARIES if library else kind): size} if size else {}
 
 
-def of_file(file: Path, path: str, size: int) -> Mapping[Part, int]:
+def of_file(file: Path, path: str, size: int) -> Mapping[ContentPart, int]:
     """Return the parts of a file on the disk; they add up to its size.
-
-    Parameters
-    ----------
-    path:
-        Its path in the subject.
-    size:
-        Its bytes.
 
     Raises
     ------
@@ -88,13 +81,13 @@ def of_file(file: Path, path: str, size: int) -> Mapping[Part, int]:
     """
     kind = by_name(path)
     if kind != Kind.OTHER or not size:
-        return {Part(kind): size} if size else {}
+        return {ContentPart(kind): size} if size else {}
     with file.open("rb") as stream:
         start = stream.read(len(_READABLE))
     return _of_elf(file, size) if start == _READABLE else _of_start(start, size)
 
 
-def of_stream(stream: IO[bytes], path: str, size: int) -> Mapping[Part, int]:
+def of_stream(stream: IO[bytes], path: str, size: int) -> Mapping[ContentPart, int]:
     """Return the parts of a file in an archive, which is written to a temporary file if it is a library.
 
     Raises
@@ -104,46 +97,46 @@ def of_stream(stream: IO[bytes], path: str, size: int) -> Mapping[Part, int]:
     """
     kind = by_name(path)
     if kind != Kind.OTHER or not size:
-        return {Part(kind): size} if size else {}
+        return {ContentPart(kind): size} if size else {}
     start = stream.read(len(_READABLE))
     if start != _READABLE:
         return _of_start(start, size)
     with tempfile.NamedTemporaryFile(prefix="megabuild-sizes-") as copy:
         # a few bytes of an archive can claim to be any number of them
         if size > shutil.disk_usage(os.path.dirname(copy.name)).free // 2:
-            return {Part(Kind.UNREAD_LIBRARIES): size}
+            return {ContentPart(Kind.UNREAD_LIBRARIES): size}
         copy.write(start)
         shutil.copyfileobj(stream, copy, 1 << 20)
         copy.flush()
         return _of_elf(Path(copy.name), size)
 
 
-def _of_start(start: bytes, size: int) -> Mapping[Part, int]:
+def _of_start(start: bytes, size: int) -> Mapping[ContentPart, int]:
     """Return the parts of what is no 64-bit little-endian ELF file."""
-    return {Part(Kind.OTHER_LIBRARIES if start.startswith(_MAGIC) else Kind.OTHER): size}
+    return {ContentPart(Kind.OTHER_LIBRARIES if start.startswith(_MAGIC) else Kind.OTHER): size}
 
 
-def _of_elf(file: Path, size: int) -> Mapping[Part, int]:
+def _of_elf(file: Path, size: int) -> Mapping[ContentPart, int]:
     try:
         with opened(file) as library:
             parts = _sections(library)
     except NotElf:  # cut off or damaged
-        return {Part(Kind.UNKNOWN): size}
+        return {ContentPart(Kind.UNKNOWN): size}
     # its own headers, and whatever else lies outside of sections
-    parts[Part(Kind.UNKNOWN)] += size - sum(parts.values())
+    parts[ContentPart(Kind.UNKNOWN)] += size - sum(parts.values())
     return +parts
 
 
-def _sections(library: ElfFile) -> Counter[Part]:
+def _sections(library: ElfFile) -> Counter[ContentPart]:
     """Return bytes by part; no byte counts twice, even where a damaged table says so."""
-    parts: Counter[Part] = Counter()
+    parts: Counter[ContentPart] = Counter()
     starts, ends = [], []
     for fatbin in cuda_archs.anywhere(library.data):
         starts.append(fatbin.start)
         ends.append(fatbin.end)
         for member in fatbin.members:
             kind, prefix = _DEVICE_CODE.get(member.kind, (Kind.UNKNOWN, ""))
-            parts[Part(kind, f"{prefix}_{member.arch}" if prefix else "")] += member.size
+            parts[ContentPart(kind, f"{prefix}_{member.arch}" if prefix else "")] += member.size
     before = [0, *accumulate(end - start for start, end in zip(starts, ends, strict=True))]
 
     def in_fatbins(offset: int) -> int:
@@ -156,7 +149,7 @@ def _sections(library: ElfFile) -> Counter[Part]:
         start, end = max(done, section.offset), section.offset + section.size
         if end > start:
             if in_fatbins(done) == in_fatbins(start):
-                parts[Part(Kind.PADDING)] += _filling(library, done, start)
+                parts[ContentPart(Kind.PADDING)] += _filling(library, done, start)
             parts[part_of_section(name)] += end - start - (in_fatbins(end) - in_fatbins(start))
             done = end
     return parts
@@ -168,12 +161,12 @@ def _filling(library: ElfFile, start: int, end: int) -> int:
     return sum(len(block) - len(block.strip(_FILLINGS)) for block in blocks)
 
 
-def part_of_section(section: str) -> Part:
+def part_of_section(section: str) -> ContentPart:
     """Return what a section's bytes count as, by its name."""
     if section in _SYMBOL_TABLES:
-        return Part(Kind.SYMBOLS)
+        return ContentPart(Kind.SYMBOLS)
     if section.startswith(_DEBUG_SECTIONS):
-        return Part(Kind.DEBUG)
+        return ContentPart(Kind.DEBUG)
     if section in cuda_archs.SECTIONS:  # what lies between fatbins
-        return Part(Kind.UNKNOWN)
-    return Part(Kind.GPU_CODE, "AMD") if section == ".hip_fatbin" else Part(Kind.CPU_CODE)
+        return ContentPart(Kind.UNKNOWN)
+    return ContentPart(Kind.GPU_CODE, "AMD") if section == ".hip_fatbin" else ContentPart(Kind.CPU_CODE)

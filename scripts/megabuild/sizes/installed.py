@@ -19,9 +19,9 @@ from packaging.utils import canonicalize_name
 
 from megabuild.sizes.dependencies import required_by
 from megabuild.sizes.inside import of_file
-from megabuild.sizes.tree import NO_PACKAGE, File, Kind, Package, Part, Sizes, largest_first
+from megabuild.sizes.tree import NO_PACKAGE, ContentPart, File, Kind, Package, Sizes, largest_first
 
-_PYTHON = re.compile(r"python(3\.\d+)")
+_PYTHON = re.compile(r"python(3\.\d+)t?")
 _BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc", re.DOTALL)
 
 
@@ -172,6 +172,6 @@ def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Itera
             parts = of_file(prefix / path, path, status.st_size)
         except OSError as error:
             refused(error)
-            parts = {Part(Kind.UNKNOWN): status.st_size}
+            parts = {ContentPart(Kind.UNKNOWN): status.st_size}
         yield owner, File(path=path, parts=parts)
     remarks += [f"{count} files or folders cannot be read: {reason}" for reason, count in unread.items()]

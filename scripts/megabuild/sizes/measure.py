@@ -11,7 +11,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 from megabuild.errors import UsageError
 from megabuild.sizes.installed import environment, is_environment
 from megabuild.sizes.packed import CONDA, channel, conda_package, packages_in, wheel
-from megabuild.sizes.requirement import requirement
 from megabuild.sizes.tree import Sizes
 
 _REMEDY = (
@@ -21,19 +20,12 @@ _REMEDY = (
 
 
 def measure(subject: str, *, python: str | None = None) -> Sizes:
-    """Measure a subject.
-
-    Parameters
-    ----------
-    subject:
-        A path, or a requirement as pip takes it.
-    python:
-        The Python that a requirement is for, ``3.12``; None for the one that runs this.
+    """Measure a path, or a requirement as pip takes it, for a Python (``3.12``), by default the one that runs this.
 
     Raises
     ------
     UsageError
-        It is nothing of the kind, or ``python`` is no version.
+        It is neither, or ``python`` is not a version.
     IntegrityError
         A package or wheel is damaged.
     ProviderError
@@ -51,10 +43,10 @@ def measure(subject: str, *, python: str | None = None) -> Sizes:
             return Sizes(subject=path.name, kind="wheel", packages=(wheel(path),))
         if path.name.endswith(CONDA):
             return Sizes(subject=path.name, kind="package", packages=(conda_package(path)[0],))
-        raise UsageError(f"{path} is nothing to measure", _REMEDY)
+        raise UsageError(f"{path} cannot be measured", _REMEDY)
     python = python or f"3.{sys.version_info.minor}"
     if not re.fullmatch(r"3\.\d{1,3}", python):
-        raise UsageError(f"{python} is no version of Python such as 3.12", "see --python")
+        raise UsageError(f"{python} is not a version of Python such as 3.12", "see --python")
     try:
         Requirement(subject)
     except InvalidRequirement:
@@ -63,4 +55,6 @@ def measure(subject: str, *, python: str | None = None) -> Sizes:
         known = not subject.endswith((".whl", *CONDA))
     if not known:
         raise UsageError(f"there is no {subject}", _REMEDY)
+    from megabuild.sizes.requirement import requirement  # a client of indexes takes a moment to import
+
     return requirement(subject, python)

@@ -6,16 +6,16 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import zstandard
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion
 
-from megabuild.errors import IntegrityError
-from megabuild.network.index import parsed
+from megabuild.errors import IntegrityError, of_system
 from megabuild.sizes.inside import of_stream
 from megabuild.sizes.tree import File, Package, Sizes, largest_first
 
@@ -30,9 +30,11 @@ def wheel(path: Path) -> Package:
     IntegrityError
         It cannot be read.
     """
-    known = parsed(path.name)
-    name, version = (known[0], str(known[1])) if known else (path.stem, "")
-    with _readable(path), zipfile.ZipFile(path) as archive:
+    name, version = path.stem, ""
+    with suppress(InvalidWheelFilename, InvalidVersion):
+        name, parsed, *_ = parse_wheel_filename(path.name)
+        version = str(parsed)
+    with readable(path), zipfile.ZipFile(path) as archive:
         # of two members of one name the later one is installed
         members = {one.filename: one for one in archive.infolist() if not one.is_dir()}
         files = []
@@ -44,11 +46,9 @@ def wheel(path: Path) -> Package:
 
 
 def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
-    """Measure a conda package: what it links into an environment, without its own ``info`` folder.
+    """Measure a conda package, and return the names that it depends on, too.
 
-    Returns
-    -------
-    The package, and the names that it depends on.
+    What it links into an environment counts, not its own ``info`` folder.
 
     Raises
     ------
@@ -56,8 +56,8 @@ def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
         It cannot be read.
     """
     files: dict[str, File] = {}
-    index: dict[str, object] = {}
-    with _readable(path), ExitStack() as stack:
+    index: dict[str, Any] = {}
+    with readable(path), ExitStack() as stack:
         for archive in _tars(path, stack):
             for member in archive:
                 stream = archive.extractfile(member) if member.isreg() else None  # links take no room
@@ -68,7 +68,7 @@ def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
                 elif not member.name.startswith("info/"):
                     parts = of_stream(stream, member.name, member.size)
                     files[member.name] = File(path=member.name, parts=parts)
-        depends = tuple(str(spec).split()[0] for spec in _list(index.get("depends")) if str(spec).strip())
+        depends = tuple(str(spec).split()[0] for spec in index.get("depends") or () if str(spec).strip())
     package = Package(
         name=canonicalize_name(str(index.get("name", path.name))),
         version=f"{index.get('version', '')} {index.get('build', '')}".strip(),
@@ -115,23 +115,23 @@ def _tars(path: Path, stack: ExitStack) -> Iterator[tarfile.TarFile]:
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn what a damaged archive raises into one sentence; each of the four formats has errors of its own."""
+def readable(path: Path) -> Iterator[None]:
+    """Turn what a damaged archive raises into one sentence; each format has errors of its own.
+
+    Raises
+    ------
+    IntegrityError
+        It is damaged.
+    """
     try:
         yield
     except (MemoryError, IntegrityError):
         raise
-    except OSError as error:
-        if error.filename:  # a system's refusal, told as such
-            raise
-        raise _damaged(path, error) from error
     except Exception as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> IntegrityError:
-    return IntegrityError(f"{path} cannot be read: {error or type(error).__name__}", "get or build it again")
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+        if isinstance(error, OSError) and (
+            error.filename or of_system(error)
+        ):  # a system's refusal, told as such
+            raise
+        raise IntegrityError(
+            f"{path} cannot be read: {error or type(error).__name__}", "get or build it again"
+        ) from error

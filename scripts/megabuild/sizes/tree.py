@@ -9,6 +9,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, TypeVar
 
+from megabuild.cli.text import picked
+
 
 class Kind(str, Enum):
     """A kind of content."""
@@ -37,7 +39,7 @@ class Kind(str, Enum):
 
 
 @dataclass(frozen=True, order=True)
-class Part:
+class ContentPart:
     """A kind of content; device code has an architecture, such as ``sm_90``."""
 
     kind: Kind
@@ -57,7 +59,7 @@ class File:
     """A file: its path in the subject, and its bytes by part."""
 
     path: str
-    parts: Mapping[Part, int]
+    parts: Mapping[ContentPart, int]
 
     @property
     def size(self) -> int:
@@ -67,28 +69,16 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A distribution or conda package.
+    """A distribution or conda package."""
 
-    Parameters
-    ----------
-    name, version:
-        As its metadata give them, the name in canonical form.
-    files:
-        What it installs; hard links count once, symbolic links nothing.
-    download:
-        Bytes of the archive that it comes in, or None where nothing tells.
-    required_by:
-        Names of packages of the same subject.
-    """
-
-    name: str
+    name: str  #: In canonical form.
     version: str = ""
-    files: tuple[File, ...] = ()
-    download: int | None = None
-    required_by: tuple[str, ...] = ()
+    files: tuple[File, ...] = ()  #: What it installs; hard links count once, symbolic links nothing.
+    download: int | None = None  #: Bytes of the archive that it comes in, or None where nothing tells.
+    required_by: tuple[str, ...] = ()  #: Names of packages of the same subject.
 
     @cached_property
-    def parts(self) -> Mapping[Part, int]:
+    def parts(self) -> Mapping[ContentPart, int]:
         """Bytes by part."""
         return _sum(file.parts for file in self.files)
 
@@ -100,28 +90,16 @@ class Package:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """A measured subject.
-
-    Parameters
-    ----------
-    subject, kind:
-        Its name, and what it is: ``environment``, ``wheel``, ``package``, ``channel``, ``requirement``.
-    packages:
-        The largest first.
-    fetched:
-        Bytes that came over the network for this.
-    remarks:
-        Sentences about what could not be read.
-    """
+    """A measured subject."""
 
     subject: str
-    kind: str
-    packages: tuple[Package, ...]
-    fetched: int = 0
-    remarks: tuple[str, ...] = ()
+    kind: str  #: ``environment``, ``wheel``, ``package``, ``channel`` or ``requirement``.
+    packages: tuple[Package, ...]  #: The largest first.
+    fetched: int = 0  #: Bytes that came over the network for this.
+    remarks: tuple[str, ...] = ()  #: Sentences about what could not be read.
 
     @cached_property
-    def parts(self) -> Mapping[Part, int]:
+    def parts(self) -> Mapping[ContentPart, int]:
         """Bytes by part."""
         return _sum(package.parts for package in self.packages)
 
@@ -141,25 +119,17 @@ class Sizes:
         """Bytes of which nothing tells whose or what they are: no package, or not understood."""
         strangers = sum(package.installed for package in self.packages if package.name == NO_PACKAGE)
         known = (package for package in self.packages if package.name != NO_PACKAGE)
-        return strangers + sum(package.parts.get(Part(Kind.UNKNOWN), 0) for package in known)
+        return strangers + sum(package.parts.get(ContentPart(Kind.UNKNOWN), 0) for package in known)
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values; files of several parts one by one."""
         return {
-            "subject": self.subject,
-            "kind": self.kind,
-            "installed": self.installed,
-            "download": self.download,
-            "fetched": self.fetched,
+            **picked(self, "subject kind installed download fetched"),
             "not_attributed": self.unattributed,
             "parts": _parts_json(self.parts),
             "packages": [
                 {
-                    "name": package.name,
-                    "version": package.version,
-                    "installed": package.installed,
-                    "download": package.download,
-                    "required_by": list(package.required_by),
+                    **picked(package, "name version installed download required_by"),
                     "parts": _parts_json(package.parts),
                     "libraries": [
                         {"path": file.path, "installed": file.size, "parts": _parts_json(file.parts)}
@@ -206,7 +176,7 @@ def largest_first(packages: Iterable[Package]) -> tuple[Package, ...]:
     return tuple(sorted(packages, key=lambda package: (-package.installed, package.name, package.version)))
 
 
-def in_order(parts: Mapping[Part, int]) -> list[tuple[Part, int]]:
+def in_order(parts: Mapping[ContentPart, int]) -> list[tuple[ContentPart, int]]:
     """Sort parts by their bytes, the largest first."""
     return sorted(parts.items(), key=lambda item: (-item[1], item[0]))
 
@@ -218,5 +188,5 @@ def _sum(counts: Iterable[Mapping[Named, int]]) -> Counter[Named]:
     return total
 
 
-def _parts_json(parts: Mapping[Part, int]) -> list[dict[str, Any]]:
+def _parts_json(parts: Mapping[ContentPart, int]) -> list[dict[str, Any]]:
     return [{"kind": part.kind, "arch": part.arch, "bytes": size} for part, size in in_order(parts)]

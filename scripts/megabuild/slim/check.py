@@ -14,14 +14,14 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from megabuild.errors import SlimmedTooFarError, UsageError
-from megabuild.slim.listing import Contents
+from megabuild.slim.listing import Contents, Note
 
 #: Seconds for one module, which reads gigabytes from a cold disk; afterwards more, lest a busy machine undo anything.
 _PATIENCE, _MORE_PATIENCE = 120.0, 600.0
@@ -44,11 +44,10 @@ for name in names:
     out.flush()
 os._exit(0)
 """
-Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class CheckResult:
     """What was tried: how many modules, None for none with the reason; the names of those that failed before."""
 
     modules: int | None
@@ -56,27 +55,11 @@ class Checked:
     failed_before: tuple[str, ...] = ()
     commands: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return this as JSON values."""
-        return {
-            "modules": self.modules,
-            "why": self.why,
-            "failed_before": list(self.failed_before),
-            "commands": self.commands,
-        }
-
 
 class Check:
-    """Tries an environment before and after it is slimmed.
+    """Tries an environment before and after it is slimmed, and notes what it is doing.
 
-    Parameters
-    ----------
-    root:
-        The environment.
-    commands:
-        Shell commands that must succeed as well, with the environment's programs first in PATH.
-    note:
-        Told of what is tried.
+    Commands are the shell's, and must succeed as well, with the environment's programs first in PATH.
     """
 
     def __init__(self, root: Path, commands: Sequence[str], note: Note) -> None:
@@ -84,15 +67,10 @@ class Check:
         self._commands = commands
         self._note = note
         self._names: tuple[str, ...] = ()
-        self.result = Checked(modules=None, why="there was nothing to take away")
+        self.result = CheckResult(modules=None, why="there was nothing to take away")
 
     def before(self, contents: Contents, gone: Iterable[str]) -> None:
-        """Find out what works.
-
-        Parameters
-        ----------
-        contents, gone:
-            What lies there, and what will be removed: modules of which nothing is left are not tried.
+        """Find out what works; modules of which nothing will be left are not tried.
 
         Raises
         ------
@@ -116,7 +94,7 @@ class Check:
             failed_before = tuple(name for name in wanted if name not in self._names)
             if not self._names:
                 why = f"no module can be imported ({next(iter(answers.values()), 'no time')})"
-        self.result = Checked(
+        self.result = CheckResult(
             modules=None if why else len(self._names),
             why=why,
             failed_before=failed_before,

@@ -1,7 +1,8 @@
-"""One fat binary without the entries that nothing here would choose.
+"""One fat binary without the entries that CUDA would choose on none of the GPUs named.
 
-One of which nothing would be chosen keeps a stand-in, a small entry of the same library for another GPU. So CUDA says
-what it did before, that there is no code for this GPU, and not that something is damaged; its own tools read it, too.
+Which those are says the CUDA C++ Programming Guide, "Compute Capabilities". A fat binary of which nothing would be
+chosen keeps a stand-in, a small entry of the same library for another GPU. So CUDA says what it did before, that there
+is no code for this GPU, and not that something is damaged; its own tools read it, too.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import cuda_archs
-from cuda_archs import MACHINE_CODE, Fatbin, Member
-from megabuild.slim.choice import chosen, name, number
+from cuda_archs import LTO_IR, MACHINE_CODE, PTX, Fatbin, Member
 from megabuild.slim.layout import Piece
 
+#: GPUs of Jetson and Drive: their machine code runs on no other GPU ("Binary Compatibility": not with desktop).
+_TEGRA = frozenset({53, 62, 72, 87, 101})
+_PREFIXES = {MACHINE_CODE: "sm", PTX: "compute", LTO_IR: "lto"}
 _HEADER, _ENTRY_START = struct.Struct("<4sHHQ"), struct.Struct("<HH")
 _VERSION, _ENTRY_VERSION, _ALIGNED = 1, 0x101, 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class CodeFilter:
     """What stays: the code that CUDA would choose on these GPUs (``sm_120``), and LTO-IR or not."""
 
     gpus: Sequence[str]
@@ -30,34 +33,27 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Content:
+class FatbinContent:
     """What a fat binary is made of, one after another, and the code in it: ``sm_120``, ``compute_120``, ``lto_75``."""
 
     pieces: tuple[Piece, ...]
     code: frozenset[str]
 
 
-def whole(fatbin: Fatbin) -> Content:
+def whole(fatbin: Fatbin) -> FatbinContent:
     """Return a fat binary as it is."""
-    return Content(pieces=((fatbin.start, fatbin.end),), code=_code(fatbin.members))
+    return FatbinContent(pieces=((fatbin.start, fatbin.end),), code=_code(fatbin.members))
 
 
-def slimmed(data: mmap.mmap | bytes, fatbin: Fatbin, rule: Rule, stand_in: tuple[int, int] | None) -> Content:
-    """Return what stays of a fat binary; all of it where its form is not the one that is known.
+def slimmed(
+    data: mmap.mmap | bytes, fatbin: Fatbin, wanted: CodeFilter, stand_in: tuple[int, int] | None
+) -> FatbinContent:
+    """Return what stays of a fat binary in a file; all of it where its form is not the one that is known.
 
-    Parameters
-    ----------
-    data:
-        The file in which it lies.
-    fatbin:
-        Where.
-    rule:
-        What stays.
-    stand_in:
-        Where the entry lies that stays when nothing else does; None: all stays then.
+    The stand-in is where the entry lies that stays when nothing else does; without one, all stays then.
     """
     entries = _entries(data, fatbin)
-    kept = sorted(chosen(fatbin.members, rule.gpus, keep_lto=rule.keep_lto))
+    kept = sorted(needed_entries(fatbin.members, wanted))
     ranges = [entries[position] for position in kept] if entries else []
     if entries and not kept and stand_in:
         ranges = [stand_in]
@@ -66,7 +62,8 @@ def slimmed(data: mmap.mmap | bytes, fatbin: Fatbin, rule: Rule, stand_in: tuple
         return whole(fatbin)
     magic, version, header_size, _ = _HEADER.unpack_from(data, fatbin.start)
     header = _HEADER.pack(magic, version, header_size, body)
-    return Content(pieces=(header, *ranges), code=_code([fatbin.members[position] for position in kept]))
+    code = _code([fatbin.members[position] for position in kept])
+    return FatbinContent(pieces=(header, *ranges), code=code)
 
 
 def smallest_for_others(
@@ -78,9 +75,77 @@ def smallest_for_others(
         place
         for fatbin in fatbins
         for member, place in zip(fatbin.members, _entries(data, fatbin), strict=False)
-        if member.kind == MACHINE_CODE and number(member) // 10 not in majors
+        if member.kind == MACHINE_CODE and _number(member) // 10 not in majors
     )
     return min(found, key=lambda place: place[1] - place[0], default=None)
+
+
+def needed_entries(members: Sequence[Member], wanted: CodeFilter) -> frozenset[int]:
+    """Return the positions of the entries that a fat binary needs.
+
+    For each GPU that is its own machine code; else that of the same major and the highest lower minor number; else the
+    highest PTX not above. Code for one GPU (``sm_90a``) or one family (``sm_100f``) counts by its number like others,
+    where it runs at all. LTO-IR is not chosen by GPU but linked by nvJitLink; entries of a kind that is not known here
+    are needed.
+    """
+    needed = {
+        position
+        for position, member in enumerate(members)
+        if member.kind not in (MACHINE_CODE, PTX) and (member.kind != LTO_IR or wanted.keep_lto)
+    }
+    for gpu in wanted.gpus:
+        machine_code = _highest(members, MACHINE_CODE, gpu)
+        needed |= machine_code
+        exact = any(_number(members[position]) == cuda_archs.number(gpu) for position in machine_code)
+        # whether desktop code runs on Tegra depends on the driver, so the way out stays
+        if not machine_code or (cuda_archs.number(gpu) in _TEGRA and not exact):
+            needed |= _highest(members, PTX, gpu)
+    return frozenset(needed)
+
+
+def code_for(gpu: str, code: Iterable[str]) -> str:
+    """Say what of some code, by :func:`code_name`, a GPU has: ``own`` machine code, ``ptx`` to compile, or ``none``."""
+    kinds = {prefix: kind for kind, prefix in _PREFIXES.items()}
+    members = [
+        Member(kinds[prefix], arch, 0)
+        for prefix, _, arch in (one.partition("_") for one in code)
+        if prefix in kinds
+    ]
+    if any(one.kind == MACHINE_CODE and _runs(one, gpu) for one in members):
+        return "own"
+    return "ptx" if any(one.kind == PTX and _runs(one, gpu) for one in members) else "none"
+
+
+def code_name(member: Member) -> str:
+    """Return ``sm_90a``, ``compute_120`` or ``lto_75``; ``kind16_90`` for what is not known."""
+    return f"{_PREFIXES.get(member.kind, f'kind{member.kind}')}_{member.arch}"
+
+
+def _code(members: Sequence[Member]) -> frozenset[str]:
+    return frozenset(map(code_name, members))
+
+
+def _runs(member: Member, gpu: str) -> bool:
+    if member.kind == PTX:
+        return cuda_archs.runs_on(gpu, [], [code_name(member)]) != "missing"
+    foreign = _number(member) in _TEGRA and _number(member) != cuda_archs.number(gpu)
+    return not foreign and cuda_archs.runs_on(gpu, [code_name(member)], []) == "native"
+
+
+def _number(member: Member) -> int:
+    """Return 90 for ``sm_90a``."""
+    return cuda_archs.number(code_name(member))
+
+
+def _highest(members: Sequence[Member], kind: int, gpu: str) -> set[int]:
+    """Return all entries of the highest number among those of a kind that run on a GPU."""
+    able = {
+        position: _number(member)
+        for position, member in enumerate(members)
+        if member.kind == kind and _runs(member, gpu)
+    }
+    highest = max(able.values(), default=0)
+    return {position for position, value in able.items() if value == highest}
 
 
 def _entries(data: mmap.mmap | bytes, fatbin: Fatbin) -> list[tuple[int, int]]:
@@ -93,7 +158,3 @@ def _entries(data: mmap.mmap | bytes, fatbin: Fatbin) -> list[tuple[int, int]]:
         and not any(member.size % _ALIGNED for member in fatbin.members)
     )
     return list(pairwise(ends)) if regular else []
-
-
-def _code(members: Sequence[Member]) -> frozenset[str]:
-    return frozenset(name(member) for member in members)

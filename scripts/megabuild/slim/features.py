@@ -12,24 +12,12 @@ from megabuild.slim.needed import is_nvidia
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """Something that works in environments with certain packages.
+    """Something that works in environments with certain packages."""
 
-    Parameters
-    ----------
-    name:
-        As ``--keep`` takes it.
-    words:
-        For people.
-    of:
-        Matches the names of the packages that have it; empty: any environment has it.
-    is_vital:
-        These packages do little without it: steps that cost it are left out unasked.
-    """
-
-    name: str
-    words: str
-    of: str = ""
-    is_vital: bool = False
+    name: str  #: As ``--keep`` takes it.
+    words: str  #: For people.
+    of: str = ""  #: Matches the names of the packages that have it; empty: any environment has it.
+    is_vital: bool = False  #: These packages do little without it: steps that cost it are left out unasked.
 
     def packages(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those of some packages, by name, that have it."""
@@ -70,13 +58,7 @@ _COMPILED = re.compile(
 
 
 def unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[str, ...]:
-    """Return the packages for GPUs of which nothing here knows what they need as they run.
-
-    Parameters
-    ----------
-    with_gpu_code:
-        Names of packages in whose libraries there is GPU code.
-    """
+    """Return the packages for GPUs of which nothing here knows what they need as they run."""
     names = set(with_gpu_code) | {
         owner for owner, required in contents.requires.items() if any(map(is_nvidia, required))
     }

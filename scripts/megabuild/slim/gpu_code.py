@@ -20,8 +20,8 @@ import cuda_archs
 from cuda_archs import Fatbin
 from elf_file import ElfFile
 from megabuild.slim import fat_binary, pointers
-from megabuild.slim.fat_binary import Content, Rule
-from megabuild.slim.layout import MOST_HOLES, SMALLEST_HOLE, Change, Piece, hole
+from megabuild.slim.fat_binary import CodeFilter, FatbinContent
+from megabuild.slim.layout import MOST_HOLES, SMALLEST_HOLE, Piece, RangeChange, hole
 from megabuild.slim.tables import ALLOC, NotUnderstood, Tables
 
 _ADDRESS = struct.Struct("<Q")
@@ -31,8 +31,8 @@ _ADDRESS = struct.Struct("<Q")
 class Cut:
     """GPU code that can go: in one range of the file, with what has to change elsewhere then."""
 
-    change: Change
-    elsewhere: tuple[Change, ...] = ()
+    change: RangeChange
+    elsewhere: tuple[RangeChange, ...] = ()
     #: The code in it afterwards, and now.
     kept: frozenset[str]
     whole: frozenset[str]
@@ -40,25 +40,18 @@ class Cut:
 
 
 def cuts(
-    library: ElfFile, tables: Tables, rule: Rule, dropped: frozenset[int]
+    library: ElfFile, tables: Tables, wanted: CodeFilter, dropped: frozenset[int]
 ) -> tuple[list[Cut], frozenset[str], frozenset[str]]:
     """Return what is worth to go, the code that the library has when all of that is gone, and what it has now.
 
-    Parameters
-    ----------
-    library, tables:
-        The library.
-    rule:
-        What stays.
-    dropped:
-        Sections, by number, that go as a whole and need no change.
+    Dropped sections, by number, go as a whole and need no change.
     """
     possible: list[Cut] = []
     found = _by_section(library, tables)
-    stand_in = fat_binary.smallest_for_others(library.data, chain(*found.values()), rule.gpus)
+    stand_in = fat_binary.smallest_for_others(library.data, chain(*found.values()), wanted.gpus)
 
-    def slimmed(fatbin: Fatbin) -> Content:
-        return fat_binary.slimmed(library.data, fatbin, rule, stand_in)
+    def slimmed(fatbin: Fatbin) -> FatbinContent:
+        return fat_binary.slimmed(library.data, fatbin, wanted, stand_in)
 
     for index, fatbins in found.items():
         own = tables.names[index] in cuda_archs.SECTIONS
@@ -89,7 +82,7 @@ def _by_section(library: ElfFile, tables: Tables) -> Mapping[int, list[Fatbin]]:
     return found
 
 
-def _hole_size(tables: Tables, change: Change) -> int:
+def _hole_size(tables: Tables, change: RangeChange) -> int:
     """Return how many bytes of the file a change lets go; none where it is not clear what else they are."""
     if change.end - change.filled < SMALLEST_HOLE:
         return 0
@@ -100,12 +93,12 @@ def _hole_size(tables: Tables, change: Change) -> int:
     return end - start
 
 
-def _in_place(fatbin: Fatbin, slimmed: Callable[[Fatbin], Content], own: bool) -> Cut:
+def _in_place(fatbin: Fatbin, slimmed: Callable[[Fatbin], FatbinContent], own: bool) -> Cut:
     """Return what of a fat binary goes when it keeps its address."""
     whole, content = fat_binary.whole(fatbin), slimmed(fatbin)
     if content.code and not own:
         content = whole
-    change = Change(start=fatbin.start, end=fatbin.end, pieces=content.pieces)
+    change = RangeChange(start=fatbin.start, end=fatbin.end, pieces=content.pieces)
     return Cut(change=change, kept=content.code, whole=whole.code)
 
 
@@ -114,7 +107,7 @@ def _compacted(
     tables: Tables,
     index: int,
     fatbins: Sequence[Fatbin],
-    slimmed: Callable[[Fatbin], Content],
+    slimmed: Callable[[Fatbin], FatbinContent],
     dropped: frozenset[int],
 ) -> Cut | None:
     """Return a section with its fat binaries one after another; None where something unknown may point into it."""
@@ -136,14 +129,14 @@ def _compacted(
         moved[address] = position
         pieces += content.pieces
         code |= content.code
-        position += Change(start=0, end=0, pieces=content.pieces).filled
+        position += RangeChange(start=0, end=0, pieces=content.pieces).filled
     if known.loader.keys() - moved.keys():
         return None
     moves = [(before, now) for before, now in moved.items() if before != now]
     return Cut(
-        change=Change(start=section.offset, end=section.end, pieces=tuple(pieces)),
+        change=RangeChange(start=section.offset, end=section.end, pieces=tuple(pieces)),
         elsewhere=tuple(
-            Change(start=place, end=place + _ADDRESS.size, pieces=(_ADDRESS.pack(now),))
+            RangeChange(start=place, end=place + _ADDRESS.size, pieces=(_ADDRESS.pack(now),))
             for before, now in moves
             for place in (*known.loader.get(before, ()), *known.symbols.get(before, ()))
         ),

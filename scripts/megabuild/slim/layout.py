@@ -23,7 +23,7 @@ from megabuild.slim.tables import (
     SECTION,
     SEGMENT,
     NotUnderstood,
-    Section,
+    SectionHeader,
     Segment,
     Tables,
 )
@@ -40,7 +40,7 @@ Piece = bytes | tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class RangeChange:
     """A range of the file, and what lies at its beginning afterwards: the rest is empty."""
 
     start: int
@@ -53,7 +53,7 @@ class Change:
         return self.start + sum(_length(piece) for piece in self.pieces)
 
 
-def hole(tables: Tables, change: Change) -> tuple[int, int]:
+def hole(tables: Tables, change: RangeChange) -> tuple[int, int]:
     """Return which bytes of the former file a change lets go; an empty range where that is none.
 
     Raises
@@ -74,7 +74,7 @@ class Layout:
     """A library as it is to be written: what changes, in order, each with how many bytes it lets go."""
 
     before: int
-    changes: tuple[tuple[Change, int], ...]
+    changes: tuple[tuple[RangeChange, int], ...]
     #: What stands behind everything else.
     tail: bytes
 
@@ -103,19 +103,8 @@ class Layout:
         stream.write(self.tail)
 
 
-def lay_out(tables: Tables, changes: Sequence[Change], dropped: frozenset[int], size: int) -> Layout:
-    """Return where everything lies after changes.
-
-    Parameters
-    ----------
-    tables:
-        Those of the library.
-    changes:
-        Ranges that do not share bytes.
-    dropped:
-        Which sections, by number, are no longer there.
-    size:
-        Bytes of the file.
+def lay_out(tables: Tables, changes: Sequence[RangeChange], dropped: frozenset[int], size: int) -> Layout:
+    """Return where everything lies after changes of ranges that share no bytes; dropped sections, by number, are gone.
 
     Raises
     ------
@@ -137,15 +126,15 @@ def lay_out(tables: Tables, changes: Sequence[Change], dropped: frozenset[int], 
         padding = bytes(table_at - moved(size))
     new_sizes = {(change.start, change.end): change.filled - change.start for change in changes}
     sections = [
-        Section(*bytes(10)) if index in dropped else _section(section, moved, new_sizes)
+        SectionHeader(*bytes(10)) if index in dropped else _section(section, moved, new_sizes)
         for index, section in enumerate(tables.sections)
     ]
     _, old_table, sections_range = tables.own_ranges
     own = [
-        Change(start=32, end=48, pieces=(struct.pack("<QQ", table_at, moved(tables.sections_at)),)),
-        Change(start=56, end=58, pieces=(struct.pack("<H", len(segments)),)),
-        Change(start=old_table[0], end=old_table[1], pieces=() if grown else (table,)),
-        Change(
+        RangeChange(start=32, end=48, pieces=(struct.pack("<QQ", table_at, moved(tables.sections_at)),)),
+        RangeChange(start=56, end=58, pieces=(struct.pack("<H", len(segments)),)),
+        RangeChange(start=old_table[0], end=old_table[1], pieces=() if grown else (table,)),
+        RangeChange(
             start=sections_range[0],
             end=sections_range[1],
             pieces=(b"".join(SECTION.pack(*section) for section in sections),),
@@ -207,7 +196,7 @@ def _part(segment: Segment, start: int, end: int, memory: int, moved: _Moved) ->
     )
 
 
-def _section(section: Section, moved: _Moved, sizes: dict[tuple[int, int], int]) -> Section:
+def _section(section: SectionHeader, moved: _Moved, sizes: dict[tuple[int, int], int]) -> SectionHeader:
     """Return a section's new header; one whose content was replaced as a whole has the new content's size."""
     if section.kind == NULL:
         return section

@@ -12,8 +12,8 @@ from elf_file import ElfFile, NotElf, opened
 from megabuild.sizes.inside import part_of_section
 from megabuild.sizes.tree import Kind
 from megabuild.slim import gpu_code, layout, tables
-from megabuild.slim.fat_binary import Rule
-from megabuild.slim.layout import Change, Layout
+from megabuild.slim.fat_binary import CodeFilter
+from megabuild.slim.layout import Layout, RangeChange
 from megabuild.slim.tables import ALLOC, NotUnderstood, Tables
 
 _SYMBOLS = frozenset({Kind.SYMBOLS, Kind.DEBUG})
@@ -43,24 +43,10 @@ def slim_library(
 ) -> LibrarySlimmed:
     """Write a smaller copy of a library, or say what that would give.
 
-    Parameters
-    ----------
-    source:
-        The library; never changed.
-    target:
-        The file to write; its mode and fsync are the caller's. Not written where nothing is to be taken away. None:
-        only compute.
-    gpus:
-        Architectures of GPUs such as ``sm_120``; none: GPU code is not touched.
-    symbols:
-        Whether ``.symtab``, ``.strtab`` and debug sections go.
-    keep_lto:
-        Whether LTO-IR, which nvJitLink compiles at run time, stays.
-
-    Returns
-    -------
-    LibrarySlimmed
-        A file of a form not understood here is left alone, with the reason in ``how``.
+    The new file's mode and fsync are the caller's; none is written where nothing is to be taken away, or without a
+    target. A file of a form not understood here is left alone, with the reason in ``how``. Without GPUs (``sm_120``)
+    their code is not touched; ``symbols``: ``.symtab``, ``.strtab`` and debug sections go; ``keep_lto``: LTO-IR, which
+    nvJitLink compiles at run time, stays.
 
     Raises
     ------
@@ -69,7 +55,7 @@ def slim_library(
     """
     try:
         with opened(source) as library:
-            plan, done = _planned(library, Rule(gpus=gpus, keep_lto=keep_lto), symbols=symbols)
+            plan, done = _planned(library, CodeFilter(gpus=gpus, keep_lto=keep_lto), symbols=symbols)
             if target is not None and plan is not None:
                 with target.open("xb") as stream:
                     plan.write(library, stream)
@@ -81,16 +67,16 @@ def slim_library(
     return done
 
 
-def _planned(library: ElfFile, rule: Rule, *, symbols: bool) -> tuple[Layout | None, LibrarySlimmed]:
+def _planned(library: ElfFile, wanted: CodeFilter, *, symbols: bool) -> tuple[Layout | None, LibrarySlimmed]:
     """Return how a library is to be written, None if as it is, and what that gives."""
     found, size = tables.read(library), len(library.data)
     dropped = _symbol_sections(found) if symbols else frozenset()
     cuts: list[gpu_code.Cut] = []
     kept = code = frozenset[str]()
-    if rule.gpus and not found.is_program:
-        cuts, kept, code = gpu_code.cuts(library, found, rule, dropped)
+    if wanted.gpus and not found.is_program:
+        cuts, kept, code = gpu_code.cuts(library, found, wanted, dropped)
     sections = (found.sections[index] for index in sorted(dropped))
-    without = [Change(start=section.offset, end=section.end) for section in sections]
+    without = [RangeChange(start=section.offset, end=section.end) for section in sections]
     parts = [part for cut in cuts for part in (cut.change, *cut.elsewhere)]
     plan = layout.lay_out(found, [*without, *parts], dropped, size)
     gone = {change.start: count for change, count in plan.changes}

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from megabuild.sizes.installed import sites, source_of
-from megabuild.slim.records import Record, described_in, records, required
+from megabuild.slim.records import FileList, described_in, records, required
 
 #: The folder in an environment with the originals of what was slimmed.
-ASIDE = ".megabuild-slim"
+BACKUP = ".megabuild-slim"
+#: Told of what is being done, for people.
+Note = Callable[[str], None]
 #: A base environment has conda's cache and all others inside.
 _OTHERS = frozenset({"pkgs", "envs"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ListedFile:
     """A file or symbolic link: where its original lies, and its status."""
 
     source: Path
@@ -38,25 +40,13 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contents:
-    """An environment, or a package that was unpacked.
-
-    Parameters
-    ----------
-    root:
-        Its folder.
-    name, kind:
-        What it is called, and ``environment``, ``wheel`` or ``package``.
-    every:
-        All files and links by their path.
-    records:
-        The installers' lists; files of none of them are not touched.
-    """
+    """An environment, or a package that was unpacked."""
 
     root: Path
     name: str
-    kind: str
-    every: Mapping[str, Entry]
-    records: tuple[Record, ...]
+    kind: str  #: ``environment``, ``wheel`` or ``package``.
+    every: Mapping[str, ListedFile]  #: All files and links by their path.
+    records: tuple[FileList, ...]  #: The installers' lists; files of none of them are not touched.
 
     @cached_property
     def owners(self) -> Mapping[str, str]:
@@ -102,22 +92,20 @@ class Contents:
         return sum(one.size for one in self.every.values())
 
 
-def look(root: Path, *, name: str, kind: str, aside: Mapping[str, Path], follow: bool = False) -> Contents:
+def scan(
+    root: Path, *, name: str, kind: str, originals: Mapping[str, Path], follow: bool = False
+) -> Contents:
     """Look around in a folder. Links are not followed, and other file systems not entered.
 
-    Parameters
-    ----------
-    aside:
-        Originals of what was slimmed before, by their path in the environment.
-    follow:
-        Whether packages' files that are links to places outside count as the files there.
+    ``originals`` of what was slimmed before come by their path in the environment. ``follow``: packages' files that are
+    links to places outside count as the files there.
     """
-    every = {path: root / path for path in _walk(root)} | dict(aside)
-    entries: dict[str, Entry] = {}
+    every = {path: root / path for path in _walk(root)} | dict(originals)
+    entries: dict[str, ListedFile] = {}
     for path, source in sorted(every.items()):
         status = source.lstat()
         if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-            entries[path] = Entry(source=source, status=status)
+            entries[path] = ListedFile(source=source, status=status)
 
     def original(path: str) -> Path:
         return entries[path].source if path in entries else root / path
@@ -126,7 +114,7 @@ def look(root: Path, *, name: str, kind: str, aside: Mapping[str, Path], follow:
         root=root, name=name, kind=kind, every=entries, records=tuple(records(root, original))
     )
     files = {path: Path(to) for path, to in contents.outside.items() if follow and os.path.isfile(to)}
-    followed = {path: Entry(source=to, status=to.stat()) for path, to in files.items()}
+    followed = {path: ListedFile(source=to, status=to.stat()) for path, to in files.items()}
     return replace(contents, every={**entries, **followed}) if followed else contents
 
 
@@ -137,7 +125,7 @@ def _walk(root: Path) -> Iterator[str]:
         folders[:] = [
             name
             for name in folders
-            if not (top and (name == ASIDE or (conda and name in _OTHERS)))
+            if not (top and (name == BACKUP or (conda and name in _OTHERS)))
             and os.lstat(os.path.join(folder, name)).st_dev == device
         ]
         before = "" if top else f"{os.path.relpath(folder, root)}/"

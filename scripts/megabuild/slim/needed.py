@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import lru_cache
 
 from elf_file import ElfFile, NotElf, opened
-from megabuild.slim.listing import Contents, Entry
+from megabuild.slim.listing import Contents, ListedFile
 
 _LIBRARY = re.compile(
     r"lib(cu(blas|dart|dnn|dss|fft|file|inj64|pti|rand|solver|sparse|tensor)|nv(blas|fatbin|fftw|JitLink|jpeg|perf|ptx"
@@ -52,12 +52,7 @@ def is_nvidia_library(path: str) -> bool:
 
 @lru_cache(maxsize=1)
 def not_needed(contents: Contents) -> Mapping[str, bool]:
-    """Return NVIDIA's libraries that nothing in an environment loads.
-
-    Returns
-    -------
-    By path: whether it is for measuring, that is, shipped for CUPTI.
-    """
+    """Return NVIDIA's libraries that nothing in an environment loads, and whether they are for CUPTI's measuring."""
     libraries = {
         path: entry
         for path, entry in contents.every.items()
@@ -82,7 +77,7 @@ def not_needed(contents: Contents) -> Mapping[str, bool]:
     return {path: stem in _MEASURING for path, stem in theirs.items() if stem not in used}
 
 
-def _names(entry: Entry) -> frozenset[str]:
+def _names(entry: ListedFile) -> frozenset[str]:
     """Return the libraries that one names, without endings; nothing for what is none."""
     with suppress(NotElf, ValueError), opened(entry.source) as library:
         opens = () if _stem(str(entry.source)) == _PROFILER else _strings(library)

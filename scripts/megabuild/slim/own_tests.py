@@ -31,7 +31,7 @@ _TELLING = (".py", ".pyi", ".pth", ".dist-info/METADATA", ".dist-info/entry_poin
 _TEST_MODULE = re.compile(r"test_.*|.*_tests?|conftest")
 
 
-def picked(contents: Contents) -> Iterator[str]:
+def removable(contents: Contents) -> Iterator[str]:
     """Return the files of tests that go."""
     folders = _folders(contents)
     used = _used(contents, folders)
@@ -78,7 +78,7 @@ def _used(contents: Contents, folders: Mapping[str, list[str]]) -> set[str]:
 
 def _named(text: str, place: PurePosixPath) -> Iterator[str]:
     """Return what a module imports, as paths of modules; for a package also what its strings name in it."""
-    for node in _nodes(text):
+    for node in ast.walk(_parsed(text)):
         if isinstance(node, ast.Import):
             for one in node.names:
                 yield from _upwards(one.name.split("."))
@@ -133,10 +133,6 @@ def _imports_a_test(content: bytes) -> bool:
         if any(_TEST_MODULE.fullmatch(name.rpartition(".")[2]) for name in names):
             return True
     return False
-
-
-def _nodes(text: str) -> Iterator[ast.AST]:
-    return ast.walk(_parsed(text))
 
 
 def _parsed(source: str | bytes) -> ast.AST:

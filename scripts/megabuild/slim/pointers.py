@@ -27,14 +27,7 @@ class Pointers:
 def into(library: ElfFile, tables: Tables, section: int, dropped: frozenset[int]) -> Pointers | None:
     """Return who points into a section; None where anything but nvcc's wrappers does, or may, as the loader knows it.
 
-    Parameters
-    ----------
-    library, tables:
-        The library.
-    section:
-        The number of one that nvcc makes.
-    dropped:
-        Sections, by number, that do not matter.
+    Dropped sections, by number, do not matter.
     """
     loader: dict[int, list[int]] = defaultdict(list)
     symbols: dict[int, list[int]] = defaultdict(list)

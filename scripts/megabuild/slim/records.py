@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import io
 import json
 import os
@@ -19,6 +17,7 @@ from packaging.utils import canonicalize_name
 from megabuild.errors import IntegrityError
 from megabuild.files import sha256
 from megabuild.sizes.installed import sites
+from megabuild.wheel_file import recorded
 
 #: What a conda package says of its own files; not linked into environments.
 PATHS = "info/paths.json"
@@ -27,48 +26,32 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
-    """A list of files.
+class FileList:
+    """A list of files."""
 
-    Parameters
-    ----------
-    path:
-        The list itself, in the environment or package.
-    owner:
-        The package's name in canonical form.
-    files:
-        What it lists, in the environment or package.
-    """
-
-    path: str
-    owner: str
-    files: tuple[str, ...]
+    path: str  #: Of the list itself, in the environment or package.
+    owner: str  #: The package's name in canonical form.
+    files: tuple[str, ...]  #: In the environment or package.
 
 
-def records(root: Path, original: Callable[[str], Path]) -> Iterator[Record]:
+def records(root: Path, original: Callable[[str], Path]) -> Iterator[FileList]:
     """Return the lists of an environment or of an unpacked package; those of a wheel first.
 
-    Parameters
-    ----------
-    original:
-        Where a file's content lies that was there before anything was slimmed, by its path.
+    ``original`` tells where a file's content lies that was there before anything was slimmed, by its path.
 
     Raises
     ------
     IntegrityError
         A list cannot be read.
     """
-    for site in (
-        root,
-        root / "site-packages",
-        *sites(root),
-    ):  # the second in conda's packages for every Python
+    # the second is where conda's packages for every Python have theirs
+    for site in (root, root / "site-packages", *sites(root)):
         for information in sorted(site.glob("*.dist-info")):
             listed_in = (information / "RECORD").relative_to(root).as_posix()
             if (file := original(listed_in)).is_file():
                 found = (_inside(listed_in, row[0]) for row in _rows(file) if row)
                 owner = canonicalize_name(information.name.partition("-")[0])
-                yield Record(path=listed_in, owner=owner, files=tuple(one for one in found if one))
+                yield FileList(path=listed_in, owner=owner, files=tuple(one for one in found if one))
     for path in [*sorted((root / "conda-meta").glob("*.json")), root / PATHS]:
         name = path.relative_to(root).as_posix()
         if (file := original(name)).is_file():
@@ -78,7 +61,7 @@ def records(root: Path, original: Callable[[str], Path]) -> Iterator[Record]:
                 document = _read(root / "info" / "index.json")
             else:
                 listed = [str(one) for one in document.get("files", ())]
-            yield Record(
+            yield FileList(
                 path=name, owner=canonicalize_name(str(document.get("name", ""))), files=tuple(listed)
             )
 
@@ -91,11 +74,9 @@ def described_in(record: str) -> str:
 
 
 def required(file: Path) -> dict[str, bool]:
-    """Return the names of the packages that one requires, from the file that `described_in` names.
+    """Return the names of the packages that one requires, and whether always, not only with an extra.
 
-    Returns
-    -------
-    By name: whether it is required always, not only with an extra.
+    The file is the one that `described_in` names.
     """
     if file.suffix == ".json":
         specs = [str(one) for one in _read(file).get("depends", ())]
@@ -114,12 +95,7 @@ def required(file: Path) -> dict[str, bool]:
 def corrected(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
     """Return a list without what is gone, with the hashes and sizes of what changed; None where it stays as it is.
 
-    Parameters
-    ----------
-    file, path:
-        Where the list's content lies, and its path in the environment or package.
-    changed:
-        New files by their path; lists among them are those that come before this one.
+    ``changed`` has new files by their path; lists among them are those that come before this one.
     """
     if not path.endswith(".json"):
         return _corrected_rows(file, path, gone, changed)
@@ -151,9 +127,8 @@ def _corrected_rows(file: Path, path: str, gone: Collection[str], changed: Mappi
         if inside in gone:
             touched = True
         elif inside in changed and len(row) == 3 and row[1]:
-            digest = hashlib.sha256(changed[inside].read_bytes()).digest()
-            text = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-            rows.append([row[0], f"sha256={text}", str(changed[inside].stat().st_size)])
+            new = changed[inside]
+            rows.append([row[0], recorded(bytes.fromhex(sha256(new))), str(new.stat().st_size)])
             touched = True
         else:
             rows.append(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,25 +13,24 @@ from typing import Any
 import cuda_archs
 from megabuild.errors import UsageError
 from megabuild.files import sync
-from megabuild.slim.choice import answer
+from megabuild.slim.fat_binary import code_for
 from megabuild.slim.features import FEATURES, Feature, unknown
 from megabuild.slim.library import LibrarySlimmed, slim_library
-from megabuild.slim.listing import Contents, Entry
+from megabuild.slim.listing import Contents, ListedFile, Note
 from megabuild.slim.records import corrected
-from megabuild.slim.steps import STEPS, Request, Step, chosen
+from megabuild.slim.steps import STEPS, SlimRequest, SlimStep, select_steps
 from megabuild.wording import counted
 
 #: Saving less than a page of a file is not worth a new one.
 _LEAST = 4096
 _ELF = b"\x7fELF"
-Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Saving:
     """A step: the bytes it gives, and the number of files it removes or makes smaller."""
 
-    step: Step
+    step: SlimStep
     saves: int
     files: int
 
@@ -47,40 +46,20 @@ class Gpu:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What goes and what stays.
-
-    Parameters
-    ----------
-    contents, request:
-        Of what, and what was asked for.
-    rows:
-        The steps, those that give nothing left out.
-    gone:
-        Files to remove.
-    slimmed:
-        Libraries that become smaller.
-    left_alone:
-        Libraries that are not understood, with the reason.
-    gpus:
-        What there is for each GPU that was named.
-    spared:
-        Steps that were left out, by name, with the feature that needs what they take.
-    unknown:
-        Packages for GPUs of which nothing here knows what they need as they run.
-    new:
-        For files that change where their new content lies: libraries and lists; empty while it is only a plan.
-    """
+class SlimPlan:
+    """What goes and what stays."""
 
     contents: Contents
-    request: Request
-    rows: tuple[Row, ...]
-    gone: frozenset[str]
-    slimmed: Mapping[str, LibrarySlimmed]
-    left_alone: Mapping[str, str]
-    gpus: tuple[Gpu, ...]
+    request: SlimRequest
+    rows: tuple[Saving, ...]  #: Of the steps, those that give something.
+    gone: frozenset[str]  #: Files to remove.
+    slimmed: Mapping[str, LibrarySlimmed]  #: Libraries that become smaller.
+    left_alone: Mapping[str, str]  #: Libraries that are not understood, with the reason.
+    gpus: tuple[Gpu, ...]  #: What there is for each GPU that was named.
+    #: Steps that were left out, by name, with the feature that needs what they take.
     spared: Mapping[str, Feature]
-    unknown: tuple[str, ...]
+    unknown: tuple[str, ...]  #: Packages for GPUs of which nothing here knows what they need as they run.
+    #: For files that change (libraries, lists) where their new content lies; empty while it is only a plan.
     new: Mapping[str, Path]
 
     @property
@@ -148,22 +127,15 @@ class Plan:
         }
 
 
-def make_plan(contents: Contents, request: Request, note: Note, into: Path | None = None) -> Plan:
-    """Find out what each step gives.
-
-    Parameters
-    ----------
-    note:
-        Told of what is looked at.
-    into:
-        A folder for the new content of files that change; None: nothing is written.
+def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path | None = None) -> SlimPlan:
+    """Find out what each step gives; the new content of files that change is written below ``into``, if that is given.
 
     Raises
     ------
     UsageError
         It is to be written, and nothing has code for a GPU that was named.
     """
-    steps, spared = chosen(request, contents)
+    steps, spared = select_steps(request, contents)
     note("looking for what nothing needs")
     gone, rows = _removed(contents, request, steps)
     looked_at = _libraries(contents, request, steps, gone, note, into)
@@ -174,12 +146,12 @@ def make_plan(contents: Contents, request: Request, note: Note, into: Path | Non
     for step in steps:
         if step.picks is None:
             saved = [one.gpu_code if step.name == "gpu-code" else one.symbols for one in slimmed.values()]
-            rows.append(Row(step=step, saves=sum(saved), files=sum(map(bool, saved))))
+            rows.append(Saving(step=step, saves=sum(saved), files=sum(map(bool, saved))))
     new: dict[str, Path] = {}
     if into is not None:
         new = {path: into / path for path in slimmed}
         _lists(contents, gone, new, into)
-    return Plan(
+    return SlimPlan(
         contents=contents,
         request=request,
         rows=tuple(row for row in rows if row.saves or row.files),
@@ -197,7 +169,7 @@ def make_plan(contents: Contents, request: Request, note: Note, into: Path | Non
     )
 
 
-def _gives_something(step: str, contents: Contents, request: Request) -> bool:
+def _gives_something(step: str, contents: Contents, request: SlimRequest) -> bool:
     picks = next(one.picks for one in STEPS if one.name == step)
     return picks is not None and any(True for _ in picks(contents, request))
 
@@ -206,7 +178,7 @@ def _for_gpu(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> Gpu:
     found: dict[str, list[str]] = {"own": [], "ptx": [], "none": []}
     for path, one in libraries.items():
         if one.code:
-            found[answer(one.code, gpu)].append(path)
+            found[code_for(gpu, one.code)].append(path)
     return Gpu(name=gpu, **{what: tuple(paths) for what, paths in found.items()})
 
 
@@ -222,7 +194,9 @@ def _refuse_without_code(contents: Contents, gpus: Iterable[Gpu]) -> None:
             )
 
 
-def _removed(contents: Contents, request: Request, steps: list[Step]) -> tuple[set[str], list[Row]]:
+def _removed(
+    contents: Contents, request: SlimRequest, steps: list[SlimStep]
+) -> tuple[set[str], list[Saving]]:
     gone: set[str] = set()
     rows = []
     for step in steps:
@@ -235,12 +209,17 @@ def _removed(contents: Contents, request: Request, steps: list[Step]) -> tuple[s
         gone |= picked
         if picked:
             saved = sum(contents.every[path].size for path in picked)
-            rows.append(Row(step=step, saves=saved, files=len(picked)))
+            rows.append(Saving(step=step, saves=saved, files=len(picked)))
     return gone, rows
 
 
 def _libraries(
-    contents: Contents, request: Request, steps: list[Step], gone: set[str], note: Note, into: Path | None
+    contents: Contents,
+    request: SlimRequest,
+    steps: list[SlimStep],
+    gone: set[str],
+    note: Note,
+    into: Path | None,
 ) -> dict[str, LibrarySlimmed]:
     """Return what becomes of each library that stays."""
     names = {step.name for step in steps}
@@ -280,14 +259,14 @@ def _lists(contents: Contents, gone: set[str], new: dict[str, Path], into: Path)
             new[record.path] = target
 
 
-def _is_library(entry: Entry) -> bool:
+def _is_library(entry: ListedFile) -> bool:
     if entry.is_link or entry.size < _LEAST:
         return False
     with entry.source.open("rb") as stream:
         return stream.read(len(_ELF)) == _ELF
 
 
-def _like(entry: Entry, target: Path) -> None:
+def _like(entry: ListedFile, target: Path) -> None:
     """Give a new file mode, dates and owner of the original, and see that it is on the disk."""
     shutil.copystat(entry.source, target)
     if (entry.status.st_uid, entry.status.st_gid) != (os.geteuid(), os.getegid()):

@@ -46,7 +46,7 @@ class Segment(NamedTuple):
         return self.offset + self.size
 
 
-class Section(NamedTuple):
+class SectionHeader(NamedTuple):
     """A section header, field by field; ``size`` is that in memory for one without bytes in the file (``.bss``)."""
 
     name: int
@@ -72,7 +72,7 @@ class Tables:
 
     segments: tuple[Segment, ...]
     segments_at: int
-    sections: tuple[Section, ...]
+    sections: tuple[SectionHeader, ...]
     sections_at: int
     #: Of the sections, and which of those holds them.
     names: tuple[str, ...]
@@ -144,7 +144,7 @@ def read(library: ElfFile) -> Tables:
         for index in range(segment_count)
     )
     sections = tuple(
-        Section(*SECTION.unpack_from(data, sections_at + index * SECTION.size))
+        SectionHeader(*SECTION.unpack_from(data, sections_at + index * SECTION.size))
         for index in range(section_count)
     )
     tables = Tables(
@@ -162,7 +162,7 @@ def read(library: ElfFile) -> Tables:
     return tables
 
 
-def _step(machine: int, segments: Sequence[Segment], sections: Sequence[Section]) -> int:
+def _step(machine: int, segments: Sequence[Segment], sections: Sequence[SectionHeader]) -> int:
     """Return the bytes by whose multiples things may move.
 
     That is the machine's largest page, or what a section asks for, as far as the loader heeds it: it places a library

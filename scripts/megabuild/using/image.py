@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import re
 import shlex
-import subprocess
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +11,7 @@ from pathlib import Path
 from megabuild.errors import PreflightError, UsageError
 from megabuild.extension_table import EXTENSIONS
 from megabuild.plan import published
+from megabuild.verify.gpu_probe import archs_here as archs_here
 
 #: Where PyTorch's wheels for CPUs are; those on pip's default index are for CUDA.
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -111,34 +109,6 @@ def cuda_of(run_name: str) -> str | None:
     """Return the CUDA version in a config's name: ``13.2`` for ``linux_64_cuda132_wheel``."""
     found = re.search(r"_cuda(\d+)(\d)(?:_|-|$)", run_name)
     return f"{found[1]}.{found[2]}" if found else None
-
-
-def archs_here() -> str:
-    """Return the architectures of this machine's NVIDIA GPUs, ``9.0;12.0``, or an empty string."""
-    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    except FileNotFoundError:
-        return ";".join(sorted(_told_by_driver(), key=float))
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    found = {line.strip() for line in done.stdout.splitlines() if re.fullmatch(r"\d+\.\d", line.strip())}
-    return ";".join(sorted(found, key=float)) if done.returncode == 0 else ""
-
-
-def _told_by_driver() -> set[str]:
-    """Ask the driver itself: a container may have its library without nvidia-smi."""
-    found: set[str] = set()
-    with contextlib.suppress(OSError):
-        driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
-        if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
-            for device in range(count.value):
-                # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-                digits = [ctypes.c_int(), ctypes.c_int()]
-                for digit, attribute in zip(digits, (75, 76), strict=True):
-                    driver.cuDeviceGetAttribute(ctypes.byref(digit), attribute, device)
-                found.add(f"{digits[0].value}.{digits[1].value}")
-    return found
 
 
 def _filled(name: str, values: Mapping[str, str], contexts: Mapping[str, Path]) -> str:

@@ -9,15 +9,15 @@ from judge import Judgement
 from kernels import KERNELS, split
 from library_facts import LibraryFacts
 from megabuild.verify.built_for import BuiltFor, same_torch
-from megabuild.verify.expected import Expectation
 from megabuild.verify.torch_beside import TorchBeside
+from megabuild.verify.verdict import Expectation
 
 #: The libraries that stand for torch's two parts; what is wrong with a part is said of them.
 _PARTS = frozenset({"libtorch_cpu.so", "libtorch_python.so"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Module:
+class ComparedModule:
     """What the libraries of one module are compared with."""
 
     name: str
@@ -34,7 +34,7 @@ class Module:
         return True if self.asked.archs else self.asked.cuda
 
 
-def remedy(module: Module) -> str:
+def remedy(module: ComparedModule) -> str:
     """Return what to do about a question without an answer."""
     if module.name == "torch":
         return "ask all of torch: the environment that it is in, or libtorch's package"
@@ -44,7 +44,7 @@ def remedy(module: Module) -> str:
     )
 
 
-def unanswered(module: Module, facts: LibraryFacts) -> str:
+def unanswered(module: ComparedModule, facts: LibraryFacts) -> str:
     """Return what was asked of a library and cannot be told, as a sentence; empty where everything can."""
     name = facts.path.rpartition("/")[2]
     if module.name != "torch":
@@ -56,7 +56,7 @@ def unanswered(module: Module, facts: LibraryFacts) -> str:
     return f"nothing here tells {', or '.join(open_questions)}" if open_questions else ""
 
 
-def _of_extension(module: Module, facts: LibraryFacts) -> Iterator[str]:
+def _of_extension(module: ComparedModule, facts: LibraryFacts) -> Iterator[str]:
     asked, said, torch = module.asked, module.said, module.beside
     # beside the very torch that was asked for, its symbols and its headers' assertions were compared
     compared = torch and asked.torch_version and same_torch(asked.torch_version, torch.version)
@@ -75,7 +75,7 @@ def _of_extension(module: Module, facts: LibraryFacts) -> Iterator[str]:
         yield "whether it should have device code: it has none"
 
 
-def _of_torch(module: Module, facts: LibraryFacts) -> Iterator[str]:
+def _of_torch(module: ComparedModule, facts: LibraryFacts) -> Iterator[str]:
     asked, said = module.asked, module.said
     if asked.torch_version and said.torch is None:
         yield "which torch it is"
@@ -90,7 +90,7 @@ def _of_torch(module: Module, facts: LibraryFacts) -> Iterator[str]:
         yield "which device code there is: it is in libtorch"
 
 
-def wrong_torch(module: Module, facts: LibraryFacts) -> Judgement | None:
+def wrong_torch(module: ComparedModule, facts: LibraryFacts) -> Judgement | None:
     """Judge a library of torch's by what was asked of torch as a whole; None where nothing is wrong."""
     asked, said, names = module.asked, module.said, module.names
     if facts.path.rpartition("/")[2] not in _PARTS:
@@ -113,7 +113,7 @@ def wrong_torch(module: Module, facts: LibraryFacts) -> Judgement | None:
     )
 
 
-def built_with(module: Module, facts: LibraryFacts) -> str | None:
+def built_with(module: ComparedModule, facts: LibraryFacts) -> str | None:
     """Return the CUDA that a library tells of, ``cpu``, or else what metadata say."""
     if facts.cuda_runtime:
         return str(facts.cuda_runtime)

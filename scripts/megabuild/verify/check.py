@@ -9,31 +9,24 @@ from pathlib import Path
 from judge import Judgement, Wanted, for_archs, for_cpu, judge, wrong_python, wrong_runtime
 from kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS
 from library_facts import LibraryFacts, read
-from megabuild.configs.config import accelerator
-from megabuild.verify.answers import Module, built_with, remedy, unanswered, wrong_torch
+from megabuild.arch_list import accelerator
+from megabuild.verify.answers import ComparedModule, built_with, remedy, unanswered, wrong_torch
 from megabuild.verify.built_for import BuiltFor, same_torch
-from megabuild.verify.expected import Expectation
 from megabuild.verify.subject import Library, Subject, open_subject
 from megabuild.verify.torch_beside import readable
-from megabuild.verify.verdict import LibraryVerdict, Verdict
+from megabuild.verify.verdict import Expectation, LibraryVerdict, Verdict
 
 
 def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None = None) -> Verdict:
     """Look into a package, a wheel or an environment.
 
-    Parameters
-    ----------
-    path:
-        What to look into.
-    beside:
-        An environment whose torch it must fit; by default its own, where it is one.
-    expect:
-        What its libraries should be. What it leaves open is taken from the torch beside it, then from the metadata.
+    Its libraries must fit the torch of the environment beside it, which is by default itself, where it is one. What is
+    not expected of them is taken from that torch, then from the metadata.
 
     Raises
     ------
     UsageError
-        There is no such thing to look into, or ``beside`` is no environment with torch.
+        There is no such thing to look into, or ``beside`` is not an environment with torch.
     IntegrityError
         A package or wheel is damaged.
     """
@@ -66,7 +59,7 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
             if torch is not None and name == "torch":
                 said = replace(said, torch=torch.version, cuda=torch.cuda or "cpu")
         verdicts += _judged(
-            Module(
+            ComparedModule(
                 name=name,
                 names=frozenset(library.path.rpartition("/")[2] for library in libraries),
                 asked=asked,
@@ -79,7 +72,7 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
     return Verdict(subject=subject.name, libraries=tuple(verdicts))
 
 
-def _judged(module: Module, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
+def _judged(module: ComparedModule, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
     found: dict[str, LibraryFacts] = {}
     for library in libraries:
         try:
@@ -104,7 +97,7 @@ def _judged(module: Module, libraries: Sequence[Library]) -> Iterator[LibraryVer
             yield _library(module, facts, one)
 
 
-def _wanted(module: Module) -> Wanted:
+def _wanted(module: ComparedModule) -> Wanted:
     expected, said = module.expected, module.said
     cuda_version = expected.cuda_version or (said.cuda if said.cuda not in (None, "cpu") else None)
     cuda = expected.cuda if module.wants_cuda is None else module.wants_cuda
@@ -120,7 +113,7 @@ def _wanted(module: Module) -> Wanted:
     )
 
 
-def _other(module: Module, facts: LibraryFacts, wanted: Wanted) -> Judgement:
+def _other(module: ComparedModule, facts: LibraryFacts, wanted: Wanted) -> Judgement:
     """Judge a library of torch's, or of a module not in the table: only what holds for all."""
     if module.name == "torch":
         return _torch(facts, wanted)
@@ -153,7 +146,7 @@ def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
                      remedy=f'build libtorch again with TORCH_CUDA_ARCH_LIST="{";".join(wanted.archs)}"')  # fmt: skip
 
 
-def _beside(module: Module, facts: LibraryFacts) -> Judgement | None:
+def _beside(module: ComparedModule, facts: LibraryFacts) -> Judgement | None:
     """Judge a library against the torch beside it and what its metadata say; None where all is well."""
     said, expected, torch = module.said, module.expected, module.beside
     reason, python = "", expected.python
@@ -184,11 +177,11 @@ def _processor(cuda: str) -> str:
     return "the CPU" if cuda == "cpu" else f"CUDA {cuda}"
 
 
-def _without_facts(module: Module, one: Judgement) -> LibraryVerdict:
+def _without_facts(module: ComparedModule, one: Judgement) -> LibraryVerdict:
     return LibraryVerdict(path=one.path, module=module.name, ok=False, reason=one.reason, remedy=one.remedy)
 
 
-def _library(module: Module, facts: LibraryFacts, one: Judgement) -> LibraryVerdict:
+def _library(module: ComparedModule, facts: LibraryFacts, one: Judgement) -> LibraryVerdict:
     said = module.said
     question = unanswered(module, facts) if one.ok else ""
     return LibraryVerdict(

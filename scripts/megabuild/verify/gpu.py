@@ -77,15 +77,10 @@ class GpuReport:
 def examine(environment: Path) -> GpuReport:
     """Try an environment's torch and extensions on this machine's GPUs.
 
-    Parameters
-    ----------
-    environment:
-        A conda environment or a venv.
-
     Raises
     ------
     UsageError
-        It is no environment with Python.
+        It is not an environment with Python.
     """
     return judged(environment, probe(environment))
 
@@ -143,20 +138,20 @@ def judged(environment: Path, answer: dict[str, Any]) -> GpuReport:
     )
 
 
-def _unused(answer: dict[str, Any]) -> str:
+def _failure(answer: dict[str, Any]) -> str:
     if "failed" in answer:
         return f"the environment's Python {answer['failed']}"
-    if "torch_error" in answer:
-        return f"torch cannot be imported: {answer['torch_error']}"
+    return f"torch cannot be imported: {answer['torch_error']}" if "torch_error" in answer else ""
+
+
+def _unused(answer: dict[str, Any]) -> str:
+    if failure := _failure(answer):
+        return failure
     return "torch was built without CUDA" if answer.get("torch_cuda") is None else "torch cannot use the GPU"
 
 
 def _faults(answer: dict[str, Any], libraries: tuple[LibraryOnDevice, ...]) -> list[str]:
-    faults = []
-    if "failed" in answer:
-        faults.append(f"the environment's Python {answer['failed']}")
-    if "torch_error" in answer:
-        faults.append(f"torch cannot be imported: {answer['torch_error']}")
+    faults = [failure] if (failure := _failure(answer)) else []
     driver, torch = answer.get("driver", {}).get("cuda"), answer.get("torch_cuda")
     if driver and torch and _major(driver) < _major(torch):
         faults.append(f"the driver knows CUDA {driver} at most, torch needs {torch}: install a newer driver")

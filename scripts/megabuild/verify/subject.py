@@ -13,7 +13,6 @@ from pathlib import Path
 
 from kernels import KERNELS
 from megabuild.errors import IntegrityError, UsageError
-from megabuild.extension_table import EXTENSIONS
 from megabuild.files import unpack
 from megabuild.verify.built_for import BuiltFor, from_conda, from_wheel
 from megabuild.verify.torch_beside import TorchBeside, find
@@ -62,7 +61,7 @@ def open_subject(path: Path) -> Iterator[Subject]:
     if not path.is_file():
         raise UsageError(f"there is no {path}", f"give a file or folder: {_KINDS}")
     if not path.name.endswith((".conda", ".tar.bz2", ".whl")):
-        raise UsageError(f"{path.name} is nothing to look into", f"give {_KINDS}")
+        raise UsageError(f"{path.name} cannot be looked into", f"give {_KINDS}")
     with tempfile.TemporaryDirectory(prefix="megabuild-verify-") as folder:
         unpacked = Path(folder)
         try:
@@ -122,7 +121,8 @@ def site_packages(prefix: Path) -> tuple[Path, str]:
     if len(chosen) != 1:
         count = f"{len(chosen)} Pythons" if chosen else "no Python"
         raise UsageError(
-            f"{prefix} is no environment: {count} in it", "give the folder of a conda environment or a venv"
+            f"{prefix} is not an environment: {count} in it",
+            "give the folder of a conda environment or a venv",
         )
     return chosen[0]
 
@@ -154,7 +154,7 @@ def _environment(prefix: Path) -> Subject:
 def _module_named(name: str) -> str:
     """Return the module of a distribution or conda package; of one that is no extension, its own name."""
     word = name.lower().replace("-", "_")
-    return next((one.name for one in EXTENSIONS if word in (one.name, one.conda.replace("-", "_"))), word)
+    return next((module for module in KERNELS if word in (module, f"py{module}")), word)  # pytorch_scatter
 
 
 def _named(folder: Path, files: Sequence[Path]) -> tuple[Library, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cuda_archs import Member
-from megabuild.slim.choice import chosen, name
+from megabuild.slim.fat_binary import CodeFilter, code_name, needed_entries
 
 KINDS = {"sm": 2, "compute": 1, "lto": 8, "new": 64}
 USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
@@ -49,5 +49,5 @@ def kept(there: str, gpus: str, *, keep_lto: bool = True) -> str:
     members = [
         Member(KINDS[kind], arch, 100) for kind, _, arch in (word.partition("_") for word in there.split())
     ]
-    positions = chosen(members, gpus.split(), keep_lto=keep_lto)
-    return " ".join(name(members[at]).replace("kind64", "new") for at in sorted(positions))
+    positions = needed_entries(members, CodeFilter(gpus=gpus.split(), keep_lto=keep_lto))
+    return " ".join(code_name(members[at]).replace("kind64", "new") for at in sorted(positions))

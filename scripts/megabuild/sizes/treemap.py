@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from megabuild.cli.text import plain, size
-from megabuild.sizes.tree import Kind, Package, Part, Sizes, in_order
+from megabuild.sizes.tree import ContentPart, Kind, Package, Sizes, in_order
 
 _WIDTH, _HEIGHT = 1200.0, 680.0
 _HEAD, _EDGE = 15.0, 1.5  # room for a box's own name, and around its content
@@ -38,7 +38,7 @@ class Box:
 
     name: str
     octets: int
-    part: Part | None = None
+    part: ContentPart | None = None
     inside: tuple[Box, ...] = ()
 
 
@@ -125,7 +125,7 @@ def _worst(row: Sequence[float], side: float) -> float:
 def _of_package(package: Package) -> Box:
     """Libraries one by one, everything else by its kind."""
     boxes: list[Box] = []
-    rest: Counter[Part] = Counter()
+    rest: Counter[ContentPart] = Counter()
     for file in package.files:
         if len(file.parts) > 1:
             boxes.append(Box(name=file.path, octets=file.size, inside=_of_parts(file.parts)))
@@ -138,7 +138,7 @@ def _of_package(package: Package) -> Box:
     )
 
 
-def _of_parts(parts: Mapping[Part, int]) -> tuple[Box, ...]:
+def _of_parts(parts: Mapping[ContentPart, int]) -> tuple[Box, ...]:
     return tuple(Box(name=str(part), octets=octets, part=part) for part, octets in in_order(parts))
 
 

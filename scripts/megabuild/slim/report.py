@@ -1,29 +1,21 @@
-"""A slimming's plan for people."""
+"""What a slimming gives and costs, for people: lines of 80 columns."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
 
-from megabuild.cli.text import Signs, plain, size, table, wrapped
+from megabuild.cli.text import UNICODE, size, table, wrapped
+from megabuild.slim.check import CheckResult
+from megabuild.slim.features import Feature
+from megabuild.slim.savings import Saving, SlimPlan
 from megabuild.wording import counted
 
-if TYPE_CHECKING:  # reading libraries takes a moment to import, and most commands need none of it
-    from megabuild.slim.features import Feature
-    from megabuild.slim.savings import Plan, Row
 
-
-def plan_lines(plan: Plan, signs: Signs, *, done: bool) -> Iterator[str]:
-    """Return the steps for people, 80 columns wide.
-
-    Parameters
-    ----------
-    done:
-        Whether it was carried out, or would be.
-    """
+def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
+    """Return the steps, as they were carried out or would be, and what works afterwards."""
     now = f"before, {size(plan.after)} now" if done else f"now, would be {size(plan.after)}"
-    yield from wrapped(f"{plain(plan.contents.name)}: {size(plan.before)} {now}")
+    yield from wrapped(f"{plan.contents.name}: {size(plan.before)} {now}")
     yield ""
     rows = [(row.step.name, size(row.saves), f"{row.step.loses}{_costs(plan, row)}") for row in plan.rows]
     rows.append(("together", size(plan.before - plan.after), ""))
@@ -41,22 +33,19 @@ def plan_lines(plan: Plan, signs: Signs, *, done: bool) -> Iterator[str]:
     ):
         if any(told):
             yield from wrapped(f"{what:12} {', '.join(told)}", rest=" " * 13)
-    yield from _gpu_lines(plan, signs)
-    yield from _remarks(plan, signs)
+    yield from _gpu_lines(plan)
+    yield from _remarks(plan)
 
 
-def checked_lines(checked: Mapping[str, Any] | None) -> Iterator[str]:
-    """Return what was tried after slimming in place, for people."""
-    if checked is None:
-        return
-    if checked["modules"] is None:
-        yield from wrapped(f"not checked: {checked['why']}")
-        return
-    also = f", and {counted(checked['commands'], 'command')} succeeds" if checked["commands"] else ""
-    yield from wrapped(f"checked: {counted(checked['modules'], 'module')} can be imported as before{also}")
+def checked_lines(checked: CheckResult) -> list[str]:
+    """Return what was tried after slimming in place."""
+    if checked.modules is None:
+        return wrapped(f"not checked: {checked.why}")
+    also = f", and {counted(checked.commands, 'command')} succeeds" if checked.commands else ""
+    return wrapped(f"checked: {counted(checked.modules, 'module')} can be imported as before{also}")
 
 
-def _gpu_lines(plan: Plan, signs: Signs) -> Iterator[str]:
+def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
     if not plan.request.gpus:
         yield from wrapped(
             "GPU code stays as it is: say which GPUs are to be kept (--gpu 12.0, --gpu native)"
@@ -66,49 +55,46 @@ def _gpu_lines(plan: Plan, signs: Signs) -> Iterator[str]:
     for one in plan.gpus:
         number = int(one.name.removeprefix("sm_"))
         rows.append((f"{number // 10}.{number % 10}", *(str(len(x)) for x in (one.own, one.ptx, one.none))))
-    if not any(sum(map(int, row[1:])) for row in rows):
+    if not any(one.own or one.ptx or one.none for one in plan.gpus):
         return
     yield ""
-    yield from table(
-        ("GPU", "libraries with its code", "PTX only", "neither"), rows, right=frozenset({1, 2, 3})
-    )
+    heads = ("GPU", "libraries with its code", "PTX only", "neither")
+    yield from table(heads, rows, right=frozenset({1, 2, 3}))
     for one, row in zip(plan.gpus, rows, strict=True):
         if one.none and not (one.own or one.ptx):
             yield from wrapped(
-                f"{signs.warning} nothing here has code for {row[0]}: --apply wants --unsupported-gpu"
+                f"{UNICODE.warning} nothing here has code for {row[0]}: --apply wants --unsupported-gpu"
             )
         elif one.none:
             names = [os.path.basename(path) for path in one.none]
             more = ", …" if len(names) > 3 else ""
-            yield from wrapped(f"nothing for {row[0]}, before either: {plain(', '.join(names[:3]))}{more}")
+            yield from wrapped(f"nothing for {row[0]}, before either: {', '.join(names[:3])}{more}")
 
 
-def _remarks(plan: Plan, signs: Signs) -> Iterator[str]:
+def _remarks(plan: SlimPlan) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for path, why in plan.left_alone.items():
         reasons.setdefault(why, []).append(path)
     for why, paths in reasons.items():
-        yield from wrapped(
-            f"{signs.warning} {counted(len(paths), 'file')} left alone: {plain(why)} ({plain(paths[0])})"
-        )
+        yield from wrapped(f"{UNICODE.warning} {counted(len(paths), 'file')} left alone: {why} ({paths[0]})")
     outside = plan.contents.outside
     for path, to in outside.items():
         if os.path.isdir(to):
-            yield from wrapped(f"{signs.warning} {plain(path)} is a link: name {plain(to)} itself")
+            yield from wrapped(f"{UNICODE.warning} {path} is a link: name {to} itself")
     if files := [to for to in outside.values() if not os.path.isdir(to)]:
         to = os.path.commonpath([os.path.dirname(one) for one in files])
         yield from wrapped(
-            f"{signs.warning} {counted(len(files), 'link')} of packages to {plain(to)}: what lies there is not "
+            f"{UNICODE.warning} {counted(len(files), 'link')} of packages to {to}: what lies there is not "
             "touched. Install with copies (uv: --link-mode copy), or use --output, which writes files for links"
         )
 
 
-def _words(plan: Plan, feature: Feature) -> str:
+def _words(plan: SlimPlan, feature: Feature) -> str:
     packages = feature.packages(frozenset(plan.contents.owners.values())) if feature.is_vital else ()
     return f"{feature.words} ({', '.join(packages)})" if packages else feature.words
 
 
-def _costs(plan: Plan, row: Row) -> str:
+def _costs(plan: SlimPlan, row: Saving) -> str:
     there = plan.there
     names = [one.name for one in row.step.costs if one in there]
     names += [f"part of {one.name}" for one in row.step.limits if one in there]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from megabuild.errors import PreflightError
 from megabuild.sizes.installed import source_of
-from megabuild.slim.listing import ASIDE
+from megabuild.slim.listing import BACKUP
 from megabuild.slim.manifest import (
     Folder,
     Manifest,
@@ -31,7 +31,7 @@ from megabuild.slim.manifest import (
     is_original,
     is_replacement,
 )
-from megabuild.slim.savings import Plan
+from megabuild.slim.savings import SlimPlan
 
 #: Held while an environment is changed.
 LOCK = "lock"
@@ -40,7 +40,7 @@ _ORIGINALS = "originals"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class KeptOriginals:
     """Originals that are not back: their number and bytes, and the packages that they are of."""
 
     files: int
@@ -48,8 +48,8 @@ class Kept:
     packages: tuple[str, ...]
 
 
-class Aside:
-    """The folder with the originals of an environment; whoever changes anything holds it: ``apply.held``.
+class Backup:
+    """The folder with the originals of an environment; whoever changes anything holds it: ``environment.locked``.
 
     Raises
     ------
@@ -59,7 +59,7 @@ class Aside:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._folder = root / ASIDE
+        self._folder = root / BACKUP
         self._originals = self._folder / _ORIGINALS
         self._path = self._folder / _MANIFEST
         #: for new files
@@ -73,7 +73,7 @@ class Aside:
         """Whether there is something to put back."""
         return self._manifest is not None and self._manifest.state in ("applying", "applied")
 
-    def kept(self, *, former: bool = False) -> Kept:
+    def kept(self, *, former: bool = False) -> KeptOriginals:
         """Return what is kept in the folder, or only what is of former slimmings and could not be put back."""
         files: list[Path] = []
         packages: dict[str, None] = {}
@@ -85,7 +85,7 @@ class Aside:
                 if one.path in here and not one.comes_again:
                     packages[one.package] = None
             files += here.values()
-        return Kept(
+        return KeptOriginals(
             files=len(files), size=sum(path.lstat().st_size for path in files), packages=tuple(packages)
         )
 
@@ -101,11 +101,9 @@ class Aside:
         }
 
     def put_back(self) -> list[str]:
-        """Put the originals back, with modes and dates of folders.
+        """Put the originals back, with modes and dates of folders; return paths of what was left.
 
-        Returns
-        -------
-        Paths of what was left because others changed it since; their originals, and the manifest, stay.
+        That is what others changed since; their originals, and the manifest, stay.
         """
         if self._manifest is None or not self.applied:
             return []
@@ -133,7 +131,7 @@ class Aside:
             self._manifest = replace(self._manifest, state="begun", touched=())
         return [one.path for one in left]
 
-    def commit(self, plan: Plan) -> None:
+    def commit(self, plan: SlimPlan) -> None:
         """Replace and remove what a plan says; should that fail, everything is put back.
 
         Raises

@@ -1,0 +1,52 @@
+"""The tools for GPU code load little: nothing of what builds, and no solver, client or terminal for an environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from slim_packages import install, venv
+
+FLOOR = {"arch_list", "cli", "errors", "files", "markers", "result", "wheel_file", "wording"}
+TOOLS = {"sizes", "slim", "verify"}
+HEAVY = {"rattler", "rattler_build", "httpx", "rich", "click", "msgspec", "resolvelib", "tenacity", "ruamel"}
+USE = """
+import json, sys
+from pathlib import Path
+from megabuild.sizes import report as tables, treemap
+from megabuild.sizes.measure import measure
+from megabuild.slim import commands
+from megabuild.slim.steps import SlimRequest
+from megabuild.verify import report as verdicts
+from megabuild.verify.check import verify
+from megabuild.verify.gpu import examine
+env, note = Path(sys.argv[1]), lambda text: None
+sizes = measure(str(env))
+tables.measured(sizes, everything=True), treemap.page([sizes])
+verdicts.of_verdicts([verify(env)]), verdicts.of_gpus(examine(env))
+commands.plan(env, SlimRequest(), note)
+result = commands.apply(env, SlimRequest(), note, checks=(), forget=False)
+commands.undo(env)
+print(json.dumps([result.document["checked"]["modules"], sorted(sys.modules)]))
+"""
+
+
+def test_an_environment_needs_none_of_what_builds(tmp_path: Path) -> None:
+    env = venv(tmp_path / "env")
+    install(env, "pk", {"pk/__init__.py": "", "pk/libx.a": b"x" * 9000})
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", USE, env], env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    imported, names = json.loads(done.stdout)
+    assert imported == 1
+    assert HEAVY & {name.partition(".")[0] for name in names} == set()
+    own = [name.split(".") for name in names if name.startswith("megabuild.")]
+    assert {parts[1] for parts in own} <= FLOOR | TOOLS
+    assert {".".join(parts) for parts in own if parts[1] == "cli" and len(parts) > 2} <= {
+        "megabuild.cli.text"
+    }

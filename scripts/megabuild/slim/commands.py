@@ -87,28 +87,21 @@ def write(subject: Path, folder: Path, request: SlimRequest, note: Note, *, for_
     """Write a smaller copy of an environment, or of a package or all packages of a channel into a folder."""
     if is_environment(subject):
         made = environment.copy(subject, folder, request, note)
-        written = f"written to {folder}"
-        if stuck := environment.names_itself(subject):
-            written += (
-                f"; {counted(len(stuck), 'program')} in bin name {subject} and run only once the copy lies there (as "
-                "in a container's next stage); python -m runs them anywhere"
+        stuck = environment.names_itself(subject)
+        lines = [f"written to {folder}"]
+        if stuck:
+            lines = wrapped(
+                f"written to {folder}; {counted(len(stuck), 'program')} in bin name {subject} and run only once the "
+                "copy lies there (as in a container's next stage); python -m runs them anywhere"
             )
-        return _result(
-            "written",
-            made,
-            wrapped(written) if stuck else [written],
-            output=str(folder),
-            names_its_old_place=stuck,
-        )
+        return _result("written", made, lines, output=str(folder), names_its_old_place=stuck)
     if subject.is_dir():
         several = [*repack_channel(packages_in(subject), folder, request, note, for_myself=for_myself)]
+        documents = [{**one.to_json(), "output": str(file)} for one, file in several]
         rows = [(file.name, size(one.before), size(one.after)) for one, file in several]
         return Result(
             format="slim-channel",
-            document={
-                "state": "written",
-                "packages": [{**one.to_json(), "output": str(file)} for one, file in several],
-            },
+            document={"state": "written", "packages": documents},
             lines=[*table(("", "before", "now"), rows, right=frozenset({1, 2})), "", f"written to {folder}"],
         )
     made, file = repack(subject, folder, request, note, for_myself=for_myself)

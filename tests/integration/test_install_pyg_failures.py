@@ -16,7 +16,7 @@ import pytest
 import torch_model
 
 from megabuild.errors import MegabuildError, PreflightError
-from megabuild.extension_table import Release, find
+from megabuild.extension_table import ExtensionRelease, find
 from megabuild.extensions.archives import unpacked
 from megabuild.extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from megabuild.extensions.install.user_environment import UserEnvironment, look
@@ -164,7 +164,7 @@ def test_sources_that_are_read_only_are_copied_to_be_written_to(tmp_path: Path) 
     (tmp_path / "work").mkdir()
     copy = unpacked(
         find("pyg-lib"),
-        Release(name="pyg_lib"),
+        ExtensionRelease(name="pyg_lib"),
         tmp_path / "work",
         folder=tmp_path / "sources",
         cache=tmp_path,
@@ -232,10 +232,8 @@ def test_a_bad_compiler_ends_it_before_the_sources_are_unpacked(
     assert "CXX is 'clang++-99', which is not found" in " ".join(out.split())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_run_says_so_and_leaves_nothing(
-    number: signal.Signals, venv: Path, repository: Path, tmp_path: Path
-) -> None:
+def compiling(venv: Path, repository: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
+    """A run in the middle of a compile that takes long, and the compiler's process id."""
     torch_model.make_sdist(NAME, VERSION, tmp_path / "sdists")
     compiler = tmp_path / "slow-cc"
     compiler.write_text(
@@ -247,10 +245,28 @@ def test_an_interrupted_run_says_so_and_leaves_nothing(
     until = time.monotonic() + 120
     while not (tmp_path / "compiling").exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.1)
+    return process, int((tmp_path / "compiling").read_text())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_run_says_so_and_leaves_nothing(
+    number: signal.Signals, venv: Path, repository: Path, tmp_path: Path
+) -> None:
+    process, compiler = compiling(venv, repository, tmp_path)
     process.send_signal(number)
     out, said = process.communicate()
     assert process.returncode == 130, out + said
     assert f"interrupted by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}" in said
     assert "Traceback" not in said
     assert left(tmp_path) == []
-    assert not Path(f"/proc/{int((tmp_path / 'compiling').read_text())}/cwd").is_dir()
+    assert not Path(f"/proc/{compiler}/cwd").is_dir()
+
+
+def test_a_run_that_is_killed_leaves_no_compiler_behind(venv: Path, repository: Path, tmp_path: Path) -> None:
+    process, compiler = compiling(venv, repository, tmp_path)
+    process.kill()
+    process.communicate()
+    until = time.monotonic() + 30
+    while Path(f"/proc/{compiler}/cwd").is_dir():
+        assert time.monotonic() < until, "the compiler goes on"
+        time.sleep(0.1)

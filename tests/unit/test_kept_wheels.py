@@ -12,8 +12,7 @@ from wheel_files import make_wheel
 
 from megabuild.errors import IntegrityError
 from megabuild.extensions.install.kept_wheels import KeptWheels
-from megabuild.extensions.wheels import why_broken
-from megabuild.wheel_file import with_local_version
+from megabuild.wheel_file import why_broken, with_local_version
 
 NAME = "torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"
 

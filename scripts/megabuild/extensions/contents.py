@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from megabuild.configs.config import Config, accelerator
 from megabuild.errors import IntegrityError, MegabuildError
-from megabuild.extension_table import archs_of
-from megabuild.extensions.wheels import Wanted
+from megabuild.extensions.wheels import WantedWheel
 from megabuild.verify.check import verify
 from megabuild.verify.expected import Expectation
 
 
-def look_inside(path: Path, wanted: Wanted) -> str:
-    """Return what is wrong, or an empty string for what is as wanted.
-
-    Parameters
-    ----------
-    path:
-        A wheel, or the folder of an environment, of which only the wanted extension is judged.
-    wanted:
-        What it must be.
-    """
+def look_inside(path: Path, wanted: WantedWheel) -> str:
+    """Return what is wrong with a wheel, or with one extension in an environment; nothing where it is as wanted."""
     target = wanted.target
     expect = Expectation(
-        accelerator=accelerator(target.cuda_version),
+        accelerator=target.tag.replace("cu", "cuda"),
         archs=wanted.archs,
         python=target.python,
         torch_version=target.torch_version,
@@ -47,29 +37,14 @@ def look_inside(path: Path, wanted: Wanted) -> str:
     return f"is not what it should be ({Path(wrong[0].path).name}: {wrong[0].reason})"
 
 
-def check_package(package: Path, config: Config, python: str | None) -> None:
+def check_package(package: Path, expect: Expectation) -> None:
     """Look into a built extension's package before it is published.
-
-    Parameters
-    ----------
-    package:
-        The package file.
-    config:
-        What it is for, with everything that was chosen for the run.
-    python:
-        The Python it is for, or None for all.
 
     Raises
     ------
     IntegrityError
         A library in it is not what it should be.
     """
-    expect = Expectation(
-        accelerator=config.accelerator,
-        archs=archs_of(config.variant),
-        python=python,
-        torch_version=config.torch_version,
-    )
     verdict = verify(package, expect=expect)
     wrong = [library for library in verdict.libraries if not (library.ok or library.unknown)]
     if wrong:

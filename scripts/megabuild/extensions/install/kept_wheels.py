@@ -15,8 +15,7 @@ from library_facts import read
 from megabuild import files, glibc
 from megabuild.errors import IntegrityError
 from megabuild.extensions.install.user_environment import UserEnvironment
-from megabuild.extensions.wheels import why_broken
-from megabuild.wheel_file import with_local_version
+from megabuild.wheel_file import why_broken, with_local_version
 
 _FOLDER = "pyg-compiled"
 #: Variables of a user's that make other code of the same source.
@@ -42,16 +41,8 @@ class KeptWheels:
     ) -> Path:
         """Return the folder of a wheel, by everything that makes it what it is.
 
-        Parameters
-        ----------
-        name, version:
-            The extension's.
-        source:
-            What identifies its sources: a hash, or a repository's release.
-        archs:
-            CUDA architectures.
-        environ:
-            The user's environment variables, of which those for compilers count.
+        ``source`` identifies the extension's sources: a hash, or a repository's release. Of the user's environment
+        variables those for compilers count.
         """
         there = self.environment
         made_from = [
@@ -80,14 +71,8 @@ class KeptWheels:
     def needs(self, wheel: Path, folder: Path) -> tuple[str, ...]:
         """Return what a wheel needs that neither PyTorch nor every Linux has: ``libgomp.so.1``, ``glibc 2.34``.
 
-        Paths of this machine in which its libraries look for others are named too.
-
-        Parameters
-        ----------
-        wheel:
-            The wheel.
-        folder:
-            An empty folder to unpack its libraries in.
+        Paths of this machine in which its libraries look for others are named too. The libraries are unpacked in
+        ``folder``.
 
         Raises
         ------

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from packaging.version import InvalidVersion, Version
 
 from megabuild.errors import PreflightError, UsageError
 from megabuild.extension_table import Extension
-from megabuild.extensions.pyg_index import Target, cuda_tag
+from megabuild.extensions.program import TIMED_OUT, run
+from megabuild.extensions.pyg_index import WheelTarget, cuda_tag
 from megabuild.files import writable
 
 _SCRIPT = Path(__file__).with_name("ask_python.py")
@@ -75,15 +76,25 @@ class UserEnvironment:
             raise PreflightError(f"{self.prefix} belongs to the system: pip installs nothing into it", remedy)
         writable(self.site, f"see to its permissions, or {remedy}")
 
+    def archs(self, asked: Sequence[str]) -> tuple[str, ...]:
+        """Return what to compile for: what was asked for, the machine's GPUs, else PyTorch's own list.
+
+        A machine without a GPU may be preparing an environment for any: then what PyTorch runs on, extensions run on
+        too.
+        """
+        if self.cuda_version is None:
+            return ()
+        return tuple(asked) or self.devices or self.torch_archs
+
     @property
     def tag(self) -> str:
         """``cpu`` or ``cu130``."""
         return cuda_tag(self.cuda_version)
 
     @property
-    def target(self) -> Target:
+    def target(self) -> WheelTarget:
         """What wheels must fit."""
-        return Target(
+        return WheelTarget(
             python=self.version,
             torch_version=self.torch_version,
             cuda_version=self.cuda_version,
@@ -95,12 +106,8 @@ class UserEnvironment:
 def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
     """Return the interpreter of the environment that is meant.
 
-    Parameters
-    ----------
-    named:
-        An interpreter, a program name on PATH, or an environment's folder; None for the active environment.
-    environ:
-        Environment variables: an active environment names itself in ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
+    Named is an interpreter, a program on PATH, or an environment's folder; None is the active environment, which names
+    itself in ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
 
     Raises
     ------
@@ -197,28 +204,24 @@ def _inside(folder: Path, said: str) -> Path:
 
 
 def _ask(python: Path) -> dict[str, Any]:
-    other = "name another one: --python PATH"
+    done = _run(python, str(_SCRIPT))
+    if done.returncode == TIMED_OUT:
+        raise PreflightError(f"{python}: `import torch` takes more than {_SECONDS:.0f} s", "try again")
     try:
-        done = _run(python, str(_SCRIPT))
         facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    except subprocess.TimeoutExpired as error:
-        raise PreflightError(
-            f"{python}: `import torch` takes more than {_SECONDS:.0f} s", "try again"
-        ) from error
-    except OSError as error:
-        raise PreflightError(f"{python} does not run: {error.strerror}", other) from error
     except (ValueError, IndexError) as error:
         runs = done.returncode and _run(python, "-c", "").returncode == 0
         what = "has PyTorch, but `import torch` ends it" if runs else "does not run"
-        raise PreflightError(f"{python} {what}: {_last_line(done)}", other) from error
+        raise PreflightError(
+            f"{python} {what}: {_last_line(done)}", "name another one: --python PATH"
+        ) from error
     return facts
 
 
 def why_unfit(extension: Extension, environment: UserEnvironment) -> str:
     """Import an installed extension beside its PyTorch and ask it; return why it does not work there, or nothing."""
-    try:
-        done = _run(environment.python, "-c", _PROOF, extension.name)
-    except subprocess.TimeoutExpired:
+    done = _run(environment.python, "-c", _PROOF, extension.name)
+    if done.returncode == TIMED_OUT:
         return f"`import {extension.name}` takes more than {_SECONDS:.0f} s"
     if done.returncode == 0:
         return ""
@@ -235,17 +238,8 @@ def clean(environ: Mapping[str, str]) -> dict[str, str]:
 def _run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a Python in an empty folder, where nothing that lies about is imported."""
     with tempfile.TemporaryDirectory() as empty:
-        return subprocess.run(
-            [str(python), "-I", *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            cwd=empty,
-            env=clean(os.environ),
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        argv = [str(python), "-I", *arguments]
+        return run(argv, timeout=_SECONDS, environ=clean(os.environ), folder=Path(empty))
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:

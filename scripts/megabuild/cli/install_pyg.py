@@ -50,15 +50,15 @@ def _extension_names(
 @option(WHERE, "--python", "-p", "python", metavar="PATH",
         help="An interpreter or an environment's folder; the active environment without it.")  # fmt: skip
 @option(WHERE, "--wheel-dir", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-        help="Copy the wheels there that were installed, to take them away.")  # fmt: skip
+        help="Copy the installed wheels into DIR, for use elsewhere.")  # fmt: skip
 @option(WHERE, "--plan", "only_plan", is_flag=True, help="Say what would be done, and change nothing.")
-@option(WHERE, "--force", is_flag=True, help="Install again what is there and fits.")
+@option(WHERE, "--force", is_flag=True, help="Reinstall what is there and fits.")
 @option(WHAT, "--pyg", "mode", type=click.Choice(["auto", "source", "prebuilt"]), default="auto", show_default=True,
-        help="auto: a wheel where one fits and stands a look inside, else compile.")  # fmt: skip
+        help="auto: a wheel if one fits and passes a look inside, else compile.")  # fmt: skip
 @option(WHAT, "--pyg-index", "index", metavar="URL|DIR", default=PYG_INDEX, show_default=True,
         help="Where wheels are looked for.")  # fmt: skip
 @option(WHAT, "--pyg-sources", "sources", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="Archives of sources (and wheels of build tools), looked at before pip's index.")  # fmt: skip
+        help="Source archives (and wheels of build tools), taken before pip's index is asked.")  # fmt: skip
 @option(HOW, "--arch-list", metavar="LIST",
         help='CUDA archs: "9.0;12.0+PTX". Without it those of the GPUs here, else PyTorch\'s own.')  # fmt: skip
 @option(HOW, "--jobs", "-j", type=click.IntRange(min=1), help="Compile jobs; else what fits into memory.")

@@ -73,7 +73,7 @@ def _check(archive: Path, wanted: ExtensionRelease, whose: str = "") -> None:
     if wanted.sha256 and found != wanted.sha256:
         raise IntegrityError(
             f"{archive.name}{whose} has sha256 {found[:12]}…, the matrix says {wanted.sha256[:12]}…",
-            "get it again, and look where pip gets it from (pip config list)",
+            "download it again, and check where pip gets it from (pip config list)",
         )
 
 
@@ -103,7 +103,7 @@ def unpacked(
     Raises
     ------
     ProviderError
-        The sources cannot be had.
+        The sources are not available.
     IntegrityError
         An archive is not the one that the matrix names.
     """
@@ -123,7 +123,7 @@ def unpacked(
     files.unpack(archive, work / "unpacked")
     found = sorted((work / "unpacked").glob("*/setup.py"))
     if not found:
-        raise IntegrityError(f"{archive.name} has no setup.py", "get the archive again")
+        raise IntegrityError(f"{archive.name} has no setup.py", "download the archive again")
     return found[0].parent
 
 
@@ -148,6 +148,6 @@ def _cloned(extension: Extension, version: str, target: Path, what: str) -> Path
     done = run(argv, timeout=_CLONE_SECONDS)
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith(("fatal: ", "error: "))]
-        last = (said or done.stderr.splitlines() or ["git said nothing"])[-1]
+        last = (said or done.stderr.splitlines() or ["git gave no reason"])[-1]
         raise ProviderError(f"{what}: {last.removeprefix('fatal: ')}", remedy)
     return target

@@ -24,10 +24,10 @@ def look_inside(path: Path, wanted: WantedWheel) -> str:
     try:
         verdict = verify(path, beside=beside, expect=expect)
     except MegabuildError as error:
-        return f"cannot be looked into: {error.message}"
+        return f"cannot be read: {error.message}"
     mine = [library for library in verdict.libraries if wanted.extension.name in Path(library.path).parts]
     if not mine:
-        return f"holds no library of {wanted.extension.name}"
+        return f"contains no library of {wanted.extension.name}"
     # what nothing tells is told when it is installed, imported and asked
     wrong = [library for library in mine if not (library.ok or library.unknown)]
     if not wrong:

@@ -201,4 +201,4 @@ def _platforms(platform: str, glibc: str) -> Iterator[str]:
     elif system == "win":
         yield "win_amd64" if machine == "x86_64" else f"win_{machine}"
     else:
-        raise UsageError(f"wheels for '{platform}' are not known here", "use --pyg source")
+        raise UsageError(f"no wheels are known for '{platform}'", "use --pyg source")

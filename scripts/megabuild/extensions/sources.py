@@ -30,7 +30,7 @@ class Sources:
 
     #: variant values that lead to the sources
     overrides: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    #: extensions whose sources cannot be had, with the reason
+    #: extensions whose sources are not available, with the reason
     left_out: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)  #: by extension: a sentence for the plan
     folders: dict[str, Path] = field(default_factory=dict)  #: local folders that are compiled, by extension
@@ -121,7 +121,7 @@ class _Search:
                 return
         if reason:
             for name, one in wanted.items():
-                found.left_out[name] = f"{one.name}'s source cannot be had ({reason}): {_REMEDY}"
+                found.left_out[name] = f"{one.name}'s source is not available ({reason}): {_REMEDY}"
 
     def commit(self, extension: Extension) -> None:
         """Find the commit an archive was made from: in a clone in the user's folder, or, if need be, upstream."""
@@ -142,7 +142,7 @@ class _Search:
         ):
             found.overrides[key] = (extension.git,)
             where = f"commit {commit[:12]} of {extension.repository}"
-            found.notes[name] = f"{name}'s archive cannot be had: {where} instead"
+            found.notes[name] = f"{name}'s archive is not available: {where} instead"
             del found.left_out[name]
 
     def checkout(self, extension: Extension) -> None:
@@ -160,7 +160,9 @@ class _Search:
         elif reason := self._why(about.repository):
             if extension.has_sdist:
                 found.overrides[METIS] = ("none",)
-                found.notes[name] = f"METIS's sources cannot be had ({reason}): {name} is built without METIS"
+                found.notes[name] = (
+                    f"METIS's sources are not available ({reason}): {name} is built without METIS"
+                )
             else:
                 found.left_out[name] = f"its repository cannot be reached ({reason}): {_REMEDY}"
 

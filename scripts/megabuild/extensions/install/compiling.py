@@ -163,7 +163,7 @@ class Workshop:
                 (line.strip() for line in reversed(lines) if _ERROR.search(line)), f"exit status {status}"
             )
             raise BuildError(
-                f"its setup.py fails: {said} (see {log})", "correct what the log says and start again"
+                f"its setup.py fails: {said} (see {log})", "fix what the log reports and start again"
             )
 
     def build(
@@ -207,7 +207,7 @@ class Workshop:
             (line.strip() for line in text.splitlines() if _ERROR.search(line)), f"exit status {status}"
         )
         raise BuildError(
-            f"it does not compile: {line} (see {log})", "correct what the log says and start again"
+            f"it does not compile: {line} (see {log})", "fix what the log reports and start again"
         )
 
 

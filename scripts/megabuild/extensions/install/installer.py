@@ -107,7 +107,7 @@ class _Decider:
         if there is None or self._options.force:
             return ""
         if asked and there.partition("+")[0] != asked:
-            one.notes.append(f"{there} was there, {asked} is asked for")
+            one.notes.append(f"{there} was there, {asked} was asked for")
             return ""
         problem = look_inside(self._environment.prefix, self.wanted(one))
         if not problem and imported:
@@ -276,7 +276,7 @@ class _Installer:
         seen("::megabuild:: phase compile")
         made = self._workshop.build(source, log, environ, seen)
         if problem := look_inside(made, self._decider.wanted(one)):
-            raise IntegrityError(f"it was compiled, but {problem} (see {log})", "correct what the log says")
+            raise IntegrityError(f"it was compiled, but {problem} (see {log})", "fix what the log reports")
         assert decision.place is not None
         wheel = self._decider.kept.keep(made, decision.place)
         shutil.rmtree(self._folder / one.name)

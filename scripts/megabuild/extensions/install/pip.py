@@ -66,4 +66,4 @@ def last_words(text: str) -> str:
         line for line in lines if not line.lower().startswith(("warning:", "[notice]", "note:", "hint:"))
     ]
     errors = [line for line in lines if line.lower().startswith(("error:", "fatal error:"))]
-    return "; ".join((errors or lines)[-_LINES:]) or "it said nothing"
+    return "; ".join((errors or lines)[-_LINES:]) or "it printed nothing"

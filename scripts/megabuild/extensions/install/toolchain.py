@@ -24,7 +24,7 @@ _CUDA = """\
 #include <cusolverDn.h>
 #include <cusparse.h>
 #if CUDART_VERSION / 1000 != {major}
-#error the headers are of another CUDA than {version}
+#error the headers are for another CUDA than {version}
 #endif
 __global__ void add(float *x) {{ *x += 1; }}
 """
@@ -119,7 +119,7 @@ def check_cuda(
     Raises
     ------
     PreflightError
-        nvcc does not run, is of another CUDA than PyTorch, lacks headers, or does not compile.
+        nvcc does not run, is for another CUDA than PyTorch, lacks headers, or does not compile.
     """
     version, nvcc = environment.cuda_version or "", str(home / "bin" / "nvcc")
     major = version.partition(".")[0]
@@ -129,7 +129,7 @@ def check_cuda(
         raise PreflightError(f"{nvcc} does not run: {_first_error(said, status)}", _remedy(version))
     if release[1] != major:  # within a major version they fit together (CUDA Compatibility Guide)
         raise PreflightError(
-            f"{nvcc} is of CUDA {release[1]}.{release[2]}, PyTorch here is for CUDA {version}",
+            f"{nvcc} is for CUDA {release[1]}.{release[2]}, PyTorch here is for CUDA {version}",
             _remedy(version),
         )
     source = folder / "trial.cu"
@@ -145,7 +145,7 @@ def check_cuda(
     if problem:
         raise PreflightError(
             f"{nvcc} does not compile a kernel of one line for {' '.join(archs)}: {problem}",
-            "correct what it says: another host compiler (CC, CXX), another --arch-list, or another CUDA toolkit "
+            "fix what it reports: another host compiler (CC, CXX), another --arch-list, or another CUDA toolkit "
             "(CUDA_HOME)",
         )
 

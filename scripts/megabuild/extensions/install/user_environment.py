@@ -151,8 +151,8 @@ def look(python: Path) -> UserEnvironment:
     if torch is None and (problem or "torch" in facts["distributions"]):
         raise PreflightError(
             f"{python} has PyTorch, but `import torch` fails: {problem or 'its files are not there'}",
-            f"mend that first ({python} -m pip install --force-reinstall torch), or name another environment: --python "
-            "PATH",
+            f"repair that first ({python} -m pip install --force-reinstall torch), or name another environment: "
+            "--python PATH",
         )
     if torch is None:
         raise PreflightError(
@@ -252,6 +252,6 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
 def _conda_platform(name: str) -> str:
     match = _PLATFORM.fullmatch(name)
     if match is None:
-        raise PreflightError(f"wheels for '{name}' are not known here", "use Linux, macOS or Windows")
+        raise PreflightError(f"no wheels are known for '{name}'", "use Linux, macOS or Windows")
     system, machine = _SYSTEMS[match["system"]], match["machine"]
     return f"{system}-{'64' if machine in ('x86_64', 'amd64') else machine}"

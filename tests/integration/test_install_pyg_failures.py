@@ -27,7 +27,7 @@ NAME, VERSION = "torch_spline_conv", "9.9"
 def there(folder: Path, **changes: Any) -> UserEnvironment:
     """An environment for CUDA of which only the folder is real."""
     values: dict[str, Any] = {
-        "python": folder / "bin" / "python", "prefix": folder, "site": folder, "version": "3.11",
+        "interpreter": folder / "bin" / "python", "prefix": folder, "site": folder, "python": "3.11",
         "platform": "linux-64", "glibc": "2.36", "torch_version": "2.13.0+cu130", "cuda_version": "13.0",
         "torch_archs": ("9.0",), "devices": (), "distributions": {},
     }  # fmt: skip

@@ -35,10 +35,10 @@ from megabuild.resources.machine import Machine
 
 def environment(**changes: Any) -> UserEnvironment:
     values: dict[str, Any] = {
-        "python": Path("/e/bin/python"),
+        "interpreter": Path("/e/bin/python"),
         "prefix": Path("/e"),
         "site": Path("/e/lib/python3.12/site-packages"),
-        "version": "3.12",
+        "python": "3.12",
         "platform": "linux-64",
         "glibc": "2.36",
         "torch_version": "2.13.0+cu130",
@@ -164,7 +164,7 @@ def test_an_interrupted_compile_leaves_no_compiler_behind(tmp_path: Path) -> Non
             raise KeyboardInterrupt
 
     workshop = Workshop(
-        environment=environment(python=Path(sys.executable)),
+        environment=environment(interpreter=Path(sys.executable)),
         wrapper=wrapper,
         jobs=1,
         folder=tmp_path,

@@ -72,7 +72,7 @@ def test_a_place_is_for_one_torch_python_arch_list_source_and_compiler(tmp_path:
         place(archs=("9.0", "12.0")),
         place(flags="-O0"),
         place(torch_version="2.13.1+cu130"),
-        place(version="3.13"),
+        place(python="3.13"),
         place(cuda_version=None),
     ]
     assert len({place(), *others}) == 7

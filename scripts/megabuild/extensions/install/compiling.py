@@ -81,7 +81,7 @@ class Workshop:
         # a jobserver of somebody else knows nothing of our memory; flags of an active conda environment are not ours
         for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", *_FORCED):
             made.pop(name, None)
-        beside = str(self.environment.python.parent)
+        beside = str(self.environment.interpreter.parent)
         made["PATH"] = os.pathsep.join([str(self.tools / "bin"), beside, made.get("PATH", os.defpath)])
         made["PYTHONPATH"] = str(self.tools)
         made |= {
@@ -131,7 +131,7 @@ class Workshop:
             pip cannot get them.
         """
         path = os.pathsep.join(
-            [str(self.tools / "bin"), str(self.environment.python.parent), os.environ["PATH"]]
+            [str(self.tools / "bin"), str(self.environment.interpreter.parent), os.environ["PATH"]]
         )
         have, missing = self.environment.distributions, []
         if not _fits(_program_version("ninja", path), _NINJA):
@@ -156,7 +156,7 @@ class Workshop:
         BuildError
             It fails; the message has its own words.
         """
-        status = _logged([str(self.environment.python), "setup.py", "--version"], source, log, environ)
+        status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:
             lines = log.read_text(errors="replace").splitlines()
             said = next(
@@ -187,7 +187,7 @@ class Workshop:
         memory = Watch()
         out = source.parent / "wheels"
         status = _logged(
-            [str(self.environment.python), str(self.wrapper), str(out)], source, log, environ, seen
+            [str(self.environment.interpreter), str(self.wrapper), str(out)], source, log, environ, seen
         )
         wheels = sorted(out.glob("*.whl"))
         if status == 0 and len(wheels) == 1:

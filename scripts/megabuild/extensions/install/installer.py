@@ -184,7 +184,7 @@ class _Decider:
         archs = one.decision.archs if compiled else self._options.archs or self._environment.devices
         return WantedWheel(
             extension=one.request.extension,
-            target=self._environment.target,
+            target=self._environment,
             archs=archs if self._environment.cuda_version else (),
             exact_archs=compiled,
             beside=self._environment.prefix,
@@ -270,7 +270,7 @@ class _Installer:
         self._report(f"{one.name}: compiling {what} with {jobs}, log: {log}")
 
         def seen(text: str) -> None:
-            if event := phases.feed(text, one.name, self._environment.version):
+            if event := phases.feed(text, one.name, self._environment.python):
                 self._options.progress(event)
 
         seen("::megabuild:: phase compile")

@@ -46,7 +46,7 @@ class KeptWheels:
         """
         there = self.environment
         made_from = [
-            there.torch_version, there.version, there.tag, there.platform, there.glibc, list(archs), source,
+            there.torch_version, there.python, there.tag, there.platform, there.glibc, list(archs), source,
             {name: environ[name] for name in _VARIABLES if environ.get(name)},
         ]  # fmt: skip
         digest = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:16]
@@ -65,7 +65,7 @@ class KeptWheels:
     @property
     def local_version(self) -> str:
         """``pt213cu130``, ``pt213cpu``: as upstream names its wheels."""
-        minor = self.environment.target.torch_minor.replace(".", "")
+        minor = self.environment.torch_minor.replace(".", "")
         return f"pt{minor}{self.environment.tag}"
 
     def needs(self, wheel: Path, folder: Path) -> tuple[str, ...]:

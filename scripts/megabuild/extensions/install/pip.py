@@ -51,11 +51,12 @@ class Pip:
 
     def _program(self) -> Sequence[str]:
         if "pip" in self.environment.distributions:
-            return (str(self.environment.python), "-m", "pip")
+            return (str(self.environment.interpreter), "-m", "pip")
         if importlib.util.find_spec("pip") is not None:
-            return (sys.executable, "-m", "pip", "--python", str(self.environment.python))
+            return (sys.executable, "-m", "pip", "--python", str(self.environment.interpreter))
         raise ProviderError(
-            f"{self.environment.prefix} has no pip", f"put it there: {self.environment.python} -m ensurepip"
+            f"{self.environment.prefix} has no pip",
+            f"put it there: {self.environment.interpreter} -m ensurepip",
         )
 
 

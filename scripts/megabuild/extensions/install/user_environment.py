@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from megabuild.errors import PreflightError, UsageError
 from megabuild.extension_table import Extension
 from megabuild.extensions.program import TIMED_OUT, run
-from megabuild.extensions.pyg_index import WheelTarget, cuda_tag
+from megabuild.extensions.pyg_index import WheelTarget
 from megabuild.files import writable
 
 _SCRIPT = Path(__file__).with_name("ask_python.py")
@@ -46,18 +46,12 @@ _SYSTEMS = {"linux": "linux", "macosx": "osx", "win": "win"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserEnvironment:
-    """What was found out about an environment."""
+class UserEnvironment(WheelTarget):
+    """What was found out about an environment, which wheels must fit."""
 
-    python: Path  #: the interpreter
+    interpreter: Path
     prefix: Path  #: the environment's folder
     site: Path  #: where compiled packages lie in it
-    version: str  #: ``3.12``, ``3.14t``
-    platform: str  #: conda's name: ``linux-64``
-    glibc: str  #: ``2.36``; empty where there is none
-    #: ``2.13.0+cu130`` and ``13.0`` (None: PyTorch without CUDA)
-    torch_version: str
-    cuda_version: str | None
     torch_archs: tuple[str, ...]  #: what PyTorch itself has kernels for, as in ``TORCH_CUDA_ARCH_LIST``
     devices: tuple[str, ...]  #: Capabilities of the GPUs that PyTorch sees: ``("9.0",)``
     distributions: Mapping[str, str]  #: installed distributions, normalised with ``_``, and their versions
@@ -85,22 +79,6 @@ class UserEnvironment:
         if self.cuda_version is None:
             return ()
         return tuple(asked) or self.devices or self.torch_archs
-
-    @property
-    def tag(self) -> str:
-        """``cpu`` or ``cu130``."""
-        return cuda_tag(self.cuda_version)
-
-    @property
-    def target(self) -> WheelTarget:
-        """What wheels must fit."""
-        return WheelTarget(
-            python=self.version,
-            torch_version=self.torch_version,
-            cuda_version=self.cuda_version,
-            platform=self.platform,
-            glibc=self.glibc or "2.17",
-        )
 
 
 def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
@@ -170,12 +148,12 @@ def look(python: Path) -> UserEnvironment:
             f"{python} has a PyTorch of version '{torch['version']}'", "install a released PyTorch"
         ) from error
     return UserEnvironment(
-        python=python,
+        interpreter=python,
         prefix=Path(facts["prefix"]),
         site=Path(facts["site"]),
-        version=facts["python"] + ("t" if facts["free_threaded"] else ""),
+        python=facts["python"] + ("t" if facts["free_threaded"] else ""),
         platform=_conda_platform(facts["platform"]),
-        glibc=facts["glibc"],
+        glibc=facts["glibc"] or "2.17",
         torch_version=torch["version"],
         cuda_version=torch["cuda"],
         torch_archs=arch_list(torch["archs"]),
@@ -220,7 +198,7 @@ def _ask(python: Path) -> dict[str, Any]:
 
 def why_unfit(extension: Extension, environment: UserEnvironment) -> str:
     """Import an installed extension beside its PyTorch and ask it; return why it does not work there, or nothing."""
-    done = _run(environment.python, "-c", _PROOF, extension.name)
+    done = _run(environment.interpreter, "-c", _PROOF, extension.name)
     if done.returncode == TIMED_OUT:
         return f"`import {extension.name}` takes more than {_SECONDS:.0f} s"
     if done.returncode == 0:

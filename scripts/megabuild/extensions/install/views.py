@@ -20,7 +20,7 @@ def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: 
     """Return what was found, for people."""
     cuda = f"CUDA {environment.cuda_version}" if environment.cuda_version else "CPU"
     lines = [
-        f"{display(environment.prefix)}: Python {environment.version}, {environment.platform}",
+        f"{display(environment.prefix)}: Python {environment.python}, {environment.platform}",
         f"PyTorch {environment.torch_version}, {cuda}",
     ]
     if archs:
@@ -78,7 +78,7 @@ def _result(
 ) -> Result:
     about = {
         "prefix": str(environment.prefix),
-        "python": environment.version,
+        "python": environment.python,
         **picked(environment, "platform torch_version cuda_version tag devices"),
     }
     codes = [one.error.exit_code for one in found if one.error]

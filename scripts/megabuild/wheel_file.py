@@ -58,7 +58,8 @@ def pack(tree: Path, wheel: Path, date: int, *, compressed: bool = True) -> Path
                 while block := source.read(_BLOCK):
                     digest.update(block)
                     target.write(block)
-            rows.writerow((name, f"sha256={_in_record(digest.digest())}", size))
+            hashed = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+            rows.writerow((name, f"sha256={hashed}", size))
         rows.writerow((record, "", ""))
         archive.writestr(_entry(record, date, how, 0o644), text.getvalue())
     return wheel
@@ -130,10 +131,6 @@ def with_local_version(wheel: Path, local: str, folder: Path) -> Path:
     return pack(unpacked, folder / f"{name}-{version}+{local}-{tags}", OLDEST_IN_ZIP)
 
 
-def _in_record(digest: bytes) -> str:
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-
-
 def why_broken(path: Path) -> str:
     """Return what is wrong with a wheel file, or an empty string for one that is whole.
 
@@ -164,7 +161,7 @@ def _unlike_its_record(archive: zipfile.ZipFile, file_name: str) -> str:
         if kind not in ("sha256", "sha384", "sha512"):
             return f"its RECORD has no hash of {name}"
         found = hashlib.new(kind, archive.read(name)).digest()
-        if _in_record(found) != wanted:
+        if base64.urlsafe_b64encode(found).rstrip(b"=").decode() != wanted:
             return f"{name} is not what its RECORD says"
     lost = [name for name in listed if name not in names]
     if lost:

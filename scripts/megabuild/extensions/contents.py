@@ -37,14 +37,17 @@ def look_inside(path: Path, wanted: WantedWheel) -> str:
     return f"is not what it should be ({Path(wrong[0].path).name}: {wrong[0].reason})"
 
 
-def check_package(package: Path, expect: Expectation) -> None:
-    """Look into a built extension's package before it is published.
+def check_package(
+    package: Path, *, accelerator: str, archs: tuple[str, ...], python: str | None, torch_version: str
+) -> None:
+    """Look into a built extension's package, for one Python or with None for all, before it is published.
 
     Raises
     ------
     IntegrityError
         A library in it is not what it should be.
     """
+    expect = Expectation(accelerator=accelerator, archs=archs, python=python, torch_version=torch_version)
     verdict = verify(package, expect=expect)
     wrong = [library for library in verdict.libraries if not (library.ok or library.unknown)]
     if wrong:

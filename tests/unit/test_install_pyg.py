@@ -23,11 +23,11 @@ from megabuild.configs.config import load
 from megabuild.errors import BuildError, PreflightError, UsageError
 from megabuild.extension_table import ExtensionRelease, find
 from megabuild.extensions.install.compiling import Workshop, jobs_for
-from megabuild.extensions.install.installation import Decision, ExtensionRequest, Installation, requested
+from megabuild.extensions.install.installation import ExtensionRequest, Installation, Origin, requested
 from megabuild.extensions.install.pip import last_words
 from megabuild.extensions.install.toolchain import cuda_home
-from megabuild.extensions.install.user_environment import UserEnvironment, arch_list, interpreter, look
-from megabuild.extensions.install.views import environment_lines, installed, planned
+from megabuild.extensions.install.user_environment import UserEnvironment, archs_from_flags, interpreter, look
+from megabuild.extensions.install.views import environment_lines, install_result, plan_result
 from megabuild.network.index import File
 from megabuild.resources.jobs import Jobs
 from megabuild.resources.machine import Machine
@@ -53,8 +53,8 @@ def environment(**changes: Any) -> UserEnvironment:
 def ended(extension: str, how: str = "", version: str = "", **values: Any) -> Installation:
     release = ExtensionRelease(name=extension, version="1")
     request = ExtensionRequest(extension=find(extension), version="", release=release)
-    decision = Decision(how=how, named=version)
-    return Installation(request=request, decision=decision, seconds=3.2, **values)
+    origin = Origin(how=how, named=version)
+    return Installation(request=request, origin=origin, seconds=3.2, **values)
 
 
 def fake_python(folder: Path, answer: str) -> Path:
@@ -108,8 +108,8 @@ def test_a_torch_that_does_not_import_is_told_from_none(tmp_path: Path) -> None:
 
 
 def test_archs_of_torch_as_an_arch_list() -> None:
-    assert arch_list(["sm_75", "sm_90a", "sm_120", "compute_120"]) == ("7.5", "9.0a", "12.0+PTX")
-    assert arch_list(["gfx90a"]) == ()
+    assert archs_from_flags(["sm_75", "sm_90a", "sm_120", "compute_120"]) == ("7.5", "9.0a", "12.0+PTX")
+    assert archs_from_flags(["gfx90a"]) == ()
 
 
 def test_archs_are_asked_for_or_those_of_the_gpus_or_torchs_own() -> None:
@@ -262,7 +262,7 @@ def test_the_table_and_its_reasons_fit_80_columns() -> None:
         ended("torch_sparse", version="1.2.2+pt213cu130", how="there"),
         ended("pyg_lib", error=BuildError("it does not compile: x.cpp:1: error", "mend it")),
     ]
-    result = installed(environment(), steps)
+    result = install_result(environment(), steps)
     lines = list(result.lines)
     assert (lines.pop(0), result.exit_code, result.format) == ("", 8, "install-pyg")
     assert [row["ok"] for row in result.document["extensions"]] == [True, True, True, False]  # type: ignore[attr-defined]
@@ -281,8 +281,8 @@ def test_a_plan_names_the_wheel_its_size_and_what_compiling_takes(tmp_path: Path
         name=wheel.name, project="torch-scatter", version=Version("2.1.2+pt213cu130"), url=wheel.as_uri()
     )
     found = [ended("torch_scatter"), ended("torch_sparse", how="source", version="0.6.18")]
-    found[0].decision = Decision(how="prebuilt", offered=offered)
-    result = planned(environment(cuda_version=None), found)
+    found[0].origin = Origin(how="prebuilt", offered=offered)
+    result = plan_result(environment(cuda_version=None), found)
     assert [line.split() for line in result.lines[1:4]] == [
         ["extension", "version", "from", "size", "CPU", "time"],
         ["torch_scatter", "2.1.2+pt213cu130", "wheel", "34.5", "kB", "-"],

@@ -90,7 +90,7 @@ def install_pyg(
     from megabuild.extensions.install.installation import InstallOptions, requested
     from megabuild.extensions.install.installer import install, plan
     from megabuild.extensions.install.user_environment import interpreter, look
-    from megabuild.extensions.install.views import environment_lines, installed, planned
+    from megabuild.extensions.install.views import environment_lines, install_result, plan_result
     from megabuild.extensions.pyg_index import PygIndex
 
     invocation: Invocation = context.obj
@@ -118,8 +118,8 @@ def install_pyg(
             progress=shown,
         )
         if only_plan:
-            return planned(environment, plan(requests, options))
-        return installed(environment, install(requests, options), wheel_dir)
+            return plan_result(environment, plan(requests, options))
+        return install_result(environment, install(requests, options), wheel_dir)
 
 
 def main() -> None:

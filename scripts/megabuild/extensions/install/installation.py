@@ -48,7 +48,7 @@ class ExtensionRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class Origin:
     """Where one comes from."""
 
     #: ``there``, ``prebuilt`` (an index's wheel), ``kept`` (compiled here earlier), ``source``; empty: from nowhere
@@ -82,7 +82,7 @@ class Installation:
     """What became of one so far."""
 
     request: ExtensionRequest
-    decision: Decision = field(default_factory=Decision)
+    origin: Origin = field(default_factory=Origin)
     notes: list[str] = field(
         default_factory=list
     )  #: why it is not prebuilt, what is wrong with what is there

@@ -19,7 +19,7 @@ from megabuild.errors import IntegrityError, MegabuildError, ProviderError, Usag
 from megabuild.extensions.archives import identity, unpacked
 from megabuild.extensions.contents import look_inside
 from megabuild.extensions.install.compiling import Workshop, log_folder
-from megabuild.extensions.install.installation import Decision, ExtensionRequest, Installation, InstallOptions
+from megabuild.extensions.install.installation import ExtensionRequest, Installation, InstallOptions, Origin
 from megabuild.extensions.install.kept_wheels import KeptWheels
 from megabuild.extensions.install.pip import Pip
 from megabuild.extensions.install.user_environment import why_unfit
@@ -72,7 +72,7 @@ def _noting(one: Installation, report: Callable[[str], None], who: str | None = 
         yield
     except MegabuildError as error:
         report(f"{one.name if who is None else who} failed: {error.message}")
-        one.error, one.decision = error, Decision()
+        one.error, one.origin = error, Origin()
     finally:
         one.seconds += time.monotonic() - started
 
@@ -94,11 +94,11 @@ class _Decider:
         self._report(f"{one.name}:")
         with _noting(one, self._report, who=" "):
             # what imports another one can be tried only when that one is as it will be
-            imported = all(other.decision.how == "there" for other in after)
+            imported = all(other.origin.how == "there" for other in after)
             if version := self._there(one, imported=imported):
-                one.decision = Decision(how="there", named=version, imported=imported)
+                one.origin = Origin(how="there", named=version, imported=imported)
             else:
-                one.decision = self.elsewhere(one)
+                one.origin = self.elsewhere(one)
         return one
 
     def _there(self, one: Installation, *, imported: bool) -> str:
@@ -117,7 +117,7 @@ class _Decider:
             self._report(f"  {one.notes[-1]}")
         return "" if problem else there
 
-    def elsewhere(self, one: Installation, *, wheels: bool = True) -> Decision:
+    def elsewhere(self, one: Installation, *, wheels: bool = True) -> Origin:
         """Decide where an extension comes from that is not there; ``wheels`` says whether to look at the index's.
 
         Raises
@@ -128,7 +128,7 @@ class _Decider:
             There is nothing to compile for.
         """
         mode = self._options.mode
-        compiled = Decision() if mode == "prebuilt" else self._compiled(one.request)
+        compiled = Origin() if mode == "prebuilt" else self._compiled(one.request)
         if compiled.how == "kept":
             return compiled
         if mode != "source" and wheels and (prebuilt := self._prebuilt(one)):
@@ -142,7 +142,7 @@ class _Decider:
             )
         return compiled
 
-    def _prebuilt(self, one: Installation) -> Decision | None:
+    def _prebuilt(self, one: Installation) -> Origin | None:
         """Return the best wheel of the index, or None, with a note why there is none."""
         wanted, version, index = self.wanted(one), one.request.version, self._options.index
         if self._fetch:
@@ -156,32 +156,32 @@ class _Decider:
             )
             reason = choice.reason
             if choice.wheel is not None:
-                return Decision(how="prebuilt", wheel=choice.wheel)
+                return Origin(how="prebuilt", wheel=choice.wheel)
         else:
             fit = offers(wanted, version, index)
             reason = fit.reason
             if fit.wheels:
-                return Decision(how="prebuilt", offered=fit.wheels[0])
+                return Origin(how="prebuilt", offered=fit.wheels[0])
         one.notes.append(f"no wheel: {reason}")
         self._report(f"  {one.notes[-1]}")
         return None
 
-    def _compiled(self, request: ExtensionRequest) -> Decision:
+    def _compiled(self, request: ExtensionRequest) -> Origin:
         """Return what compiling it is, or the wheel that an earlier compile made."""
         extension, version = request.extension, request.release.version
         archs = extension.able(self._environment.archs(self._options.archs))
         source = identity(extension, request.release, self._options.sources)
         place = self.kept.place(extension.name, version, source, archs, os.environ)
         if wheel := self.kept.find(place):
-            return Decision(how="kept", wheel=wheel, archs=archs, place=place)
-        return Decision(how="source", named=version, archs=archs, place=place)
+            return Origin(how="kept", wheel=wheel, archs=archs, place=place)
+        return Origin(how="source", named=version, archs=archs, place=place)
 
     def wanted(self, one: Installation) -> WantedWheel:
         """Return what an extension must be; what was compiled here must have code for all that it was compiled for."""
-        compiled = one.decision.how in ("kept", "source")
+        compiled = one.origin.how in ("kept", "source")
         # A wheel, and what is there, must run on the GPUs that were named or are here. Where neither is known, the look
         # inside asks that it runs on whatever the PyTorch beside it runs on.
-        archs = one.decision.archs if compiled else self._options.archs or self._environment.devices
+        archs = one.origin.archs if compiled else self._options.archs or self._environment.devices
         return WantedWheel(
             extension=one.request.extension,
             target=self._environment,
@@ -212,9 +212,9 @@ class _Installer:
 
     def prepare(self, one: Installation) -> None:
         """Step 2: where it is to be compiled, get everything that takes, and try it."""
-        if one.decision.how != "source":
+        if one.origin.how != "source":
             return
-        extension, archs, options = one.request.extension, one.decision.archs, self._options
+        extension, archs, options = one.request.extension, one.origin.archs, self._options
         work = self._folder / one.name
         work.mkdir()
         environ = self._workshop.environ(work, archs)
@@ -234,13 +234,13 @@ class _Installer:
 
     def finish(self, one: Installation) -> None:
         """Do what was decided; what turns out not to work is decided about once more, without it."""
-        if one.decision.how == "there":
-            if one.decision.imported or not (problem := why_unfit(one.request.extension, self._environment)):
+        if one.origin.how == "there":
+            if one.origin.imported or not (problem := why_unfit(one.request.extension, self._environment)):
                 return
-            one.notes.append(f"{one.decision.version} was there, but {problem}")
-            one.decision = self._decider.elsewhere(one)
+            one.notes.append(f"{one.origin.version} was there, but {problem}")
+            one.origin = self._decider.elsewhere(one)
             self.prepare(one)
-        while wheel := one.decision.wheel:
+        while wheel := one.origin.wheel:
             try:
                 self._put(one, wheel)
                 break
@@ -249,9 +249,9 @@ class _Installer:
                 if self._options.mode == "prebuilt":
                     raise ProviderError(one.notes[-1], "allow compiling it: --pyg auto") from error
             self._report(f"  {one.notes[-1]}")
-            if one.decision.place:  # where wheels are kept that were compiled earlier
-                shutil.rmtree(one.decision.place)
-            one.decision = self._decider.elsewhere(one, wheels=False)
+            if one.origin.place:  # where wheels are kept that were compiled earlier
+                shutil.rmtree(one.origin.place)
+            one.origin = self._decider.elsewhere(one, wheels=False)
             self.prepare(one)
         else:
             wheel = self._compile(one)
@@ -259,13 +259,13 @@ class _Installer:
         one.needs = self._decider.kept.needs(wheel, self._folder / f"{one.name}-libraries")
         if self._options.wheel_dir:
             shutil.copy(wheel, self._options.wheel_dir)
-        one.decision = replace(one.decision, wheel=wheel)
+        one.origin = replace(one.origin, wheel=wheel)
 
     def _compile(self, one: Installation) -> Path:
         """Steps 3 and 4: compile, look inside, and return the wheel that is kept."""
-        decision, log, phases = one.decision, self._log(one), Phases()
+        origin, log, phases = one.origin, self._log(one), Phases()
         source, environ = self._ready.pop(one.name)
-        what = f"{decision.version} for {', '.join(decision.archs)}" if decision.archs else decision.version
+        what = f"{origin.version} for {', '.join(origin.archs)}" if origin.archs else origin.version
         jobs = counted(self._options.jobs, "job")
         self._report(f"{one.name}: compiling {what} with {jobs}, log: {log}")
 
@@ -277,8 +277,8 @@ class _Installer:
         made = self._workshop.build(source, log, environ, seen)
         if problem := look_inside(made, self._decider.wanted(one)):
             raise IntegrityError(f"it was compiled, but {problem} (see {log})", "fix what the log reports")
-        assert decision.place is not None
-        wheel = self._decider.kept.keep(made, decision.place)
+        assert origin.place is not None
+        wheel = self._decider.kept.keep(made, origin.place)
         shutil.rmtree(self._folder / one.name)
         return wheel
 

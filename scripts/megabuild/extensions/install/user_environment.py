@@ -156,14 +156,14 @@ def look(python: Path) -> UserEnvironment:
         glibc=facts["glibc"] or "2.17",
         torch_version=torch["version"],
         cuda_version=torch["cuda"],
-        torch_archs=arch_list(torch["archs"]),
+        torch_archs=archs_from_flags(torch["archs"]),
         devices=tuple(dict.fromkeys(torch["devices"])),
         distributions=facts["distributions"],
         managed=facts["managed"],
     )
 
 
-def arch_list(flags: list[str]) -> tuple[str, ...]:
+def archs_from_flags(flags: list[str]) -> tuple[str, ...]:
     """Return ``("9.0", "12.0+PTX")`` for ``["sm_90", "sm_120", "compute_120"]``."""
     archs: dict[str, str] = {}
     for flag in flags:

@@ -29,25 +29,25 @@ def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: 
     return [*lines, f"{counted(jobs.count, 'compile job')} ({jobs.reason})"]
 
 
-def planned(environment: UserEnvironment, found: Sequence[Installation]) -> Result:
+def plan_result(environment: UserEnvironment, found: Sequence[Installation]) -> Result:
     """Return what would be done."""
     rows = [
         {
             "name": one.name,
-            "how": one.decision.how or None,
-            "version": one.decision.version or None,
-            "wheel": str(one.decision.wheel) if one.decision.wheel else _offered(one) or None,
-            "size": one.decision.size,
-            "archs": list(one.decision.archs),
+            "how": one.origin.how or None,
+            "version": one.origin.version or None,
+            "wheel": str(one.origin.wheel) if one.origin.wheel else _offered(one) or None,
+            "size": one.origin.size,
+            "archs": list(one.origin.archs),
             "cpu_seconds": _cpu_seconds(one),
             **_failure(one),
         }
         for one in found
     ]
-    return _result("install-pyg-plan", environment, {"plan": rows}, plan_lines(found), found)
+    return _result("install-pyg-plan", environment, {"plan": rows}, _plan_lines(found), found)
 
 
-def installed(
+def install_result(
     environment: UserEnvironment, found: Sequence[Installation], wheel_dir: Path | None = None
 ) -> Result:
     """Return what was done, and into which folder the wheels were copied."""
@@ -55,9 +55,9 @@ def installed(
         {
             "name": one.name,
             "ok": not one.error,
-            "version": one.decision.version or None,
-            "source": one.decision.how or None,
-            "wheel": str(one.decision.wheel) if one.decision.wheel else None,
+            "version": one.origin.version or None,
+            "source": one.origin.how or None,
+            "wheel": str(one.origin.wheel) if one.origin.wheel else None,
             "needs": list(one.needs),
             **_failure(one),
             "exit_code": one.error.exit_code if one.error else 0,
@@ -65,7 +65,7 @@ def installed(
         }
         for one in found
     ]
-    lines = installed_lines(found, wheel_dir)
+    lines = _install_lines(found, wheel_dir)
     return _result("install-pyg", environment, {"extensions": rows}, lines, found)
 
 
@@ -90,16 +90,14 @@ def _result(
     )
 
 
-def plan_lines(found: Sequence[Installation]) -> list[str]:
+def _plan_lines(found: Sequence[Installation]) -> list[str]:
     """Return what would be done, and below it why."""
     cells = [
         (
             one.name,
-            one.decision.version or UNICODE.dash,
-            f"{UNICODE.failed} nothing"
-            if one.error
-            else _FROM[one.decision.how].replace("source", "compile"),
-            size(one.decision.size) if one.decision.size else UNICODE.dash,
+            one.origin.version or UNICODE.dash,
+            f"{UNICODE.failed} nothing" if one.error else _FROM[one.origin.how].replace("source", "compile"),
+            size(one.origin.size) if one.origin.size else UNICODE.dash,
             UNICODE.dash if seconds is None else f"about {max(1, round(seconds / 60))} min",
         )
         for one in found
@@ -108,31 +106,31 @@ def plan_lines(found: Sequence[Installation]) -> list[str]:
     heads = ("extension", "version", "from", "size", "CPU time")
 
     def more(one: Installation) -> Sequence[str]:
-        return _offered(one), f"for {' '.join(one.decision.archs)}" if one.decision.archs else ""
+        return _offered(one), f"for {' '.join(one.origin.archs)}" if one.origin.archs else ""
 
     return [*table(heads, cells, right=frozenset({3, 4})), *_explained(found, more)]
 
 
-def installed_lines(found: Sequence[Installation], wheel_dir: Path | None = None) -> list[str]:
+def _install_lines(found: Sequence[Installation], wheel_dir: Path | None = None) -> list[str]:
     """Return the closing table, and below it why what is not as one would like it, and what wheels need elsewhere."""
     cells = [
         (
             one.name,
-            one.decision.version or UNICODE.dash,
-            _FROM.get(one.decision.how, UNICODE.dash),
+            one.origin.version or UNICODE.dash,
+            _FROM.get(one.origin.how, UNICODE.dash),
             duration(one.seconds),
             f"{UNICODE.failed} failed"
             if one.error
-            else f"{UNICODE.kept if one.decision.how == 'there' else UNICODE.done} verified",
+            else f"{UNICODE.kept if one.origin.how == 'there' else UNICODE.done} verified",
         )
         for one in found
     ]
     lines = table(("extension", "version", "from", "time", "result"), cells, right=frozenset({3}))
     lines += _explained(found)
     for one in found:
-        if wheel_dir and one.decision.wheel:
+        if wheel_dir and one.origin.wheel:
             needs = f", needs besides PyTorch: {', '.join(one.needs)}" if one.needs else ""
-            lines.append(f"{display(wheel_dir / one.decision.wheel.name)}{needs}")
+            lines.append(f"{display(wheel_dir / one.origin.wheel.name)}{needs}")
     return lines
 
 
@@ -149,13 +147,13 @@ def _explained(
 
 
 def _offered(one: Installation) -> str:
-    return one.decision.offered.name if one.decision.offered else ""
+    return one.origin.offered.name if one.origin.offered else ""
 
 
 def _cpu_seconds(one: Installation) -> int | None:
     """Return what compiling it takes, or None where it is not compiled."""
-    compiled = one.decision.how == "source"
-    return one.request.extension.cpu_seconds(len(one.decision.archs)) if compiled else None
+    compiled = one.origin.how == "source"
+    return one.request.extension.cpu_seconds(len(one.origin.archs)) if compiled else None
 
 
 def _failure(one: Installation) -> dict[str, Any]:

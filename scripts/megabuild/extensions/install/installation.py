@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,6 +95,18 @@ class Installation:
     def name(self) -> str:
         """The distribution and the module."""
         return self.request.extension.name
+
+    @contextlib.contextmanager
+    def attempt(self, report: Callable[[str], None], who: str | None = None) -> Iterator[None]:
+        """Note the time that something takes, and why it fails, which does not keep the others from going on."""
+        started = time.monotonic()
+        try:
+            yield
+        except MegabuildError as error:
+            report(f"{self.name if who is None else who} failed: {error.message}")
+            self.error, self.origin = error, Origin()
+        finally:
+            self.seconds += time.monotonic() - started
 
 
 def requested(words: Sequence[str], variant: Variant) -> tuple[ExtensionRequest, ...]:

@@ -6,11 +6,9 @@ is compiled. What then turns out not to work is decided about once more, without
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,26 +53,13 @@ def install(requests: Sequence[ExtensionRequest], options: InstallOptions) -> li
         found: list[Installation] = []
         for request in requests:
             found.append(decider.decide(request, after=found))
-            with _noting(found[-1], options.report):
+            with found[-1].attempt(options.report):
                 installer.prepare(found[-1])
         for one in found:
             if one.error is None:
-                with _noting(one, options.report):
+                with one.attempt(options.report):
                     installer.finish(one)
     return found
-
-
-@contextlib.contextmanager
-def _noting(one: Installation, report: Callable[[str], None], who: str | None = None) -> Iterator[None]:
-    """Note the time that something takes, and why it fails: the others go on."""
-    started = time.monotonic()
-    try:
-        yield
-    except MegabuildError as error:
-        report(f"{one.name if who is None else who} failed: {error.message}")
-        one.error, one.origin = error, Origin()
-    finally:
-        one.seconds += time.monotonic() - started
 
 
 class _Decider:
@@ -92,7 +77,7 @@ class _Decider:
         """Decide about an extension; those that it may import are decided about already."""
         one = Installation(request=request)
         self._report(f"{one.name}:")
-        with _noting(one, self._report, who=" "):
+        with one.attempt(self._report, who=" "):
             # what imports another one can be tried only when that one is as it will be
             imported = all(other.origin.how == "there" for other in after)
             if version := self._there(one, imported=imported):

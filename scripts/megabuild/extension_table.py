@@ -10,7 +10,7 @@ run of ``linux_64_cuda130_wheel``; a .cu file took 80 s for two GPU architecture
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,13 +22,21 @@ _SECONDS_PER_ARCH = 25
 Variant = Mapping[str, tuple[str, ...]]
 
 
+def _number(arch: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", arch))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Checkout:
     """Sources that are a git repository with submodules."""
 
     key: str  #: the variant key that names a local folder with them
-    folders: tuple[str, ...]  #: how that folder is called below the one that a user names
-    repository: str  #: where they are else
+    folders: tuple[str, ...]  #: what that folder may be called below the one that a user names
+    repository: str  #: where they are otherwise
+
+    def within(self, folder: Path) -> Path | None:
+        """Return where a folder of sources has them."""
+        return next((folder / name for name in self.folders if (folder / name).is_dir()), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +58,27 @@ class Extension:
         """Whether upstream puts source archives on an index; else its checkout is all there is."""
         return self.conda != "pyg-lib"
 
+    @property
+    def git(self) -> str:
+        """The address to clone it from."""
+        return f"{self.repository}.git"
+
+    def checkout_within(self, folder: Path) -> Path | None:
+        """Return where a folder of sources has a checkout of the extension itself."""
+        places = (folder / self.conda, folder / self.name)
+        return next((place for place in places if (place / "setup.py").is_file()), None)
+
+    def clone_within(self, folder: Path) -> Path | None:
+        """Return where a folder of sources has a clone of it, with or without a work tree."""
+        places = (folder / self.conda, folder / f"{self.conda}.git")
+        return next((place for place in places if place.is_dir()), None)
+
+    def able(self, archs: Sequence[str]) -> tuple[str, ...]:
+        """Return those GPU architectures that it can be compiled for."""
+        return tuple(arch for arch in archs if _number(arch) >= _number(self.oldest_arch))
+
     def cpu_seconds(self, archs: int) -> int:
-        """Return the CPU seconds of compiling it for one Python and some GPU architectures; 0 for the CPU."""
+        """Return the CPU seconds of compiling it for one Python and that many GPU architectures, 0 for the CPU."""
         per_file = _SECONDS_PER_CUDA_FILE + _SECONDS_PER_ARCH * archs if archs else 0
         return self.cpp_seconds + self.cuda_files * per_file
 
@@ -113,7 +140,7 @@ EXTENSIONS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release:
+class ExtensionRelease:
     """An extension as the matrix names it; what the matrix does not know is empty."""
 
     name: str  #: the distribution: ``torch_scatter``
@@ -134,12 +161,7 @@ class Release:
 
 
 def find(name: str) -> Extension:
-    """Return the extension somebody means.
-
-    Parameters
-    ----------
-    name:
-        conda's or PyPI's name, with ``-`` or ``_``, or the short one: ``scatter``.
+    """Return the extension of a name: conda's or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``.
 
     Raises
     ------
@@ -154,11 +176,11 @@ def find(name: str) -> Extension:
     raise UsageError(f"there is no extension '{name}'", f"there are: {known}")
 
 
-def release(extension: Extension, variant: Variant) -> Release:
+def release(extension: Extension, variant: Variant) -> ExtensionRelease:
     """Return what the matrix says about an extension, from a config's keys and values."""
     names = ("version", "sha256", "commit")
     values = {name: variant.get(f"{extension.key}_{name}", ("",))[0] for name in names}
-    return Release(name=extension.name, **values)
+    return ExtensionRelease(name=extension.name, **values)
 
 
 def recipes(root: Path) -> dict[str, Path]:

@@ -137,7 +137,7 @@ def test_a_failure_stops_only_what_needs_it_and_the_run_says_so(
 def test_a_package_that_is_not_what_it_should_be_is_not_published(
     tiny: TinyPyg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(package: Path, config: object, python: object) -> None:
+    def refuse(package: Path, **expected: object) -> None:
         raise IntegrityError("compiled without CUDA", "rebuild with FORCE_CUDA=1")
 
     monkeypatch.setattr(contents, "check_package", refuse)

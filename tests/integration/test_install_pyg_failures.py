@@ -16,7 +16,7 @@ import pytest
 import torch_model
 
 from megabuild.errors import MegabuildError, PreflightError
-from megabuild.extension_table import Release, find
+from megabuild.extension_table import ExtensionRelease, find
 from megabuild.extensions.archives import unpacked
 from megabuild.extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from megabuild.extensions.install.user_environment import UserEnvironment, look
@@ -27,7 +27,7 @@ NAME, VERSION = "torch_spline_conv", "9.9"
 def there(folder: Path, **changes: Any) -> UserEnvironment:
     """An environment for CUDA of which only the folder is real."""
     values: dict[str, Any] = {
-        "python": folder / "bin" / "python", "prefix": folder, "site": folder, "version": "3.11",
+        "interpreter": folder / "bin" / "python", "prefix": folder, "site": folder, "python": "3.11",
         "platform": "linux-64", "glibc": "2.36", "torch_version": "2.13.0+cu130", "cuda_version": "13.0",
         "torch_archs": ("9.0",), "devices": (), "distributions": {},
     }  # fmt: skip
@@ -89,10 +89,12 @@ def test_what_cuda_lacks_is_named_before_anything_is_compiled(toolkit: Path, tmp
         environment = there(tmp_path, cuda_version=version)
         return problem(lambda: check_cuda(environment, toolkit, archs, os.environ, tmp_path)).message
 
-    assert said("9.0", version="12.6") == f"{toolkit}/bin/nvcc is of CUDA 13.0, PyTorch here is for CUDA 12.6"
+    assert (
+        said("9.0", version="12.6") == f"{toolkit}/bin/nvcc is for CUDA 13.0, PyTorch here is for CUDA 12.6"
+    )
     assert "Unsupported gpu architecture 'compute_45'" in said("4.5")
     (toolkit / "include" / "cuda_runtime.h").write_text("#define CUDART_VERSION 12060\n")
-    assert "the headers are of another CUDA than 13.0" in said("9.0")
+    assert "the headers are for another CUDA than 13.0" in said("9.0")
     (toolkit / "include" / "cusparse.h").unlink()
     assert said("9.0") == f"CUDA's headers in {toolkit} lack cusparse.h"
     (toolkit / "bin" / "nvcc").write_text("#!/bin/sh\necho cannot execute cicc >&2; exit 1\n")
@@ -164,7 +166,7 @@ def test_sources_that_are_read_only_are_copied_to_be_written_to(tmp_path: Path) 
     (tmp_path / "work").mkdir()
     copy = unpacked(
         find("pyg-lib"),
-        Release(name="pyg_lib"),
+        ExtensionRelease(name="pyg_lib"),
         tmp_path / "work",
         folder=tmp_path / "sources",
         cache=tmp_path,
@@ -232,10 +234,8 @@ def test_a_bad_compiler_ends_it_before_the_sources_are_unpacked(
     assert "CXX is 'clang++-99', which is not found" in " ".join(out.split())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_run_says_so_and_leaves_nothing(
-    number: signal.Signals, venv: Path, repository: Path, tmp_path: Path
-) -> None:
+def compiling(venv: Path, repository: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
+    """A run in the middle of a compile that takes long, and the compiler's process id."""
     torch_model.make_sdist(NAME, VERSION, tmp_path / "sdists")
     compiler = tmp_path / "slow-cc"
     compiler.write_text(
@@ -247,10 +247,28 @@ def test_an_interrupted_run_says_so_and_leaves_nothing(
     until = time.monotonic() + 120
     while not (tmp_path / "compiling").exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.1)
+    return process, int((tmp_path / "compiling").read_text())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_run_says_so_and_leaves_nothing(
+    number: signal.Signals, venv: Path, repository: Path, tmp_path: Path
+) -> None:
+    process, compiler = compiling(venv, repository, tmp_path)
     process.send_signal(number)
     out, said = process.communicate()
     assert process.returncode == 130, out + said
     assert f"interrupted by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}" in said
     assert "Traceback" not in said
     assert left(tmp_path) == []
-    assert not Path(f"/proc/{int((tmp_path / 'compiling').read_text())}/cwd").is_dir()
+    assert not Path(f"/proc/{compiler}/cwd").is_dir()
+
+
+def test_a_run_that_is_killed_leaves_no_compiler_behind(venv: Path, repository: Path, tmp_path: Path) -> None:
+    process, compiler = compiling(venv, repository, tmp_path)
+    process.kill()
+    process.communicate()
+    until = time.monotonic() + 30
+    while Path(f"/proc/{compiler}/cwd").is_dir():
+        assert time.monotonic() < until, "the compiler goes on"
+        time.sleep(0.1)

@@ -15,7 +15,7 @@ import pytest
 import torch_model
 from wheel_files import make_page, make_wheel
 
-from megabuild.extensions.wheels import why_broken
+from megabuild.wheel_file import why_broken
 
 pytestmark = pytest.mark.slow
 
@@ -230,6 +230,47 @@ def test_a_wheel_that_does_not_import_is_removed_again(place: Place) -> None:
     assert code == 5, said
     assert "No module named 'a_module_that_nobody_has'" in rows["torch_spline_conv"]["error"]
     assert not (place.site / "torch_spline_conv").exists()
+
+
+def test_in_place_of_a_wheel_that_does_not_import_its_sources_are_compiled(place: Place) -> None:
+    wheel = place.offer("torch_spline_conv")
+    files = torch_model.libraries("torch_spline_conv", place.folder / "again", place.site / "torch", ("9.0",))
+    files["torch_spline_conv/__init__.py"] = b"import a_module_that_nobody_has\n"
+    make_wheel(wheel.parent, wheel.name, files)
+    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
+    code, rows, said = place.install("--json", "--arch-list", "9.0", *asked("torch_spline_conv"))
+    assert code == 0, said
+    assert rows["torch_spline_conv"]["source"] == "source"
+    assert rows["torch_spline_conv"]["notes"][0].startswith("wheel: it was installed, and removed again")
+
+
+def test_what_was_there_is_tried_again_beside_what_was_installed(place: Place) -> None:
+    """torch_sparse imports torch_scatter: one that is there may fail with another torch_scatter than it had."""
+    wheel = place.offer("torch_sparse")
+    pip = [
+        str(place.venv / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        str(wheel),
+    ]
+    subprocess.run(pip, check=True)
+    with (place.site / "torch_sparse" / "__init__.py").open("a") as file:
+        file.write(
+            "import importlib.util\nassert importlib.util.find_spec('torch_scatter') is None, 'too new'\n"
+        )
+    code, rows, said = place.install("--json", "--plan", *asked("torch_sparse"))
+    assert (code, rows["torch_sparse"]["how"]) == (0, "there"), said
+    place.offer("torch_scatter")
+    code, rows, said = place.install("--json", *asked("torch_scatter", "torch_sparse"))
+    assert code == 0, said
+    assert rows["torch_sparse"]["source"] == "prebuilt"
+    assert rows["torch_sparse"]["notes"] == [
+        f"{VERSION}+pt213cu130 was there, but `import torch_sparse` fails: AssertionError: too new"
+    ]
 
 
 def test_an_environment_needs_no_pip_of_its_own(place: Place) -> None:

@@ -20,11 +20,10 @@ from elf_file import opened
 from megabuild.cli.exits import Invocation
 from megabuild.cli.megabuild import megabuild
 from megabuild.errors import BuildError, ConfigError, IntegrityError, PreflightError, UsageError
-from megabuild.extensions.wheels import why_broken
 from megabuild.plan import published
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import machine_platform
-from megabuild.wheel_file import pack, unpack
+from megabuild.wheel_file import pack, unpack, why_broken
 from megabuild.wheels import built, licences, nvidia, simple_index, tools, wheel_tree
 from megabuild.wheels.make import Index, Request, make
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import wheels_world as world
 
-from megabuild.extensions.wheels import why_broken
 from megabuild.providers.environment import machine_platform
+from megabuild.wheel_file import why_broken
 from megabuild.wheels import simple_index
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")

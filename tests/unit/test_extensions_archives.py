@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from megabuild.errors import IntegrityError, ProviderError
-from megabuild.extension_table import Release
+from megabuild.extension_table import ExtensionRelease
 from megabuild.extensions.archives import download
 from megabuild.network.index import Configured
 
 CONTENT = b"an archive"
-RELEASE = Release(name="torch_scatter", version="2.1.2", sha256=hashlib.sha256(CONTENT).hexdigest())
+RELEASE = ExtensionRelease(name="torch_scatter", version="2.1.2", sha256=hashlib.sha256(CONTENT).hexdigest())
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_damaged_archive_in_the_cache_is_downloaded_again(index: Path, tmp_pat
 
 
 def test_an_index_without_that_version_is_told(index: Path, tmp_path: Path) -> None:
-    newer = Release(name="torch_scatter", version="9.9", sha256="0" * 64)
+    newer = ExtensionRelease(name="torch_scatter", version="9.9", sha256="0" * 64)
     with pytest.raises(ProviderError, match=r"no torch_scatter-9\.9\.tar\.gz"):
         download([newer], tmp_path / "cache", where(index))
 

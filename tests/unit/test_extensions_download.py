@@ -17,8 +17,9 @@ from wheel_files import make_wheel
 from megabuild.errors import IntegrityError, ProviderError
 from megabuild.extensions import pyg_index, wheels
 from megabuild.extensions.pyg_index import read_page
-from megabuild.extensions.wheels import fetch, why_broken
+from megabuild.extensions.wheels import fetch
 from megabuild.network.client import Patience
+from megabuild.wheel_file import why_broken
 
 BODY = b"wheel" * 1000
 ADDRESS = "http://user:secret@127.0.0.1:9/file.whl"

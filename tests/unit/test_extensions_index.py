@@ -1,4 +1,4 @@
-"""Index pages, and which wheel of them fits."""
+"""PygIndex pages, and which wheel of them fits."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import pytest
 from wheel_files import make_page
 
 from megabuild.errors import UsageError
-from megabuild.extensions.pyg_index import Index, Target, built_for, cuda_tag, fitting
+from megabuild.extensions.pyg_index import PygIndex, WheelTarget, built_for, cuda_tag, fitting
 from megabuild.network.index import File
 
 SHA = "ab" * 32
 
 
-def target(**changes: str | None) -> Target:
+def target(**changes: str | None) -> WheelTarget:
     values: dict[str, str | None] = {
         "python": "3.12",
         "torch_version": "2.13.0+cu130",
         "cuda_version": "13.0",
         "platform": "linux-64",
     }
-    return Target(**{**values, **changes})  # type: ignore[arg-type]
+    return WheelTarget(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def wheels(folder: Path, *links: str, torch: str = "2.13.0", tag: str = "cu130") -> tuple[File, ...]:
     make_page(folder, torch, tag, list(links))
-    return Index(str(folder)).wheels(torch, tag)
+    return PygIndex(str(folder)).wheels(torch, tag)
 
 
 @pytest.mark.parametrize(
@@ -67,27 +67,27 @@ def test_what_is_no_wheel_is_passed_over(tmp_path: Path) -> None:
 def test_a_base_in_the_head_counts(tmp_path: Path) -> None:
     page = make_page(tmp_path, "2.13.0", "cpu", ["x/torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"])
     page.write_text(page.read_text().replace("<head>", '<head><base href="https://cdn.example/a/">'))
-    (wheel,) = Index(str(tmp_path)).wheels("2.13.0", "cpu")
+    (wheel,) = PygIndex(str(tmp_path)).wheels("2.13.0", "cpu")
     assert wheel.url == "https://cdn.example/a/x/torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"
 
 
 def test_a_patch_release_of_torch_is_served_by_the_page_of_the_first(tmp_path: Path) -> None:
     make_page(tmp_path, "2.13.0", "cpu", ["torch_scatter-2.1.2%2Bpt213cpu-cp312-cp312-linux_x86_64.whl"])
-    (wheel,) = Index(str(tmp_path)).wheels("2.13.2+cpu", "cpu")
+    (wheel,) = PygIndex(str(tmp_path)).wheels("2.13.2+cpu", "cpu")
     assert built_for(wheel) == ("2.13", "cpu")
-    assert Index(str(tmp_path)).wheels("2.14.0", "cpu") == ()
+    assert PygIndex(str(tmp_path)).wheels("2.14.0", "cpu") == ()
 
 
 def test_the_page_of_the_very_release_comes_first(tmp_path: Path) -> None:
     make_page(tmp_path, "2.13.0", "cpu", ["torch_scatter-2.1.1-cp312-cp312-linux_x86_64.whl"])
     make_page(tmp_path, "2.13.1", "cpu", ["torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"])
-    (wheel,) = Index(str(tmp_path)).wheels("2.13.1", "cpu")
+    (wheel,) = PygIndex(str(tmp_path)).wheels("2.13.1", "cpu")
     assert str(wheel.version) == "2.1.2"
 
 
 def test_a_folder_that_is_not_there_is_a_mistake_of_the_user(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no folder"):
-        Index(str(tmp_path / "indx")).wheels("2.13.0", "cpu")
+        PygIndex(str(tmp_path / "indx")).wheels("2.13.0", "cpu")
 
 
 def test_cuda_tags() -> None:

@@ -11,7 +11,7 @@ import pytest
 from kernels import KERNELS
 from megabuild.configs.config import load
 from megabuild.errors import ProviderError, UsageError
-from megabuild.extension_table import EXTENSIONS, Release, recipes
+from megabuild.extension_table import EXTENSIONS, ExtensionRelease, recipes
 from megabuild.extensions import sources
 from megabuild.plan.extensions import why_not
 
@@ -98,7 +98,7 @@ def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
 ) -> None:
     asked: list[str] = []
 
-    def download(wanted: Sequence[Release]) -> Path:
+    def download(wanted: Sequence[ExtensionRelease]) -> Path:
         asked.extend(one.archive for one in wanted)
         return tmp_path
 
@@ -110,7 +110,7 @@ def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
 
 
 def test_where_pip_has_none_either_both_reasons_are_told(repository: Path, variant: Variant) -> None:
-    def download(wanted: Sequence[Release]) -> Path:
+    def download(wanted: Sequence[ExtensionRelease]) -> Path:
         raise ProviderError("pip's index is silent, too")
 
     found = sources.find(recipes(repository), variant, None, silent, download)

@@ -15,30 +15,30 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner, Result
+from packaging.version import Version
 
-from megabuild.cli import install_pyg as command
 from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.install_pyg_views import environment_lines, result_lines
 from megabuild.cli.megabuild import megabuild
-from megabuild.cli.text import Signs
+from megabuild.configs.config import load
 from megabuild.errors import BuildError, PreflightError, UsageError
-from megabuild.extension_table import Release, find
-from megabuild.extensions.install.compiling import Workshop
-from megabuild.extensions.install.deciding import Request, Step, archs_for
-from megabuild.extensions.install.installer import jobs_for
+from megabuild.extension_table import ExtensionRelease, find
+from megabuild.extensions.install.compiling import Workshop, jobs_for
+from megabuild.extensions.install.installation import ExtensionRequest, Installation, Origin, requested
 from megabuild.extensions.install.pip import last_words
 from megabuild.extensions.install.toolchain import cuda_home
-from megabuild.extensions.install.user_environment import UserEnvironment, arch_list, interpreter, look
+from megabuild.extensions.install.user_environment import UserEnvironment, archs_from_flags, interpreter, look
+from megabuild.extensions.install.views import environment_lines, install_result, plan_result
+from megabuild.network.index import File
 from megabuild.resources.jobs import Jobs
 from megabuild.resources.machine import Machine
 
 
 def environment(**changes: Any) -> UserEnvironment:
     values: dict[str, Any] = {
-        "python": Path("/e/bin/python"),
+        "interpreter": Path("/e/bin/python"),
         "prefix": Path("/e"),
         "site": Path("/e/lib/python3.12/site-packages"),
-        "version": "3.12",
+        "python": "3.12",
         "platform": "linux-64",
         "glibc": "2.36",
         "torch_version": "2.13.0+cu130",
@@ -50,9 +50,11 @@ def environment(**changes: Any) -> UserEnvironment:
     return UserEnvironment(**{**values, **changes})
 
 
-def ended(extension: str, **values: Any) -> Step:
-    request = Request(extension=find(extension), version="", release=Release(name=extension, version="1"))
-    return Step(request=request, seconds=3.2, **values)
+def ended(extension: str, how: str = "", version: str = "", **values: Any) -> Installation:
+    release = ExtensionRelease(name=extension, version="1")
+    request = ExtensionRequest(extension=find(extension), version="", release=release)
+    origin = Origin(how=how, named=version)
+    return Installation(request=request, origin=origin, seconds=3.2, **values)
 
 
 def fake_python(folder: Path, answer: str) -> Path:
@@ -106,15 +108,15 @@ def test_a_torch_that_does_not_import_is_told_from_none(tmp_path: Path) -> None:
 
 
 def test_archs_of_torch_as_an_arch_list() -> None:
-    assert arch_list(["sm_75", "sm_90a", "sm_120", "compute_120"]) == ("7.5", "9.0a", "12.0+PTX")
-    assert arch_list(["gfx90a"]) == ()
+    assert archs_from_flags(["sm_75", "sm_90a", "sm_120", "compute_120"]) == ("7.5", "9.0a", "12.0+PTX")
+    assert archs_from_flags(["gfx90a"]) == ()
 
 
 def test_archs_are_asked_for_or_those_of_the_gpus_or_torchs_own() -> None:
-    assert archs_for(environment(devices=("8.9",)), ("9.0",)) == ("9.0",)
-    assert archs_for(environment(devices=("8.9",)), ()) == ("8.9",)
-    assert archs_for(environment(), ()) == ("9.0", "12.0+PTX")
-    assert archs_for(environment(cuda_version=None), ("9.0",)) == ()
+    assert environment(devices=("8.9",)).archs(("9.0",)) == ("9.0",)
+    assert environment(devices=("8.9",)).archs(()) == ("8.9",)
+    assert environment().archs(()) == ("9.0", "12.0+PTX")
+    assert environment(cuda_version=None).archs(("9.0",)) == ()
 
 
 @pytest.mark.parametrize(("cuda", "jobs"), [(None, 3), ("13.0", 2)])
@@ -143,7 +145,7 @@ def test_no_nvcc_names_what_to_install(tmp_path: Path) -> None:
 def test_pips_errors_are_kept_and_its_warnings_are_not() -> None:
     said = "WARNING: Retrying\nERROR: Could not find a version\nERROR: No matching distribution\n[notice] new pip\n"
     assert last_words(said) == "ERROR: Could not find a version; ERROR: No matching distribution"
-    assert last_words("\n") == "it said nothing"
+    assert last_words("\n") == "it printed nothing"
 
 
 def test_an_interrupted_compile_leaves_no_compiler_behind(tmp_path: Path) -> None:
@@ -162,10 +164,9 @@ def test_an_interrupted_compile_leaves_no_compiler_behind(tmp_path: Path) -> Non
             raise KeyboardInterrupt
 
     workshop = Workshop(
-        environment=environment(python=Path(sys.executable)),
+        environment=environment(interpreter=Path(sys.executable)),
         wrapper=wrapper,
         jobs=1,
-        archs=(),
         folder=tmp_path,
         objects=tmp_path / "ccache",
     )
@@ -195,18 +196,17 @@ def test_a_build_has_names_and_an_object_cache_that_other_environments_share(
         environment=environment(cuda_version=None),
         wrapper=tmp_path,
         jobs=3,
-        archs=(),
         folder=tmp_path,
         objects=tmp_path / "ccache",
     )
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    made = workshop.environ(tmp_path / "one")
+    made = workshop.environ(tmp_path / "one", ())
     assert os.readlink(made["BUILD_ENV_LINK"]) == "/e", "headers lie under the work folder's own name for it"
     assert made["CCACHE_BASEDIR"] == str(Path(made["BUILD_ENV_LINK"]).parent)
     assert (made["CCACHE_DIR"], made["TMPDIR"]) == (str(tmp_path / "ccache"), str(tmp_path))
     monkeypatch.setenv("CCACHE_DIR", "/mine")
-    assert workshop.environ(tmp_path / "two")["CCACHE_DIR"] == "/mine"
+    assert workshop.environ(tmp_path / "two", ())["CCACHE_DIR"] == "/mine"
 
 
 # ---- the command line ----------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_help_fits_80_columns(invocation: Invocation) -> None:
     ("arguments", "message"),
     [
         (("torch_scater",), "there is no extension 'torch_scater'"),
-        (("torch_scatter==new",), "'new' is no version"),
+        (("torch_scatter==new",), "'new' is not a version"),
         (("--arch-list", "Hopper"), "'Hopper' is not a CUDA architecture"),
         (("--python", "/nowhere/python"), "there is no Python /nowhere/python"),
     ],
@@ -236,15 +236,16 @@ def test_a_mistake_gets_a_sentence(invocation: Invocation, arguments: tuple[str,
     assert result.exception.remedy
 
 
-def test_versions_come_from_the_matrix_and_order_from_need() -> None:
-    requests = command._requests(("torch_sparse", "scatter==2.1.1"))
+def test_versions_come_from_the_matrix_and_order_from_need(repository: Path) -> None:
+    variant = load(repository, "linux_64_cpu").variant
+    requests = requested(("torch_sparse", "scatter==2.1.1"), variant)
     assert [(request.extension.name, request.version, request.release.version) for request in requests] == [
         ("torch_scatter", "2.1.1", "2.1.1"),
         ("torch_sparse", "", "0.6.18"),
     ]
     assert requests[0].release.sha256 == ""  # the matrix knows the hash of another version
     assert requests[1].release.sha256.startswith("2f14c510")
-    assert command._requests(())[0].extension.name == "pyg_lib"
+    assert requested((), variant)[0].extension.name == "pyg_lib"
 
 
 def test_the_entry_point_sets_itself_up_and_names_itself(repository: Path) -> None:
@@ -257,17 +258,44 @@ def test_the_entry_point_sets_itself_up_and_names_itself(repository: Path) -> No
 def test_the_table_and_its_reasons_fit_80_columns() -> None:
     steps = [
         ended("torch_spline_conv", version="1.2.2+pt213cu130", how="prebuilt"),
-        ended("torch_scatter", version="2.1.2", how="source", notes=("no wheel: " + "word " * 30,)),
+        ended("torch_scatter", version="2.1.2", how="source", notes=["no wheel: " + "word " * 30]),
         ended("torch_sparse", version="1.2.2+pt213cu130", how="there"),
         ended("pyg_lib", error=BuildError("it does not compile: x.cpp:1: error", "mend it")),
     ]
-    lines = result_lines(steps, Signs.of(sys.__stdout__))  # type: ignore[arg-type]
+    result = install_result(environment(), steps)
+    lines = list(result.lines)
+    assert (lines.pop(0), result.exit_code, result.format) == ("", 8, "install-pyg")
+    assert [row["ok"] for row in result.document["extensions"]] == [True, True, True, False]  # type: ignore[attr-defined]
     assert max(map(len, lines)) <= 80
     assert lines[0].split() == ["extension", "version", "from", "time", "result"]
     text = "\n".join(lines)
     assert "pyg_lib: it does not compile" in text
     assert "pyg_lib: mend it" in text
     assert "was there" in text
+
+
+def test_a_plan_names_the_wheel_its_size_and_what_compiling_takes(tmp_path: Path) -> None:
+    wheel = tmp_path / "torch_scatter-2.1.2+pt213cu130-cp312-cp312-linux_x86_64.whl"
+    wheel.write_bytes(bytes(34500))
+    offered = File(
+        name=wheel.name, project="torch-scatter", version=Version("2.1.2+pt213cu130"), url=wheel.as_uri()
+    )
+    found = [ended("torch_scatter"), ended("torch_sparse", how="source", version="0.6.18")]
+    found[0].origin = Origin(how="prebuilt", offered=offered)
+    result = plan_result(environment(cuda_version=None), found)
+    assert [line.split() for line in result.lines[1:4]] == [
+        ["extension", "version", "from", "size", "CPU", "time"],
+        ["torch_scatter", "2.1.2+pt213cu130", "wheel", "34.5", "kB", "-"],
+        ["torch_sparse", "0.6.18", "compile", "-", "about", "7", "min"],
+    ]
+    assert result.lines[4:] == [f"  torch_scatter: {wheel.name}"]
+    document = result.to_json()
+    assert (document["format"], document["ok"]) == ("megabuild/install-pyg-plan", True)
+    rows: Any = document["plan"]
+    assert [(row["wheel"], row["size"], row["cpu_seconds"]) for row in rows] == [
+        (wheel.name, 34500, None),
+        (None, None, 410),
+    ]
 
 
 def test_what_was_found_is_said_first() -> None:

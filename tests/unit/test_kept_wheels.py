@@ -12,8 +12,7 @@ from wheel_files import make_wheel
 
 from megabuild.errors import IntegrityError
 from megabuild.extensions.install.kept_wheels import KeptWheels
-from megabuild.extensions.wheels import why_broken
-from megabuild.wheel_file import with_local_version
+from megabuild.wheel_file import why_broken, with_local_version
 
 NAME = "torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"
 
@@ -73,7 +72,7 @@ def test_a_place_is_for_one_torch_python_arch_list_source_and_compiler(tmp_path:
         place(archs=("9.0", "12.0")),
         place(flags="-O0"),
         place(torch_version="2.13.1+cu130"),
-        place(version="3.13"),
+        place(python="3.13"),
         place(cuda_version=None),
     ]
     assert len({place(), *others}) == 7

@@ -16,7 +16,7 @@ from megabuild.build.view import View, job, view
 from megabuild.build.work import Run, Work
 from megabuild.engine.job import Job
 from megabuild.errors import MegabuildError
-from megabuild.extension_table import find
+from megabuild.extension_table import archs_of, find
 from megabuild.extensions.sources import BASE
 from megabuild.network.redact import Mask
 from megabuild.plan.options import Options
@@ -101,7 +101,14 @@ class Extension(Work):
         """Look for the kernels and for the PyTorch it was built against."""
         from megabuild.extensions import contents  # not before: runs without extensions need none of it
 
-        contents.check_package(package, self._plan.config, self._task.python)
+        config = self._plan.config
+        contents.check_package(
+            package,
+            accelerator=config.accelerator,
+            archs=archs_of(config.variant),
+            python=self._task.python,
+            torch_version=config.torch_version,
+        )
 
     def retried(self, error: MegabuildError, jobs: int) -> events.Event:
         """Say that it runs once more, with fewer jobs."""

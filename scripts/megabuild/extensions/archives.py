@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 import stat
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from packaging.version import Version
 
 from megabuild import files
 from megabuild.errors import IntegrityError, ProviderError
-from megabuild.extension_table import Extension, Release
+from megabuild.extension_table import Extension, ExtensionRelease
+from megabuild.extensions.program import run
 from megabuild.network.client import Client
 from megabuild.network.index import HEADERS, Configured, configured, local_path, offered
 
@@ -22,19 +22,10 @@ _CLONE_SECONDS = 600.0
 _LARGEST = 64 << 20  # bytes; the four have up to 0.2 MB
 
 
-def download(wanted: Sequence[Release], cache: Path, where: Configured | None = None) -> Path:
-    """Return a folder with archives from the indexes that pip is configured to use, fetching those it does not have.
+def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured | None = None) -> Path:
+    """Return a folder in the program's cache with archives, those that it lacks fetched from the indexes that pip uses.
 
     ``pip download`` itself would run setup.py, which wants PyTorch, only to be told the name that it asked for.
-
-    Parameters
-    ----------
-    wanted:
-        Which ones.
-    cache:
-        This program's cache folder.
-    where:
-        The indexes; None for those that pip says.
 
     Raises
     ------
@@ -45,7 +36,7 @@ def download(wanted: Sequence[Release], cache: Path, where: Configured | None = 
     """
     folder = cache / "sdists"
 
-    def is_there(one: Release) -> bool:
+    def is_there(one: ExtensionRelease) -> bool:
         path = folder / one.archive
         return path.is_file() and files.sha256(path) == one.sha256
 
@@ -68,7 +59,7 @@ def download(wanted: Sequence[Release], cache: Path, where: Configured | None = 
     return folder
 
 
-def _fetched(wanted: Release, where: Configured, client: Client) -> bytes:
+def _fetched(wanted: ExtensionRelease, where: Configured, client: Client) -> bytes:
     found, _ = offered(wanted.name, where, lambda url: client.get(url, headers=HEADERS))
     for file in found:
         if not file.tags and file.version == Version(wanted.version) and file.name.endswith(".tar.gz"):
@@ -77,21 +68,21 @@ def _fetched(wanted: Release, where: Configured, client: Client) -> bytes:
     raise ProviderError(f"pip's index has no {wanted.archive}", "check pip's configuration (pip config list)")
 
 
-def _check(archive: Path, wanted: Release, whose: str = "") -> None:
+def _check(archive: Path, wanted: ExtensionRelease, whose: str = "") -> None:
     found = files.sha256(archive)
     if wanted.sha256 and found != wanted.sha256:
         raise IntegrityError(
             f"{archive.name}{whose} has sha256 {found[:12]}…, the matrix says {wanted.sha256[:12]}…",
-            "get it again, and look where pip gets it from (pip config list)",
+            "download it again, and check where pip gets it from (pip config list)",
         )
 
 
-def identity(extension: Extension, wanted: Release, folder: Path | None) -> str:
-    """Return what tells an extension's sources from others, without fetching them; as for :func:`unpacked`."""
+def identity(extension: Extension, wanted: ExtensionRelease, folder: Path | None) -> str:
+    """Return what tells the sources that :func:`unpacked` would take from others, without fetching them."""
     if folder:
         if archive := wanted.within(folder):
             return files.sha256(archive)
-        if checkout := _checkout(extension, folder):
+        if checkout := extension.checkout_within(folder):
             digest = hashlib.sha256()
             for path in sorted(checkout.rglob("*")):
                 inside = path.relative_to(checkout)
@@ -101,39 +92,24 @@ def identity(extension: Extension, wanted: Release, folder: Path | None) -> str:
     return wanted.sha256 or f"{extension.repository} {wanted.version}"
 
 
-def _checkout(extension: Extension, folder: Path) -> Path | None:
-    plain = (folder / extension.conda, folder / extension.name)
-    return next((path for path in plain if (path / "setup.py").is_file()), None)
+def unpacked(
+    extension: Extension, wanted: ExtensionRelease, work: Path, *, folder: Path | None, cache: Path
+) -> Path:
+    """Return a folder in ``work``, which is empty, with a setup.py ready to be run.
 
-
-def unpacked(extension: Extension, wanted: Release, work: Path, *, folder: Path | None, cache: Path) -> Path:
-    """Return a folder with setup.py, ready to be compiled: from an archive, a checkout or a clone.
-
-    Parameters
-    ----------
-    extension:
-        Whose sources.
-    wanted:
-        Which version, and the hash of its archive where the matrix knows it.
-    work:
-        An empty folder to unpack in.
-    folder:
-        The user's folder of sources, looked at first, or None.
-    cache:
-        This program's cache folder.
+    An archive or a checkout in the user's folder comes first, where there is such a folder; then pip's indexes, or a
+    clone of what has no archives.
 
     Raises
     ------
     ProviderError
-        The sources cannot be had.
+        The sources are not available.
     IntegrityError
         An archive is not the one that the matrix names.
     """
     archive = wanted.within(folder) if folder else None
-    if folder and archive is None:
-        checkout = _checkout(extension, folder)
-        if checkout is not None:
-            return _copied(checkout, work / "checkout")
+    if folder and archive is None and (checkout := extension.checkout_within(folder)):
+        return _copied(checkout, work / "checkout")
     what = f"no sources of {extension.name} {wanted.version}"
     if archive is None and not extension.has_sdist:
         return _cloned(extension, wanted.version, work / "checkout", what)
@@ -147,7 +123,7 @@ def unpacked(extension: Extension, wanted: Release, work: Path, *, folder: Path 
     files.unpack(archive, work / "unpacked")
     found = sorted((work / "unpacked").glob("*/setup.py"))
     if not found:
-        raise IntegrityError(f"{archive.name} has no setup.py", "get the archive again")
+        raise IntegrityError(f"{archive.name} has no setup.py", "download the archive again")
     return found[0].parent
 
 
@@ -168,21 +144,10 @@ def _cloned(extension: Extension, version: str, target: Path, what: str) -> Path
     if git is None:
         raise ProviderError(f"{what}: git is not installed", remedy)
     argv = [git, "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1", "--branch", version]
-    argv += ["--recurse-submodules", "--shallow-submodules", f"{extension.repository}.git", str(target)]
-    try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_CLONE_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ProviderError(f"{what}: no end after {_CLONE_SECONDS:.0f} s", remedy) from error
+    argv += ["--recurse-submodules", "--shallow-submodules", extension.git, str(target)]
+    done = run(argv, timeout=_CLONE_SECONDS)
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith(("fatal: ", "error: "))]
-        last = (said or done.stderr.splitlines() or ["git said nothing"])[-1]
+        last = (said or done.stderr.splitlines() or ["git gave no reason"])[-1]
         raise ProviderError(f"{what}: {last.removeprefix('fatal: ')}", remedy)
     return target

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from megabuild.configs.config import Config, accelerator
 from megabuild.errors import IntegrityError, MegabuildError
-from megabuild.extension_table import archs_of
-from megabuild.extensions.wheels import Wanted
+from megabuild.extensions.wheels import WantedWheel
 from megabuild.verify.check import verify
 from megabuild.verify.verdict import Expectation
 
 
-def look_inside(path: Path, wanted: Wanted) -> str:
-    """Return what is wrong, or an empty string for what is as wanted.
-
-    Parameters
-    ----------
-    path:
-        A wheel, or the folder of an environment, of which only the wanted extension is judged.
-    wanted:
-        What it must be.
-    """
+def look_inside(path: Path, wanted: WantedWheel) -> str:
+    """Return what is wrong with a wheel, or with one extension in an environment; nothing where it is as wanted."""
     target = wanted.target
     expect = Expectation(
-        accelerator=accelerator(target.cuda_version),
+        accelerator=target.tag.replace("cu", "cuda"),
         archs=wanted.archs,
         python=target.python,
         torch_version=target.torch_version,
@@ -34,10 +24,10 @@ def look_inside(path: Path, wanted: Wanted) -> str:
     try:
         verdict = verify(path, beside=beside, expect=expect)
     except MegabuildError as error:
-        return f"cannot be looked into: {error.message}"
+        return f"cannot be read: {error.message}"
     mine = [library for library in verdict.libraries if wanted.extension.name in Path(library.path).parts]
     if not mine:
-        return f"holds no library of {wanted.extension.name}"
+        return f"contains no library of {wanted.extension.name}"
     # what nothing tells is told when it is installed, imported and asked
     wrong = [library for library in mine if not (library.ok or library.unknown)]
     if not wrong:
@@ -47,29 +37,17 @@ def look_inside(path: Path, wanted: Wanted) -> str:
     return f"is not what it should be ({Path(wrong[0].path).name}: {wrong[0].reason})"
 
 
-def check_package(package: Path, config: Config, python: str | None) -> None:
-    """Look into a built extension's package before it is published.
-
-    Parameters
-    ----------
-    package:
-        The package file.
-    config:
-        What it is for, with everything that was chosen for the run.
-    python:
-        The Python it is for, or None for all.
+def check_package(
+    package: Path, *, accelerator: str, archs: tuple[str, ...], python: str | None, torch_version: str
+) -> None:
+    """Look into a built extension's package, for one Python or with None for all, before it is published.
 
     Raises
     ------
     IntegrityError
         A library in it is not what it should be.
     """
-    expect = Expectation(
-        accelerator=config.accelerator,
-        archs=archs_of(config.variant),
-        python=python,
-        torch_version=config.torch_version,
-    )
+    expect = Expectation(accelerator=accelerator, archs=archs, python=python, torch_version=torch_version)
     verdict = verify(package, expect=expect)
     wrong = [library for library in verdict.libraries if not (library.ok or library.unknown)]
     if wrong:

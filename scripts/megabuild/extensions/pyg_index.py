@@ -30,7 +30,7 @@ _LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class WheelTarget:
     """What a wheel must fit."""
 
     python: str  #: ``3.12``, or ``3.14t`` for a free-threaded one
@@ -75,13 +75,8 @@ def built_for(wheel: File) -> tuple[str, str] | None:
     return (f"{match['major']}.{match['minor']}", match["tag"]) if match else None
 
 
-class Index:
-    """An index, or a local folder with the same content; its pages are read once.
-
-    Parameters
-    ----------
-    source:
-        URL or folder.
+class PygIndex:
+    """An index at a URL, or a local folder with the same content; its pages are read once.
 
     Raises
     ------
@@ -101,14 +96,7 @@ class Index:
         self._pages: dict[str, str | ProviderError | None] = {}
 
     def wheels(self, torch_version: str, tag: str) -> tuple[File, ...]:
-        """Return all wheels that it offers for a PyTorch; nothing when it has no page for it.
-
-        Parameters
-        ----------
-        torch_version:
-            ``2.13.0``; a local part (``+cu130``) is left out of account.
-        tag:
-            ``cpu``, ``cu130``.
+        """Return all wheels that it offers for a PyTorch and ``cpu`` or ``cu130``; nothing when it has no page for it.
 
         Raises
         ------
@@ -162,18 +150,8 @@ def read_page(address: str) -> str | None:
         ) from error
 
 
-def fitting(name: str, wheels: Sequence[File], target: Target, version: str | None) -> Fit:
-    """Choose among an index's wheels.
-
-    Parameters
-    ----------
-    name:
-        The distribution: ``torch_scatter``.
-    wheels:
-        What the index offers.
-    version:
-        Only this version (``2.1.2``), or None for the newest.
-    """
+def fitting(name: str, wheels: Sequence[File], target: WheelTarget, version: str | None) -> Fit:
+    """Choose among an index's wheels those of a distribution, of one version or, with None, of any."""
     mine = [wheel for wheel in wheels if wheel.project == canonicalize_name(name)]
     order = {tag: place for place, tag in enumerate(target.tags())}
     misfits: list[tuple[int, str]] = []
@@ -195,7 +173,7 @@ def fitting(name: str, wheels: Sequence[File], target: Target, version: str | No
     return Fit(wheels=(), reason=reason)
 
 
-def _misfit(wheel: File, target: Target, version: str | None, *, tagged: bool) -> tuple[int, str] | None:
+def _misfit(wheel: File, target: WheelTarget, version: str | None, *, tagged: bool) -> tuple[int, str] | None:
     """Return how far a wheel is from fitting, and why it does not fit."""
     its = built_for(wheel)
     if its is not None and its != (target.torch_minor, target.tag):
@@ -223,4 +201,4 @@ def _platforms(platform: str, glibc: str) -> Iterator[str]:
     elif system == "win":
         yield "win_amd64" if machine == "x86_64" else f"win_{machine}"
     else:
-        raise UsageError(f"wheels for '{platform}' are not known here", "use --pyg source")
+        raise UsageError(f"no wheels are known for '{platform}'", "use --pyg source")

@@ -6,13 +6,13 @@ submodules, and clones (``pytorch_scatter``, bare ones will do) that have the co
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from megabuild.errors import IntegrityError, ProviderError, UsageError
-from megabuild.extension_table import EXTENSIONS, Extension, Release, Variant, release
+from megabuild.extension_table import EXTENSIONS, Extension, ExtensionRelease, Variant, release
+from megabuild.extensions.program import run
 from megabuild.network.client import why_silent
 
 BASE = "pyg_source_base"
@@ -21,7 +21,7 @@ _REMEDY = "put its sources into a folder (README) and name it with --pyg-sources
 _ASKING = 6.0  # seconds: only whether an address answers
 
 #: Gets archives from pip's index into a folder.
-Download = Callable[[Sequence[Release]], Path]
+Download = Callable[[Sequence[ExtensionRelease]], Path]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Sources:
 
     #: variant values that lead to the sources
     overrides: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    #: extensions whose sources cannot be had, with the reason
+    #: extensions whose sources are not available, with the reason
     left_out: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)  #: by extension: a sentence for the plan
     folders: dict[str, Path] = field(default_factory=dict)  #: local folders that are compiled, by extension
@@ -48,20 +48,10 @@ def find(
     ask: Callable[[str], str] = answers,
     download: Download | None = None,
 ) -> Sources:
-    """Look for the sources of some extensions; nothing is fetched that the engine can fetch by itself.
+    """Look for the sources of extensions, by conda's names; nothing is fetched that the engine can fetch by itself.
 
-    Parameters
-    ----------
-    recipes:
-        conda's names of the extensions.
-    variant:
-        The config's values.
-    given:
-        The user's folder or URL of source archives, or None.
-    ask:
-        Says why an address does not answer.
-    download:
-        Gets archives from pip's index into a folder, for where the usual address does not answer; None to do without.
+    The user's folder or URL, ``given``, comes first. Where the usual address does not answer, pip's index is asked for
+    the archives, with ``download``.
 
     Raises
     ------
@@ -131,7 +121,7 @@ class _Search:
                 return
         if reason:
             for name, one in wanted.items():
-                found.left_out[name] = f"{one.name}'s source cannot be had ({reason}): {_REMEDY}"
+                found.left_out[name] = f"{one.name}'s source is not available ({reason}): {_REMEDY}"
 
     def commit(self, extension: Extension) -> None:
         """Find the commit an archive was made from: in a clone in the user's folder, or, if need be, upstream."""
@@ -139,8 +129,7 @@ class _Search:
         if key not in self._variant:
             return
         found = self.found
-        places = [self._folder / name, self._folder / f"{name}.git"] if self._folder else []
-        clone = next((place for place in places if place.is_dir()), None)
+        clone = extension.clone_within(self._folder) if self._folder else None
         if clone is not None and not _has(clone, commit):
             found.left_out[name] = f"{clone} has no commit {commit}: fetch the tag of that version into it"
         elif clone is not None:
@@ -151,9 +140,9 @@ class _Search:
         elif name in found.left_out and not self._why(
             next(one.repository for one in self._extensions if one.has_sdist)
         ):
-            where = extension.repository
-            found.overrides[key] = (f"{where}.git",)
-            found.notes[name] = f"{name}'s archive cannot be had: commit {commit[:12]} of {where} instead"
+            found.overrides[key] = (extension.git,)
+            where = f"commit {commit[:12]} of {extension.repository}"
+            found.notes[name] = f"{name}'s archive is not available: {where} instead"
             del found.left_out[name]
 
     def checkout(self, extension: Extension) -> None:
@@ -162,8 +151,7 @@ class _Search:
         if about is None or (extension.has_sdist and self._variant.get(METIS, ("none",))[0] == "none"):
             return
         named = self._variant.get(about.key, ("None",))[0]
-        places = [self._folder / one for one in about.folders] if self._folder else []
-        local = next((place for place in places if place.is_dir()), None)
+        local = about.within(self._folder) if self._folder else None
         if local is None and named not in ("None", ""):
             local = Path(named)
         if local is not None:
@@ -172,15 +160,13 @@ class _Search:
         elif reason := self._why(about.repository):
             if extension.has_sdist:
                 found.overrides[METIS] = ("none",)
-                found.notes[name] = f"METIS's sources cannot be had ({reason}): {name} is built without METIS"
+                found.notes[name] = (
+                    f"METIS's sources are not available ({reason}): {name} is built without METIS"
+                )
             else:
                 found.left_out[name] = f"its repository cannot be reached ({reason}): {_REMEDY}"
 
 
 def _has(clone: Path, commit: str) -> bool:
     """Say whether a clone, with or without a work tree, has a commit."""
-    asked = ["git", "-C", str(clone), "cat-file", "-e", f"{commit}^{{commit}}"]
-    try:
-        return subprocess.run(asked, capture_output=True, timeout=60, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+    return run(["git", "-C", clone, "cat-file", "-e", f"{commit}^{{commit}}"], timeout=60).returncode == 0

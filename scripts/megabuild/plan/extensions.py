@@ -16,8 +16,8 @@ from megabuild.errors import PreflightError, UsageError
 from megabuild.extension_table import archs_of, find, recipes, release
 from megabuild.extensions import sources
 from megabuild.extensions.archives import download
-from megabuild.extensions.pyg_index import Index, Target
-from megabuild.extensions.wheels import Choice, Wanted, choose
+from megabuild.extensions.pyg_index import PygIndex, WheelTarget
+from megabuild.extensions.wheels import Choice, WantedWheel, find_wheel
 from megabuild.files import sha256
 from megabuild.network.index import PYG_INDEX
 from megabuild.plan.fingerprint import digest, tree
@@ -185,10 +185,10 @@ def chooser(plan: Plan, report: Callable[[str], None]) -> Chooser:
     from megabuild.extensions.contents import look_inside  # not before: it takes a moment to import
 
     config, options = plan.config, plan.options
-    index = Index(options.pyg_index or PYG_INDEX)
+    index = PygIndex(options.pyg_index or PYG_INDEX)
 
     def look(name: str, python: str) -> Choice:
-        target = Target(
+        target = WheelTarget(
             python=python,
             torch_version=config.torch_version,
             cuda_version=config.cuda_version,
@@ -196,8 +196,8 @@ def chooser(plan: Plan, report: Callable[[str], None]) -> Chooser:
             glibc=config.variant.get("c_stdlib_version", ("2.28",))[0],
         )
         extension = find(name)
-        return choose(
-            Wanted(extension=extension, target=target, archs=archs_of(config.variant)),
+        return find_wheel(
+            WantedWheel(extension=extension, target=target, archs=archs_of(config.variant)),
             release(extension, config.variant).version,
             index=index,
             cache=options.cache,

@@ -6,20 +6,25 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 from packaging.version import Version
 
-from megabuild.errors import BuildError, KilledError, OutOfMemoryError
+from megabuild import files, guard
+from megabuild.errors import BuildError, KilledError, OutOfMemoryError, PreflightError
 from megabuild.extension_table import Extension
 from megabuild.extensions.install.pip import Pip
 from megabuild.extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from megabuild.extensions.install.user_environment import UserEnvironment, clean
+from megabuild.extensions.program import run
+from megabuild.resources.jobs import Jobs, bytes_per_compile, compile_jobs
+from megabuild.resources.machine import Machine
 from megabuild.resources.shortage import Watch, lacked_memory, was_killed
 
 _NINJA = Version("1.13")  # the first that takes part in a jobserver
@@ -28,9 +33,24 @@ _SETUPTOOLS = Version("70.1")  # the first that makes wheels without the wheel p
 _ERROR = re.compile(
     r"(?:^|[\s:])(?:fatal error|error|undefined reference to|[A-Z]\w*Error)\b:?\s*\S", re.MULTILINE
 )
-#: Between two looks at a log; for a build to end when it is told to.
-_LOOK_SECONDS, _GRACE_SECONDS = 0.2, 5.0
+_LOOK_SECONDS = 0.2  # between two looks at a log
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
+
+
+def jobs_for(environment: UserEnvironment, machine: Machine, asked: int | None) -> Jobs:
+    """Return how many compile jobs fit into the machine."""
+    per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
+    return compile_jobs(machine, bytes_per_job=per_job, requested=asked, environ=os.environ)
+
+
+def log_folder(usual: Path, cache: Path) -> Path:
+    """Return a folder for a run's logs, in the cache where the usual one lies on a disk that is read-only."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    try:
+        files.writable(usual, "")
+    except PreflightError:
+        usual = cache / "logs"
+    return usual / f"install-pyg-{stamp}-{os.getpid()}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +60,6 @@ class Workshop:
     environment: UserEnvironment  #: whose PyTorch to compile against
     wrapper: Path  #: ``recipe/pyg/common/build_wheel.py``, which runs setup.py files with ninja
     jobs: int  #: compile jobs at a time
-    archs: tuple[str, ...]  #: ``TORCH_CUDA_ARCH_LIST``; counts for nothing without CUDA
     #: folder for build tools that the environment does not have, which never gets them itself, and temporary files
     folder: Path
     objects: Path  #: ccache's folder, which configs share; the user's own where he names one
@@ -50,8 +69,8 @@ class Workshop:
         """Where build tools lie that the environment does not have."""
         return self.folder / "tools"
 
-    def environ(self, work: Path) -> dict[str, str]:
-        """Return the environment variables of a build in ``work``.
+    def environ(self, work: Path, archs: Sequence[str]) -> dict[str, str]:
+        """Return the environment variables of a build in ``work``; architectures mean nothing for the CPU.
 
         Raises
         ------
@@ -62,7 +81,7 @@ class Workshop:
         # a jobserver of somebody else knows nothing of our memory; flags of an active conda environment are not ours
         for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", *_FORCED):
             made.pop(name, None)
-        beside = str(self.environment.python.parent)
+        beside = str(self.environment.interpreter.parent)
         made["PATH"] = os.pathsep.join([str(self.tools / "bin"), beside, made.get("PATH", os.defpath)])
         made["PYTHONPATH"] = str(self.tools)
         made |= {
@@ -84,14 +103,14 @@ class Workshop:
             return {**made, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
         home = cuda_home(self.environment, made)
         made |= {"FORCE_CUDA": "1", "FORCE_ONLY_CUDA": "1", "CUDA_HOME": str(home)}
-        made["TORCH_CUDA_ARCH_LIST"] = ";".join(self.archs)
+        made["TORCH_CUDA_ARCH_LIST"] = ";".join(archs)
         made["PATH"] = os.pathsep.join([str(home / "bin"), made["PATH"]])
         made["LIBRARY_PATH"] = os.pathsep.join(
             filter(None, [str(_plain_names(home, work)), made.get("LIBRARY_PATH", "")])
         )
         return made
 
-    def check(self, environ: Mapping[str, str]) -> None:
+    def check(self, environ: Mapping[str, str], archs: Sequence[str]) -> None:
         """Try the compilers.
 
         Raises
@@ -101,7 +120,7 @@ class Workshop:
         """
         check_cpp(environ, self.folder)
         if self.environment.cuda_version is not None:
-            check_cuda(self.environment, Path(environ["CUDA_HOME"]), self.archs, environ, self.folder)
+            check_cuda(self.environment, Path(environ["CUDA_HOME"]), archs, environ, self.folder)
 
     def prepare(self, extension: Extension, pip: Pip) -> None:
         """Put build tools that are missing into `tools`.
@@ -112,7 +131,7 @@ class Workshop:
             pip cannot get them.
         """
         path = os.pathsep.join(
-            [str(self.tools / "bin"), str(self.environment.python.parent), os.environ["PATH"]]
+            [str(self.tools / "bin"), str(self.environment.interpreter.parent), os.environ["PATH"]]
         )
         have, missing = self.environment.distributions, []
         if not _fits(_program_version("ninja", path), _NINJA):
@@ -137,14 +156,14 @@ class Workshop:
         BuildError
             It fails; the message has its own words.
         """
-        status = _run([str(self.environment.python), "setup.py", "--version"], source, log, environ)
+        status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:
             lines = log.read_text(errors="replace").splitlines()
             said = next(
                 (line.strip() for line in reversed(lines) if _ERROR.search(line)), f"exit status {status}"
             )
             raise BuildError(
-                f"its setup.py fails: {said} (see {log})", "correct what the log says and start again"
+                f"its setup.py fails: {said} (see {log})", "fix what the log reports and start again"
             )
 
     def build(
@@ -167,7 +186,9 @@ class Workshop:
         """
         memory = Watch()
         out = source.parent / "wheels"
-        status = _run([str(self.environment.python), str(self.wrapper), str(out)], source, log, environ, seen)
+        status = _logged(
+            [str(self.environment.interpreter), str(self.wrapper), str(out)], source, log, environ, seen
+        )
         wheels = sorted(out.glob("*.whl"))
         if status == 0 and len(wheels) == 1:
             return wheels[0]
@@ -186,7 +207,7 @@ class Workshop:
             (line.strip() for line in text.splitlines() if _ERROR.search(line)), f"exit status {status}"
         )
         raise BuildError(
-            f"it does not compile: {line} (see {log})", "correct what the log says and start again"
+            f"it does not compile: {line} (see {log})", "fix what the log reports and start again"
         )
 
 
@@ -205,13 +226,7 @@ def _program_version(program: str, path: str) -> str:
     found = shutil.which(program, path=path)
     if found is None:
         return ""
-    try:
-        said = subprocess.run(
-            [found, "--version"], capture_output=True, text=True, timeout=30, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    match = re.search(r"\d+(?:\.\d+)+", said)
+    match = re.search(r"\d+(?:\.\d+)+", run([found, "--version"], timeout=30).stdout)
     return match[0] if match else ""
 
 
@@ -219,25 +234,26 @@ def _fits(version: str, least: Version) -> bool:
     return bool(version) and Version(version) >= least
 
 
-def _run(
+def _logged(
     argv: Sequence[str],
     folder: Path,
     log: Path,
     environ: Mapping[str, str],
     seen: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Run a build in a process group of its own, which ends with us, however we end."""
+    """Run a build below a guard, which ends it with us, however we end."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stream, log.open(errors="replace") as written:
         process = subprocess.Popen(
-            argv,
+            [sys.executable, "-I", "-S", guard.__file__, *argv],
             cwd=folder,
             env=dict(environ),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        assert process.stdin is not None
         try:
             rest = ""
             while True:
@@ -249,19 +265,5 @@ def _run(
                     return ended
                 time.sleep(_LOOK_SECONDS)
         finally:
-            if process.poll() is None:
-                _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process group, and wait until nobody in it can write to its folder any more."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        until = time.monotonic() + _GRACE_SECONDS
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-            while time.monotonic() < until:
-                process.poll()
-                os.killpg(process.pid, 0)  # raises when the last one is gone
-                time.sleep(_LOOK_SECONDS / 4)
-            continue
-        return
+            process.stdin.close()
+            process.wait()  # until nobody can write to its folder any more

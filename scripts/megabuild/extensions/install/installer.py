@@ -1,225 +1,295 @@
-"""Puts extensions into an environment, each on its own, and proves what it put there.
+"""From an extension to its wheel in an environment, in five steps: decide, get ready, compile, judge, install.
 
-What is to be done is decided for all of them first, and everything that a compile needs is tried before the first one.
+What is to be done is decided for all of them first, and everything that a compile needs is tried, before the first one
+is compiled. What then turns out not to work is decided about once more, without it.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from megabuild import events, files
-from megabuild.errors import IntegrityError, MegabuildError, ProviderError
-from megabuild.extension_table import Extension
-from megabuild.extensions.archives import unpacked
-from megabuild.extensions.install.compiling import Workshop
-from megabuild.extensions.install.deciding import Decider, Request, Step
+from megabuild import files
+from megabuild.errors import IntegrityError, MegabuildError, ProviderError, UsageError
+from megabuild.extensions.archives import identity, unpacked
+from megabuild.extensions.contents import look_inside
+from megabuild.extensions.install.compiling import Workshop, log_folder
+from megabuild.extensions.install.installation import ExtensionRequest, Installation, InstallOptions, Origin
 from megabuild.extensions.install.kept_wheels import KeptWheels
 from megabuild.extensions.install.pip import Pip
-from megabuild.extensions.install.user_environment import UserEnvironment, why_unfit
-from megabuild.extensions.wheels import Wanted
+from megabuild.extensions.install.user_environment import why_unfit
+from megabuild.extensions.wheels import WantedWheel, find_wheel, offers
 from megabuild.progress import Phases
-from megabuild.resources.jobs import Jobs, bytes_per_compile, compile_jobs
-from megabuild.resources.machine import Machine
 from megabuild.wording import counted
 
 
-def jobs_for(environment: UserEnvironment, machine: Machine, asked: int | None) -> Jobs:
-    """Return how many compile jobs fit into the machine."""
-    per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
-    return compile_jobs(machine, bytes_per_job=per_job, requested=asked, environ=os.environ)
+def plan(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[Installation]:
+    """Decide about each, in the order in which they need each other; nothing is changed, fetched or reported."""
+    decider = _Decider(replace(options, report=lambda sentence: None), fetch=False)
+    found: list[Installation] = []
+    for request in requests:
+        found.append(decider.decide(request, after=found))
+    return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Installer:
-    """Carries out what was decided."""
+def install(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[Installation]:
+    """Install all, in the order in which they need each other; one that fails does not keep the others from it.
 
-    decider: Decider  #: decides, and says where to
-    wrapper: Path  #: ``recipe/pyg/common/build_wheel.py``
-    logs: Path  #: where logs of compiles go
-    wheel_dir: Path | None  #: where the wheels that were installed are copied to, or None
-    jobs: int  #: compile jobs at a time
-    progress: events.Reporter  #: takes where a compile stands
+    Raises
+    ------
+    PreflightError
+        The environment, or another folder, cannot be written to.
+    """
+    options.environment.check_writable()
+    files.writable(options.cache, "choose another folder: MEGABUILD_CACHE")
+    if options.wheel_dir:
+        files.writable(options.wheel_dir, "choose another folder: --wheel-dir")
+    with files.scratch(options.cache / "install-pyg") as folder:
+        decider = _Decider(options, fetch=True)
+        installer = _Installer(options, decider, folder)
+        found: list[Installation] = []
+        for request in requests:
+            found.append(decider.decide(request, after=found))
+            with found[-1].attempt(options.report):
+                installer.prepare(found[-1])
+        for one in found:
+            if one.error is None:
+                with one.attempt(options.report):
+                    installer.finish(one)
+    return found
 
-    def install(self, requests: Sequence[Request]) -> tuple[Step, ...]:
-        """Install all of them; one that fails does not keep the others from being installed.
+
+class _Decider:
+    """Step 1: what is there and fits, what was compiled here earlier, an index's wheel, the sources, in this order.
+
+    Without ``fetch`` nothing is read but what is here and the index's pages.
+    """
+
+    def __init__(self, options: InstallOptions, *, fetch: bool) -> None:
+        self._options, self._environment, self._report = options, options.environment, options.report
+        self._fetch = fetch
+        self.kept = KeptWheels(cache=options.cache, environment=options.environment)
+
+    def decide(self, request: ExtensionRequest, after: Sequence[Installation]) -> Installation:
+        """Decide about an extension; those that it may import are decided about already."""
+        one = Installation(request=request)
+        self._report(f"{one.name}:")
+        with one.attempt(self._report, who=" "):
+            # what imports another one can be tried only when that one is as it will be
+            imported = all(other.origin.how == "there" for other in after)
+            if version := self._there(one, imported=imported):
+                one.origin = Origin(how="there", named=version, imported=imported)
+            else:
+                one.origin = self.elsewhere(one)
+        return one
+
+    def _there(self, one: Installation, *, imported: bool) -> str:
+        """Return the version of what is there and fits, else nothing."""
+        there, asked = self._environment.distributions.get(one.name), one.request.version
+        if there is None or self._options.force:
+            return ""
+        if asked and there.partition("+")[0] != asked:
+            one.notes.append(f"{there} was there, {asked} was asked for")
+            return ""
+        problem = look_inside(self._environment.prefix, self.wanted(one))
+        if not problem and imported:
+            problem = why_unfit(one.request.extension, self._environment)
+        if problem:
+            one.notes.append(f"{there} was there, but {problem}")
+            self._report(f"  {one.notes[-1]}")
+        return "" if problem else there
+
+    def elsewhere(self, one: Installation, *, wheels: bool = True) -> Origin:
+        """Decide where an extension comes from that is not there; ``wheels`` says whether to look at the index's.
 
         Raises
         ------
-        PreflightError
-            The environment, or another folder, cannot be written to.
+        ProviderError
+            There is no wheel, and nothing may be compiled.
+        UsageError
+            There is nothing to compile for.
         """
-        cache = self.decider.cache
-        self.decider.environment.check_writable()
-        files.writable(cache, "choose another folder: MEGABUILD_CACHE")
-        if self.wheel_dir:
-            files.writable(self.wheel_dir, "choose another folder: --wheel-dir")
-        with files.scratch(cache / "install-pyg") as folder:
-            run = _Run(self, folder)
-            steps = [run.prepared(step) for step in self.decider.steps(requests, fetch=True)]
-            return tuple(run.ended(step) for step in steps)
+        mode = self._options.mode
+        compiled = Origin() if mode == "prebuilt" else self._compiled(one.request)
+        if compiled.how == "kept":
+            return compiled
+        if mode != "source" and wheels and (prebuilt := self._prebuilt(one)):
+            return prebuilt
+        if mode == "prebuilt":
+            raise ProviderError(one.notes[-1], "allow compiling it: --pyg auto")
+        if self._environment.cuda_version is not None and not compiled.archs:
+            raise UsageError(
+                "it is not known what to compile for: there is no GPU here, and this PyTorch names no archs",
+                'name them: --arch-list "9.0;12.0"',
+            )
+        return compiled
 
+    def _prebuilt(self, one: Installation) -> Origin | None:
+        """Return the best wheel of the index, or None, with a note why there is none."""
+        wanted, version, index = self.wanted(one), one.request.version, self._options.index
+        if self._fetch:
+            choice = find_wheel(
+                wanted,
+                version,
+                index=index,
+                cache=self._options.cache,
+                report=lambda sentence: self._report(f"  {sentence}"),
+                judge=look_inside,
+            )
+            reason = choice.reason
+            if choice.wheel is not None:
+                return Origin(how="prebuilt", wheel=choice.wheel)
+        else:
+            fit = offers(wanted, version, index)
+            reason = fit.reason
+            if fit.wheels:
+                return Origin(how="prebuilt", offered=fit.wheels[0])
+        one.notes.append(f"no wheel: {reason}")
+        self._report(f"  {one.notes[-1]}")
+        return None
 
-class _Run:
-    """One installation: the folder it works in, and what has been prepared there."""
+    def _compiled(self, request: ExtensionRequest) -> Origin:
+        """Return what compiling it is, or the wheel that an earlier compile made."""
+        extension, version = request.extension, request.release.version
+        archs = extension.able(self._environment.archs(self._options.archs))
+        source = identity(extension, request.release, self._options.sources)
+        place = self.kept.place(extension.name, version, source, archs, os.environ)
+        if wheel := self.kept.find(place):
+            return Origin(how="kept", wheel=wheel, archs=archs, place=place)
+        return Origin(how="source", named=version, archs=archs, place=place)
 
-    def __init__(self, installer: Installer, folder: Path) -> None:
-        self._installer, self._decider = installer, installer.decider
-        self._environment = installer.decider.environment
-        self._report = installer.decider.report
-        self._folder = folder
-        self._pip = Pip(environment=self._environment, links=self._decider.sources, temporary=folder)
-        self._kept = KeptWheels(cache=self._decider.cache, environment=self._environment)
-        self._tried: dict[tuple[str, ...], MegabuildError | None] = {}
-        self._ready: dict[str, tuple[Workshop, Path, dict[str, str]]] = {}
-
-    def prepared(self, step: Step) -> Step:
-        """Make everything ready that a compile needs, and try it; what fails becomes the step's error."""
-        if step.how != "source":
-            return step
-        started = time.monotonic()
-        try:
-            self._prepare(step)
-        except MegabuildError as error:
-            self._report(f"{step.request.extension.name} failed: {error.message}")
-            step = replace(step, error=error)
-        return replace(step, seconds=step.seconds + time.monotonic() - started)
-
-    def _prepare(self, step: Step) -> None:
-        extension, installer = step.request.extension, self._installer
-        workshop = Workshop(
-            environment=self._environment,
-            wrapper=installer.wrapper,
-            jobs=installer.jobs,
-            archs=step.archs,
-            folder=self._folder,
-            objects=self._decider.cache / "ccache",
+    def wanted(self, one: Installation) -> WantedWheel:
+        """Return what an extension must be; what was compiled here must have code for all that it was compiled for."""
+        compiled = one.origin.how in ("kept", "source")
+        # A wheel, and what is there, must run on the GPUs that were named or are here. Where neither is known, the look
+        # inside asks that it runs on whatever the PyTorch beside it runs on.
+        archs = one.origin.archs if compiled else self._options.archs or self._environment.devices
+        return WantedWheel(
+            extension=one.request.extension,
+            target=self._environment,
+            archs=archs if self._environment.cuda_version else (),
+            exact_archs=compiled,
+            beside=self._environment.prefix,
         )
-        work = self._folder / extension.name
+
+
+class _Installer:
+    """Steps 2 to 5, in a folder that ends with them."""
+
+    def __init__(self, options: InstallOptions, decider: _Decider, folder: Path) -> None:
+        self._options, self._decider, self._folder = options, decider, folder
+        self._environment, self._report = options.environment, options.report
+        self._pip = Pip(environment=options.environment, links=options.sources, temporary=folder)
+        self._workshop = Workshop(
+            environment=options.environment,
+            wrapper=options.wrapper,
+            jobs=options.jobs,
+            folder=folder,
+            objects=options.cache / "ccache",
+        )
+        self._logs = log_folder(options.logs, options.cache)
+        # by architectures, what is wrong with the compilers; by name, sources and environment variables
+        self._compilers: dict[tuple[str, ...], MegabuildError | None] = {}
+        self._ready: dict[str, tuple[Path, dict[str, str]]] = {}
+
+    def prepare(self, one: Installation) -> None:
+        """Step 2: where it is to be compiled, get everything that takes, and try it."""
+        if one.origin.how != "source":
+            return
+        extension, archs, options = one.request.extension, one.origin.archs, self._options
+        work = self._folder / one.name
         work.mkdir()
-        environ = workshop.environ(work)
-        if step.archs not in self._tried:
+        environ = self._workshop.environ(work, archs)
+        if archs not in self._compilers:
             self._report("trying the compilers")
-            self._tried[step.archs] = None
+            self._compilers[archs] = None
             try:
-                workshop.check(environ)
+                self._workshop.check(environ, archs)
             except MegabuildError as error:
-                self._tried[step.archs] = error
-        if problem := self._tried[step.archs]:
+                self._compilers[archs] = error
+        if problem := self._compilers[archs]:
             raise problem
-        workshop.prepare(extension, self._pip)
-        source = unpacked(
-            extension, step.request.release, work, folder=self._decider.sources, cache=self._decider.cache
-        )
-        workshop.ask(source, self._log(extension), environ)
-        self._ready[extension.name] = (workshop, source, environ)
+        self._workshop.prepare(extension, self._pip)
+        source = unpacked(extension, one.request.release, work, folder=options.sources, cache=options.cache)
+        self._workshop.ask(source, self._log(one), environ)
+        self._ready[one.name] = (source, environ)
 
-    def ended(self, step: Step) -> Step:
-        """Do what was decided, and return what became of it."""
-        if step.error:
-            return Step(request=step.request, notes=step.notes, error=step.error, seconds=step.seconds)
-        started, notes = time.monotonic(), list(step.notes)
-        try:
-            end = self._done(step, notes)
-        except MegabuildError as error:
-            self._report(f"{step.request.extension.name} failed: {error.message}")
-            end = Step(request=step.request, error=error)
-        return replace(end, notes=tuple(notes), seconds=step.seconds + time.monotonic() - started)
+    def finish(self, one: Installation) -> None:
+        """Do what was decided; what turns out not to work is decided about once more, without it."""
+        if one.origin.how == "there":
+            if one.origin.imported or not (problem := why_unfit(one.request.extension, self._environment)):
+                return
+            one.notes.append(f"{one.origin.version} was there, but {problem}")
+            one.origin = self._decider.elsewhere(one)
+            self.prepare(one)
+        while wheel := one.origin.wheel:
+            try:
+                self._put(one, wheel)
+                break
+            except (IntegrityError, ProviderError) as error:
+                one.notes.append(f"wheel: {error.message}")
+                if self._options.mode == "prebuilt":
+                    raise ProviderError(one.notes[-1], "allow compiling it: --pyg auto") from error
+            self._report(f"  {one.notes[-1]}")
+            if one.origin.place:  # where wheels are kept that were compiled earlier
+                shutil.rmtree(one.origin.place)
+            one.origin = self._decider.elsewhere(one, wheels=False)
+            self.prepare(one)
+        else:
+            wheel = self._compile(one)
+            self._put(one, wheel)
+        one.needs = self._decider.kept.needs(wheel, self._folder / f"{one.name}-libraries")
+        if self._options.wheel_dir:
+            shutil.copy(wheel, self._options.wheel_dir)
+        one.origin = replace(one.origin, wheel=wheel)
 
-    def _done(self, step: Step, notes: list[str]) -> Step:
-        request, installer = step.request, self._installer
-        name = request.extension.name
-        if step.how == "there":
-            problem = "" if step.tried else why_unfit(request.extension, self._environment)
-            if not problem:
-                return Step(request=request, how="there", version=step.version)
-            notes.append(f"{step.version} was there, but {problem}")
-            return self._anew(self._decider.not_there(request, notes), notes)
-        wanted = self._decider.wanted(request)
-        if step.how != "prebuilt":
-            wanted = replace(wanted, archs=step.archs, exact_archs=True)
-        wheel = step.wheel or self._compiled(step, wanted)
-        try:
-            self._put(request, wheel, wanted)
-        except (IntegrityError, ProviderError) as error:
-            if step.how == "source":
-                raise
-            notes.append(f"wheel: {error.message}")
-            if self._decider.mode == "prebuilt":
-                raise ProviderError(notes[-1], "allow compiling it: --pyg auto") from error
-            self._report(f"  {notes[-1]}")
-            if step.place:
-                shutil.rmtree(step.place)
-            return self._anew(self._decider.not_there(request, notes, compiled=True), notes)
-        needs = self._kept.needs(wheel, self._folder / f"{name}-libraries")
-        if installer.wheel_dir:
-            shutil.copy(wheel, installer.wheel_dir)
-        version = wheel.name.split("-")[1]
-        return Step(request=request, how=step.how, version=version, wheel=wheel, needs=needs)
-
-    def _anew(self, step: Step, notes: list[str]) -> Step:
-        step = self.prepared(step)
-        if step.error:
-            raise step.error
-        return self._done(step, notes)
-
-    def _log(self, extension: Extension) -> Path:
-        return self._installer.logs / f"{extension.name}.log"
-
-    def _compiled(self, step: Step, wanted: Wanted) -> Path:
-        """Compile, look inside, and return the wheel that is kept."""
-        installer, extension, version = self._installer, step.request.extension, step.version
-        workshop, source, environ = self._ready.pop(extension.name)
-        log = self._log(extension)
-        what = f" for {', '.join(step.archs)}" if step.archs else ""
-        self._report(
-            f"{extension.name}: compiling {version}{what} with {counted(installer.jobs, 'job')}, log: {log}"
-        )
-        phases, python = Phases(), self._environment.version
+    def _compile(self, one: Installation) -> Path:
+        """Steps 3 and 4: compile, look inside, and return the wheel that is kept."""
+        origin, log, phases = one.origin, self._log(one), Phases()
+        source, environ = self._ready.pop(one.name)
+        what = f"{origin.version} for {', '.join(origin.archs)}" if origin.archs else origin.version
+        jobs = counted(self._options.jobs, "job")
+        self._report(f"{one.name}: compiling {what} with {jobs}, log: {log}")
 
         def seen(text: str) -> None:
-            if event := phases.feed(text, extension.name, python):
-                installer.progress(event)
+            if event := phases.feed(text, one.name, self._environment.python):
+                self._options.progress(event)
 
-        installer.progress(
-            events.PackageStarted(name=extension.name, version=version, build_string="", python=python)
-        )
         seen("::megabuild:: phase compile")
-        made = workshop.build(source, log, environ, seen)
-        problem = self._decider.judge(made, wanted)
-        if problem:
-            raise IntegrityError(f"it was compiled, but {problem} (see {log})", "correct what the log says")
-        assert step.place is not None
-        wheel = self._kept.keep(made, step.place)
-        shutil.rmtree(self._folder / extension.name)
+        made = self._workshop.build(source, log, environ, seen)
+        if problem := look_inside(made, self._decider.wanted(one)):
+            raise IntegrityError(f"it was compiled, but {problem} (see {log})", "fix what the log reports")
+        assert origin.place is not None
+        wheel = self._decider.kept.keep(made, origin.place)
+        shutil.rmtree(self._folder / one.name)
         return wheel
 
-    def _put(self, request: Request, wheel: Path, wanted: Wanted) -> None:
-        """Install a wheel and what it requires, PyTorch left as it is, and prove it."""
-        name = request.extension.name
-        self._report(f"{name}: installing {wheel.name}")
+    def _put(self, one: Installation, wheel: Path) -> None:
+        """Step 5: install a wheel and what it requires, PyTorch left as it is, and prove it."""
+        self._report(f"{one.name}: installing {wheel.name}")
         what = f"pip does not install {wheel.name}"
         self._pip.run("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=what)
         constraints = self._folder / "constraints.txt"
         constraints.write_text(f"torch=={self._environment.torch_version}\n")
         lacking: ProviderError | None = None
         try:
-            self._pip.run(
-                "install", "--constraint", str(constraints), str(wheel), what=f"what {name} requires"
-            )
+            what = f"what {one.name} requires"
+            self._pip.run("install", "--constraint", str(constraints), str(wheel), what=what)
         except ProviderError as error:
             lacking = error
-        problem = self._decider.judge(self._environment.prefix, wanted)
-        problem = problem or why_unfit(request.extension, self._environment)
+        problem = look_inside(self._environment.prefix, self._decider.wanted(one))
+        problem = problem or why_unfit(one.request.extension, self._environment)
         if problem and lacking is not None:
             raise ProviderError(f"{problem} ({lacking.message})", lacking.remedy)
         if problem:  # worse than nothing: a program would go wrong with it later, and elsewhere
-            self._pip.run("uninstall", "--yes", name, what=f"pip does not remove {name}")
+            self._pip.run("uninstall", "--yes", one.name, what=f"pip does not remove {one.name}")
             raise IntegrityError(
                 f"it was installed, and removed again: {problem}",
                 "see what it was compiled with, or use another index",
             )
+
+    def _log(self, one: Installation) -> Path:
+        return self._logs / f"{one.name}.log"

@@ -15,8 +15,7 @@ from library_facts import read
 from megabuild import files, glibc
 from megabuild.errors import IntegrityError
 from megabuild.extensions.install.user_environment import UserEnvironment
-from megabuild.extensions.wheels import why_broken
-from megabuild.wheel_file import with_local_version
+from megabuild.wheel_file import why_broken, with_local_version
 
 _FOLDER = "pyg-compiled"
 #: Variables of a user's that make other code of the same source.
@@ -42,20 +41,12 @@ class KeptWheels:
     ) -> Path:
         """Return the folder of a wheel, by everything that makes it what it is.
 
-        Parameters
-        ----------
-        name, version:
-            The extension's.
-        source:
-            What identifies its sources: a hash, or a repository's release.
-        archs:
-            CUDA architectures.
-        environ:
-            The user's environment variables, of which those for compilers count.
+        ``source`` identifies the extension's sources: a hash, or a repository's release. Of the user's environment
+        variables those for compilers count.
         """
         there = self.environment
         made_from = [
-            there.torch_version, there.version, there.tag, there.platform, there.glibc, list(archs), source,
+            there.torch_version, there.python, there.tag, there.platform, there.glibc, list(archs), source,
             {name: environ[name] for name in _VARIABLES if environ.get(name)},
         ]  # fmt: skip
         digest = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:16]
@@ -74,20 +65,14 @@ class KeptWheels:
     @property
     def local_version(self) -> str:
         """``pt213cu130``, ``pt213cpu``: as upstream names its wheels."""
-        minor = self.environment.target.torch_minor.replace(".", "")
+        minor = self.environment.torch_minor.replace(".", "")
         return f"pt{minor}{self.environment.tag}"
 
     def needs(self, wheel: Path, folder: Path) -> tuple[str, ...]:
         """Return what a wheel needs that neither PyTorch nor every Linux has: ``libgomp.so.1``, ``glibc 2.34``.
 
-        Paths of this machine in which its libraries look for others are named too.
-
-        Parameters
-        ----------
-        wheel:
-            The wheel.
-        folder:
-            An empty folder to unpack its libraries in.
+        Paths of this machine in which its libraries look for others are named too. The libraries are unpacked in
+        ``folder``.
 
         Raises
         ------

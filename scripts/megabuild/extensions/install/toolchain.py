@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from megabuild.errors import PreflightError
 from megabuild.extensions.install.user_environment import UserEnvironment
+from megabuild.extensions.program import run
 
 _SECONDS = 120.0
 _CPP = "#include <vector>\nint size() { return static_cast<int>(std::vector<int>(1).size()); }\n"
@@ -24,7 +24,7 @@ _CUDA = """\
 #include <cusolverDn.h>
 #include <cusparse.h>
 #if CUDART_VERSION / 1000 != {major}
-#error the headers are of another CUDA than {version}
+#error the headers are for another CUDA than {version}
 #endif
 __global__ void add(float *x) {{ *x += 1; }}
 """
@@ -35,12 +35,7 @@ _MISSING = re.compile(r"([\w./]+\.c?u?h(?:pp)?): No such file")
 def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
     """Compile and link a few lines with the C++ compiler that PyTorch will call, and with ``CC`` where it is set.
 
-    Parameters
-    ----------
-    environ:
-        The environment variables of the build.
-    folder:
-        To work in.
+    ``environ`` are the environment variables of the build, ``folder`` is to work in.
 
     Raises
     ------
@@ -73,14 +68,7 @@ def cuda_home(
 ) -> Path:
     """Return the folder of the CUDA toolkit: ``CUDA_HOME``, NVIDIA's wheels in the environment, or nvcc on PATH.
 
-    Parameters
-    ----------
-    environment:
-        Whose PyTorch it is for.
-    environ:
-        Environment variables.
-    usual:
-        Where NVIDIA's installer puts it, there with a version at its end.
+    Last comes the ``usual`` place of NVIDIA's installer, which is looked for with a version at its end first.
 
     Raises
     ------
@@ -125,21 +113,13 @@ def check_cuda(
 ) -> None:
     """Ask nvcc for its version, and compile a kernel of one line for all architectures, with the headers needed.
 
-    Parameters
-    ----------
-    environment:
-        Whose PyTorch it is for.
-    home:
-        The toolkit's folder.
-    archs:
-        As in ``TORCH_CUDA_ARCH_LIST``.
-    environ, folder:
-        As for :func:`check_cpp`.
+    ``home`` is the toolkit's folder; architectures are as in ``TORCH_CUDA_ARCH_LIST``, the rest as for
+    :func:`check_cpp`.
 
     Raises
     ------
     PreflightError
-        nvcc does not run, is of another CUDA than PyTorch, lacks headers, or does not compile.
+        nvcc does not run, is for another CUDA than PyTorch, lacks headers, or does not compile.
     """
     version, nvcc = environment.cuda_version or "", str(home / "bin" / "nvcc")
     major = version.partition(".")[0]
@@ -149,7 +129,7 @@ def check_cuda(
         raise PreflightError(f"{nvcc} does not run: {_first_error(said, status)}", _remedy(version))
     if release[1] != major:  # within a major version they fit together (CUDA Compatibility Guide)
         raise PreflightError(
-            f"{nvcc} is of CUDA {release[1]}.{release[2]}, PyTorch here is for CUDA {version}",
+            f"{nvcc} is for CUDA {release[1]}.{release[2]}, PyTorch here is for CUDA {version}",
             _remedy(version),
         )
     source = folder / "trial.cu"
@@ -165,7 +145,7 @@ def check_cuda(
     if problem:
         raise PreflightError(
             f"{nvcc} does not compile a kernel of one line for {' '.join(archs)}: {problem}",
-            "correct what it says: another host compiler (CC, CXX), another --arch-list, or another CUDA toolkit "
+            "fix what it reports: another host compiler (CC, CXX), another --arch-list, or another CUDA toolkit "
             "(CUDA_HOME)",
         )
 
@@ -190,21 +170,5 @@ def _first_error(said: str, status: int) -> str:
 def _run(
     argv: Sequence[str], environ: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> tuple[int, str]:
-    try:
-        done = subprocess.run(
-            argv,
-            env=environ,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-        )
-    except OSError as error:
-        return 127, f"{error.strerror}"
-    except subprocess.TimeoutExpired:
-        return 124, f"no end after {_SECONDS:.0f} s"
-    return done.returncode, done.stdout
+    done = run(argv, timeout=_SECONDS, environ=environ, folder=folder)
+    return done.returncode, done.stdout + done.stderr

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from packaging.version import InvalidVersion, Version
 
 from megabuild.errors import PreflightError, UsageError
 from megabuild.extension_table import Extension
-from megabuild.extensions.pyg_index import Target, cuda_tag
+from megabuild.extensions.program import TIMED_OUT, run
+from megabuild.extensions.pyg_index import WheelTarget
 from megabuild.files import writable
 
 _SCRIPT = Path(__file__).with_name("ask_python.py")
@@ -45,18 +46,12 @@ _SYSTEMS = {"linux": "linux", "macosx": "osx", "win": "win"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserEnvironment:
-    """What was found out about an environment."""
+class UserEnvironment(WheelTarget):
+    """What was found out about an environment, which wheels must fit."""
 
-    python: Path  #: the interpreter
+    interpreter: Path
     prefix: Path  #: the environment's folder
     site: Path  #: where compiled packages lie in it
-    version: str  #: ``3.12``, ``3.14t``
-    platform: str  #: conda's name: ``linux-64``
-    glibc: str  #: ``2.36``; empty where there is none
-    #: ``2.13.0+cu130`` and ``13.0`` (None: PyTorch without CUDA)
-    torch_version: str
-    cuda_version: str | None
     torch_archs: tuple[str, ...]  #: what PyTorch itself has kernels for, as in ``TORCH_CUDA_ARCH_LIST``
     devices: tuple[str, ...]  #: Capabilities of the GPUs that PyTorch sees: ``("9.0",)``
     distributions: Mapping[str, str]  #: installed distributions, normalised with ``_``, and their versions
@@ -75,32 +70,22 @@ class UserEnvironment:
             raise PreflightError(f"{self.prefix} belongs to the system: pip installs nothing into it", remedy)
         writable(self.site, f"see to its permissions, or {remedy}")
 
-    @property
-    def tag(self) -> str:
-        """``cpu`` or ``cu130``."""
-        return cuda_tag(self.cuda_version)
+    def archs(self, asked: Sequence[str]) -> tuple[str, ...]:
+        """Return what to compile for: what was asked for, the machine's GPUs, else PyTorch's own list.
 
-    @property
-    def target(self) -> Target:
-        """What wheels must fit."""
-        return Target(
-            python=self.version,
-            torch_version=self.torch_version,
-            cuda_version=self.cuda_version,
-            platform=self.platform,
-            glibc=self.glibc or "2.17",
-        )
+        A machine without a GPU may be preparing an environment for any: then what PyTorch runs on, extensions run on
+        too.
+        """
+        if self.cuda_version is None:
+            return ()
+        return tuple(asked) or self.devices or self.torch_archs
 
 
 def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
     """Return the interpreter of the environment that is meant.
 
-    Parameters
-    ----------
-    named:
-        An interpreter, a program name on PATH, or an environment's folder; None for the active environment.
-    environ:
-        Environment variables: an active environment names itself in ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
+    Named is an interpreter, a program on PATH, or an environment's folder; None is the active environment, which names
+    itself in ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
 
     Raises
     ------
@@ -144,8 +129,8 @@ def look(python: Path) -> UserEnvironment:
     if torch is None and (problem or "torch" in facts["distributions"]):
         raise PreflightError(
             f"{python} has PyTorch, but `import torch` fails: {problem or 'its files are not there'}",
-            f"mend that first ({python} -m pip install --force-reinstall torch), or name another environment: --python "
-            "PATH",
+            f"repair that first ({python} -m pip install --force-reinstall torch), or name another environment: "
+            "--python PATH",
         )
     if torch is None:
         raise PreflightError(
@@ -163,22 +148,22 @@ def look(python: Path) -> UserEnvironment:
             f"{python} has a PyTorch of version '{torch['version']}'", "install a released PyTorch"
         ) from error
     return UserEnvironment(
-        python=python,
+        interpreter=python,
         prefix=Path(facts["prefix"]),
         site=Path(facts["site"]),
-        version=facts["python"] + ("t" if facts["free_threaded"] else ""),
+        python=facts["python"] + ("t" if facts["free_threaded"] else ""),
         platform=_conda_platform(facts["platform"]),
-        glibc=facts["glibc"],
+        glibc=facts["glibc"] or "2.17",
         torch_version=torch["version"],
         cuda_version=torch["cuda"],
-        torch_archs=arch_list(torch["archs"]),
+        torch_archs=archs_from_flags(torch["archs"]),
         devices=tuple(dict.fromkeys(torch["devices"])),
         distributions=facts["distributions"],
         managed=facts["managed"],
     )
 
 
-def arch_list(flags: list[str]) -> tuple[str, ...]:
+def archs_from_flags(flags: list[str]) -> tuple[str, ...]:
     """Return ``("9.0", "12.0+PTX")`` for ``["sm_90", "sm_120", "compute_120"]``."""
     archs: dict[str, str] = {}
     for flag in flags:
@@ -197,28 +182,24 @@ def _inside(folder: Path, said: str) -> Path:
 
 
 def _ask(python: Path) -> dict[str, Any]:
-    other = "name another one: --python PATH"
+    done = _run(python, str(_SCRIPT))
+    if done.returncode == TIMED_OUT:
+        raise PreflightError(f"{python}: `import torch` takes more than {_SECONDS:.0f} s", "try again")
     try:
-        done = _run(python, str(_SCRIPT))
         facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    except subprocess.TimeoutExpired as error:
-        raise PreflightError(
-            f"{python}: `import torch` takes more than {_SECONDS:.0f} s", "try again"
-        ) from error
-    except OSError as error:
-        raise PreflightError(f"{python} does not run: {error.strerror}", other) from error
     except (ValueError, IndexError) as error:
         runs = done.returncode and _run(python, "-c", "").returncode == 0
         what = "has PyTorch, but `import torch` ends it" if runs else "does not run"
-        raise PreflightError(f"{python} {what}: {_last_line(done)}", other) from error
+        raise PreflightError(
+            f"{python} {what}: {_last_line(done)}", "name another one: --python PATH"
+        ) from error
     return facts
 
 
 def why_unfit(extension: Extension, environment: UserEnvironment) -> str:
     """Import an installed extension beside its PyTorch and ask it; return why it does not work there, or nothing."""
-    try:
-        done = _run(environment.python, "-c", _PROOF, extension.name)
-    except subprocess.TimeoutExpired:
+    done = _run(environment.interpreter, "-c", _PROOF, extension.name)
+    if done.returncode == TIMED_OUT:
         return f"`import {extension.name}` takes more than {_SECONDS:.0f} s"
     if done.returncode == 0:
         return ""
@@ -235,17 +216,8 @@ def clean(environ: Mapping[str, str]) -> dict[str, str]:
 def _run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a Python in an empty folder, where nothing that lies about is imported."""
     with tempfile.TemporaryDirectory() as empty:
-        return subprocess.run(
-            [str(python), "-I", *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            cwd=empty,
-            env=clean(os.environ),
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        argv = [str(python), "-I", *arguments]
+        return run(argv, timeout=_SECONDS, environ=clean(os.environ), folder=Path(empty))
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -258,6 +230,6 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
 def _conda_platform(name: str) -> str:
     match = _PLATFORM.fullmatch(name)
     if match is None:
-        raise PreflightError(f"wheels for '{name}' are not known here", "use Linux, macOS or Windows")
+        raise PreflightError(f"no wheels are known for '{name}'", "use Linux, macOS or Windows")
     system, machine = _SYSTEMS[match["system"]], match["machine"]
     return f"{system}-{'64' if machine in ('x86_64', 'amd64') else machine}"

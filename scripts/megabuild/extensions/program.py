@@ -1,0 +1,37 @@
+"""Running other people's programs, of which none waits for a terminal or goes on for ever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+#: The exit statuses, as a shell and coreutils' timeout have them, of a program that took too long or cannot be started.
+TIMED_OUT, NOT_STARTED = 124, 127
+
+
+def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    timeout: float,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program for at most `timeout` seconds; what keeps it from ending by itself is its standard error."""
+    try:
+        return subprocess.run(
+            argv,
+            env=environ,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(argv, TIMED_OUT, "", f"no end after {timeout:.0f} s")
+    except OSError as error:
+        return subprocess.CompletedProcess(argv, NOT_STARTED, "", error.strerror or str(error))

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from click.testing import Result as Done
 
-from megabuild.cli.configs import choose
+from megabuild.cli.configs import choose_configs
 from megabuild.cli.exits import Invocation
-from megabuild.cli.megabuild import megabuild
+from megabuild.cli.megabuild import PLACES, load, megabuild
+from megabuild.configs.config import CONFIG_FOLDER
+from megabuild.configs.listing import compared
 from megabuild.errors import ConfigError, UsageError
+from megabuild.result import Result
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "osx_64_cpu")
 
 
-def invoke(*arguments: str, invocation: Invocation) -> Result:
+def invoke(*arguments: str, invocation: Invocation) -> Done:
     return CliRunner().invoke(megabuild, list(arguments), obj=invocation)
 
 
-def ask(answers: str, names: tuple[str, ...] = NAMES, pattern: str | None = None) -> Result:
+def returned(*arguments: str, invocation: Invocation) -> Result:
+    done = CliRunner().invoke(megabuild, list(arguments), obj=invocation, standalone_mode=False)
+    assert isinstance(done.return_value, Result), done.exception
+    return done.return_value
+
+
+def ask(answers: str, names: tuple[str, ...] = NAMES, pattern: str | None = None) -> Done:
     @click.command()
     def command() -> None:
-        click.echo("\n".join(choose(names, (), pattern, may_ask=True)))
+        click.echo("\n".join(choose_configs(names, (), pattern, may_ask=True)))
 
     return CliRunner().invoke(command, input=answers)
 
@@ -63,21 +78,58 @@ def test_list_is_one_name_a_line_for_scripts(invocation: Invocation) -> None:
 
 
 def test_list_as_json_tells_what_configs_are(invocation: Invocation) -> None:
-    document = json.loads(invoke("build", "--list", "--json", invocation=invocation).stdout)
-    found = {entry["name"]: entry for entry in document}
+    document = returned("build", "--list", "--json", invocation=invocation).to_json()
+    assert document["format"] == "megabuild/configs"
+    assert document == returned("configs", "--json", invocation=invocation).to_json()
+    found = {entry["name"]: entry for entry in json.loads(json.dumps(document["configs"]))}
     assert found["linux_64_cuda130"]["cuda_version"] == "13.0"
     assert found["linux_64_cpu_debian"]["pythons"] == ["3.10", "3.11", "3.12", "3.13"]
 
 
 def test_configs_table_has_aligned_columns(invocation: Invocation) -> None:
-    lines = invoke("configs", invocation=invocation).stdout.splitlines()
+    lines = returned("configs", invocation=invocation).lines
     assert lines[0].split() == ["config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider"]
     assert len({line.index("3.10-3.1") for line in lines[1:]}) == 1
 
 
 def test_configs_check_passes_here(invocation: Invocation) -> None:
-    result = invoke("configs", "--check", "--json", invocation=invocation)
-    assert (result.exit_code, json.loads(result.stdout)) == (0, {})
+    result = returned("configs", "--check", "--json", invocation=invocation)
+    assert (result.exit_code, result.document, result.lines) == (0, {"outdated": {}}, [])
+
+
+def test_configs_out_of_step_are_named_and_written(tmp_path: Path, repository: Path) -> None:
+    shutil.copy(repository / "conda_build_config.yaml", tmp_path)
+    shutil.copytree(repository / CONFIG_FOLDER, tmp_path / CONFIG_FOLDER)
+    (tmp_path / CONFIG_FOLDER / "osx_64_cpu.yaml").unlink()
+    (tmp_path / CONFIG_FOLDER / "mine.yaml").write_text("python: []\n")
+    states = {"mine": "unknown", "osx_64_cpu": "missing"}
+    result = compared(tmp_path, write=False)
+    assert (result.exit_code, result.document) == (ConfigError.exit_code, {"outdated": states})
+    assert result.lines[:2] == ["unknown  mine", "missing  osx_64_cpu"]
+    assert "configs --write" in result.lines[-1]
+    assert compared(tmp_path, write=True).document == {"outdated": states}
+    assert compared(tmp_path, write=False).exit_code == 0
+
+
+def test_the_list_of_commands_says_what_their_own_helps_say() -> None:
+    for name, place in PLACES.items():
+        command = load(place)
+        assert command.name == name
+        assert command.get_short_help_str(200) == place.help
+
+
+@pytest.mark.parametrize("name", ["slim", "sizes", "verify"])
+def test_a_command_for_any_environment_loads_nothing_of_the_driver(name: str) -> None:
+    code = f"""import sys
+from megabuild.cli.megabuild import PLACES, load
+load(PLACES[{name!r}])
+driver = [f"megabuild.{{part}}" for part in ("build", "engine", "isolation", "plan", "providers", "audit")]
+print(sorted({{"rattler", "rattler_build", *driver}} & sys.modules.keys()))"""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -85,6 +137,17 @@ def test_completion_scripts_are_for_build_locally(shell: str, invocation: Invoca
     script = invoke("completion", shell, invocation=invocation).stdout
     assert "_BUILD_LOCALLY_PY_COMPLETE" in script
     assert "build-locally.py" in script
+
+
+def test_the_installed_command_is_completed(invocation: Invocation) -> None:
+    from click.shell_completion import ShellComplete
+
+    assert "_MEGABUILD_COMPLETE" in invoke("completion", "bash", "megabuild", invocation=invocation).stdout
+    complete = ShellComplete(megabuild, {}, "megabuild", "_MEGABUILD_COMPLETE")
+    assert [item.value for item in complete.get_completions([], "ver")] == ["verify", "verify-gpu"]
+    assert "--filter" in [item.value for item in complete.get_completions(["configs"], "--f")]
+    names = [item.value for item in complete.get_completions(["env", "create"], "--p")]
+    assert names == ["--python", "--plan"]
 
 
 def test_config_names_are_completed() -> None:
@@ -133,47 +196,47 @@ def test_the_only_config_a_filter_leaves_is_taken() -> None:
 
 def test_without_a_terminal_a_config_must_be_named() -> None:
     with pytest.raises(UsageError) as caught:
-        choose(NAMES, (), None, may_ask=False)
+        choose_configs(NAMES, (), None, may_ask=False)
     assert "--list" in caught.value.remedy
 
 
 def test_a_config_outside_the_filter_is_refused() -> None:
     with pytest.raises(UsageError, match="does not match"):
-        choose(NAMES, ["linux_64_cpu"], "osx*", may_ask=False)
+        choose_configs(NAMES, ["linux_64_cpu"], "osx*", may_ask=False)
 
 
 def test_a_name_is_taken_as_it_is() -> None:
-    assert choose(NAMES, ["linux_64_cuda130.yaml"], None, may_ask=False) == ("linux_64_cuda130",)
-    assert choose(NAMES, ["unknown"], None, may_ask=False) == (
+    assert choose_configs(NAMES, ["linux_64_cuda130.yaml"], None, may_ask=False) == ("linux_64_cuda130",)
+    assert choose_configs(NAMES, ["unknown"], None, may_ask=False) == (
         "unknown",
     )  # reading it finds out, and suggests
 
 
 def test_several_names_and_patterns_are_each_config_once() -> None:
-    assert choose(NAMES, ["*_cpu", "linux_64_cpu", "linux_64_c*"], None, may_ask=False) == (
+    assert choose_configs(NAMES, ["*_cpu", "linux_64_cpu", "linux_64_c*"], None, may_ask=False) == (
         "linux_64_cpu",
         "osx_64_cpu",
         "linux_64_cuda130",
     )
     with pytest.raises(UsageError, match=r"no config matches 'windows_\*'") as caught:
-        choose(NAMES, ["windows_*"], None, may_ask=False)
+        choose_configs(NAMES, ["windows_*"], None, may_ask=False)
     assert "linux_64_cuda130" in caught.value.remedy
 
 
 def test_names_with_pattern_characters_are_names_first() -> None:
     names = ("odd[1]", "odd1", "star*", "stars")
-    assert choose(names, ["odd[1]", "star*"], None, may_ask=False) == ("odd[1]", "star*")
-    assert choose(names, ["odd[[]1]"], None, may_ask=False) == ("odd[1]",)
+    assert choose_configs(names, ["odd[1]", "star*"], None, may_ask=False) == ("odd[1]", "star*")
+    assert choose_configs(names, ["odd[[]1]"], None, may_ask=False) == ("odd[1]",)
 
 
 def test_all_is_this_machines_platform_or_what_the_filter_leaves() -> None:
-    assert choose(NAMES, (), None, all_of="linux-64", may_ask=False) == NAMES[:2]
-    assert choose(NAMES, (), "*_cpu", all_of="linux-64", may_ask=False) == (
+    assert choose_configs(NAMES, (), None, all_of="linux-64", may_ask=False) == NAMES[:2]
+    assert choose_configs(NAMES, (), "*_cpu", all_of="linux-64", may_ask=False) == (
         "linux_64_cpu",
         "osx_64_cpu",
     )
-    with pytest.raises(UsageError, match="--all leaves nothing to name"):
-        choose(NAMES, ["linux_64_cpu"], None, all_of="linux-64", may_ask=False)
+    with pytest.raises(UsageError, match="--all takes no names"):
+        choose_configs(NAMES, ["linux_64_cpu"], None, all_of="linux-64", may_ask=False)
 
 
 def test_an_unknown_config_is_refused(invocation: Invocation) -> None:

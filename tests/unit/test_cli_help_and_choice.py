@@ -16,7 +16,7 @@ from click.testing import Result as Done
 
 from megabuild.cli.configs import choose_configs
 from megabuild.cli.exits import Invocation
-from megabuild.cli.megabuild import PLACES, load, megabuild
+from megabuild.cli.megabuild import HELPS, load, megabuild
 from megabuild.configs.config import CONFIG_FOLDER
 from megabuild.configs.listing import compared
 from megabuild.errors import ConfigError, UsageError
@@ -112,17 +112,17 @@ def test_configs_out_of_step_are_named_and_written(tmp_path: Path, repository: P
 
 
 def test_the_list_of_commands_says_what_their_own_helps_say() -> None:
-    for name, place in PLACES.items():
-        command = load(place)
+    for name, text in HELPS.items():
+        command = load(name)
         assert command.name == name
-        assert command.get_short_help_str(200) == place.help
+        assert command.get_short_help_str(200) == text
 
 
 @pytest.mark.parametrize("name", ["slim", "sizes", "verify"])
 def test_a_command_for_any_environment_loads_nothing_of_the_driver(name: str) -> None:
     code = f"""import sys
-from megabuild.cli.megabuild import PLACES, load
-load(PLACES[{name!r}])
+from megabuild.cli.megabuild import load
+load({name!r})
 driver = [f"megabuild.{{part}}" for part in ("build", "engine", "isolation", "plan", "providers", "audit")]
 print(sorted({{"rattler", "rattler_build", *driver}} & sys.modules.keys()))"""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

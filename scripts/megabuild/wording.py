@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 #: Control characters (C0, DEL, C1), line and paragraph separators, those that change the direction of writing, and
 #: bytes that were no text.
@@ -22,12 +21,3 @@ def plain(text: str) -> str:
     """Return other people's text on one line, without what would steer a terminal or turn the line around."""
     without = _STYLE.sub("", text)
     return _STEERING.sub(lambda found: " " if not found[0].strip("\t\n\r ") else "?", without)
-
-
-def display(path: Path) -> str:
-    """Return a path for people: relative to the current folder where that is shorter."""
-    try:
-        relative = str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
-    return relative if len(relative) < len(str(path)) else str(path)

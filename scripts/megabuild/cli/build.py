@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from megabuild.cli.configs import choose_configs, config_names, person_present
+from megabuild.cli.configs import choose, config_names, person_present
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import repository
@@ -123,7 +123,7 @@ def build(context: click.Context, /, **given: Any) -> int | Result:
         return 0
     may_ask = person_present() and not as_json
     all_of = _machine_platform() if given["every"] else ""
-    chosen = choose_configs(available(root), given["configs"], pattern, all_of=all_of, may_ask=may_ask)
+    chosen = choose(available(root), given["configs"], pattern, all_of=all_of, may_ask=may_ask)
     if given["debug"] and len(chosen) > 1:
         raise click.UsageError("--debug is for one config")
     runs = {name: partial(_one, load(root, name), root, folder, given) for name in chosen}

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from megabuild.cli.root import repository
 from megabuild.configs.config import available, select
-from megabuild.configs.listing import compared, listed
+from megabuild.configs.listing import listed
 from megabuild.errors import UsageError
 from megabuild.result import Result
 
@@ -28,10 +28,12 @@ def configs(context: click.Context, pattern: str | None, as_json: bool, action: 
     context.obj.json = as_json
     if action is None:
         return listed(repository(), pattern)
-    return compared(repository(), write=action == "write")
+    from megabuild.configs.matrix import compared  # the engine takes a moment to import
+
+    return compared(repository(), mend=action == "write")
 
 
-def choose_configs(
+def choose(
     names: Sequence[str],
     wanted: Sequence[str],
     pattern: str | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from megabuild.wording import display as display
+from megabuild.text import display as display
 
 
 def repository() -> Path:

@@ -1,13 +1,12 @@
-"""What `megabuild configs` finds: the list of configs, and which files are out of step with the matrix."""
+"""What `megabuild configs` finds: the list of configs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from megabuild.cli.text import picked, table
 from megabuild.configs.config import Config, available, load, select
-from megabuild.errors import ConfigError
 from megabuild.result import Result
+from megabuild.text import picked, table
 
 _HEADS = ("config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider")
 
@@ -33,19 +32,3 @@ def _row(config: Config) -> tuple[str, ...]:
 def _document(config: Config) -> dict[str, object]:
     known = picked(config, "name platform torch_version accelerator cuda_version blas provider pythons")
     return {**known, "docker_image": config.docker_image or None}
-
-
-def compared(root: Path, *, write: bool) -> Result:
-    """Compare ``.ci_support`` with the matrix, which is a failure where they differ; or bring it in step."""
-    from megabuild.configs import matrix  # the engine takes a moment to import
-
-    states = matrix.write(root) if write else matrix.outdated(root)
-    lines = [f"{state:8} {name}" for name, state in states.items()]
-    failed = bool(states) and not write
-    if failed:
-        lines += [
-            f"error: {len(states)} files in .ci_support are not in step with conda_build_config.yaml",
-            "  run: python scripts/megabuild configs --write",
-        ]
-    code = ConfigError.exit_code if failed else 0
-    return Result(format="configs-check", document={"outdated": states}, lines=lines, exit_code=code)

@@ -7,10 +7,10 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild.cli.text import UNICODE, duration, size, table
 from megabuild.result import Result
+from megabuild.text import UNICODE, display, duration, size, table
 from megabuild.wheels.simple_index import IndexedWheel
-from megabuild.wording import counted, display
+from megabuild.wording import counted
 
 _MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
 _PORT = 8000

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +86,9 @@ def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
     new.chmod(0o755)
     for one in listed:
         for source, suffix in ((wheels[one], ""), (_beside(wheels[one]), ".metadata")):
-            _link(source, new / f"{one.place}{suffix}")
+            target = new / f"{one.place}{suffix}"
+            files.link(source, target)
+            target.chmod(0o644)
     _write_pages(new, listed)
     (new / _RECORDS).write_text(json.dumps([asdict(one) for one in listed], indent=1))
     with files.scratch(folder) as empty:
@@ -100,15 +101,6 @@ def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
 
 def _beside(wheel: Path) -> Path:
     return wheel.with_name(f"{wheel.name}.metadata")
-
-
-def _link(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(source, target)
-    target.chmod(0o644)
 
 
 def _write_pages(index: Path, wheels: Sequence[IndexedWheel]) -> None:

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 from megabuild.errors import LOCKLESS, IntegrityError, MegabuildError, PreflightError
 
@@ -45,7 +46,7 @@ def run_inside(root: str, program: str, module: str) -> None:
         if not _is_inside(python):
             os.execv(python, [str(python), "-I", program, *sys.argv[1:]])
         _hold(python)
-        main = _imported(module)
+        main: Callable[[], None] = import_whole(module).main
     except MegabuildError as error:
         sys.stderr.write(f"error: {error.message}\n" + (f"  {error.remedy}\n" if error.remedy else ""))
         sys.exit(error.exit_code)
@@ -179,9 +180,16 @@ def mistrust() -> None:
     (Path(sys.prefix) / STAMP).unlink(missing_ok=True)
 
 
-def _imported(module: str) -> Callable[[], None]:
+def import_whole(module: str) -> ModuleType:
+    """Import a module of ours.
+
+    Raises
+    ------
+    IntegrityError
+        Something that it needs is damaged in the private environment, which the next start sets up anew.
+    """
     try:
-        found: Callable[[], None] = importlib.import_module(module).main
+        return importlib.import_module(module)
     except Exception as error:  # a damaged module raises whatever its remains happen to mean
         damaged = damaged_part(error)
         if not damaged:
@@ -190,7 +198,6 @@ def _imported(module: str) -> Callable[[], None]:
         raise IntegrityError(
             f"{damaged} is missing from .venv or damaged", "start again: that sets it up anew"
         ) from error
-    return found
 
 
 def damaged_part(error: Exception) -> str:

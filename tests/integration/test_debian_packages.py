@@ -25,7 +25,7 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provide
 from megabuild.using.install import create
-from megabuild.using.prefix import Wanted, solve
+from megabuild.using.prefix import EnvironmentRequest, solve
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU, CUDA = "linux_64_cpu_debian", "linux_64_cuda124_debian"
@@ -63,7 +63,7 @@ def environment(name: str) -> Environment:
 def make(prefix: Path, config: str, specs: Sequence[str]) -> list[str]:
     """Solve and install, also over what is there already; returns the file names of the packages."""
     made = environment(config)
-    wanted = Wanted(
+    wanted = EnvironmentRequest(
         specs=tuple(specs),
         published=OUTPUT / "packages" / config,
         more=made.channels,

@@ -23,9 +23,11 @@ from megabuild.errors import BuildError, ConfigError, IntegrityError, PreflightE
 from megabuild.plan import published
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import machine_platform
+from megabuild.result import Result
 from megabuild.wheel_file import pack, unpack, why_broken
 from megabuild.wheels import built, licences, nvidia, simple_index, tools, wheel_tree
-from megabuild.wheels.make import Index, Request, make
+from megabuild.wheels.make import Request, make
+from megabuild.wheels.report import WheelIndex
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 SPLINE = "torch_spline_conv"
@@ -36,7 +38,7 @@ def request_of(output: Path, **changes: Any) -> Request:
     return Request(output=output, config=world.CONFIG, **values)
 
 
-def made(output: Path, **changes: Any) -> Index:
+def made(output: Path, **changes: Any) -> WheelIndex:
     return make(request_of(output, **changes), lambda text: None)
 
 
@@ -252,13 +254,13 @@ def test_a_library_of_nvidias_has_a_wheel_and_a_place(
     soname: str, cuda: str, expected: tuple[tuple[str, ...], tuple[str, ...]]
 ) -> None:
     records = {"nccl": {"version": "2.29.7.1", "files": ["lib/libnccl.so.2"]}}
-    found = nvidia.wanted([soname], cuda, records)
+    found = nvidia.required([soname], cuda, records)
     assert (found.requires, found.folders) == expected
 
 
 def test_a_library_of_nvidias_that_no_wheel_has_is_named() -> None:
     with pytest.raises(BuildError, match=r"libcusomething\.so\.1"):
-        nvidia.wanted(["libcusomething.so.1"], "13.0", {})
+        nvidia.required(["libcusomething.so.1"], "13.0", {})
 
 
 def test_official_wheels_of_pytorch_may_have_any_local_version(own: Path) -> None:
@@ -337,20 +339,24 @@ def _missing(name: str) -> str:
 
 
 def test_the_command_shows_lines_that_install(own: Path, invocation: Invocation) -> None:
-    arguments = ["wheels", world.CONFIG, "-o", str(own)]
-    text = CliRunner().invoke(megabuild, arguments, obj=invocation).stdout
+    arguments = ["wheels", world.CONFIG, "-o", str(own), "--json"]
+    done = CliRunner().invoke(megabuild, arguments, obj=invocation, standalone_mode=False)
+    result = done.return_value
+    assert isinstance(result, Result), done.exception
+    text = "\n".join([*result.lines, ""])
     place = simple(own).as_uri()
     exact = f"torch==2.6.0+cpu {SPLINE}==1.2.2+pt26cpu"
     assert f"pip:    pip install --extra-index-url {place} {exact}\n" in text
     assert f"uv:     uv pip install --index {place} {exact}\n" in text
     assert "glibc 2." in text
-    shown: list[Any] = []
-    invocation.show = shown.append
-    CliRunner().invoke(megabuild, [*arguments, "--json"], obj=invocation)
-    (document,) = shown
+    document: Any = result.to_json()
+    assert document["format"] == "megabuild/wheels"
     assert document["index"] == place
-    assert [one["made"] for one in document["wheels"]] == [False, False]
+    assert [one["made"] for one in document["wheels"]] == [True, True]
+    again: Any = CliRunner().invoke(megabuild, arguments, obj=invocation, standalone_mode=False).return_value
+    assert [one["made"] for one in again.document["wheels"]] == [False, False]
     assert document["wheels"][1]["torch"] == "torch==2.6.0+cpu"
+    assert document["use"]["pip"] == f"pip install --extra-index-url {place} {exact}"
 
 
 def test_auditwheel_finds_nothing_that_torch_lacks(output: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from megabuild.extension_table import EXTENSIONS
 from megabuild.wheels import simple_index
-from megabuild.wheels.simple_index import Wheel
+from megabuild.wheels.simple_index import IndexedWheel
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = Path(os.environ.get("MEGABUILD_TEST_PACKAGES") or ROOT / "output")
@@ -87,7 +87,7 @@ def inside(work: Path, script: str, python: str) -> subprocess.CompletedProcess[
     return done
 
 
-def latest(config: str) -> list[Wheel]:
+def latest(config: str) -> list[IndexedWheel]:
     """The wheels of a config for one Python, PyTorch first."""
     wheels = simple_index.read(OUTPUT / "wheels" / config)
     python = next(one.python for one in wheels if one.python)

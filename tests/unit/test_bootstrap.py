@@ -34,7 +34,7 @@ def test_a_damaged_module_has_the_environment_set_up_anew(
     monkeypatch.syspath_prepend(str(site))
     importlib.invalidate_caches()
     with pytest.raises(IntegrityError, match=r"missing from \.venv or damaged"):
-        bootstrap._imported("torn_module")
+        bootstrap.import_whole("torn_module")
     assert not (tmp_path / bootstrap.STAMP).exists()
 
 
@@ -42,7 +42,7 @@ def test_a_fault_of_ours_is_not_the_environment_s(tmp_path: Path, monkeypatch: p
     (tmp_path / "our_module.py").write_text("def main(:\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(SyntaxError):
-        bootstrap._imported("our_module")
+        bootstrap.import_whole("our_module")
 
 
 @pytest.fixture

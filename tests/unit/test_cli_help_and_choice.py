@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import click
 import pytest
+from calling import call
 from click.testing import CliRunner, Result
 
 from megabuild.cli.configs import choose
 from megabuild.cli.exits import Invocation
-from megabuild.cli.megabuild import megabuild
+from megabuild.cli.megabuild import HELPS, load, megabuild
+from megabuild.configs.config import CONFIG_FOLDER
+from megabuild.configs.matrix import compared
 from megabuild.errors import ConfigError, UsageError
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "osx_64_cpu")
 
 
 def invoke(*arguments: str, invocation: Invocation) -> Result:
-    return CliRunner().invoke(megabuild, list(arguments), obj=invocation)
+    return call(invocation, *arguments)
 
 
 def ask(answers: str, names: tuple[str, ...] = NAMES, pattern: str | None = None) -> Result:
@@ -64,7 +72,8 @@ def test_list_is_one_name_a_line_for_scripts(invocation: Invocation) -> None:
 
 def test_list_as_json_tells_what_configs_are(invocation: Invocation) -> None:
     document = json.loads(invoke("build", "--list", "--json", invocation=invocation).stdout)
-    found = {entry["name"]: entry for entry in document}
+    assert document["format"] == "megabuild/configs"
+    found = {entry["name"]: entry for entry in document["configs"]}
     assert found["linux_64_cuda130"]["cuda_version"] == "13.0"
     assert found["linux_64_cpu_debian"]["pythons"] == ["3.10", "3.11", "3.12", "3.13"]
 
@@ -77,7 +86,43 @@ def test_configs_table_has_aligned_columns(invocation: Invocation) -> None:
 
 def test_configs_check_passes_here(invocation: Invocation) -> None:
     result = invoke("configs", "--check", "--json", invocation=invocation)
-    assert (result.exit_code, json.loads(result.stdout)) == (0, {})
+    document = {"format": "megabuild/configs-check", "format_version": 1, "outdated": {}}
+    assert (result.exit_code, json.loads(result.stdout)) == (0, document)
+
+
+def test_configs_out_of_step_are_named_and_written(tmp_path: Path, repository: Path) -> None:
+    shutil.copy(repository / "conda_build_config.yaml", tmp_path)
+    shutil.copytree(repository / CONFIG_FOLDER, tmp_path / CONFIG_FOLDER)
+    (tmp_path / CONFIG_FOLDER / "osx_64_cpu.yaml").unlink()
+    (tmp_path / CONFIG_FOLDER / "mine.yaml").write_text("python: []\n")
+    states = {"mine": "unknown", "osx_64_cpu": "missing"}
+    result = compared(tmp_path, mend=False)
+    assert (result.exit_code, result.document) == (ConfigError.exit_code, {"outdated": states})
+    assert result.lines[:2] == ["unknown  mine", "missing  osx_64_cpu"]
+    assert "configs --write" in result.lines[-1]
+    assert compared(tmp_path, mend=True).document == {"outdated": states}
+    assert compared(tmp_path, mend=False).exit_code == 0
+
+
+def test_the_list_of_commands_says_what_their_own_helps_say() -> None:
+    for name, text in HELPS.items():
+        command = load(name)
+        assert command.name == name
+        assert command.get_short_help_str(200) == text
+
+
+@pytest.mark.parametrize("name", ["slim", "sizes", "verify"])
+def test_a_command_for_any_environment_loads_nothing_of_the_driver(name: str) -> None:
+    code = f"""import sys
+from megabuild.cli.megabuild import load
+load({name!r})
+driver = [f"megabuild.{{part}}" for part in ("build", "engine", "isolation", "plan", "providers", "audit")]
+print(sorted({{"rattler", "rattler_build", *driver}} & sys.modules.keys()))"""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -85,6 +130,17 @@ def test_completion_scripts_are_for_build_locally(shell: str, invocation: Invoca
     script = invoke("completion", shell, invocation=invocation).stdout
     assert "_BUILD_LOCALLY_PY_COMPLETE" in script
     assert "build-locally.py" in script
+
+
+def test_the_installed_command_is_completed(invocation: Invocation) -> None:
+    from click.shell_completion import ShellComplete
+
+    assert "_MEGABUILD_COMPLETE" in invoke("completion", "bash", "megabuild", invocation=invocation).stdout
+    complete = ShellComplete(megabuild, {}, "megabuild", "_MEGABUILD_COMPLETE")
+    assert [item.value for item in complete.get_completions([], "ver")] == ["verify", "verify-gpu"]
+    assert "--filter" in [item.value for item in complete.get_completions(["configs"], "--f")]
+    names = [item.value for item in complete.get_completions(["env", "create"], "--p")]
+    assert names == ["--python", "--plan"]
 
 
 def test_config_names_are_completed() -> None:
@@ -172,13 +228,14 @@ def test_all_is_this_machines_platform_or_what_the_filter_leaves() -> None:
         "linux_64_cpu",
         "osx_64_cpu",
     )
-    with pytest.raises(UsageError, match="--all leaves nothing to name"):
+    with pytest.raises(UsageError, match="--all takes no names"):
         choose(NAMES, ["linux_64_cpu"], None, all_of="linux-64", may_ask=False)
 
 
 def test_an_unknown_config_is_refused(invocation: Invocation) -> None:
     result = invoke("build", "linux_64_cpux", invocation=invocation)
-    assert isinstance(result.exception, ConfigError)
+    assert result.exit_code == ConfigError.exit_code
+    assert "linux_64_cpux" in result.stderr
 
 
 def test_output_id_without_debug_is_refused(invocation: Invocation) -> None:
@@ -195,4 +252,5 @@ def test_an_output_folder_without_a_name_is_refused(invocation: Invocation) -> N
 
 def test_a_python_the_config_lacks_is_refused(invocation: Invocation) -> None:
     result = invoke("build", "linux_64_cpu", "-p", "3.9", invocation=invocation)
-    assert isinstance(result.exception, UsageError)
+    assert result.exit_code == UsageError.exit_code
+    assert "3.9" in result.stderr

@@ -173,7 +173,7 @@ def test_python_pins_have_a_short_form(pin: str, version: str) -> None:
 
 
 def test_something_else_is_no_python_pin() -> None:
-    with pytest.raises(ConfigError, match="no pin"):
+    with pytest.raises(ConfigError, match="not a pin"):
         python_version("python3")
 
 

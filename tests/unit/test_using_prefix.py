@@ -35,9 +35,10 @@ from megabuild.errors import (
 )
 from megabuild.plan import published
 from megabuild.providers.environment import machine_platform
+from megabuild.result import Result
 from megabuild.using import install, prefix
 from megabuild.using.install import MARKER, UNFINISHED
-from megabuild.using.prefix import Wanted
+from megabuild.using.prefix import EnvironmentRequest
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 NAME = "linux_64_cuda132_wheel"
@@ -79,8 +80,8 @@ def output(world: Path, tmp_path: Path) -> Path:
     return tmp_path / "output"
 
 
-def wanted(output: Path, *specs: str) -> Wanted:
-    return Wanted(specs=specs, published=prefix.find(output, NAME))
+def wanted(output: Path, *specs: str) -> EnvironmentRequest:
+    return EnvironmentRequest(specs=specs, published=prefix.find(output, NAME))
 
 
 def make(folder: Path, output: Path, *specs: str) -> list[str]:
@@ -124,7 +125,7 @@ def test_nothing_that_is_not_ours_is_touched(output: Path, tmp_path: Path) -> No
     folder.mkdir()
     (folder / "mine").write_text("notes")
     for place in (folder, folder / "mine"):
-        with pytest.raises(UsageError, match=r"not empty|no folder") as raised:
+        with pytest.raises(UsageError, match=r"is not empty|is not a folder") as raised:
             make(place, output, "greeting")
         assert raised.value.remedy
     assert [path.name for path in folder.iterdir()] == ["mine"]
@@ -149,7 +150,7 @@ import os, signal, sys
 from pathlib import Path
 from megabuild.using import install, prefix
 folder, output, name, cache = map(Path, sys.argv[1:])
-wish = prefix.Wanted(specs=("greeting",), published=prefix.find(output, str(name)))
+wish = prefix.EnvironmentRequest(specs=("greeting",), published=prefix.find(output, str(name)))
 def report(line):
     if line.startswith("installing 3/3"):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -307,7 +308,7 @@ def test_files_name_the_place_where_they_end_up(output: Path, tmp_path: Path) ->
         archive.addfile(member)
     asyncio.run(index_fs(channel, force=True, write_shards=False))
     folder = tmp_path / "env"
-    wish = Wanted(specs=("rooted",), published=prefix.find(output, NAME), more=(channel,))
+    wish = EnvironmentRequest(specs=("rooted",), published=prefix.find(output, NAME), more=(channel,))
     install.create(folder, wish, prefix.solve(wish), cache=tmp_path / "cache", report=print)
     assert (folder / "bin" / "rooted").read_text() == f"#!{folder}/bin/sh\n"
     assert os.readlink(folder / "bin" / "also") == "rooted"
@@ -344,23 +345,32 @@ def test_what_was_not_built_or_lost_its_channel_says_so(output: Path) -> None:
 
 
 def test_the_command_plans_and_makes(output: Path, tmp_path: Path, invocation: Invocation) -> None:
-    documents: list[object] = []
-    invocation.show = documents.append
     folder = tmp_path / "env"
     arguments = ["env", "create", str(folder), "greeting", "--from", NAME, "-o", str(output), "-p", "3.11"]
     variables = {"MEGABUILD_CACHE": str(tmp_path / "cache")}
 
-    def run(*more: str) -> str:
-        done = CliRunner(env=variables).invoke(megabuild, [*arguments, *more], obj=invocation)
+    def run(*more: str) -> Result:
+        runner = CliRunner(env=variables)
+        done = runner.invoke(megabuild, [*arguments, *more], obj=invocation, standalone_mode=False)
         assert not isinstance(done.exception, MegabuildError), done.exception
-        assert done.exit_code == 0, done.output
-        return done.output
+        assert isinstance(done.return_value, Result), done.output
+        return done.return_value
 
-    assert "python    3.11.7" in run("--plan")
+    planned = run("--plan")
+    assert "python    3.11.7" in "\n".join(planned.lines)
     assert not folder.exists()
-    assert f". {folder}/activate" in run()
-    run("--json")
-    (document,) = documents
-    assert isinstance(document, dict)
+    assert f". {folder}/activate" in "\n".join(run().lines)
+    document = run("--json").to_json()
+    assert document == planned.to_json(), "in step with what was planned"
+    assert document["format"] == "megabuild/environment"
     assert document["environment"] == str(folder)
+    assert isinstance(document["packages"], list)
     assert {package["name"] for package in document["packages"]} == {"greeting", "python", "tool"}
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("linux_64_cuda132_wheel", "13.2"), ("linux_64_cuda129-2.13.0", "12.9"), ("linux_64_cpu_debian", None)],
+)
+def test_a_name_tells_the_cuda_version(name: str, version: str | None) -> None:
+    assert prefix.cuda_of(name) == version

@@ -11,13 +11,15 @@ from typing import Any
 
 import click
 
-from megabuild.cli.configs import choose, config_names, listed, person_present
+from megabuild.cli.configs import choose, config_names, person_present
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import repository
 from megabuild.configs.config import Config, available, load, select
+from megabuild.configs.listing import listed
 from megabuild.configs.overrides import other_torch
 from megabuild.errors import UsageError
+from megabuild.result import Result
 
 EXAMPLES = """
 {prog} --list                               what there is
@@ -98,7 +100,7 @@ _TAKEN = (
 @option(DEBUG, "--output-id", metavar="NAME",
         help="With --debug: which package's.  [default: libtorch-staging]")  # fmt: skip
 @click.pass_context
-def build(context: click.Context, /, **given: Any) -> int:
+def build(context: click.Context, /, **given: Any) -> int | Result:
     """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
 
     Without CONFIG you are asked for one; patterns ('linux_64_*', in quotes) mean all that match. A second run continues
@@ -114,9 +116,10 @@ def build(context: click.Context, /, **given: Any) -> int:
     if given["output_id"] and not given["debug"]:
         raise click.UsageError("--output-id goes with --debug")
     if given["listing"]:
-        for_scripts = not as_json and not sys.stdout.isatty()  # a name a line
+        if as_json or sys.stdout.isatty():
+            return listed(root, pattern)
         names = select(available(root), pattern) if pattern else available(root)
-        click.echo("\n".join(names) if for_scripts else listed(root, pattern, as_json=as_json))
+        click.echo("\n".join(names))  # for scripts
         return 0
     may_ask = person_present() and not as_json
     all_of = _machine_platform() if given["every"] else ""

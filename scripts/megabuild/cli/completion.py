@@ -5,30 +5,26 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-PROGRAM = "build-locally.py"
-AUDIT = "audit-pins"
-INSTALL = "install-pyg"
+PROGRAMS = ("build-locally.py", "audit-pins", "install-pyg", "megabuild")
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.argument("program", type=click.Choice([PROGRAM, AUDIT, INSTALL]), default=PROGRAM)
-def completion(shell: str, program: str) -> None:
-    """Print a completion script for build-locally.py, audit-pins or install-pyg, to be read by the shell.
+@click.argument("program", type=click.Choice(PROGRAMS), default=PROGRAMS[0])
+@click.pass_context
+def completion(context: click.Context, shell: str, program: str) -> None:
+    """Print a completion script for a program, to be read by the shell.
 
     \b
     bash, in ~/.bashrc:    eval "$(python scripts/megabuild completion bash)"
     zsh, in ~/.zshrc:      eval "$(python scripts/megabuild completion zsh)"
     fish:                  python scripts/megabuild completion fish | source
+    installed megabuild:   eval "$(megabuild completion bash megabuild)"
 
     It completes ./build-locally.py, and `python build-locally.py` where the shell completes by script name.
     """
-    from megabuild.cli.audit import audit
-    from megabuild.cli.build import build
-    from megabuild.cli.install_pyg import install_pyg
-
     generator = get_completion_class(shell)
     assert generator is not None
-    command = {PROGRAM: build, AUDIT: audit, INSTALL: install_pyg}[program]
     variable = f"_{program.replace('-', '_').replace('.', '_').upper()}_COMPLETE"
-    click.echo(generator(command, {}, program, variable).source())
+    # of the command nothing is in the script: the program is asked when there is something to complete
+    click.echo(generator(context.command, {}, program, variable).source())

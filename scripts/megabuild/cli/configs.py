@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from megabuild.cli.root import repository
-from megabuild.cli.text import picked, table
-from megabuild.configs.config import Config, available, load, select
-from megabuild.errors import ConfigError, UsageError
+from megabuild.configs.config import available, select
+from megabuild.configs.listing import listed
+from megabuild.errors import UsageError
+from megabuild.result import Result
 
 
 @click.command()
@@ -25,49 +23,14 @@ from megabuild.errors import ConfigError, UsageError
 )
 @click.option("--check", "action", flag_value="check", help="Fail when .ci_support is not in step with it.")
 @click.pass_context
-def configs(context: click.Context, pattern: str | None, as_json: bool, action: str | None) -> None:
+def configs(context: click.Context, pattern: str | None, as_json: bool, action: str | None) -> Result:
     """List the configs, or keep them in step with conda_build_config.yaml."""
-    root = repository()
     context.obj.json = as_json
-    if action is not None:
-        from megabuild.configs import matrix
+    if action is None:
+        return listed(repository(), pattern)
+    from megabuild.configs.matrix import compared  # the engine takes a moment to import
 
-        states = matrix.write(root) if action == "write" else matrix.outdated(root)
-        if as_json:
-            click.echo(json.dumps(states, indent=1))
-        else:
-            for name, state in states.items():
-                click.echo(f"{state:8} {name}")
-        if states and action == "check":
-            raise ConfigError(f"{len(states)} files in .ci_support are not in step with conda_build_config.yaml",
-                              "run: python scripts/megabuild configs --write")  # fmt: skip
-    else:
-        click.echo(listed(root, pattern, as_json=as_json))
-
-
-def listed(root: Path, pattern: str | None, *, as_json: bool) -> str:
-    """Return the list of configs: for people a table of what tells them apart, for scripts a JSON document."""
-    names = select(available(root), pattern) if pattern else available(root)
-    found = [load(root, name) for name in names]
-    if as_json:
-        return json.dumps([_document(config) for config in found], indent=1)
-    rows = [
-        (
-            config.name,
-            config.torch_version,
-            f"CUDA {config.cuda_version}" if config.cuda_version else "CPU",
-            config.blas,
-            f"{config.pythons[0]}-{config.pythons[-1]}",
-            config.provider,
-        )
-        for config in found
-    ]
-    return "\n".join(table(("config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider"), rows))
-
-
-def _document(config: Config) -> dict[str, Any]:
-    known = picked(config, "name platform torch_version accelerator cuda_version blas provider pythons")
-    return {**known, "docker_image": config.docker_image or None}
+    return compared(repository(), mend=action == "write")
 
 
 def choose(
@@ -80,20 +43,9 @@ def choose(
 ) -> tuple[str, ...]:
     """Return the names of the configs to build, each once.
 
-    Without a name: the only config there is, or that the filter leaves; else the user is asked, on a terminal.
-
-    Parameters
-    ----------
-    names:
-        All configs.
-    wanted:
-        What was named: configs, or patterns that match several.
-    pattern:
-        The filter given, or None.
-    all_of:
-        All that the filter leaves are wanted; without a filter, all of this platform (conda's name of it).
-    may_ask:
-        A person sits at the terminal.
+    ``wanted`` has names, or patterns that match several. Without one: the only config there is, or that the filter
+    leaves; else the user is asked, where a person sits at the terminal. With ``all_of``, all that the filter leaves;
+    without a filter, all of that platform (conda's name of it).
 
     Raises
     ------
@@ -104,7 +56,7 @@ def choose(
     if all_of:
         if wanted:
             raise UsageError(
-                "--all leaves nothing to name", "leave out --all, or the names; --filter chooses, too"
+                "--all takes no names", "leave out --all or the names; --filter narrows either down"
             )
         return choices if pattern else select(names, f"{all_of.replace('-', '_')}_*")
     if wanted:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
 
 from megabuild.cli.exits import Invocation
 from megabuild.cli.options import GroupedCommand, option
-from megabuild.cli.root import display, repository
-from megabuild.cli.text import Signs, duration, size, table
-
-if TYPE_CHECKING:  # the solver takes a moment to import
-    from megabuild.using.prefix import Solution
+from megabuild.cli.root import repository
+from megabuild.result import Result
 
 EXAMPLES = """
 {prog} ./env pytorch_scatter --from linux_64_cpu_wheel
@@ -45,7 +41,7 @@ def env() -> None:
 @option(SHOW, "--plan", "plan_only", is_flag=True, help="Show what would be installed, and end.")
 @option(SHOW, "--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
 @click.pass_context
-def create(context: click.Context, /, **given: Any) -> int:
+def create(context: click.Context, /, **given: Any) -> Result:
     """Make an environment in DIR with PACKAGEs of a build, and what they need; no conda takes part.
 
     DIR must be new or empty, or have been made so: then it is brought up to date. Where the machine has no GPU that
@@ -53,85 +49,23 @@ def create(context: click.Context, /, **given: Any) -> int:
     """
     from megabuild.cli.reporters import reporter
     from megabuild.files import cache_folder
-    from megabuild.network.channels import channel_url
-    from megabuild.using import install, prefix
+    from megabuild.using import install, prefix, report
 
     invocation: Invocation = context.obj
     invocation.json = given["as_json"]
     folder, began = given["folder"], time.monotonic()
-    python = (
-        [f"python {given['python'].removesuffix('t')}.*{_abi(given['python'])}"] if given["python"] else []
-    )
-    wanted = prefix.Wanted(
-        specs=(*given["packages"], *python),
-        published=prefix.find(Path(given["output"] or repository() / "output").absolute(), given["config"]),
-        more=tuple(
-            Path(one).absolute() if Path(one).is_dir() else channel_url(one) for one in given["channels"]
-        ),
+    wanted = prefix.requested(
+        Path(given["output"] or repository() / "output").absolute(),
+        given["config"],
+        given["packages"],
+        python=given["python"],
+        channels=given["channels"],
     )
     install.check_place(folder)
     solution = prefix.solve(wanted)
-    console = Console(stderr=invocation.json, soft_wrap=True)
-    document = _document(folder, solution)
     if given["plan_only"]:
-        if invocation.json:
-            invocation.show(document)
-        else:
-            console.out("\n".join(_lines(solution)), highlight=False)
-        return 0
-    count = len(solution.records)
-    with reporter(console) as shown:
-        shown.note(f"{count} packages, {size(solution.size)} of files")
+        return report.planned(folder, solution)
+    with reporter(Console(stderr=invocation.json, soft_wrap=True)) as shown:
+        shown.note(report.summary(solution))
         install.create(folder, wanted, solution, cache=cache_folder(os.environ), report=shown.note)
-    if invocation.json:
-        invocation.show(document)
-        return 0
-    place, signs = shlex.quote(display(folder.absolute())), Signs.of(console.file)
-    console.out(
-        f"{signs.done} {count} packages in {duration(time.monotonic() - began)}\n"
-        f"activate it:  . {place}/{install.ACTIVATE}\n"
-        f"or just run:  {place}/bin/python",
-        highlight=False,
-    )
-    return 0
-
-
-def _abi(python: str) -> str:
-    return f" *_cp{python.replace('.', '')}" if python.endswith("t") else ""
-
-
-def _lines(solution: Solution) -> list[str]:
-    rows = [
-        (one.name.normalized, str(one.version), str(one.build), size(one.size or 0))
-        for one in solution.records
-    ]
-    channels = [display(one) if isinstance(one, Path) else one for one in solution.channels]
-    return [
-        *table(("package", "version", "build", "size"), rows, right=frozenset({3})),
-        "",
-        f"{len(rows)} packages, {size(solution.size)} of files",
-        *(f"from {channel}" for channel in channels),
-    ]
-
-
-def _document(folder: Path, solution: Solution) -> dict[str, Any]:
-    from megabuild.plan.solving import url
-    from megabuild.using.install import ACTIVATE
-
-    place = folder.absolute()
-    return {
-        "environment": str(place),
-        "activate": str(place / ACTIVATE),
-        "channels": [url(channel) for channel in solution.channels],
-        "bytes": solution.size,
-        "packages": [
-            {
-                "name": one.name.normalized,
-                "version": str(one.version),
-                "build_string": str(one.build),
-                "url": one.url,
-                "sha256": one.sha256.hex() if one.sha256 else "",
-            }
-            for one in solution.records
-        ],
-    }
+    return report.created(folder, solution, time.monotonic() - began)

@@ -43,15 +43,7 @@ class Config:
 
 
 def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> str:
-    """Put a config's name together.
-
-    Parameters
-    ----------
-    platform, cuda_version:
-        conda's platform, ``linux-64``; ``13.0``, or None for a CPU build.
-    suffix:
-        What tells the config from its siblings: ``generic`` or a provider; empty for the plain one.
-    """
+    """Put a config's name together; a suffix tells it from its siblings: ``generic``, or a provider."""
     parts = [platform.replace("-", "_"), accelerator(cuda_version)]
     return "_".join([*parts, suffix] if suffix else parts)
 
@@ -126,7 +118,7 @@ def python_version(pin: str) -> str:
     """Return the short version of a Python pin: ``3.13`` for ``3.13.* *_cp313``, ``3.14t`` for ``3.14.* *_cp314t``."""
     match = _PYTHON.fullmatch(pin)
     if match is None:
-        raise ConfigError(f"'{pin}' is no pin of a Python version", "write it like '3.13.* *_cp313'")
+        raise ConfigError(f"'{pin}' is not a pin of a Python version", "write it like '3.13.* *_cp313'")
     return match["version"] + (match["free_threaded"] or "")
 
 

@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 
 from megabuild.configs.config import CONFIG_FOLDER, as_text, config_name
 from megabuild.errors import ConfigError
+from megabuild.result import Result
 
 MATRIX_FILE = "conda_build_config.yaml"
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
@@ -77,6 +78,20 @@ def write(root: Path) -> dict[str, str]:
         else:
             path.write_text(wanted[name], encoding="utf-8")
     return states
+
+
+def compared(root: Path, *, mend: bool) -> Result:
+    """Compare ``.ci_support`` with the matrix, which is a failure where they differ; or bring it in step."""
+    states = write(root) if mend else outdated(root)
+    lines = [f"{state:8} {name}" for name, state in states.items()]
+    failed = bool(states) and not mend
+    if failed:
+        lines += [
+            f"error: {len(states)} files in .ci_support are not in step with conda_build_config.yaml",
+            "  run: python scripts/megabuild configs --write",
+        ]
+    code = ConfigError.exit_code if failed else 0
+    return Result(format="configs-check", document={"outdated": states}, lines=lines, exit_code=code)
 
 
 def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]], list[list[str]]]:

@@ -52,25 +52,19 @@ def chosen(config: Config, overrides: Mapping[str, Sequence[str]]) -> Config:
 
 
 def other_torch(config: Config, version: str, digest: str | None) -> Config:
-    """Return a config for another version of PyTorch.
+    """Return a config for another version of PyTorch: a release, or where wheels are taken, a nightly build, too.
 
-    Parameters
-    ----------
-    config, version:
-        The config as its file has it, and a release: ``2.15.0``; where wheels are taken, a nightly build, too:
-        ``2.16.0.dev20261120``.
-    digest:
-        sha256 of its official tarball, where one is downloaded.
+    ``digest`` is the sha256 of its official tarball, where one is downloaded.
 
     Raises
     ------
     UsageError
-        That is no version, or the sha256 is known to be another release's.
+        That is not a version, or the sha256 is known to be another release's.
     """
     nightly = r"(\.dev\d{8})?" if config.provider == "wheel" else ""
     if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
         example = "'2.15.0'" + (", or '2.16.0.dev20261120' for a nightly build" if nightly else "")
-        raise UsageError(f"'{version}' is no release of PyTorch", f"write it like {example}")
+        raise UsageError(f"'{version}' is not a release of PyTorch", f"write it like {example}")
     if version == config.torch_version and digest is None:
         return config
     if digest is not None:
@@ -83,12 +77,12 @@ def _check_tarball(config: Config, version: str, digest: str) -> None:
     """Refuse what cannot be the sha256 of a release's tarball, before anything is planned with it."""
     remedy = f"give the one of pytorch-v{version}.tar.gz"
     if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
-        raise UsageError(f"'{digest}' is no sha256", remedy)
+        raise UsageError(f"'{digest}' is not a sha256", remedy)
     (pinned,) = config.variant["torch_sha256"]
     for release, known in {**_TARBALLS, config.torch_version: pinned}.items():
         if known == digest.lower() and release != version:
             raise UsageError(
-                f"that sha256 is of PyTorch {release}'s tarball, and {version} is to be built", remedy
+                f"that sha256 belongs to PyTorch {release}'s tarball, not to {version}'s", remedy
             )
     if version == config.torch_version and pinned not in ("None", digest.lower()):
         raise UsageError(

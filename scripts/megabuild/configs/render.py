@@ -59,16 +59,8 @@ def render(
 ) -> tuple[PlannedPackage, ...]:
     """Return the packages that a recipe renders to for a config, in the order the engine builds them, each once.
 
-    Parameters
-    ----------
-    config, recipe:
-        The config, and the path of ``recipe.yaml``.
-    overrides:
-        Variant values in place of the config's; partners of zipped keys follow by themselves.
-    env:
-        Environment that the recipe may ask for while it is rendered.
-    build_platform:
-        conda's platform that compiles, where it is not the config's own.
+    ``overrides`` are variant values in place of the config's; partners of zipped keys follow by themselves. ``env`` is
+    what the recipe may ask for while it is rendered; ``build_platform`` compiles, where that is not the config's own.
 
     Raises
     ------

@@ -30,7 +30,7 @@ from megabuild.errors import (
     ProviderError,
     UsageError,
 )
-from megabuild.using.prefix import Solution, Wanted
+from megabuild.using.prefix import EnvironmentRequest, Solution
 
 #: Says that an environment is ours, and finished.
 MARKER = Path("conda-meta", "megabuild")  # JSON, but all that is named so there is taken for a package
@@ -55,33 +55,31 @@ def check_place(folder: Path) -> None:
         What says that this command made it cannot be read.
     """
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", "name another one")
+        raise UsageError(f"{folder} is not a folder", "name another one")
     if not folder.is_dir() or _is_ours(folder) or (folder / UNFINISHED / _MOVING).is_file():
         return
     if {path.name for path in folder.iterdir()} - {UNFINISHED}:
         raise UsageError(
-            f"{folder} is not empty, and no environment made by this command",
+            f"{folder} is not empty, and was not made by this command",
             "name another folder, or delete this one",
         )
 
 
 def create(
-    folder: Path, wanted: Wanted, solution: Solution, *, cache: Path, report: Callable[[str], None]
+    folder: Path,
+    wanted: EnvironmentRequest,
+    solution: Solution,
+    *,
+    cache: Path,
+    report: Callable[[str], None],
 ) -> None:
     """Install a solution, and write the script that activates it.
 
     What this command made before is brought up to date. What is made for the first time is installed into a folder in
     the environment's, whose content is moved up when it is whole; so all that is ever removed lies in there.
 
-    Parameters
-    ----------
-    folder, wanted, solution:
-        The environment's folder, what was asked for, and its packages.
-    cache:
-        Folder that is shared by all configs: unpacked packages are kept there, compared with their digests whenever
-        they are used, and copied to environments, which share blocks with them where the file system can.
-    report:
-        Told what is being done, a line at a time.
+    ``cache`` is shared by all configs: unpacked packages are kept there, compared with their digests whenever they are
+    used, and copied to environments, which share blocks with them where the file system can.
 
     Raises
     ------
@@ -142,7 +140,7 @@ def _made_whole(folder: Path, install: Callable[[Path], None]) -> bool:
             if os.path.lexists(whole / name):
                 if os.path.lexists(folder / name):
                     raise UsageError(
-                        f"{folder / name} came there while the environment was made",
+                        f"{folder / name} appeared while the environment was being made",
                         "move it away and run again",
                     )
                 os.rename(whole / name, folder / name)

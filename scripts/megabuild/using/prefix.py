@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rattler import RepoDataRecord
 
-from megabuild.errors import (
-    ConfigError,
-    PreflightError,
-)
+from megabuild.errors import ConfigError, PreflightError
+from megabuild.network.channels import channel_url
 from megabuild.plan import published
 from megabuild.plan.solving import solved
 from megabuild.providers.environment import machine_platform
-from megabuild.using.image import cuda_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class EnvironmentRequest:
     """An environment that somebody wants."""
 
     specs: tuple[str, ...]  #: Match specs.
@@ -46,14 +43,7 @@ class Solution:
 
 
 def find(output: Path, name: str) -> Path:
-    """Return the published channel of a config.
-
-    Parameters
-    ----------
-    output:
-        The output folder of builds.
-    name:
-        The config's name, with what the run added to it: ``linux_64_cpu-rehearsal``.
+    """Return the published channel of a config, whose name has what its run added: ``linux_64_cpu-rehearsal``.
 
     Raises
     ------
@@ -73,7 +63,25 @@ def find(output: Path, name: str) -> Path:
     )
 
 
-def solve(wanted: Wanted) -> Solution:
+def requested(
+    output: Path, config: str, packages: Sequence[str], *, python: str | None, channels: Sequence[str]
+) -> EnvironmentRequest:
+    """Return the environment that somebody asks for: match specs, a Python (``3.14t``), channels by any name.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`find`.
+    """
+    specs = [*packages]
+    if python:
+        free_threaded = f" *_cp{python.replace('.', '')}" if python.endswith("t") else ""
+        specs.append(f"python {python.removesuffix('t')}.*{free_threaded}")
+    more = (Path(one).absolute() if Path(one).is_dir() else channel_url(one) for one in channels)
+    return EnvironmentRequest(specs=tuple(specs), published=find(output, config), more=tuple(more))
+
+
+def solve(wanted: EnvironmentRequest) -> Solution:
     """Find the packages that an environment needs.
 
     Raises
@@ -110,7 +118,7 @@ def solve(wanted: Wanted) -> Solution:
     raise PreflightError(failure.message, _remedy(failure.message, wanted)) from failure
 
 
-def _remedy(reason: str, wanted: Wanted) -> str:
+def _remedy(reason: str, wanted: EnvironmentRequest) -> str:
     if "__cuda" in reason:
         version = cuda_of(wanted.published.name) or "12.4"
         return (
@@ -124,3 +132,9 @@ def _remedy(reason: str, wanted: Wanted) -> str:
         )
     names = sorted({name.rsplit("-", 2)[0] for name in published.records(wanted.published)})
     return f"{wanted.published.name} has {', '.join(names)}"
+
+
+def cuda_of(run_name: str) -> str | None:
+    """Return the CUDA version in a config's name: ``13.2`` for ``linux_64_cuda132_wheel``."""
+    found = re.search(r"_cuda(\d+)(\d)(?:_|-|$)", run_name)
+    return f"{found[1]}.{found[2]}" if found else None

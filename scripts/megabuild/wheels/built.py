@@ -23,29 +23,19 @@ _TRITON = re.compile(r"triton ==([\d.]+)$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Built:
+class BuiltPackage:
     """A published package that becomes a wheel."""
 
-    #: on an index: ``torch``, ``torch_scatter``
-    project: str
-    #: of the package
-    version: str
-    #: ``3.12``, or None for what serves every Python
-    python: str | None
-    #: the package's file
-    path: Path
-    #: and its hash
-    sha256: str
-    #: its build string
-    build: str
-    #: ``cpu``, ``cu132``; of a rehearsal's model ``cpu.rehearsal``
-    accelerator: str
-    #: an official wheel of PyTorch was taken apart; else PyTorch was compiled
-    official: bool
-    #: PyTorch's version, without a local part
-    torch: str
-    #: CUDA version that it was compiled for: ``12.4``
-    cuda: str | None = None
+    project: str  #: on an index: ``torch``, ``torch_scatter``
+    version: str  #: of the package
+    python: str | None  #: ``3.12``, or None for what serves every Python
+    path: Path  #: the package's file
+    sha256: str  #: of that file
+    build_string: str
+    accelerator: str  #: ``cpu``, ``cu132``; of a rehearsal's model ``cpu.rehearsal``
+    official: bool  #: an official wheel of PyTorch was taken apart; else PyTorch was compiled
+    torch: str  #: PyTorch's version, without a local part
+    cuda: str | None = None  #: CUDA version that it was compiled for: ``12.4``
     #: requirements on other projects that upstream's metadata do not have: other extensions, Triton
     more: tuple[str, ...] = ()
 
@@ -67,15 +57,11 @@ class Built:
         return self.more if self.project == TORCH else (self.torch_pin, *self.more)
 
 
-def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[Built, ...]:
+def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[BuiltPackage, ...]:
     """Return what a channel has for wheels, PyTorch first; of packages that differ in their build alone the latest.
 
-    Parameters
-    ----------
-    channel:
-        The published channel, named like its run: ``linux_64_cpu_debian``, ``linux_64_cpu-rehearsal``.
-    pythons, names:
-        Only these Pythons and projects (or conda packages); empty for all.
+    The channel is named like its run: ``linux_64_cpu_debian``, ``linux_64_cpu-rehearsal``. Pythons and names (projects,
+    or conda packages) choose among it; none of them: all.
 
     Raises
     ------
@@ -106,7 +92,7 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
     return tuple(one for one in found if canonicalize_name(one.project) in wanted or not names)
 
 
-def _read(channel: Path, record: published.Record) -> Built | None:
+def _read(channel: Path, record: published.Record) -> BuiltPackage | None:
     """Return a package as something to make a wheel of, or None for another one."""
     path = channel / record.path
     name, version, build = path.name.removesuffix(".conda").rsplit("-", 2)
@@ -120,13 +106,13 @@ def _read(channel: Path, record: published.Record) -> Built | None:
     triton = [f"triton=={pin[1]}" for pin in map(_TRITON.match, depends) if pin]
     python = parts["python"]
     digits = parts["accelerator"].removeprefix("cuda")
-    return Built(
+    return BuiltPackage(
         project=_PROJECTS[name],
         version=version,
         python=f"3.{python[1:]}" if python else None,
         path=path,
         sha256=record.sha256,
-        build=build,
+        build_string=build,
         accelerator=parts["accelerator"].replace("cuda", "cu") + rehearsal,
         official=parts["source"] == "wheel",
         torch=pins[0] if pins else version,
@@ -135,8 +121,8 @@ def _read(channel: Path, record: published.Record) -> Built | None:
     )
 
 
-def _newest(packages: Iterable[Built | None]) -> list[Built]:
-    chosen: dict[tuple[str, str | None], Built] = {}
+def _newest(packages: Iterable[BuiltPackage | None]) -> list[BuiltPackage]:
+    chosen: dict[tuple[str, str | None], BuiltPackage] = {}
     for one in sorted(filter(None, packages), key=lambda one: one.path.stat().st_mtime):
         chosen[one.project, one.python] = one
     return sorted(

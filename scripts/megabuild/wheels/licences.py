@@ -12,10 +12,10 @@ from typing import Any
 _HASH = re.compile(r"-[0-9a-f]{8}(?=\.)")
 _SYSTEMS = Path("/usr/share/doc")
 #: What conda notes about an installed package.
-Record = Mapping[str, Any]
+CondaRecord = Mapping[str, Any]
 
 
-def installed(environment: Path) -> dict[str, Record]:
+def installed(environment: Path) -> dict[str, CondaRecord]:
     """Return the records of the packages in an environment, by name."""
     found = (json.loads(path.read_text()) for path in sorted((environment / "conda-meta").glob("*.json")))
     return {record["name"]: record for record in found}
@@ -29,7 +29,7 @@ def of_package(name: str, unpacked: Path) -> dict[str, Path]:
     return {f"{name}/{path.relative_to(inner)}": path for path in inner.rglob("*") if path.is_file()}
 
 
-def of_records(records: Mapping[str, Record], names: Iterable[str]) -> dict[str, Path]:
+def of_records(records: Mapping[str, CondaRecord], names: Iterable[str]) -> dict[str, Path]:
     """Return the texts of installed packages, as :func:`of_package`, and notices that lie in their files."""
     texts: dict[str, Path] = {}
     for name in names:
@@ -40,17 +40,11 @@ def of_records(records: Mapping[str, Record], names: Iterable[str]) -> dict[str,
     return texts
 
 
-def of_vendored(tree: Path, records: Mapping[str, Record], root: Path | None) -> dict[str, Path]:
+def of_vendored(tree: Path, records: Mapping[str, CondaRecord], root: Path | None) -> dict[str, Path]:
     """Return the texts of what auditwheel took out of an environment, or else of a system.
 
-    Parameters
-    ----------
-    tree:
-        The unpacked wheel. auditwheel lists the system's packages in it (a CycloneDX document).
-    records:
-        Of the environment.
-    root:
-        The Debian system that was looked into before this one, if any.
+    ``root`` is the Debian system that was looked into before this one, if any. auditwheel lists the system's packages
+    in the unpacked wheel (a CycloneDX document).
     """
     names = {_HASH.sub("", path.name) for path in tree.glob("*.libs/*")} | {"libgomp.so.1"}
     owned = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,8 +22,8 @@ from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.using import install, prefix
 from megabuild.wheels import licences, nvidia, simple_index, tools, wheel_tree
-from megabuild.wheels.built import TORCH, Built, find
-from megabuild.wheels.simple_index import Wheel
+from megabuild.wheels.built import TORCH, BuiltPackage, find
+from megabuild.wheels.report import MadeWheel, WheelIndex
 
 #: To be raised where other wheels are made of the same packages.
 _FORMAT = "2"
@@ -39,60 +38,24 @@ _PYTORCHS = (
     *nvidia.LIBRARIES,
     wheel_tree.OPENMP,
 )
-_MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What somebody wants."""
 
-    #: the output folder of builds, and the run's name: ``linux_64_cpu_debian``
-    output: Path
-    config: str
-    #: only these; empty for all
-    pythons: tuple[str, ...]
-    names: tuple[str, ...]
-    #: folder that is shared by all configs
-    cache: Path
-    #: seconds since 1970, which everything in a wheel has as its date
-    date: int
+    output: Path  #: the output folder of builds
+    config: str  #: the run's name: ``linux_64_cpu_debian``
+    pythons: tuple[str, ...]  #: only these; empty for all
+    names: tuple[str, ...]  #: likewise
+    cache: Path  #: folder that is shared by all configs
+    date: int  #: seconds since 1970, which everything in a wheel has as its date
 
 
-@dataclass(frozen=True, kw_only=True)
-class Made:
-    """A wheel that was asked for."""
-
-    wheel: Wheel
-    #: it was there already
-    kept: bool
-    #: what it needs PyTorch as
-    torch_pin: str
-
-    @property
-    def glibc(self) -> str:
-        """The oldest glibc that it runs with: ``2.36``."""
-        return ", ".join(f"2.{minor}" for minor in sorted(_MANYLINUX.findall(self.wheel.name), key=int)[:1])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Index:
-    """What came out."""
-
-    folder: Path
-    made: tuple[Made, ...]
-    #: wheels of former calls that are in it besides
-    others: int
-
-
-def make(request: Request, report: Callable[[str], None]) -> Index:
+def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
     """Make the wheels that are wanted and not there yet, and publish them together with those of former calls.
 
-    Parameters
-    ----------
-    request:
-        What is wanted.
-    report:
-        Told what is being done, a line at a time.
+    What is being done is reported a line at a time.
 
     Raises
     ------
@@ -114,35 +77,33 @@ def make(request: Request, report: Callable[[str], None]) -> Index:
         there = simple_index.read(folder)
         still = {record.sha256 for record in published.records(channel).values()}
         every = {one: folder / simple_index.SIMPLE / one.place for one in there if one.package in still}
-        made: list[Made] = []
+        made: list[MadeWheel] = []
         for number, one in enumerate(wanted):
             root = _root(request, one)
             inputs = _inputs(one, root, channel, [_FORMAT, programs, request.date])
             former = next((wheel for wheel in every if wheel.package == one.sha256), None)
             if former and former.inputs == inputs:
-                made.append(Made(wheel=former, kept=True, torch_pin=one.torch_pin))
+                made.append(MadeWheel(wheel=former, kept=True, torch_pin=one.torch_pin))
                 continue
             published.check(one.path)
-            path = _Work(
-                request=request,
-                channel=channel,
-                built=one,
-                root=root,
-                folder=work / str(number),
-                report=report,
-            ).wheel()
+            path = _Making(request, channel, one, root, folder=work / str(number), report=report).wheel()
             wheel = simple_index.described(
                 path, project=one.project, python=one.python, package=one.sha256, inputs=inputs
             )
             same = {known for known in every if (known.project, known.python) == (one.project, one.python)}
             every = {known: at for known, at in every.items() if known not in same} | {wheel: path}
-            made.append(Made(wheel=wheel, kept=False, torch_pin=one.torch_pin))
+            made.append(MadeWheel(wheel=wheel, kept=False, torch_pin=one.torch_pin))
         if {*every} != {*there}:
             simple_index.publish(folder, every)
-        return Index(folder=folder / simple_index.SIMPLE, made=tuple(made), others=len(every) - len(made))
+    return WheelIndex(
+        config=request.config,
+        folder=folder / simple_index.SIMPLE,
+        made=tuple(made),
+        others=len(every) - len(made),
+    )
 
 
-def _inputs(one: Built, root: DebianRoot | None, channel: Path, more: Sequence[object]) -> str:
+def _inputs(one: BuiltPackage, root: DebianRoot | None, channel: Path, more: Sequence[object]) -> str:
     """Return a hash over what a wheel depends on: its package, for PyTorch libtorch, and where its libraries are."""
     known = [one.sha256, one.wheel_version, one.requires]
     if one.project == TORCH:
@@ -153,7 +114,7 @@ def _inputs(one: Built, root: DebianRoot | None, channel: Path, more: Sequence[o
     return hashlib.sha256(json.dumps([*known, *more]).encode()).hexdigest()
 
 
-def _root(request: Request, one: Built) -> DebianRoot | None:
+def _root(request: Request, one: BuiltPackage) -> DebianRoot | None:
     """Return the root that PyTorch was compiled in, while it is there: some of its libraries are in no package."""
     if one.project != TORCH or "_debian" not in request.config:
         return None
@@ -175,7 +136,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Installed:
+class _Content:
     """What a wheel is made of: files below a prefix, and licence texts."""
 
     prefix: Path
@@ -183,13 +144,13 @@ class _Installed:
     texts: Mapping[str, Path]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Work:
+@dataclass(frozen=True)
+class _Making:
     """Making one wheel, in a folder that is removed at the end."""
 
     request: Request
     channel: Path
-    built: Built
+    built: BuiltPackage
     root: DebianRoot | None
     folder: Path
     report: Callable[[str], None]
@@ -205,7 +166,7 @@ class _Work:
         wheel_tree.add_licences(laid_out, installed.texts)
         needed = wheel_tree.needed(laid_out)
         records = licences.installed(installed.prefix) if is_torch else {}
-        gpu = nvidia.wanted(needed, one.cuda, records) if is_torch and one.cuda else nvidia.Wanted()
+        gpu = nvidia.required(needed, one.cuda, records) if is_torch and one.cuda else nvidia.NvidiaWheels()
         wheel_tree.link(laid_out, gpu.folders)
         without: tuple[str, ...] = nvidia.LIBRARIES if is_torch else _PYTORCHS
         openmp = installed.prefix / "lib" / wheel_tree.OPENMP
@@ -234,11 +195,11 @@ class _Work:
         python = f" for Python {self.built.python}" if self.built.python else ""
         self.report(f"{self.built.project} {self.built.wheel_version}{python}: {what}")
 
-    def _environment(self) -> _Installed:
+    def _environment(self) -> _Content:
         """Install PyTorch with all that it needs, for there is what it links to."""
         place = self.folder / "environment"
-        wanted = prefix.Wanted(
-            specs=(f"pytorch =={self.built.version} {self.built.build}",),
+        wanted = prefix.EnvironmentRequest(
+            specs=(f"pytorch =={self.built.version} {self.built.build_string}",),
             published=self.channel,
             virtual={"__glibc": _NEWER_GLIBC, **({"__cuda": self.built.cuda} if self.built.cuda else {})},
             platform=self.built.path.parent.name,
@@ -247,9 +208,9 @@ class _Work:
         install.create(place, wanted, solution, cache=self.request.cache, report=self.report)
         records = licences.installed(place)
         texts = licences.of_records(records, ("libtorch", "pytorch"))
-        return _Installed(prefix=place, paths=records["pytorch"]["files"], texts=texts)
+        return _Content(prefix=place, paths=records["pytorch"]["files"], texts=texts)
 
-    def _package(self) -> _Installed:
+    def _package(self) -> _Content:
         """Unpack an extension, which links to nothing but PyTorch."""
         place = self.folder / "package"
         try:
@@ -258,4 +219,4 @@ class _Work:
             raise IntegrityError(f"{self.built.path} cannot be read: {error}", "build it again") from error
         paths = [path.relative_to(place).as_posix() for path in place.rglob("*") if not path.is_dir()]
         texts = licences.of_package(self.built.project, place)
-        return _Installed(prefix=place, paths=paths, texts=texts)
+        return _Content(prefix=place, paths=paths, texts=texts)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from megabuild.errors import BuildError
-from megabuild.wheels.licences import Record
+from megabuild.wheels.licences import CondaRecord
 
 #: Patterns of libraries that no wheel of ours may hold, known here or not: NVIDIA's, and its driver's. libcurl and
 #: libcups are not NVIDIA's.
@@ -45,26 +45,18 @@ _DRIVER = frozenset({"libcuda", "libnvidia-ml"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class NvidiaWheels:
     """What a wheel of PyTorch has of NVIDIA's."""
 
-    #: for its METADATA
-    requires: tuple[str, ...] = ()
-    #: where the libraries will be, below site-packages
-    folders: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()  #: for its METADATA
+    folders: tuple[str, ...] = ()  #: where the libraries will be, below site-packages
 
 
-def wanted(sonames: Iterable[str], cuda: str, records: Mapping[str, Record]) -> Wanted:
-    """Say which of NVIDIA's wheels bring the libraries that PyTorch names.
+def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecord]) -> NvidiaWheels:
+    """Say which of NVIDIA's wheels bring the libraries that PyTorch names; other libraries are passed over.
 
-    Parameters
-    ----------
-    sonames:
-        What PyTorch's libraries need; others than NVIDIA's are passed over.
-    cuda:
-        The release that PyTorch was compiled for: ``12.4``.
-    records:
-        What conda noted about the packages of an environment with these libraries: for versions.
+    ``cuda`` is the release that PyTorch was compiled for (``12.4``); versions come from ``records``, of an environment
+    with these libraries.
 
     Raises
     ------
@@ -92,12 +84,12 @@ def wanted(sonames: Iterable[str], cuda: str, records: Mapping[str, Record]) -> 
             )
     if extras:
         requires.add(f"cuda-toolkit[{','.join(sorted(extras))}]=={cuda}.*")
-    return Wanted(
+    return NvidiaWheels(
         requires=tuple(sorted(requires)), folders=tuple(f"nvidia/{one}/lib" for one in sorted(folders))
     )
 
 
-def _since(soname: str, records: Mapping[str, Record]) -> str:
+def _since(soname: str, records: Mapping[str, CondaRecord]) -> str:
     """Return a library's versions from the one that PyTorch was compiled with to its next major one.
 
     Of four numbers the last is left out: conda-forge counts its builds in it where NVIDIA has three (NCCL, cuSPARSELt).

@@ -8,10 +8,8 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-import os
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from email import message_from_bytes
@@ -30,22 +28,16 @@ _HIDDEN = ".simple-"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wheel:
+class IndexedWheel:
     """A wheel of an index, and what it was made from."""
 
-    #: file name
-    name: str
-    #: ``torch_scatter``, ``2.1.2+pt213cpu``
-    project: str
-    version: str
-    #: ``3.12``, or None for what serves every Python
-    python: str | None
-    #: sha256 of the conda package
-    package: str
-    #: sha256 over everything it depends on
-    inputs: str
-    #: of the file, in bytes
-    size: int
+    name: str  #: of the file
+    project: str  #: ``torch_scatter``
+    version: str  #: ``2.1.2+pt213cpu``
+    python: str | None  #: ``3.12``, or None for what serves every Python
+    package: str  #: sha256 of the conda package
+    inputs: str  #: sha256 over everything it depends on
+    size: int  #: of the file, in bytes
     sha256: str
     metadata_sha256: str
     requires_python: str
@@ -56,24 +48,23 @@ class Wheel:
         return f"{canonicalize_name(self.project)}/{self.name}"
 
 
-def described(path: Path, *, project: str, python: str | None, package: str, inputs: str) -> Wheel:
+def described(path: Path, *, project: str, python: str | None, package: str, inputs: str) -> IndexedWheel:
     """Look into a wheel file, and lay its metadata beside it."""
-    with zipfile.ZipFile(path) as archive:
-        metadata = archive.read(core_metadata.member(archive))
+    metadata = core_metadata.of_file(path).content
     path.with_name(f"{path.name}.metadata").write_bytes(metadata)
     head = message_from_bytes(metadata)
-    return Wheel(
+    return IndexedWheel(
         name=path.name, project=project, version=head["Version"], python=python, package=package, inputs=inputs,
         size=path.stat().st_size, sha256=files.sha256(path), metadata_sha256=hashlib.sha256(metadata).hexdigest(),
         requires_python=head["Requires-Python"] or "",
     )  # fmt: skip
 
 
-def read(folder: Path) -> tuple[Wheel, ...]:
+def read(folder: Path) -> tuple[IndexedWheel, ...]:
     """Return the wheels of the index in a config's folder that are there and as they were; none where there is none."""
     try:
         listed = json.loads((folder / SIMPLE / _RECORDS).read_text())
-        known = [Wheel(**one) for one in listed]
+        known = [IndexedWheel(**one) for one in listed]
     except (OSError, ValueError, TypeError):
         return ()
     return tuple(
@@ -84,22 +75,20 @@ def read(folder: Path) -> tuple[Wheel, ...]:
     )
 
 
-def publish(folder: Path, wheels: Mapping[Wheel, Path]) -> None:
-    """Make an index of wheels, in place of the former one.
+def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
+    """Make an index of wheels in a config's folder, in place of the former one.
 
-    Parameters
-    ----------
-    folder:
-        The config's folder, which nobody else is writing to.
-    wheels:
-        All wheels with their files, beside which their metadata lie; files may be those of the former index.
+    ``wheels`` are all wheels with their files, beside which their metadata lie; files may be those of the former index.
+    Nobody else is writing to the folder.
     """
     listed = sorted(wheels, key=lambda one: one.place)
     new = Path(tempfile.mkdtemp(dir=folder, prefix=_HIDDEN))
     new.chmod(0o755)
     for one in listed:
         for source, suffix in ((wheels[one], ""), (_beside(wheels[one]), ".metadata")):
-            _link(source, new / f"{one.place}{suffix}")
+            target = new / f"{one.place}{suffix}"
+            files.link(source, target)
+            target.chmod(0o644)
     _write_pages(new, listed)
     (new / _RECORDS).write_text(json.dumps([asdict(one) for one in listed], indent=1))
     with files.scratch(folder) as empty:
@@ -114,17 +103,8 @@ def _beside(wheel: Path) -> Path:
     return wheel.with_name(f"{wheel.name}.metadata")
 
 
-def _link(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(source, target)
-    target.chmod(0o644)
-
-
-def _write_pages(index: Path, wheels: Sequence[Wheel]) -> None:
-    projects: dict[str, list[Wheel]] = {}
+def _write_pages(index: Path, wheels: Sequence[IndexedWheel]) -> None:
+    projects: dict[str, list[IndexedWheel]] = {}
     for one in wheels:
         projects.setdefault(canonicalize_name(one.project), []).append(one)
     index.mkdir(exist_ok=True)
@@ -148,7 +128,7 @@ def _page(folder: Path, title: str, links: Iterable[str], document: Mapping[str,
     (folder / "index.v1_json").write_text(json.dumps(whole, indent=1) + "\n")
 
 
-def _anchor(wheel: Wheel) -> str:
+def _anchor(wheel: IndexedWheel) -> str:
     attributes = {
         "href": f"{quote(wheel.name)}#sha256={wheel.sha256}",
         "data-requires-python": wheel.requires_python,
@@ -159,7 +139,7 @@ def _anchor(wheel: Wheel) -> str:
     return f"<a {text}>{wheel.name}</a>"
 
 
-def _entry(wheel: Wheel) -> dict[str, object]:
+def _entry(wheel: IndexedWheel) -> dict[str, object]:
     metadata = {"sha256": wheel.metadata_sha256}
     requires = {"requires-python": wheel.requires_python} if wheel.requires_python else {}
     return {

@@ -51,21 +51,8 @@ def auditwheel(
 ) -> Path:
     """Vendor what a wheel needs, and tag it with the oldest system that its symbols allow.
 
-    Parameters
-    ----------
-    wheel, folder:
-        The file, and where the new one is put.
-    libraries:
-        Folders to look for libraries in before the system's; None for a wheel that is to get none at all.
-    without:
-        Sonames that are never vendored.
-    date:
-        Seconds since 1970, for whatever has a date.
-
-    Returns
-    -------
-    Path
-        The new wheel.
+    It looks for libraries in ``libraries`` before the system's; None is for a wheel that is to get none at all. The
+    sonames ``without`` are never vendored, and whatever has a date has ``date`` (seconds since 1970).
 
     Raises
     ------

@@ -30,15 +30,7 @@ OPENMP = "libgomp.so.1"
 
 
 def lay_out(prefix: Path, paths: Iterable[str], tree: Path) -> None:
-    """Copy what packages have for Python into a tree, in place of links what they point to.
-
-    Parameters
-    ----------
-    prefix, paths:
-        An environment or an unpacked package, and the files in it that count.
-    tree:
-        The folder to fill.
-    """
+    """Copy what ``paths`` of an environment or an unpacked package have for Python into a tree; links become files."""
     for path in sorted(paths):
         if inside := _SITE.match(path):
             _copy(prefix / path, tree / path[inside.end() :])
@@ -102,13 +94,7 @@ def link(tree: Path, beside: Sequence[str] = ()) -> None:
     """Let libraries name libtorch's by their plain names, and look for them where the wheel has them.
 
     Extensions look nowhere: PyTorch, which is imported before them, has them loaded.
-
-    Parameters
-    ----------
-    tree:
-        The unpacked wheel.
-    beside:
-        Folders of other wheels, below site-packages, in which PyTorch's libraries look after their own.
+    PyTorch's libraries look in folders of other wheels (``beside``, below site-packages) after their own.
     """
     for path in libraries(tree):
         with opened(path) as elf:
@@ -133,13 +119,7 @@ def _origin(path: Path, folder: Path) -> str:
 
 
 def link_vendored(tree: Path, beside: Sequence[str] = ()) -> None:
-    """Let vendored libraries find what they need of PyTorch's own folder (OpenMP) and of other wheels (MAGMA: CUDA).
-
-    Parameters
-    ----------
-    tree, beside:
-        As of :func:`link`.
-    """
+    """Let vendored libraries find what they need of PyTorch's own folder (OpenMP) and of other wheels (MAGMA: CUDA)."""
     there = {path.name for path in (tree / LIBRARIES).glob("*")}
     for path in tree.glob("*.libs/*"):
         with opened(path) as elf:
@@ -155,22 +135,12 @@ def link_vendored(tree: Path, beside: Sequence[str] = ()) -> None:
 def tag(tree: Path, subdir: str) -> str:
     """Tag a tree for the Python that its libraries are for and any Linux, which is what auditwheel begins with.
 
-    Parameters
-    ----------
-    tree:
-        The unpacked wheel, with its final version.
-    subdir:
-        conda's platform: ``linux-64``.
-
-    Returns
-    -------
-    str
-        The wheel's file name.
+    The tree has its final version. Returns the wheel's file name; ``subdir`` is conda's platform, ``linux-64``.
 
     Raises
     ------
     IntegrityError
-        It calls itself good for every Python (abi3) and makes use of Python by another way.
+        It calls itself good for every Python (abi3) and uses Python in another way.
     """
     folder = wheel_file.metadata(tree)
     (python, abi, _) = _TAG.findall((folder / "WHEEL").read_text())[0]
@@ -192,15 +162,7 @@ def tag(tree: Path, subdir: str) -> str:
 
 
 def add_licences(tree: Path, texts: Mapping[str, Path]) -> None:
-    """Put licence texts into the metadata, but for those that are there already.
-
-    Parameters
-    ----------
-    tree:
-        The unpacked wheel.
-    texts:
-        Files by their paths below ``licenses``.
-    """
+    """Put licence texts, by their paths below ``licenses``, into the metadata, but for those that are there already."""
     folder = wheel_file.metadata(tree)
     known = {path.read_bytes() for path in _files(folder)}
     for name, source in sorted(texts.items()):

@@ -1,0 +1,63 @@
+"""What is told of an environment that is planned or was made, to people and to scripts."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from megabuild.plan.solving import url
+from megabuild.result import Result
+from megabuild.text import UNICODE, display, duration, size, table
+from megabuild.using.install import ACTIVATE
+from megabuild.using.prefix import Solution
+from megabuild.wording import counted
+
+
+def summary(solution: Solution) -> str:
+    """Return how many packages there are, and how large their files."""
+    return f"{counted(len(solution.records), 'package')}, {size(solution.size)} of files"
+
+
+def planned(folder: Path, solution: Solution) -> Result:
+    """Return what would be installed."""
+    rows = [
+        (one.name.normalized, str(one.version), str(one.build), size(one.size or 0))
+        for one in solution.records
+    ]
+    channels = [display(one) if isinstance(one, Path) else one for one in solution.channels]
+    heads = ("package", "version", "build", "size")
+    lines = [*table(heads, rows, right=frozenset({3})), "", summary(solution)]
+    return _result(folder, solution, [*lines, *(f"from {channel}" for channel in channels)])
+
+
+def created(folder: Path, solution: Solution, seconds: float) -> Result:
+    """Return what was installed, and how it is used."""
+    place = shlex.quote(display(folder.absolute()))
+    lines = [
+        f"{UNICODE.done} {counted(len(solution.records), 'package')} in {duration(seconds)}",
+        f"activate it:  . {place}/{ACTIVATE}",
+        f"or just run:  {place}/bin/python",
+    ]
+    return _result(folder, solution, lines)
+
+
+def _result(folder: Path, solution: Solution, lines: list[str]) -> Result:
+    place = folder.absolute()
+    packages = [
+        {
+            "name": one.name.normalized,
+            "version": str(one.version),
+            "build_string": str(one.build),
+            "url": one.url,
+            "sha256": one.sha256.hex() if one.sha256 else "",
+        }
+        for one in solution.records
+    ]
+    document = {
+        "environment": str(place),
+        "activate": str(place / ACTIVATE),
+        "channels": [url(channel) for channel in solution.channels],
+        "bytes": solution.size,
+        "packages": packages,
+    }
+    return Result(format="environment", document=document, lines=lines)

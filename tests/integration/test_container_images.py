@@ -1,0 +1,98 @@
+"""Images made of the Containerfiles, by podman."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from tiny import make_channel, make_package
+
+from megabuild.engine import archive
+from megabuild.isolation.container import _own_limits
+from megabuild.plan import published
+
+CONFIG = "linux_64_cuda132_wheel"
+BASE = "localhost/megabuild-rehearsal:bookworm"
+
+
+def podman(*words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = ["podman", words[0], *_own_limits(), *words[1:]]
+    environ = {**os.environ, **(environment or {})}
+    return subprocess.run(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "question"),
+    [("torch-and-pyg", "for which GPU?"), ("built-packages", "which folder of output/packages?")],
+)
+def test_without_what_only_a_user_knows_it_ends_before_anything_is_fetched(
+    name: str,
+    question: str,
+    repository: Path,
+    podman_storage: Mapping[str, str],
+    tiny_image: Callable[[str, Mapping[str, str]], str],
+) -> None:
+    image = tiny_image("podman", podman_storage)
+    file = repository / "containers" / f"{name}.Containerfile"
+    words = ("build", "-f", str(file), "--build-arg", f"BASE={image}", str(repository))
+    done = podman(*words, environment=podman_storage)
+    if "OCI" in done.stdout:
+        pytest.skip(f"podman starts no container: {done.stdout.splitlines()[-1]}")
+    assert done.returncode != 0
+    assert f"\n{question}" in done.stdout
+
+
+@pytest.fixture
+def image() -> Iterator[str]:
+    """A name for an image, which is removed in the end."""
+    if (
+        not shutil.which("podman")
+        or subprocess.run(["podman", "image", "exists", BASE], check=False).returncode != 0
+    ):
+        pytest.skip("needs podman, and the image of rehearsal/image/make-image.sh podman")
+    yield "megabuild-test:built"
+    subprocess.run(
+        ["podman", "rmi", "--force", "megabuild-test:built"], check=True, stdout=subprocess.DEVNULL
+    )
+
+
+@pytest.mark.long
+def test_packages_that_were_built_become_an_image(image: str, repository: Path, tmp_path: Path) -> None:
+    """Needs the network: what Debian's archive and PyPI have is fetched."""
+    beside = make_channel(tmp_path / "beside", (("python", "3.12.1", "0"), ("tool", "1.0", "0")))
+    content = {"bin/hello": "#!/bin/sh\necho hello from $GREETER\n"}
+    content |= {"etc/conda/activate.d/greet.sh": "export GREETER=me\n"}
+    folder = tmp_path / "made" / "linux-64"
+    made = [
+        make_package(folder, "greeting", "1.0", "0", content, depends=["python", "tool"]),
+        make_package(folder, "for_gpu", "1.0", "0", depends=["__cuda"]),
+    ]
+    channel = tmp_path / "packages" / CONFIG
+    published.publish(
+        channel,
+        [archive.read(path) for path in made],
+        platform="linux-64",
+        fingerprints={path.name: "f" for path in made},
+        seconds={},
+    )
+    published.note_channels(channel, (beside,))
+    certificates = os.environ.get("PIP_CERT")
+    more = (
+        ["-v", f"{certificates}:/certs.pem:ro", "--build-arg", "PIP_CERT=/certs.pem"] if certificates else []
+    )
+    done = podman(
+        "build", "--network=host", "--layers=false", *more, "-t", image,
+        "-f", str(repository / "containers" / "built-packages.Containerfile"),
+        "--build-arg", f"BASE={BASE}", "--build-arg", f"CONFIG={CONFIG}", "--build-arg", "CUDA=13.2",
+        "--build-arg", "PACKAGES=greeting for_gpu",
+        "--build-context", f"built={channel}", "--build-context", f"beside={beside}", str(repository),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+    shown = podman("run", "--rm", "--network=none", image, "sh", "/opt/env/bin/hello")
+    assert shown.stdout == "hello from me\n"

@@ -8,7 +8,7 @@ import pytest
 
 from megabuild.build.failure import EXCERPT_LINES, Recent, excerpt, explain
 from megabuild.engine.job import Outcome
-from megabuild.engine.logs import LogLine
+from megabuild.engine.logs import ScriptLine
 from megabuild.errors import (
     BuildError,
     KilledError,
@@ -18,6 +18,7 @@ from megabuild.errors import (
     PackageTestError,
     SwapRefused,
 )
+from megabuild.package_id import PackageId
 
 
 def explained(
@@ -118,7 +119,7 @@ def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it()
     recent = Recent()
 
     def said(kind: str, package: str, text: str) -> None:
-        recent.add(LogLine(kind=kind, package=package, version="1", build_string="b", python="", text=text))
+        recent.add(ScriptLine(kind=kind, package=PackageId(package, "1", "b"), python="", text=text))
 
     said("build", "", "staged")
     said("build", "pytorch", "error")

@@ -11,11 +11,10 @@ from typing import cast
 import pytest
 
 from megabuild import events
-from megabuild.build.budget import Budget
 from megabuild.build.graph import Graph, Inbox
 from megabuild.build.work import Made, Work
 from megabuild.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError, SwapRefused
-from megabuild.resources.jobs import Jobs
+from megabuild.resources.jobs import Budget, Jobs
 
 
 @dataclass

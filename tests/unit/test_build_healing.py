@@ -9,7 +9,7 @@ import pytest
 from tiny import make_channel, make_package
 
 from megabuild import files
-from megabuild.build.healing import FINISHED, INPUTS, settle
+from megabuild.engine.output_folder import FINISHED, INPUTS, settle
 from megabuild.errors import IntegrityError
 
 LIBRARY, MODULE = "torch-1-0.conda", "module-1-0.conda"

@@ -6,18 +6,18 @@ import json
 
 import click
 import pytest
+from calling import call
 from click.testing import CliRunner, Result
 
 from megabuild.cli.configs import choose
 from megabuild.cli.exits import Invocation
-from megabuild.cli.megabuild import megabuild
 from megabuild.errors import ConfigError, UsageError
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "osx_64_cpu")
 
 
 def invoke(*arguments: str, invocation: Invocation) -> Result:
-    return CliRunner().invoke(megabuild, list(arguments), obj=invocation)
+    return call(invocation, *arguments)
 
 
 def ask(answers: str, names: tuple[str, ...] = NAMES, pattern: str | None = None) -> Result:
@@ -64,7 +64,8 @@ def test_list_is_one_name_a_line_for_scripts(invocation: Invocation) -> None:
 
 def test_list_as_json_tells_what_configs_are(invocation: Invocation) -> None:
     document = json.loads(invoke("build", "--list", "--json", invocation=invocation).stdout)
-    found = {entry["name"]: entry for entry in document}
+    assert document["format"] == "megabuild/configs"
+    found = {entry["name"]: entry for entry in document["configs"]}
     assert found["linux_64_cuda130"]["cuda_version"] == "13.0"
     assert found["linux_64_cpu_debian"]["pythons"] == ["3.10", "3.11", "3.12", "3.13"]
 
@@ -178,7 +179,8 @@ def test_all_is_this_machines_platform_or_what_the_filter_leaves() -> None:
 
 def test_an_unknown_config_is_refused(invocation: Invocation) -> None:
     result = invoke("build", "linux_64_cpux", invocation=invocation)
-    assert isinstance(result.exception, ConfigError)
+    assert result.exit_code == ConfigError.exit_code
+    assert "linux_64_cpux" in result.stderr
 
 
 def test_output_id_without_debug_is_refused(invocation: Invocation) -> None:
@@ -195,4 +197,5 @@ def test_an_output_folder_without_a_name_is_refused(invocation: Invocation) -> N
 
 def test_a_python_the_config_lacks_is_refused(invocation: Invocation) -> None:
     result = invoke("build", "linux_64_cpu", "-p", "3.9", invocation=invocation)
-    assert isinstance(result.exception, UsageError)
+    assert result.exit_code == UsageError.exit_code
+    assert "3.9" in result.stderr

@@ -18,7 +18,7 @@ from megabuild.cli.exits import Invocation, outcome
 from megabuild.engine.job import Job, Outcome
 from megabuild.errors import OutOfSpaceError, PreflightError
 from megabuild.files import writable
-from megabuild.isolation.host import Host
+from megabuild.isolation.base import Host
 from megabuild.plan import planning
 
 

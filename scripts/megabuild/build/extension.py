@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from megabuild import channel_folder, events, files
-from megabuild.build.budget import Budget
 from megabuild.build.logfile import LogFile
 from megabuild.build.pytorch import NAME as PYTORCH
 from megabuild.build.view import View, job, view
@@ -22,21 +21,14 @@ from megabuild.network.redact import Mask
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Task
 from megabuild.plan.published import paths
+from megabuild.resources.jobs import Budget
 
 #: A channel of the run's own PyTorch, beside the folders of tasks.
 _TORCH = "torch"
 
 
-class Extension(Work):
-    """Builds one extension.
-
-    Parameters
-    ----------
-    run, budget:
-        As for every task.
-    task:
-        Which.
-    """
+class ExtensionWork(Work):
+    """Builds one extension for one Python."""
 
     def __init__(self, run: Run, budget: Budget, task: Task) -> None:
         super().__init__(run, folder(run.plan.options) / task.name, budget)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from megabuild.engine.job import Outcome
-from megabuild.engine.logs import LogLine
+from megabuild.engine.logs import ScriptLine
 from megabuild.errors import (
     BuildError,
     KilledError,
@@ -38,25 +38,16 @@ class Recent:
         self._scripts: dict[tuple[str, str, str], deque[str]] = {}
         self._engine: deque[str] = deque(maxlen=_REMEMBERED_LINES)
 
-    def add(self, line: LogLine) -> None:
+    def add(self, line: ScriptLine) -> None:
         """Remember a script's line."""
-        script = (line.kind, line.package, "" if line.kind == "test" else line.build_string)
-        self._scripts.setdefault(script, deque(maxlen=_REMEMBERED_LINES)).append(line.text)
+        self._scripts.setdefault(line.script, deque(maxlen=_REMEMBERED_LINES)).append(line.text)
 
     def add_engine(self, text: str) -> None:
         """Remember a line of the worker itself."""
         self._engine.append(text)
 
     def culprit(self, outcome: Outcome, broken: Collection[str]) -> tuple[str, list[str]]:
-        """Return what an outcome is about, in words, and its last lines.
-
-        Parameters
-        ----------
-        outcome:
-            How the worker ended.
-        broken:
-            Names of the package files that failed their tests.
-        """
+        """Return what an outcome is about, in words, and its last lines; ``broken`` files failed their tests."""
         wanted = "test" if outcome.kind == "test" else "build"
         for kind, package, build_string in reversed(self._scripts):
             if kind == wanted and (kind != "test" or any(name.startswith(f"{package}-") for name in broken)):
@@ -91,12 +82,7 @@ def of_resources(
 ) -> MegabuildError | None:
     """Return the error that a full disk, a full memory or somebody's SIGKILL is; None where it is none of them.
 
-    Parameters
-    ----------
-    outcome, lines, what, jobs, log, state:
-        As for :func:`explain`; without a log, none is named.
-    short:
-        Whether memory ran out while it was running.
+    As :func:`explain`, which asks it first; without a log, none is named.
     """
     text = "\n".join(lines)
     where, last = f"\nlog: {log}" if log else "", excerpt(lines)
@@ -136,26 +122,11 @@ def explain(
     state: Path,
     short: bool,
 ) -> MegabuildError:
-    """Choose the error.
+    """Return the error of a worker that did not end well.
 
-    Parameters
-    ----------
-    outcome:
-        How the worker ended, not well.
-    lines:
-        The last lines of the scripts and the engine.
-    what:
-        What was being built or tested.
-    phase:
-        The last phase announced.
-    jobs:
-        Compile jobs at once.
-    log:
-        The run's log file.
-    state:
-        The config's state folder.
-    short:
-        Whether memory ran out while it was running.
+    ``lines`` are the last ones of the scripts and the engine, ``what`` is what was being built or tested, ``phase`` the
+    last one announced, ``jobs`` the compile jobs at once, ``state`` the config's state folder; memory was ``short`` if
+    it ran out, or nearly so, while the worker was running.
     """
     text = "\n".join(lines)
     lacking = of_resources(outcome, lines=lines, what=what, jobs=jobs, log=log, state=state, short=short)

@@ -14,22 +14,12 @@ from megabuild.wording import plain
 
 
 class LogFile:
-    """The log of one run; ``latest.log`` beside it points to it.
+    """The log of one run, whose name begins the file's; ``latest.log`` beside it points to it."""
 
-    Parameters
-    ----------
-    folder:
-        Where logs of this config lie.
-    config:
-        The run's name, first part of the file's name.
-    mask:
-        Applied to every line.
-    """
-
-    def __init__(self, folder: Path, config: str, mask: Mask) -> None:
+    def __init__(self, folder: Path, run_name: str, mask: Mask) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
-        self.path = folder / f"{config}-{stamp}.log"
+        self.path = folder / f"{run_name}-{stamp}.log"
         self.mask = mask
         self._lock = threading.Lock()  # a task writes in its own thread, the run in another one
         self._file: TextIO = self.path.open("x", encoding="utf-8", errors="replace", buffering=1)

@@ -9,7 +9,6 @@ from dataclasses import replace
 import tree_dates
 from megabuild import events
 from megabuild.build import preflight
-from megabuild.build.budget import Budget
 from megabuild.build.disk import DiskWatch
 from megabuild.build.logfile import LogFile
 from megabuild.build.summary import Summary
@@ -23,21 +22,15 @@ from megabuild.plan import stamp
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import looked_again
+from megabuild.plan.report import staging_decided
+from megabuild.resources.jobs import Budget
 from megabuild.wording import counted
 
 NAME = "pytorch"
 
 
-class PyTorch(Work):
-    """Builds PyTorch's packages.
-
-    Parameters
-    ----------
-    run, budget:
-        As for every task.
-    log:
-        The run's own log.
-    """
+class PyTorchWork(Work):
+    """Builds PyTorch's packages; what it prints goes into the run's own log."""
 
     name = NAME
     vital = True
@@ -70,11 +63,7 @@ class PyTorch(Work):
         )
         self.tell(events.Checked(check="toolchain", detail=compiler or "nothing to compile"))
         decision = plan.staging_decision
-        self.tell(
-            events.StagingDecided(
-                decision=decision.decision, reasons=decision.reasons, compiles=plan.compiles_torch
-            )
-        )
+        self.tell(staging_decided(plan))
         stamp.apply(decision, self._tree, self._out, plan.staging)
         if seconds := tree_dates.mend(self._tree).seconds:
             self.tell(
@@ -85,7 +74,7 @@ class PyTorch(Work):
             )
 
     def run(self, jobs: int) -> Made:
-        """Do it; of what an attempt before this one has published nothing is made again."""
+        """Build what is missing; nothing that an attempt before this one has published is made again."""
         self._plan = looked_again(self._plan)
         return super().run(jobs)
 

@@ -14,21 +14,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from megabuild import channel_folder, events, files
-from megabuild.build import failure, packages
-from megabuild.build.budget import Budget
-from megabuild.build.healing import FINISHED, settle
+from megabuild.build import failure
 from megabuild.build.logfile import LogFile
 from megabuild.build.progress import STAGING, Objects, Parser
 from megabuild.build.view import View
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, reproducible
 from megabuild.engine.job import Job, Outcome
-from megabuild.engine.logs import LogFollower, LogLine
+from megabuild.engine.logs import LogFollower, ScriptLine
+from megabuild.engine.output_folder import FINISHED, settle
 from megabuild.engine.supervisor import run_worker
 from megabuild.errors import BuildError, MegabuildError
 from megabuild.isolation.base import Isolation
+from megabuild.package_id import PackageId
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
+from megabuild.resources.jobs import Budget
 from megabuild.resources.shortage import Watch
 
 
@@ -58,14 +59,8 @@ class Run:
 class Work(ABC):
     """A task. Its packages are published by whoever started it, not here.
 
-    Parameters
-    ----------
-    run:
-        The run.
-    state:
-        Folder of everything that a later run of this task continues from.
-    budget:
-        Compile jobs that it shares with others.
+    ``state`` is the folder of everything that a later run of it continues from; it shares the ``budget`` of compile
+    jobs with others.
     """
 
     name: str
@@ -131,12 +126,7 @@ class Work(ABC):
     # ------------------------------------------------------------------------------------------ from here on: how
 
     def run(self, jobs: int) -> Made:
-        """Do it; what is left from an earlier run and made from the same inputs is only tested.
-
-        Parameters
-        ----------
-        jobs:
-            Compile jobs at once.
+        """Build the packages that are missing; what an earlier run left, made from the same inputs, is only tested.
 
         Raises
         ------
@@ -184,9 +174,10 @@ class Work(ABC):
         if self._run.stop.is_set():
             raise Stopped(self.name)
 
-    def write(self, log: LogFile, line: LogLine) -> None:
+    def write(self, log: LogFile, line: ScriptLine) -> None:
         """Take a line of a script into the log, and remember it."""
-        source = " ".join(word for word in (line.package or STAGING, line.package and line.python) if word)
+        name = line.package.name
+        source = " ".join(word for word in (name or STAGING, name and line.python) if word)
         source = f"test:{source}" if line.kind == "test" else source
         text = log.write(source, line.text)
         self._recent.add(replace(line, text=text))
@@ -227,16 +218,9 @@ class Work(ABC):
                 continue
             self._seen.add(path.name)
             if path.name in wanted:
-                package = wanted[path.name]
-                self._seconds[path.name] = round(self._parser.seconds(), 1)
-                self.tell(
-                    events.PackageBuilt(
-                        name=package.name,
-                        version=package.version,
-                        build_string=package.build_string,
-                        seconds=self._seconds[path.name],
-                    )
-                )
+                package = PackageId.of(wanted[path.name])
+                seconds = self._seconds[path.name] = round(self._parser.seconds(), 1)
+                self.tell(events.PackageBuilt(package=package, seconds=seconds))
 
     def _finished(self, outcome: Outcome, jobs: int, log: Path, wanted: Mapping[str, PlannedPackage]) -> Made:
         """Look into what is finished and passed its tests, whatever else failed."""
@@ -255,7 +239,7 @@ class Work(ABC):
             passed.append(finished / path.parent.name / path.name)
             # minutes for a large one
             reproducible.normalise(path, passed[-1], self._plan.date, local=self._plan.environment.local)
-        archives = [packages.verify(wanted[path.name], path) for path in passed]
+        archives = [archive.verify(wanted[path.name], path) for path in passed]
         for path in passed:
             self.check(path)
         error: MegabuildError | None = None

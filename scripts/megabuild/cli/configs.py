@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from megabuild.cli.root import repository
-from megabuild.cli.text import picked, table
-from megabuild.configs.config import Config, available, load, select
+from megabuild.configs.config import available, select
+from megabuild.configs.listing import listed
 from megabuild.errors import ConfigError, UsageError
+from megabuild.result import Result
 
 
 @click.command()
@@ -25,7 +24,7 @@ from megabuild.errors import ConfigError, UsageError
 )
 @click.option("--check", "action", flag_value="check", help="Fail when .ci_support is not in step with it.")
 @click.pass_context
-def configs(context: click.Context, pattern: str | None, as_json: bool, action: str | None) -> None:
+def configs(context: click.Context, pattern: str | None, as_json: bool, action: str | None) -> Result | None:
     """List the configs, or keep them in step with conda_build_config.yaml."""
     root = repository()
     context.obj.json = as_json
@@ -41,33 +40,8 @@ def configs(context: click.Context, pattern: str | None, as_json: bool, action: 
         if states and action == "check":
             raise ConfigError(f"{len(states)} files in .ci_support are not in step with conda_build_config.yaml",
                               "run: python scripts/megabuild configs --write")  # fmt: skip
-    else:
-        click.echo(listed(root, pattern, as_json=as_json))
-
-
-def listed(root: Path, pattern: str | None, *, as_json: bool) -> str:
-    """Return the list of configs: for people a table of what tells them apart, for scripts a JSON document."""
-    names = select(available(root), pattern) if pattern else available(root)
-    found = [load(root, name) for name in names]
-    if as_json:
-        return json.dumps([_document(config) for config in found], indent=1)
-    rows = [
-        (
-            config.name,
-            config.torch_version,
-            f"CUDA {config.cuda_version}" if config.cuda_version else "CPU",
-            config.blas,
-            f"{config.pythons[0]}-{config.pythons[-1]}",
-            config.provider,
-        )
-        for config in found
-    ]
-    return "\n".join(table(("config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider"), rows))
-
-
-def _document(config: Config) -> dict[str, Any]:
-    known = picked(config, "name platform torch_version accelerator cuda_version blas provider pythons")
-    return {**known, "docker_image": config.docker_image or None}
+        return None
+    return listed(root, pattern)
 
 
 def choose(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
@@ -14,8 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from megabuild import events
-from megabuild.cli.narrate import narrate, step
-from megabuild.cli.text import Signs, duration, plain, plain_lines, size
+from megabuild.text import Signs, duration, plain, plain_lines, size
 
 _QUIET_SECONDS = 60.0
 _NOTE_SECONDS = 5.0
@@ -36,6 +37,13 @@ def reporter(console: Console) -> PlainReporter:
     return LiveReporter(console) if live else PlainReporter(console)
 
 
+def show(console: Console, lines: Sequence[str]) -> None:
+    """Print lines that stay, with the signs that the console's stream has."""
+    text = Signs.of(console.file).in_place_of_unicode("\n".join(lines))
+    console.out(plain_lines(text), highlight=False)
+    sys.stdout.flush()
+
+
 class PlainReporter(AbstractContextManager["PlainReporter"]):
     """One line per event worth it, with the time since the start; compiling says something once a minute at most."""
 
@@ -51,13 +59,13 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
 
     def __call__(self, event: events.Event, /) -> None:
         """Take one event."""
-        line = narrate(event, self._signs)
+        line = self._sentence(event)
         if isinstance(event, events.InTask):
             event = event.event  # its own progress counts like anybody's
         if isinstance(event, events.Progress) and (
             time.monotonic() - self._told >= _QUIET_SECONDS or event.done == event.total
         ):
-            line = f"{step(event)} {event.done}/{event.total}{_eta(event)}"
+            line = f"{event.step} {event.done}/{event.total}{_eta(event)}"
         if line is not None:
             self._told = time.monotonic()
             self._say(line)
@@ -78,6 +86,10 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
     def ask(self, question: str) -> bool:
         """Put a yes-or-no question to whoever can answer it here, the default being no."""
         return click.confirm(question, default=False, err=True)
+
+    def _sentence(self, event: events.Event) -> str | None:
+        line = event.sentence()
+        return self._signs.in_place_of_unicode(line) if line is not None else None
 
     def _say(self, line: str) -> None:
         whole = int(time.monotonic() - self._started)
@@ -107,9 +119,9 @@ class LiveReporter(PlainReporter):
     def __call__(self, event: events.Event, /) -> None:
         """Take one event."""
         self._note_task(event)
-        line = narrate(event, self._signs)
+        line = self._sentence(event)
         if isinstance(event, events.Progress):
-            self._progress, self._step = event, step(event)
+            self._progress, self._step = event, event.step
         elif line is not None and isinstance(event, (events.PhaseStarted, events.TestRun)):
             self._moved(line)  # the moving line says it
         elif line is not None:

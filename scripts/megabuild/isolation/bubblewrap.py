@@ -25,7 +25,15 @@ from pathlib import Path, PurePosixPath
 
 from megabuild.errors import IsolationError, MegabuildError
 from megabuild.isolation import emulation
-from megabuild.isolation.base import Isolation, Mount, Said, ask, last_line, require_sources, require_version
+from megabuild.isolation.base import (
+    Completed,
+    Isolation,
+    Mount,
+    ask,
+    last_line,
+    require_sources,
+    require_version,
+)
 
 _OLDEST = "0.4"
 _MACHINE, _ETC = Path("/"), Path("/etc")
@@ -173,5 +181,5 @@ def _program() -> str:
     return program
 
 
-def _run(command: Sequence[str]) -> Said:
+def _run(command: Sequence[str]) -> Completed:
     return ask("bubblewrap", command, _REMEDY, seconds=_ANSWER_SECONDS, env={"PATH": _DEFAULT_PATH})

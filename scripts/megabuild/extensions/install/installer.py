@@ -185,9 +185,6 @@ class _Run:
             if event := phases.feed(text, extension.name, python):
                 installer.progress(event)
 
-        installer.progress(
-            events.PackageStarted(name=extension.name, version=version, build_string="", python=python)
-        )
         seen("::megabuild:: phase compile")
         made = workshop.build(source, log, environ, seen)
         problem = self._decider.judge(made, wanted)

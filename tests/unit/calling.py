@@ -1,0 +1,25 @@
+"""Calls `megabuild` as its program does: what a command returns is printed, what it raises is told."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from click.testing import CliRunner, Result
+
+from megabuild.cli.exits import Invocation, outcome
+from megabuild.cli.megabuild import megabuild
+
+
+def call(invocation: Invocation, *arguments: str) -> Result:
+    """Return what was printed, and the exit code."""
+
+    def program() -> None:
+        sys.exit(
+            outcome(
+                lambda: megabuild.main(arguments, "megabuild", standalone_mode=False, obj=invocation),
+                invocation,
+            )
+        )
+
+    return CliRunner().invoke(click.Command("program", callback=program), catch_exceptions=False)

@@ -47,7 +47,6 @@ class RunStarted(Event):
     isolation: str
 
     def sentence(self) -> str:
-        """Say where its log is."""
         return f"log: {display(self.log)}"
 
 
@@ -59,7 +58,6 @@ class Checked(Event):
     detail: str
 
     def sentence(self) -> str:
-        """Say which check, and what it found."""
         return f"checked {self.check}: {self.detail}"
 
 
@@ -70,7 +68,6 @@ class Healed(Event):
     what: str
 
     def sentence(self) -> str:
-        """Say what was removed."""
         return f"removed {self.what}, left by a run that was killed"
 
 
@@ -85,7 +82,6 @@ class StagingDecided(Event):
     compiles: bool = True  #: it is compiled, and not taken out of a wheel
 
     def sentence(self) -> str:
-        """Say what becomes of it, and why."""
         because = f" ({'; '.join(self.reasons)})" if self.reasons else ""
         words = _STAGING if self.compiles else {**_STAGING, **_UNPACKING}
         return words.get(self.decision, self.decision) + because
@@ -113,7 +109,6 @@ class PhaseStarted(InPhase):
     """A phase has begun: a build script announced it, or the engine or the driver is at it."""
 
     def sentence(self) -> str:
-        """Say what goes on now."""
         return self.step
 
 
@@ -138,7 +133,6 @@ class Swapped(Event):
     core: int
 
     def sentence(self) -> str:
-        """Say from where to where, and what that costs."""
         return (
             f"Python {self.from_python} -> {self.to_python}: {counted(self.steps, 'step')} to run, "
             f"{counted(self.core, 'core object')} among them"
@@ -154,7 +148,6 @@ class Reused(Event):
     source: str
 
     def sentence(self) -> str:
-        """Say how many, and from where."""
         return f"{self.objects} of {self.of} objects reused from {self.source}"
 
 
@@ -174,7 +167,6 @@ class PackageBuilt(Event):
     seconds: float
 
     def sentence(self) -> str:
-        """Say which, and how long its script took."""
         return f"{UNICODE.done} {self.package.label}: built in {duration(self.seconds)}"
 
 
@@ -187,7 +179,6 @@ class TestRun(Event):
     name: str
 
     def sentence(self) -> str:
-        """Say whose test."""
         return f"testing {self.name}"
 
 
@@ -207,7 +198,6 @@ class Warned(Event):
     message: str
 
     def sentence(self) -> str:
-        """Say it, as a warning."""
         return f"{UNICODE.warning} {self.message}"
 
 
@@ -218,7 +208,6 @@ class TaskStarted(Event):
     task: str
 
     def sentence(self) -> str:
-        """Say which."""
         return f"{self.task}: started"
 
 
@@ -231,7 +220,6 @@ class TaskEnded(Event):
     message: str = ""  #: what went wrong
 
     def sentence(self) -> str | None:
-        """Say what went wrong, if anything did."""
         return f"{UNICODE.failed} {self.task}: {self.message}" if self.status == "failed" else None
 
 
@@ -258,7 +246,6 @@ class JobsChanged(Event):
     reason: str
 
     def sentence(self) -> str:
-        """Say how many, and why so many."""
         return f"{counted(self.count, 'compile job')} at once for all extensions together ({self.reason})"
 
 

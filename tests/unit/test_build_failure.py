@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.build.failure import EXCERPT_LINES, Recent, excerpt, explain
+from megabuild.build.failure import EXCERPT_LINES, Failure, Recent, excerpt
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import ScriptLine
 from megabuild.errors import (
@@ -30,11 +30,11 @@ def explained(
     code: int = 1,
     short: bool = True,
 ) -> MegabuildError:
-    return explain(
-        Outcome(ok=False, kind=kind, message=message, returncode=code),
+    return Failure(
+        outcome=Outcome(ok=False, kind=kind, message=message, returncode=code),
         lines=lines, what="staging of libtorch", phase=phase, jobs=8, log=tmp_path / "x.log", state=tmp_path,
         short=short,
-    )  # fmt: skip
+    ).error()  # fmt: skip
 
 
 KILLED = pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_a_killed_compiler_is_a_matter_of_memory_with_fewer_jobs_as_remedy(tmp_p
 
 
 def test_with_one_job_fewer_are_no_remedy(tmp_path: Path) -> None:
-    error = explain(
-        Outcome(ok=False, kind="killed", message="", returncode=137),
+    error = Failure(
+        outcome=Outcome(ok=False, kind="killed", message="", returncode=137),
         lines=(), what="staging", phase="compile", jobs=1, log=tmp_path / "x.log", state=tmp_path,
         short=True,
-    )  # fmt: skip
+    ).error()  # fmt: skip
     assert "CPU_COUNT" not in error.remedy
     assert "more memory" in error.remedy
 

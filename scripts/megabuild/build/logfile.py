@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
 from megabuild.network.redact import Mask
 from megabuild.wording import plain
 
 
-class LogFile:
+class LogFile(AbstractContextManager["LogFile"]):
     """The log of one run, whose name begins the file's; ``latest.log`` beside it points to it."""
 
     def __init__(self, folder: Path, run_name: str, mask: Mask) -> None:
@@ -36,14 +36,6 @@ class LogFile:
             self._file.write(f"{now} {source:<16} {masked}\n")
         return masked
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the file."""
         self._file.close()
-
-    def __enter__(self) -> LogFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

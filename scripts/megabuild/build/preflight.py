@@ -11,7 +11,7 @@ from pathlib import Path
 
 from megabuild import files
 from megabuild.build.disk import size_of
-from megabuild.build.failure import excerpt, of_resources
+from megabuild.build.failure import Failure, excerpt
 from megabuild.build.view import View
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.job import Job
@@ -194,19 +194,15 @@ def toolchain(
             outcome = run_worker(seen, small, on_line=lines.append, on_tick=tick)
             tick(last=True)
         well = outcome.ok and _ANSWER in lines
-        lacking = (
-            None
-            if well
-            else of_resources(
-                outcome,
-                lines=lines,
-                what="the toolchain check",
-                jobs=1,
-                log=None,
-                state=seen.state,
-                short=memory.short(),
-            )
+        failure = Failure(
+            outcome=outcome,
+            lines=lines,
+            what="the toolchain check",
+            jobs=1,
+            state=seen.state,
+            short=memory.short(),
         )
+        lacking = None if well else failure.of_resources()
     finally:
         for made in (folder, (seen.state / _RECIPE).parent):
             files.remove(made)

@@ -43,7 +43,7 @@ class PackageResult:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> PackageResult:
-        """Read a row that JSON kept; a KeyError or a TypeError says that it is none."""
+        """Read a row that JSON kept; raises a KeyError or a TypeError where it is not one."""
         rest = dict(row)
         return cls(package=PackageId(*(rest.pop(field) for field in PackageId._fields)), **rest)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from megabuild import channel_folder, events, files
-from megabuild.build import failure
+from megabuild.build.failure import Failure, Recent
 from megabuild.build.logfile import LogFile
 from megabuild.build.progress import STAGING, Objects, Parser
 from megabuild.build.view import View
@@ -79,7 +79,7 @@ class Work(ABC):
         self._out = state / "out"
         self._parser = Parser()
         self._objects = Objects(state)
-        self._recent = failure.Recent()
+        self._recent = Recent()
         self._phase = ""
         self._seen: set[str] = set()
         self._seconds: dict[str, float] = {}
@@ -185,7 +185,7 @@ class Work(ABC):
 
     def _followed(self, seen: View, job: Job, log: LogFile, wanted: Mapping[str, PlannedPackage]) -> Outcome:
         self._objects.begin()
-        self._recent = failure.Recent()  # what was checked before explains nothing from here on
+        self._recent = Recent()  # what was checked before explains nothing from here on
 
         def engine(text: str) -> None:
             masked = log.write("engine", text)
@@ -246,16 +246,10 @@ class Work(ABC):
         missing = sorted(wanted.keys() - {path.name for path in there})
         if not outcome.ok:
             what, lines = self._recent.culprit(outcome, self.broken)
-            error = failure.explain(
-                outcome,
-                lines=lines,
-                what=what,
-                phase=self._phase,
-                jobs=jobs,
-                log=log,
-                state=self._state,
+            error = Failure(
+                outcome=outcome, lines=lines, what=what, phase=self._phase, jobs=jobs, log=log, state=self._state,
                 short=self._memory.short(),
-            )
+            ).error()  # fmt: skip
         elif missing:
             error = BuildError(
                 f"{len(missing)} of {len(wanted)} packages were not built: {', '.join(missing)}\nlog: {log}",

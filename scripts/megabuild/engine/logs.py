@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from megabuild import files
@@ -59,7 +59,7 @@ class _Open:
     facts: dict[str, str] = field(default_factory=dict)
 
 
-class LogFollower:
+class LogFollower(AbstractContextManager["LogFollower"]):
     """Reads all logs of an engine, whose folders ``out`` and ``tmp`` are in ``folder``.
 
     Opened files are read to their end even after their removal.
@@ -69,12 +69,8 @@ class LogFollower:
         self._folder = folder
         self._open: dict[tuple[int, int], _Open] = {}
 
-    def __enter__(self) -> LogFollower:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        """Close what is still open."""
         for log in self._open.values():
             log.file.close()
         self._open.clear()

@@ -70,7 +70,7 @@ def run_worker(
     Raises
     ------
     MegabuildError
-        The isolation refused to start the worker, or its outcome is no worker's.
+        The isolation refused to start the worker, or its outcome is not what a worker writes.
     """
     job_file = place.state / "job.json"
     # Builds write there as well: what lies under a name that nobody has used before is of this worker's time.

@@ -29,8 +29,6 @@ from pathlib import Path
 
 from megabuild.errors import IsolationError, MegabuildError
 
-Completed = subprocess.CompletedProcess[str]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
@@ -149,7 +147,7 @@ def last_line(output: str, default: str = "no message") -> str:
 
 def ask(
     name: str, command: Sequence[str], remedy: str, *, seconds: float, env: Mapping[str, str] | None = None
-) -> Completed:
+) -> subprocess.CompletedProcess[str]:
     """Run a short command of the engine ``name``; any exit code is left to the caller.
 
     Raises

@@ -42,10 +42,10 @@ class Fake:
             raise self.errors.pop(0)
         return Made(seconds={})
 
-    def mended(self, error: MegabuildError) -> str:
+    def mend(self, error: MegabuildError) -> str:
         return self.mends if isinstance(error, SwapRefused) else ""
 
-    def retried(self, error: MegabuildError, jobs: int) -> events.Event:
+    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         return events.JobsChanged(count=jobs, reason=self.name)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from megabuild import files
-from megabuild.build.pytorch import described
+from megabuild.build.pytorch import describe_pytorch
 from megabuild.build.session import locked
 from megabuild.build.view import View
 from megabuild.engine.job import Job
@@ -44,7 +44,7 @@ def debug_package(plan: Plan, output: str | None) -> Result:
     isolation.check()
     options.state.mkdir(parents=True, exist_ok=True)
     with locked(options):  # a worker that starts ends what is left of others
-        seen, work = described(plan, isolation, plan.jobs.count)
+        seen, work = describe_pytorch(plan, isolation, plan.jobs.count)
         if output == _STAGING:  # what is tried out must not end up in packages
             work = replace(work, env={**work.env, "TORCH_TREE": f"{seen.state_inside}/{_FOLDER}/tree"})
         (seen.state / _FOLDER).mkdir(exist_ok=True)

@@ -95,7 +95,7 @@ class ExtensionWork(Work):
 
         contents.check_package(package, self._plan.config, self._task.python)
 
-    def retried(self, error: MegabuildError, jobs: int) -> events.Event:
+    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         """Say that it runs once more, with fewer jobs."""
         return events.JobsChanged(count=jobs, reason=f"{self.name} ran out of memory and is built once more")
 

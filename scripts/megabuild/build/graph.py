@@ -153,8 +153,8 @@ class Graph:
             jobs = work.budget.halve()
             if not jobs:
                 return False
-            self._tell(work.retried(error, jobs))
-        elif what := work.mended(error):
+            self._tell(work.retry_event(error, jobs))
+        elif what := work.mend(error):
             self._tell(events.Warned(message=f"{error.message.splitlines()[0]}: {what}"))
         else:
             return False

@@ -53,7 +53,7 @@ class PyTorchWork(Work):
 
     def describe(self, jobs: int) -> tuple[View, Job]:
         """Lay out what the engine sees, and describe the task to the worker."""
-        return described(self._plan, self._run.isolation, jobs)
+        return describe_pytorch(self._plan, self._run.isolation, jobs)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Try the compiler, and make the tree fit before anything is compiled in it."""
@@ -83,7 +83,7 @@ class PyTorchWork(Work):
         telling = isinstance(event, (events.PhaseStarted, events.PackageStarted, events.TestRun))
         self._disk.tick(occasion=telling)
 
-    def mended(self, error: MegabuildError) -> str:
+    def mend(self, error: MegabuildError) -> str:
         """Have staging run once more where the swap is refused over a tree that staging was not asked about."""
         if not isinstance(error, SwapRefused) or self._mended:
             return ""
@@ -93,7 +93,7 @@ class PyTorchWork(Work):
         output_folder.drop_stagings(self._out)
         return "staging runs once more, over the objects that are there"
 
-    def retried(self, error: MegabuildError, jobs: int) -> events.Event:
+    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         """Say that it runs once more, with fewer jobs."""
         why = f"once more with {counted(jobs, 'compile job')}"
         return events.Warned(message=f"{error.message.splitlines()[0]}: {why}")
@@ -114,7 +114,7 @@ class PyTorchWork(Work):
         )
 
 
-def described(plan: Plan, isolation: Isolation, jobs: int) -> tuple[View, Job]:
+def describe_pytorch(plan: Plan, isolation: Isolation, jobs: int) -> tuple[View, Job]:
     """Lay out what the engine sees of PyTorch's task, and describe it to the worker."""
     options, channels = plan.options, plan.environment.channels
     seen = view(

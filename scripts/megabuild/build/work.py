@@ -22,7 +22,7 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, reproducible
 from megabuild.engine.job import Job, Outcome
 from megabuild.engine.logs import LogFollower, ScriptLine
-from megabuild.engine.output_folder import FINISHED, settle
+from megabuild.engine.output_folder import FINISHED, prepare_output
 from megabuild.engine.supervisor import run_worker
 from megabuild.errors import BuildError, MegabuildError
 from megabuild.isolation.base import Isolation
@@ -99,7 +99,7 @@ class Work(ABC):
         """Lay out what the engine sees, and describe the task to the worker, but for its packages."""
 
     @abstractmethod
-    def retried(self, error: MegabuildError, jobs: int) -> events.Event:
+    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         """Say that it runs once more, with fewer jobs."""
 
     def dependencies(self) -> list[Path]:
@@ -115,7 +115,7 @@ class Work(ABC):
         """Look into a finished package; raise what is wrong with it."""
         return
 
-    def mended(self, error: MegabuildError) -> str:
+    def mend(self, error: MegabuildError) -> str:
         """Mend what an error shows, where that costs little; return what was done, or nothing."""
         return ""
 
@@ -141,20 +141,20 @@ class Work(ABC):
         if not wanted:
             return Made(seconds={})
         given = self.dependencies()
-        settled = settle(
+        left = prepare_output(
             self._state,
             inputs={item.package.file_name: item.fingerprint for item in self.items},
             published=given,
             platform=self._plan.options.config.platform,
         )
-        for what in settled.healed:
+        for what in left.healed:
             self.tell(events.Healed(what=what))
         self._seen = {path.name for path in channel_folder.package_files(self._out)}
         seen, job = self.describe(jobs)
         job = replace(
             job,
             planned=list(wanted),
-            leftovers=settled.untested,
+            leftovers=left.untested,
             published=[path.name for path in given],
         )
         with self.log() as log:

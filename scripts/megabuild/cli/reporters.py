@@ -68,7 +68,7 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
             line = f"{event.step} {event.done}/{event.total}{_eta(event)}"
         if line is not None:
             self._told = time.monotonic()
-            self._say(line)
+            self.tell(line)
 
     def note(self, text: str) -> None:
         """Take a line about what is being prepared; of many in quick succession only some, but every warning."""
@@ -77,11 +77,13 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
             if now - self._noted < _NOTE_SECONDS:
                 return
             self._noted = now
-        self._say(text)
+        self.tell(text)
 
     def tell(self, text: str) -> None:
         """Take a line that stays."""
-        self._say(text)
+        whole = int(time.monotonic() - self._started)
+        clock = f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
+        self._console.out(plain_lines(f"[{clock}] {text}"), highlight=False)
 
     def ask(self, question: str) -> bool:
         """Put a yes-or-no question to whoever can answer it here, the default being no."""
@@ -90,11 +92,6 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
     def _sentence(self, event: events.Event) -> str | None:
         line = event.sentence()
         return self._signs.in_place_of_unicode(line) if line is not None else None
-
-    def _say(self, line: str) -> None:
-        whole = int(time.monotonic() - self._started)
-        clock = f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
-        self._console.out(plain_lines(f"[{clock}] {line}"), highlight=False)
 
 
 class LiveReporter(PlainReporter):

@@ -32,7 +32,7 @@ FINISHED = "finished"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
+class Leftovers:
     """The engine's output folder, ready for a run."""
 
     healed: tuple[str, ...]  #: what was removed, in words
@@ -41,7 +41,9 @@ class Settled:
     untested: tuple[str, ...]
 
 
-def settle(state: Path, *, inputs: Mapping[str, str], published: Sequence[Path], platform: str) -> Settled:
+def prepare_output(
+    state: Path, *, inputs: Mapping[str, str], published: Sequence[Path], platform: str
+) -> Leftovers:
     """Leave in a task's state folder what belongs to this run, and nothing half-done.
 
     ``inputs`` says by file name what its packages are made from; ``published`` packages are copied in, so that the
@@ -65,7 +67,7 @@ def settle(state: Path, *, inputs: Mapping[str, str], published: Sequence[Path],
     noted = {**{name: former[name] for name in present if name in elsewhere}, **inputs}
     files.write(out / INPUTS, "".join(f"{name} {value}\n" for name, value in sorted(noted.items())))
     untested = tuple(path for name, path in present.items() if name in fitting)
-    return Settled(healed=tuple(healed), untested=untested)
+    return Leftovers(healed=tuple(healed), untested=untested)
 
 
 def _read_inputs(path: Path) -> dict[str, str]:

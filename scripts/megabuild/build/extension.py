@@ -36,9 +36,8 @@ class ExtensionWork(Work):
         self.needs = (PYTORCH, *task.needs)
         self.cpu_seconds = task.cpu_seconds
         if task.how == "compile" and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache"):
-            self.alone = (
-                task.extension
-            )  # what one Python's build compiles, the next finds in the object cache
+            # what one Python's build compiles, the next finds in the object cache
+            self.alone = task.extension
         self._task = task
 
     def tell(self, event: events.Event) -> None:

@@ -28,17 +28,19 @@ class Attempt:
         return self.config, str(self.exit_code), duration(self.seconds), self.log or ""
 
 
-def each(configs: Sequence[str], begins: Callable[[str], None], attempt: Callable[[Attempt], int]) -> Result:
+def each(
+    configs: Sequence[str], show: Callable[[Sequence[str]], None], attempt: Callable[[Attempt], int]
+) -> Result:
     """Try all configs; one that fails does not stop the others, Ctrl-C does.
 
-    ``begins`` takes a line before each; ``attempt`` fills in log and result, and returns an exit code. That of the
+    ``show`` takes a heading before each; ``attempt`` fills in log and result, and returns an exit code. That of the
     first one that failed becomes everything's.
     """
     attempts = [Attempt(config=name) for name in configs]
     code = 0
     try:
         for number, one in enumerate(attempts, 1):
-            begins(f"[{number}/{len(attempts)}] {one.config}")
+            show([*([""] if number > 1 else []), f"[{number}/{len(attempts)}] {one.config}"])
             began = time.monotonic()
             one.exit_code = attempt(one)
             one.seconds = round(time.monotonic() - began, 1)

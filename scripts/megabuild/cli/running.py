@@ -55,11 +55,7 @@ def debug(options: Options, output: str | None) -> Result:
 
 def each(runs: Mapping[str, Callable[[Invocation], Result]], invocation: Invocation) -> Result:
     """Run several configs, one after the other, and report the errors of each."""
-    console, begun = _console(invocation), list[str]()
-
-    def begins(line: str) -> None:
-        show(console, ["", line] if begun else [line])
-        begun.append(line)
+    console = _console(invocation)
 
     def attempt(one: several.Attempt) -> int:
         own = replace(invocation, log=None, show=partial(setattr, one, "result"))
@@ -67,7 +63,7 @@ def each(runs: Mapping[str, Callable[[Invocation], Result]], invocation: Invocat
         one.log = str(own.log) if own.log else None
         return code
 
-    return _shown(several.each(tuple(runs), begins, attempt), console, invocation)
+    return _shown(several.each(tuple(runs), partial(show, console), attempt), console, invocation)
 
 
 def _console(invocation: Invocation) -> Console:

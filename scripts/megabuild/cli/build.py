@@ -15,8 +15,8 @@ from megabuild.cli.configs import choose, config_names, person_present
 from megabuild.cli.exits import Invocation, run
 from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import repository
-from megabuild.configs.config import Config, available, load
-from megabuild.configs.listing import listed, names
+from megabuild.configs.config import Config, available, load, select
+from megabuild.configs.listing import listed
 from megabuild.result import Result
 
 EXAMPLES = """
@@ -114,8 +114,9 @@ def build(context: click.Context, /, **given: Any) -> Result:
     if given["output_id"] and not given["debug"]:
         raise click.UsageError("--output-id goes with --debug")
     if given["listing"]:
+        names = select(available(root), pattern) if pattern else available(root)
         found = listed(root, pattern)
-        return found if sys.stdout.isatty() else replace(found, lines=names(root, pattern))  # for scripts
+        return found if sys.stdout.isatty() else replace(found, lines=names)  # a name a line for scripts
     may_ask = person_present() and not as_json
     all_of = _machine_platform() if given["every"] else ""
     chosen = choose(available(root), given["configs"], pattern, all_of=all_of, may_ask=may_ask)

@@ -1,35 +1,34 @@
-"""The configs that there are, as text and as JSON."""
+"""What `megabuild configs` finds: the list of configs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from megabuild.configs.config import available, load, select
+from megabuild.configs.config import Config, available, load, select
 from megabuild.result import Result
 from megabuild.text import picked, table
 
 _HEADS = ("config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider")
-_KEYS = "name platform torch_version accelerator cuda_version blas provider pythons"
 
 
 def listed(root: Path, pattern: str | None) -> Result:
-    """Return all configs, or those whose name matches, with what tells them apart."""
-    found = [load(root, name) for name in names(root, pattern)]
-    rows = [
-        (
-            config.name,
-            config.torch_version,
-            f"CUDA {config.cuda_version}" if config.cuda_version else "CPU",
-            config.blas,
-            f"{config.pythons[0]}-{config.pythons[-1]}",
-            config.provider,
-        )
-        for config in found
-    ]
-    documents = [{**picked(config, _KEYS), "docker_image": config.docker_image or None} for config in found]
-    return Result(format="configs", document={"configs": documents}, lines=table(_HEADS, rows))
+    """Return the configs of a repository whose names match a glob pattern."""
+    names = select(available(root), pattern) if pattern else available(root)
+    found = [load(root, name) for name in names]
+    return Result(
+        format="configs",
+        document={"configs": [_document(config) for config in found]},
+        lines=table(_HEADS, [_row(config) for config in found]),
+    )
 
 
-def names(root: Path, pattern: str | None) -> tuple[str, ...]:
-    """Return the names of all configs, or of those that match."""
-    return select(available(root), pattern) if pattern else available(root)
+def _row(config: Config) -> tuple[str, ...]:
+    """Return what tells a config from the others."""
+    cuda = f"CUDA {config.cuda_version}" if config.cuda_version else "CPU"
+    pythons = f"{config.pythons[0]}-{config.pythons[-1]}"
+    return (config.name, config.torch_version, cuda, config.blas, pythons, config.provider)
+
+
+def _document(config: Config) -> dict[str, object]:
+    known = picked(config, "name platform torch_version accelerator cuda_version blas provider pythons")
+    return {**known, "docker_image": config.docker_image or None}

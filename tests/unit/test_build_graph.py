@@ -199,4 +199,4 @@ def test_a_need_that_nobody_makes_is_a_failure_and_not_an_endless_wait() -> None
     run = Run()
     run.add("sparse", needs=("scatter",))
     run.go()
-    assert "scatter, which nobody makes" in run.failed["sparse"].message
+    assert "scatter, which nothing makes" in run.failed["sparse"].message

@@ -85,7 +85,7 @@ class Graph:
             unknown = [name for name in work.needs if name not in self._done | self._expected]
             if lost or unknown:
                 self._waiting.remove(work)
-                why = "which failed" if lost else "which nobody makes"
+                why = "which failed" if lost else "which nothing makes"
                 self._fail(work, BuildError(f"needs {', '.join(lost or unknown)}, {why}"))
 
     def _start(self) -> None:

@@ -103,7 +103,7 @@ def locked(options: Options) -> Iterator[None]:
     except Timeout:
         owner = holder.read_text() if holder.exists() else "unknown"
         raise BusyError(
-            f"{options.run_name} is being built already (process {owner}, {options.state})",
+            f"{options.run_name} is already being built (process {owner}, {options.state})",
             "wait for it, or give another --output",
         ) from None
     with lock:

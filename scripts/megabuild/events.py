@@ -1,4 +1,4 @@
-"""What happens during a run, as values: the command line shows them, a script reads them, tests look at them."""
+"""What happens during a run, as values and as sentences: the command line shows them, tests look at them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,36 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from megabuild.package_id import PackageId
+from megabuild.text import UNICODE, display, duration
+from megabuild.wording import counted
+
+_STAGING = {
+    "fresh": "libtorch is made from the start",
+    "reuse": "the finished libtorch is reused",
+    "resume": "the compile of libtorch goes on where it stopped",
+    "recompile": "libtorch is made again, with objects from the object cache",
+}
+_UNPACKING = {
+    "fresh": "libtorch is taken out of its wheel",
+    "resume": "libtorch is taken out of its wheel again",
+    "recompile": "libtorch is taken out of its wheel again",
+}
+_PHASES = {
+    "staging": "environment",
+    "sync": "unpacking the source",
+    "python": "Python side",
+    "split": "taking the wheel apart",
+    "normalise": "writing the package so that it is the same every time",
+}
+
 
 class Event:
     """Something that happened."""
+
+    def sentence(self) -> str | None:
+        """Return the line that it is worth, or None for what only a moving line shows."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +46,9 @@ class RunStarted(Event):
     log: Path
     isolation: str
 
+    def sentence(self) -> str:
+        return f"log: {display(self.log)}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Checked(Event):
@@ -27,12 +57,18 @@ class Checked(Event):
     check: str
     detail: str
 
+    def sentence(self) -> str:
+        return f"checked {self.check}: {self.detail}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Healed(Event):
     """Something that a killed run had left was removed."""
 
     what: str
+
+    def sentence(self) -> str:
+        return f"removed {self.what}, left by a run that was killed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +81,15 @@ class StagingDecided(Event):
     reasons: Sequence[str]  #: why, such as ``libprotobuf 6.31.1 -> 7.35.1``
     compiles: bool = True  #: it is compiled, and not taken out of a wheel
 
+    def sentence(self) -> str:
+        because = f" ({'; '.join(self.reasons)})" if self.reasons else ""
+        words = _STAGING if self.compiles else {**_STAGING, **_UNPACKING}
+        return words.get(self.decision, self.decision) + because
+
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseStarted(Event):
-    """A phase has begun: a build script announced it, or the engine or the driver is at it."""
+class InPhase(Event):
+    """What happens in a phase."""
 
     #: ``sync``, ``configure``, ``compile``, ``install``, ``swap``, ``python``, ``package``; ``staging`` and ``test``
     #: come from the engine itself, ``normalise`` from the driver
@@ -56,15 +97,25 @@ class PhaseStarted(Event):
     package: str  #: what is being built, ``staging`` for libtorch's compile
     python: str = ""  #: the Python version it is for, or an empty string
 
+    @property
+    def step(self) -> str:
+        """What is going on: ``libtorch: compile``, ``pytorch 3.12: Python side``."""
+        package = "libtorch" if self.package == "staging" else self.package
+        what = _PHASES.get(self.phase, self.phase)
+        return f"{package}{' ' + self.python if self.python else ''}: {what}"
+
+
+class PhaseStarted(InPhase):
+    """A phase has begun: a build script announced it, or the engine or the driver is at it."""
+
+    def sentence(self) -> str:
+        return self.step
+
 
 @dataclass(frozen=True, kw_only=True)
-class Progress(Event):
+class Progress(InPhase):
     """Where ninja stands."""
 
-    #: as in :class:`PhaseStarted`
-    phase: str
-    package: str
-    python: str
     #: ninja's steps
     done: int
     total: int
@@ -81,6 +132,12 @@ class Swapped(Event):
     steps: int
     core: int
 
+    def sentence(self) -> str:
+        return (
+            f"Python {self.from_python} -> {self.to_python}: {counted(self.steps, 'step')} to run, "
+            f"{counted(self.core, 'core object')} among them"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reused(Event):
@@ -90,14 +147,15 @@ class Reused(Event):
     of: int
     source: str
 
+    def sentence(self) -> str:
+        return f"{self.objects} of {self.of} objects reused from {self.source}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class PackageStarted(Event):
     """A build script of a package began."""
 
-    name: str
-    version: str
-    build_string: str
+    package: PackageId
     python: str
 
 
@@ -105,10 +163,11 @@ class PackageStarted(Event):
 class PackageBuilt(Event):
     """A package file is there; its test comes next."""
 
-    name: str
-    version: str
-    build_string: str
+    package: PackageId
     seconds: float
+
+    def sentence(self) -> str:
+        return f"{UNICODE.done} {self.package.label}: built in {duration(self.seconds)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +177,9 @@ class TestRun(Event):
     __test__ = False  # no test class, whatever its name makes pytest believe
 
     name: str
+
+    def sentence(self) -> str:
+        return f"testing {self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,12 +197,18 @@ class Warned(Event):
 
     message: str
 
+    def sentence(self) -> str:
+        return f"{UNICODE.warning} {self.message}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskStarted(Event):
     """One of several tasks that run at the same time began: an extension for one Python."""
 
     task: str
+
+    def sentence(self) -> str:
+        return f"{self.task}: started"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +219,9 @@ class TaskEnded(Event):
     status: str  #: ``built`` or ``failed``
     message: str = ""  #: what went wrong
 
+    def sentence(self) -> str | None:
+        return f"{UNICODE.failed} {self.task}: {self.message}" if self.status == "failed" else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class InTask(Event):
@@ -159,6 +230,13 @@ class InTask(Event):
     task: str
     event: Event
 
+    def sentence(self) -> str | None:
+        """Say it, with whose it is; where several tasks run at the same time, phases are for the moving lines."""
+        if isinstance(self.event, (PhaseStarted, TestRun)):
+            return None
+        line = self.event.sentence()
+        return f"{self.task}: {line}" if line and not isinstance(self.event, PackageBuilt) else line
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobsChanged(Event):
@@ -166,6 +244,9 @@ class JobsChanged(Event):
 
     count: int
     reason: str
+
+    def sentence(self) -> str:
+        return f"{counted(self.count, 'compile job')} at once for all extensions together ({self.reason})"
 
 
 #: Whoever wants to know; called in the thread that runs :func:`megabuild.build.session.execute`.

@@ -19,7 +19,7 @@ from package_files import published, rot
 from tiny import ROOT, Tiny, driver, make_channel, provider, wait_for
 
 from megabuild import events
-from megabuild.engine import strays
+from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
 
 pytestmark = pytest.mark.long
@@ -150,7 +150,7 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
                 running = process.poll() is None
                 process.send_signal(signal.SIGKILL)
                 process.wait()
-            assert wait_for(lambda: not strays.find(state), 20), f"killed at {share:.0%}: something is left"
+            assert wait_for(lambda: not strays(state), 20), f"killed at {share:.0%}: something is left"
             assert tiny.run().ok, f"killed at {share:.0%}"
             assert contents(tiny) == undisturbed, f"killed at {share:.0%}"
             if running:

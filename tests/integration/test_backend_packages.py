@@ -12,11 +12,11 @@ from rattler.package_streaming import extract
 from ruamel.yaml import YAML
 
 from megabuild import events
-from megabuild.build.packages import owners
 from megabuild.build.session import execute
 from megabuild.build.summary import Summary
 from megabuild.configs.config import load
 from megabuild.engine import archive
+from megabuild.engine.archive import owners
 from megabuild.errors import ProviderError
 from megabuild.files import cache_folder
 from megabuild.plan.options import Options
@@ -71,8 +71,8 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Summary
 def test_every_package_is_built_and_tested(built: tuple[Summary, list[events.Event]]) -> None:
     summary, seen = built
     assert summary.ok
-    assert {row.version for row in summary.packages} == {VERSION}
-    assert sorted(row.name for row in summary.packages) == [
+    assert {row.package.version for row in summary.packages} == {VERSION}
+    assert sorted(row.package.name for row in summary.packages) == [
         "libtorch",
         *["pytorch"] * len(PYTHONS),
         "pytorch-cpu",
@@ -105,7 +105,7 @@ def test_libtorchs_files_are_not_in_the_wheel(
     built: tuple[Summary, list[events.Event]], tmp_path: Path
 ) -> None:
     summary, _ = built
-    rows = [row for row in summary.packages if row.name == "pytorch"]
+    rows = [row for row in summary.packages if row.package.name == "pytorch"]
     assert not owners(archive.read(Path(row.path)) for row in summary.packages)
     for number, row in enumerate(rows):
         extract(Path(row.path), tmp_path / str(number))

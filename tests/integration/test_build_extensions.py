@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import json
 import os
@@ -21,17 +20,14 @@ from tiny_pyg import TinyPyg
 from megabuild import events
 from megabuild.build import work
 from megabuild.build.session import execute
-from megabuild.build.summary import Summary
-from megabuild.cli.text import Signs
-from megabuild.cli.views import package_lines, plan_document, plan_lines
-from megabuild.engine import strays
+from megabuild.build.summary import Summary, package_lines
+from megabuild.engine.supervisor import strays
 from megabuild.errors import IntegrityError, UsageError
 from megabuild.extensions import contents
 from megabuild.extensions.wheels import Choice
 from megabuild.plan import extensions, planning
+from megabuild.plan.report import plan_document, plan_lines
 from megabuild.resources.shortage import Watch
-
-SIGNS = Signs.of(io.StringIO())
 
 
 @pytest.fixture
@@ -42,9 +38,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyPyg:
 def statuses(summary: Summary) -> dict[str, str]:
     """Status of the extensions: ``scatter 3.11``."""
     return {
-        f"{row.name.removeprefix('pytorch_')} {row.build_string.split('_')[1]}": row.status
+        f"{row.package.name.removeprefix('pytorch_')} {row.package.build_string.split('_')[1]}": row.status
         for row in summary.packages
-        if row.name.startswith("pytorch_")
+        if row.package.name.startswith("pytorch_")
     }
 
 
@@ -124,10 +120,10 @@ def test_a_failure_stops_only_what_needs_it_and_the_run_says_so(
         "scatter py311",
         "sparse py311",
     ]
-    notes = {row.name: row.note for row in summary.packages if row.note}
+    notes = {row.package.name: row.note for row in summary.packages if row.note}
     assert "build script failed" in notes["pytorch_scatter"]
     assert notes["pytorch_sparse"] == "needs pytorch_scatter-py311, which failed"
-    assert any("needs pytorch_scatter-py311" in line for line in package_lines(summary.packages, SIGNS))
+    assert any("needs pytorch_scatter-py311" in line for line in package_lines(summary.packages))
     monkeypatch.delenv("TINY_FAIL")
     compiled = len(tiny.compiles())
     assert tiny.run().ok
@@ -168,7 +164,7 @@ def test_however_the_driver_ends_no_compiler_is_left_and_the_next_run_has_all_jo
         assert wait_for(lambda: len(tiny.compiles()) >= 5)
         process.send_signal(number)
         process.wait(timeout=60)
-    assert wait_for(lambda: not strays.find(state), seconds=20)
+    assert wait_for(lambda: not strays(state), seconds=20)
     (tiny.output.parent / tiny_pyg.LOG).unlink()
     assert tiny.run().ok
     assert tiny.most_compilers() == 3
@@ -186,7 +182,7 @@ def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_ar
         seen.append(event)
         if isinstance(event, events.InTask) and isinstance(event.event, events.Progress) and not killed:
             killed.append(event.task)
-            for process in strays.find(tiny.options().state / "pyg" / event.task):
+            for process in strays(tiny.options().state / "pyg" / event.task):
                 process.kill()  # the engine, ninja and its compilers: nobody gives a job back
 
     summary = execute(tiny.plan(pythons=("3.11",)), kill)
@@ -200,18 +196,18 @@ def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_ar
 def test_a_rehearsal_leaves_them_out_and_says_so(tiny: TinyPyg) -> None:
     plan = tiny.plan(rehearse=True)
     assert not plan.extensions.tasks
-    assert any("a rehearsal leaves them out" in line for line in plan_lines(plan, SIGNS))
+    assert any("a rehearsal leaves them out" in line for line in plan_lines(plan))
 
 
 def test_none_is_none(tiny: TinyPyg) -> None:
     plan = tiny.plan(pyg="none")
     assert not plan.extensions.tasks
-    assert any("--pyg none" in line for line in plan_lines(plan, SIGNS))
+    assert any("--pyg none" in line for line in plan_lines(plan))
 
 
 def test_the_plan_says_what_becomes_of_every_extension_and_why(tiny: TinyPyg) -> None:
     plan = tiny.plan(pythons=("3.11",), extensions=("torch_scatter",))
-    (line,) = (line for line in plan_lines(plan, SIGNS) if line.startswith("pytorch_scatter"))
+    (line,) = (line for line in plan_lines(plan) if line.startswith("pytorch_scatter"))
     assert line.split("  ")[0] == "pytorch_scatter 2.1.2 py3.11"
     assert "compile" in line
     assert "--pyg source" in line

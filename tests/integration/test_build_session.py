@@ -22,7 +22,8 @@ from tiny import PACKAGES, ROOT, Tiny, driver, make_channel, provider, wait_for
 from megabuild import events, files
 from megabuild.build import preflight, work
 from megabuild.build.summary import PackageResult
-from megabuild.engine import archive, strays
+from megabuild.engine import archive
+from megabuild.engine.supervisor import strays
 from megabuild.errors import (
     BuildError,
     BusyError,
@@ -94,7 +95,7 @@ def test_the_next_plan_goes_by_what_the_last_run_took(tiny: Tiny, tmp_path: Path
 
 def statuses(tiny: Tiny, **choices: object) -> list[tuple[str, str]]:
     summary = tiny.run(**choices)
-    return [(row.build_string.split("_")[0][:5], row.status) for row in summary.packages]
+    return [(row.package.build_string.split("_")[0][:5], row.status) for row in summary.packages]
 
 
 def decision(tiny: Tiny) -> tuple[str, tuple[str, ...]]:
@@ -460,7 +461,7 @@ def test_what_a_killed_run_has_built_but_not_tested_is_only_tested(
         assert wait_for(lambda: list((state / "out" / "linux-64").glob("tinypy-*.conda")))
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert wait_for(lambda: not strays.find(state), seconds=20)
+    assert wait_for(lambda: not strays(state), seconds=20)
     assert [status for _, status in statuses(tiny)] == ["built"] * 3
     assert len(tiny.of(events.PackageStarted)) < 3
     assert "tinypy" in [event.name for event in tiny.of(events.TestRun)]
@@ -474,7 +475,7 @@ def test_published_packages_and_their_index_are_not_believed_but_looked_into(bui
     index = damaged.parent / "repodata.json"
     index.unlink()
     assert [status for _, status in statuses(built)] == ["skipped", "built", "skipped"]
-    assert archive.read(damaged).name == "tinypy"
+    assert archive.read(damaged).package.name == "tinypy"
     assert [event.message for event in built.of(events.Warned)] == [
         f"{damaged.name} is damaged and no longer published"
     ]
@@ -526,7 +527,7 @@ def test_however_the_driver_ends_nothing_of_it_is_left_and_the_next_run_goes_on(
         assert wait_for(lambda: (state / "tree" / "build" / "t2.o").exists())
         process.send_signal(number)
         process.wait(timeout=60)
-    assert wait_for(lambda: not strays.find(state), seconds=20)
+    assert wait_for(lambda: not strays(state), seconds=20)
     assert [status for _, status in statuses(tiny)] == ["built"] * 3
     assert decision(tiny)[0] == "resume"
     assert tiny.of(events.Reused)[0].objects >= 2

@@ -21,7 +21,7 @@ from tiny import ROOT, Tiny, driver, make_channel, provider
 from megabuild.build.session import execute
 from megabuild.build.view import SHARE_OBJECTS
 from megabuild.configs.config import load
-from megabuild.engine import strays
+from megabuild.engine.supervisor import end_strays
 from megabuild.errors import IsolationError
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
@@ -114,7 +114,7 @@ def ended(tiny: Tiny) -> int | None:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = process.wait(timeout=_STOPPING_SECONDS)
-    strays.end(tiny.options().state)
+    end_strays(tiny.options().state)
     return code
 
 

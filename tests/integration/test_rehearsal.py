@@ -14,12 +14,13 @@ import future
 import pytest
 
 from megabuild import events
-from megabuild.build.packages import owners
 from megabuild.build.session import execute
 from megabuild.build.summary import Summary
 from megabuild.configs.config import load
 from megabuild.engine import archive
+from megabuild.engine.archive import owners
 from megabuild.files import cache_folder
+from megabuild.package_id import PackageId
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
@@ -61,7 +62,7 @@ def archives(rehearsal: Rehearsal) -> dict[str, archive.Archive]:
 
 def test_every_output_is_there_for_every_python_found(rehearsal: Rehearsal) -> None:
     assert rehearsal.summary.ok
-    names = [row.name for row in rehearsal.summary.packages]
+    names = [row.package.name for row in rehearsal.summary.packages]
     pythons = [item.package.python for item in rehearsal.plan.items if item.package.name == "pytorch"]
     assert names.count("libtorch") == 1
     assert names.count("libtorch-cuda-linalg") == 2
@@ -76,7 +77,8 @@ def test_both_linalg_flavours_come_from_one_staging(rehearsal: Rehearsal) -> Non
     ]
     for phase in ("compile", "install"):
         assert phases.count(("staging", phase)) == 1
-    flavours = [row.build_string for row in rehearsal.summary.packages if row.name == "libtorch-cuda-linalg"]
+    made = [row.package for row in rehearsal.summary.packages]
+    flavours = [package.build_string for package in made if package.name == "libtorch-cuda-linalg"]
     assert sorted("nomagma" if "nomagma" in flavour else "magma" for flavour in flavours) == [
         "magma",
         "nomagma",
@@ -119,8 +121,8 @@ def test_every_file_has_one_owner(rehearsal: Rehearsal) -> None:
 
 
 def test_packages_are_what_the_plan_said(rehearsal: Rehearsal) -> None:
-    assert [(row.name, row.version, row.build_string) for row in rehearsal.summary.packages] == [
-        (item.package.name, item.package.version, item.package.build_string) for item in rehearsal.plan.items
+    assert [row.package for row in rehearsal.summary.packages] == [
+        PackageId.of(item.package) for item in rehearsal.plan.items
     ]
     repodata = json.loads((rehearsal.options.packages / "linux-64" / "repodata.json").read_text())
     assert set(repodata["packages.conda"]) == {item.package.file_name for item in rehearsal.plan.items}

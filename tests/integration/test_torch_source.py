@@ -12,11 +12,11 @@ import pytest
 from rattler.package_streaming import extract
 
 from megabuild.build.session import execute
-from megabuild.cli.build import _with_torch
 from megabuild.configs.config import load
 from megabuild.errors import UsageError
 from megabuild.files import cache_folder
 from megabuild.plan.options import Options
+from megabuild.plan.other_torch import with_torch
 from megabuild.plan.planning import make_plan
 
 CONFIG = "linux_64_cpu"
@@ -42,7 +42,7 @@ def tarball(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(repository: Path, tarball: Path, output: Path, torch: str | None) -> Options:
     return Options(
-        config=_with_torch(load(repository, CONFIG), torch, tarball, None, rehearse=True),
+        config=with_torch(load(repository, CONFIG), torch, tarball, None, rehearse=True),
         root=repository,
         output=output,
         cache=cache_folder(os.environ),
@@ -70,11 +70,11 @@ def test_what_the_tarball_has_is_compiled_and_packed(repository: Path, tarball: 
     summary = execute(made, lambda event: None)
     assert summary.ok
     assert asked.packages.name == f"{CONFIG}-2.6.0-rehearsal"
-    assert {row.version for row in summary.packages} == {"2.6.0"}
-    assert [row.build_string for row in summary.packages] == [
+    assert {row.package.version for row in summary.packages} == {"2.6.0"}
+    assert [row.package.build_string for row in summary.packages] == [
         item.package.build_string for item in made.items
     ]
-    (pytorch,) = (Path(row.path) for row in summary.packages if row.name == "pytorch")
+    (pytorch,) = (Path(row.path) for row in summary.packages if row.package.name == "pytorch")
     extract(pytorch, tmp_path / "content")
     config = tmp_path / "content" / "lib" / "python3.12" / "site-packages" / "torch" / "__config__.py"
     assert MARK in config.read_text()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.build.failure import EXCERPT_LINES, Recent, excerpt, explain
+from megabuild.build.failure import EXCERPT_LINES, Failure, Recent, excerpt
 from megabuild.engine.job import Outcome
-from megabuild.engine.logs import LogLine
+from megabuild.engine.logs import ScriptLine
 from megabuild.errors import (
     BuildError,
     KilledError,
@@ -18,6 +18,7 @@ from megabuild.errors import (
     PackageTestError,
     SwapRefused,
 )
+from megabuild.package_id import PackageId
 
 
 def explained(
@@ -29,11 +30,11 @@ def explained(
     code: int = 1,
     short: bool = True,
 ) -> MegabuildError:
-    return explain(
-        Outcome(ok=False, kind=kind, message=message, returncode=code),
+    return Failure(
+        outcome=Outcome(ok=False, kind=kind, message=message, returncode=code),
         lines=lines, what="staging of libtorch", phase=phase, jobs=8, log=tmp_path / "x.log", state=tmp_path,
         short=short,
-    )  # fmt: skip
+    ).error()  # fmt: skip
 
 
 KILLED = pytest.mark.parametrize(
@@ -55,11 +56,11 @@ def test_a_killed_compiler_is_a_matter_of_memory_with_fewer_jobs_as_remedy(tmp_p
 
 
 def test_with_one_job_fewer_are_no_remedy(tmp_path: Path) -> None:
-    error = explain(
-        Outcome(ok=False, kind="killed", message="", returncode=137),
+    error = Failure(
+        outcome=Outcome(ok=False, kind="killed", message="", returncode=137),
         lines=(), what="staging", phase="compile", jobs=1, log=tmp_path / "x.log", state=tmp_path,
         short=True,
-    )  # fmt: skip
+    ).error()  # fmt: skip
     assert "CPU_COUNT" not in error.remedy
     assert "more memory" in error.remedy
 
@@ -118,7 +119,7 @@ def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it()
     recent = Recent()
 
     def said(kind: str, package: str, text: str) -> None:
-        recent.add(LogLine(kind=kind, package=package, version="1", build_string="b", python="", text=text))
+        recent.add(ScriptLine(kind=kind, package=PackageId(package, "1", "b"), python="", text=text))
 
     said("build", "", "staged")
     said("build", "pytorch", "error")

@@ -11,11 +11,10 @@ from typing import cast
 import pytest
 
 from megabuild import events
-from megabuild.build.budget import Budget
 from megabuild.build.graph import Graph, Inbox
 from megabuild.build.work import Made, Work
 from megabuild.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError, SwapRefused
-from megabuild.resources.jobs import Jobs
+from megabuild.resources.jobs import Budget, Jobs
 
 
 @dataclass
@@ -43,10 +42,10 @@ class Fake:
             raise self.errors.pop(0)
         return Made(seconds={})
 
-    def mended(self, error: MegabuildError) -> str:
+    def mend(self, error: MegabuildError) -> str:
         return self.mends if isinstance(error, SwapRefused) else ""
 
-    def retried(self, error: MegabuildError, jobs: int) -> events.Event:
+    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         return events.JobsChanged(count=jobs, reason=self.name)
 
 
@@ -200,4 +199,4 @@ def test_a_need_that_nobody_makes_is_a_failure_and_not_an_endless_wait() -> None
     run = Run()
     run.add("sparse", needs=("scatter",))
     run.go()
-    assert "scatter, which nobody makes" in run.failed["sparse"].message
+    assert "scatter, which nothing makes" in run.failed["sparse"].message

@@ -8,7 +8,8 @@ import pytest
 
 from megabuild import events
 from megabuild.build.progress import STATS, Objects, Parser, Totals
-from megabuild.engine.logs import LogLine
+from megabuild.engine.logs import ScriptLine
+from megabuild.package_id import PackageId
 
 
 class Clock:
@@ -21,11 +22,13 @@ class Clock:
         return self.now
 
 
-def line(text: str, *, kind: str = "build", package: str = "", build: str = "", python: str = "") -> LogLine:
-    return LogLine(kind=kind, package=package, version="1", build_string=build, python=python, text=text)
+def line(
+    text: str, *, kind: str = "build", package: str = "", build: str = "", python: str = ""
+) -> ScriptLine:
+    return ScriptLine(kind=kind, package=PackageId(package, "1", build), python=python, text=text)
 
 
-def feed(parser: Parser, *lines: LogLine) -> list[events.Event]:
+def feed(parser: Parser, *lines: ScriptLine) -> list[events.Event]:
     return [event for one in lines for event in parser.feed(one)]
 
 
@@ -84,7 +87,7 @@ def test_scripts_are_told_apart_and_timed() -> None:
     )
     assert found == [
         events.PhaseStarted(phase="staging", package="staging"),
-        events.PackageStarted(name="pytorch", version="1", build_string="cpu_py312_h0_0", python="3.12"),
+        events.PackageStarted(package=PackageId("pytorch", "1", "cpu_py312_h0_0"), python="3.12"),
     ]
 
 

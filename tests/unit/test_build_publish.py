@@ -13,7 +13,6 @@ from package_files import rot
 from tiny import make_package
 
 from megabuild import files
-from megabuild.build import packages
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
 from megabuild.errors import IntegrityError
@@ -34,7 +33,7 @@ def package(folder: Path, files: dict[str, str], planned: PlannedPackage = PLANN
 
 
 def test_a_package_that_is_what_was_planned_is_published_and_known_from_then_on(tmp_path: Path) -> None:
-    found = packages.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    found = archive.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
     channel = tmp_path / "packages"
     known = published.publish(
         channel,
@@ -75,7 +74,7 @@ def test_everybody_may_read_what_is_published_whatever_the_umask(tmp_path: Path)
 def test_a_package_with_another_build_string_is_refused(tmp_path: Path) -> None:
     path = package(tmp_path, {"a": "x"}, replace(PLANNED, build_string="py312_h1_0"))
     with pytest.raises(IntegrityError, match=r"says of itself .*py312_h1_0"):
-        packages.verify(PLANNED, path)
+        archive.verify(PLANNED, path)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def test_a_package_with_another_build_string_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_compiled_files_must_be_the_package_s_own(files: list[str], foreign: list[str]) -> None:
-    assert packages.foreign_bytecode(files, "3.12") == foreign
+    assert archive.foreign_bytecode(files, "3.12") == foreign
 
 
 def test_a_path_has_one_owner_but_builds_of_one_package_may_share_it(tmp_path: Path) -> None:
@@ -98,13 +97,13 @@ def test_a_path_has_one_owner_but_builds_of_one_package_may_share_it(tmp_path: P
         return archive.read(path)
 
     linalg = [read("linalg", flavour, "lib/linalg.so") for flavour in ("magma", "nomagma")]
-    packages.check_owners([*linalg, read("libtorch", "0", "lib/libtorch.so")])
+    archive.check_owners([*linalg, read("libtorch", "0", "lib/libtorch.so")])
     with pytest.raises(IntegrityError, match=r"lib/linalg.so \(libtorch, linalg\)"):
-        packages.check_owners([*linalg, read("libtorch", "1", "lib/linalg.so")])
+        archive.check_owners([*linalg, read("libtorch", "1", "lib/linalg.so")])
 
 
 def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
-    found = packages.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    found = archive.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
     channel, name = tmp_path / "packages", PLANNED.file_name
     fingerprints = {name: "f"}
     record = published.publish(channel, [found], platform="linux-64", fingerprints=fingerprints, seconds={})[
@@ -124,7 +123,7 @@ def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_without_a_record_goes(tmp_path: Path) -> None:
-    found = packages.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    found = archive.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
     channel, name = tmp_path / "packages", PLANNED.file_name
     published.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
     (channel / published.RECORDS).unlink()
@@ -137,7 +136,7 @@ def test_a_damaged_file_without_a_record_goes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["absent", "cut off", "of other packages"])
 def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str) -> None:
-    found = packages.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
+    found = archive.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
     channel, name = tmp_path / "packages", PLANNED.file_name
     published.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
     index = channel / "linux-64" / "repodata.json"
@@ -154,7 +153,7 @@ def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str)
 def test_what_has_a_record_is_in_the_index_however_a_run_ends(tmp_path: Path) -> None:
     channel, name = tmp_path / "packages", PLANNED.file_name
     former, later = (
-        packages.verify(PLANNED, package(tmp_path / text, {"lib/libtorch_python.so": text}))
+        archive.verify(PLANNED, package(tmp_path / text, {"lib/libtorch_python.so": text}))
         for text in ("former", "later")
     )
     published.publish(channel, [former], platform="linux-64", fingerprints={name: "f"}, seconds={})

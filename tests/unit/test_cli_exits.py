@@ -155,22 +155,23 @@ def test_a_number_returned_is_the_exit_code(invocation: Invocation) -> None:
     assert outcome(lambda: None, invocation) == 0
 
 
-def test_a_reader_that_goes_away_is_no_crash(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "talk", ["print('x' * 80)", "return Result(format='talk', document={}, lines=['x' * 80])"]
+)
+def test_a_reader_that_goes_away_is_no_crash(repository: Path, tmp_path: Path, talk: str) -> None:
     program = (
         "import sys; from pathlib import Path; from megabuild.cli.exits import Invocation, outcome\n"
-        "def talk():\n    for _ in range(100000): print('x' * 80)\n"
+        "from megabuild.result import Result\n"
+        f"def talk():\n    {talk}\n"
         f"sys.exit(outcome(talk, Invocation(log_folder=Path({str(tmp_path)!r}))))"
     )
     environment = os.environ | {"PYTHONPATH": str(repository / "scripts")}
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        process.stdout.close()
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
-    assert process.returncode == PIPE_CLOSED
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environment, check=False)
+    os.close(writer)
+    assert (done.stderr, done.returncode) == (b"", PIPE_CLOSED)
 
 
 def test_no_secret_leaves_the_process(

@@ -8,19 +8,16 @@ from pathlib import Path
 from rich.console import Console
 
 from megabuild import events
-from megabuild.build.summary import PackageResult
-from megabuild.cli.narrate import narrate
+from megabuild.build.summary import PackageResult, package_lines
 from megabuild.cli.reporters import LiveReporter, PlainReporter
-from megabuild.cli.text import Signs
-from megabuild.cli.views import extension_lines, package_lines
 from megabuild.configs.config import load
 from megabuild.extension_table import recipes
 from megabuild.extensions.wheels import Choice
+from megabuild.package_id import PackageId
 from megabuild.plan.extensions import decided as decide
 from megabuild.plan.extensions import rendered
 from megabuild.plan.plan import Extensions
-
-SIGNS = Signs.of(io.StringIO())
+from megabuild.plan.report import extension_lines
 
 
 def progress(done: int) -> events.Progress:
@@ -63,7 +60,7 @@ def test_a_wheel_that_fits_is_repackaged_and_the_rest_is_compiled(repository: Pa
         "pytorch_scatter": "repackage",
         "pytorch_cluster": "compile",
     }
-    lines = extension_lines(made, SIGNS)
+    lines = extension_lines(made)
     (scatter,) = (line for line in lines if line.startswith("pytorch_scatter"))
     assert scatter.split() == ["pytorch_scatter", "2.1.2", "py3.12", "repackage", "torch_scatter-2.1.2.whl"]
     (cluster,) = (line for line in lines if line.startswith("pytorch_cluster"))
@@ -112,13 +109,11 @@ def test_without_a_terminal_a_task_that_is_done_compiling_says_so() -> None:
 
 
 def test_a_failed_task_is_told_with_its_reason() -> None:
-    line = narrate(events.TaskEnded(task="pytorch_sparse-py312", status="failed", message="no header"), SIGNS)
-    assert line == "x pytorch_sparse-py312: no header"
+    line = events.TaskEnded(task="pytorch_sparse-py312", status="failed", message="no header").sentence()
+    assert line == "✗ pytorch_sparse-py312: no header"
     row = PackageResult(
-        name="pytorch_sparse",
-        version="0.6.18",
-        build_string="cpu_mkl_py312_h0_100",
+        package=PackageId("pytorch_sparse", "0.6.18", "cpu_mkl_py312_h0_100"),
         status="failed",
         note="no header",
     )
-    assert "  pytorch_sparse py3.12: no header" in package_lines([row], SIGNS)
+    assert "  pytorch_sparse py3.12: no header" in package_lines([row])

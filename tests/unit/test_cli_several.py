@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from calling import call
 
 from megabuild import events
 from megabuild.build.summary import PackageResult, Summary
@@ -19,7 +19,9 @@ from megabuild.cli import running
 from megabuild.cli.exits import Invocation, outcome
 from megabuild.cli.megabuild import megabuild
 from megabuild.errors import BuildError, ProviderError
+from megabuild.package_id import PackageId
 from megabuild.plan.options import Options
+from megabuild.result import Result
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "linux_64_cuda129")
 Act = Callable[[], None]
@@ -41,11 +43,15 @@ class Runs:
         log = Path("/state") / name / "run.log"
         report(events.RunStarted(config=name, log=log, isolation="host"))
         self.acts.get(name, lambda: None)()
-        row = PackageResult(name="libtorch", version="2.13.0", build_string="cpu_h0_0", status="built")
+        row = PackageResult(package=PackageId("libtorch", "2.13.0", "cpu_h0_0"), status="built")
         return Summary(ok=True, config=name, packages=(row,), seconds=1.0, log=log, channel=Path("/channel"))
 
     def names(self) -> list[str]:
         return [options.config.name for options in self.options]
+
+
+def plan_result(plan: Options) -> Result:
+    return Result(format="plan", document={}, lines=[f"plan of {plan.config.name}"])
 
 
 @pytest.fixture
@@ -55,7 +61,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     monkeypatch.setattr(running, "make_plan", fake.plan)
     monkeypatch.setattr(running, "execute", fake.execute)
     monkeypatch.setattr(running, "commands", lambda plan, summary: {})
-    monkeypatch.setattr(running, "plan_lines", lambda plan, signs: [f"plan of {plan.config.name}"])
+    monkeypatch.setattr(running, "plan_result", plan_result)
     return fake
 
 
@@ -70,12 +76,6 @@ def interrupted() -> None:
     signal.raise_signal(signal.SIGTERM)
 
 
-def invoke(invocation: Invocation, *arguments: str) -> Result:
-    return CliRunner().invoke(
-        megabuild, ["build", *arguments], obj=invocation, standalone_mode=False, catch_exceptions=False
-    )
-
-
 def row(output: str, config: str) -> list[str]:
     """The line of the closing table for a config, in words."""
     table = output[output.rindex("config ") :]
@@ -83,7 +83,7 @@ def row(output: str, config: str) -> list[str]:
 
 
 def test_each_has_its_plan_its_summary_and_a_row(runs: Runs, invocation: Invocation) -> None:
-    result = invoke(invocation, *NAMES, "--keep-going")
+    result = call(invocation, "build", *NAMES, "--keep-going")
     assert runs.names() == list(NAMES)
     assert all(options.keep_going for options in runs.options)
     assert [line for line in result.stdout.splitlines() if line.startswith(("[", "plan of"))][:2] == [
@@ -92,11 +92,11 @@ def test_each_has_its_plan_its_summary_and_a_row(runs: Runs, invocation: Invocat
     ]
     assert result.stdout.count("done in 1 s") == 3
     assert row(result.stdout, "linux_64_cuda130")[1:] == ["0", "0", "s", "/state/linux_64_cuda130/run.log"]
-    assert result.return_value == 0
+    assert result.exit_code == 0
 
 
 def test_one_config_is_as_it_always_was(runs: Runs, invocation: Invocation) -> None:
-    result = invoke(invocation, "linux_64_cp[u]")
+    result = call(invocation, "build", "linux_64_cp[u]")
     assert "exit code" not in result.stdout
     assert "[1/1]" not in result.stdout
 
@@ -104,30 +104,30 @@ def test_one_config_is_as_it_always_was(runs: Runs, invocation: Invocation) -> N
 def test_a_failure_is_told_and_does_not_stop_the_others(runs: Runs, invocation: Invocation) -> None:
     runs.acts["linux_64_cuda130"] = fail(BuildError("no such header", "install it"))
     runs.acts["linux_64_cuda129"] = fail(ProviderError("no mirror"))
-    result = invoke(invocation, *NAMES)
-    assert result.return_value == BuildError.exit_code, "that of the first one that failed"
+    result = call(invocation, "build", *NAMES)
+    assert result.exit_code == BuildError.exit_code, "that of the first one that failed"
     assert "error: no such header\n  install it\n  log: /state/linux_64_cuda130/run.log" in result.stderr
     assert [row(result.stdout, name)[1] for name in NAMES] == ["0", "8", "5"]
 
 
 def test_a_crash_does_not_stop_the_others_either(runs: Runs, invocation: Invocation, tmp_path: Path) -> None:
     runs.acts["linux_64_cpu"] = fail(ZeroDivisionError("by zero"))
-    result = invoke(invocation, *NAMES, "-o", str(tmp_path))
+    result = call(invocation, "build", *NAMES, "-o", str(tmp_path))
     assert [row(result.stdout, name)[1] for name in NAMES] == ["70", "0", "0"]
     assert list((tmp_path / "logs").glob("crash-*"))
 
 
 def test_what_does_not_fit_one_config_fails_that_one(runs: Runs, invocation: Invocation) -> None:
-    result = invoke(invocation, "linux_64_cpu", "linux_64_cpu_wheel", "--torch-source", "x.tar.gz")
+    result = call(invocation, "build", "linux_64_cpu", "linux_64_cpu_wheel", "--torch-source", "x.tar.gz")
     assert runs.names() == ["linux_64_cpu"]
     assert "compiles no PyTorch" in result.stderr
-    assert result.return_value == 2
+    assert result.exit_code == 2
 
 
 def test_a_signal_ends_it_with_the_table(runs: Runs, invocation: Invocation) -> None:
     runs.acts["linux_64_cuda130"] = interrupted
-    result = invoke(invocation, *NAMES)
-    assert (result.return_value, runs.names()) == (130, list(NAMES[:2]))
+    result = call(invocation, "build", *NAMES)
+    assert (result.exit_code, runs.names()) == (130, list(NAMES[:2]))
     assert [row(result.stdout, name)[1:3] for name in NAMES] == [["0", "0"], ["130", "0"], ["not", "started"]]
     assert "interrupted by SIGTERM" in result.stderr
 
@@ -148,7 +148,7 @@ def test_a_signal_between_two_of_them_ends_it_with_the_table(
 
 def test_with_json_there_is_one_document_for_all(runs: Runs, invocation: Invocation) -> None:
     runs.acts["linux_64_cuda130"] = fail(BuildError("no such header"))
-    result = invoke(invocation, *NAMES, "--json")
+    result = call(invocation, "build", *NAMES, "--json")
     document = json.loads(result.stdout)
     first, second, third = document["configs"]
     assert document["exit_code"] == 8

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from megabuild.cli.text import Signs, duration, size, table
+from megabuild.text import Signs, duration, size, table
 
 
 @pytest.mark.parametrize(

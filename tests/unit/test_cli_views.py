@@ -9,29 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from calling import call
 from rich.console import Console
 
 from megabuild import events
-from megabuild.build.summary import PackageResult, Summary
+from megabuild.build.summary import PackageResult, Summary, summary_lines
 from megabuild.cli import running
 from megabuild.cli.exits import Invocation
-from megabuild.cli.megabuild import megabuild
-from megabuild.cli.narrate import label
 from megabuild.cli.reporters import LiveReporter, PlainReporter, reporter
-from megabuild.cli.text import Signs
-from megabuild.cli.views import plan_document, plan_lines, summary_lines
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.errors import BuildError, Interrupted, ProviderError
+from megabuild.package_id import PackageId
 from megabuild.plan.estimate import estimate
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.report import plan_document, plan_lines
 from megabuild.plan.stamp import Decision
 from megabuild.providers.environment import Download, Environment
 
-SIGNS = Signs.of(io.StringIO())
 SHA256 = "0123456789abcdef" * 4
 COMPILING = events.Progress(
     phase="compile", package="staging", python="", done=812, total=1374, seconds=100.0, eta_seconds=69.2
@@ -63,7 +60,7 @@ def a_summary(*, ok: bool = True, error: str = "") -> Summary:
         config="linux_64_cuda130",
         packages=tuple(
             PackageResult(
-                name=name, version="2.13.0", build_string=build, status=status, size=1_234_567_890, sha256=SHA256,
+                package=PackageId(name, "2.13.0", build), status=status, size=1_234_567_890, sha256=SHA256,
                 seconds=36_125.0,
             )
             for name, build, status in rows
@@ -88,7 +85,7 @@ def options(repository: Path, tmp_path: Path) -> Options:
 
 def test_a_plan_shows_every_package_and_what_is_there(options: Options) -> None:
     plan = a_plan(options)
-    lines = plan_lines(plan, SIGNS)
+    lines = plan_lines(plan)
     for item in plan.items:
         (line,) = (line for line in lines if line.startswith(item.package.file_name.removesuffix(".conda")))
         assert line.endswith("there" if item.exists else "build")
@@ -113,7 +110,7 @@ def test_a_plan_of_wheels_compiles_nothing_but_extensions(repository: Path, tmp_
         (1, 0.5, "30 CPU minutes of it for the extensions"),
     ]:
         figures = estimate(**wheels, extensions=1, compiled=compiled, compiling=compiling)  # type: ignore[arg-type]
-        text = "\n".join(plan_lines(replace(plan, environment=environment, estimate=figures), SIGNS))
+        text = "\n".join(plan_lines(replace(plan, environment=environment, estimate=figures)))
         assert "takes apart the wheels of PyTorch 2.13.0" in text
         assert "downloads first: 42 wheels (2.9 GB)" in text
         assert "libtorch is taken out of its wheel" in text
@@ -132,7 +129,7 @@ def test_a_plan_is_json(options: Options) -> None:
 
 
 def test_the_closing_table_fits_80_columns() -> None:
-    lines = summary_lines(a_summary(), SIGNS)
+    lines = summary_lines(a_summary())
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("libtorch-cuda-linalg 2.13.0 nomagma") for line in lines)
     assert any(
@@ -143,14 +140,14 @@ def test_the_closing_table_fits_80_columns() -> None:
 
 def test_the_summary_puts_what_was_estimated_beside_what_it_took() -> None:
     figures = {"memory": 1_200_000_000, "estimated_seconds": 28_800.0, "estimated_memory": 1_700_000_000}
-    lines = summary_lines(replace(a_summary(), **figures), SIGNS)  # type: ignore[arg-type]
+    lines = summary_lines(replace(a_summary(), **figures))  # type: ignore[arg-type]
     assert "took 11:06 h, estimated 8:00 h; the largest process 1.2 GB, estimated 1.7 GB" in lines
 
 
 def test_a_failed_run_says_so() -> None:
-    lines = summary_lines(a_summary(ok=False, error="the linker gave up"), SIGNS)
-    assert any("x failed" in line for line in lines)
-    assert "x the linker gave up" in lines
+    lines = summary_lines(a_summary(ok=False, error="the linker gave up"))
+    assert any("✗ failed" in line for line in lines)
+    assert "✗ the linker gave up" in lines
     assert any(line.startswith("not everything was built") for line in lines)
 
 
@@ -164,7 +161,7 @@ def test_a_failed_run_says_so() -> None:
     ],
 )
 def test_packages_have_short_names(name: str, build: str, expected: str) -> None:
-    assert label(name, build, "2.6.0") == expected
+    assert PackageId(name, "2.6.0", build).label == expected
 
 
 def events_of_a_run() -> list[events.Event]:
@@ -177,16 +174,9 @@ def events_of_a_run() -> list[events.Event]:
         COMPILING,
         events.Reused(objects=1057, of=1234, source="ccache"),
         events.Swapped(from_python="3.12", to_python="3.11", steps=163, core=0),
-        events.PackageStarted(
-            name="pytorch", version="2.6.0", build_string="cpu_generic_py311_h0_0", python="3.11"
-        ),
+        events.PackageStarted(package=PackageId("pytorch", "2.6.0", "cpu_generic_py311_h0_0"), python="3.11"),
         events.LogLine(source="staging", text="a line of the compiler"),
-        events.PackageBuilt(
-            name="pytorch",
-            version="2.6.0",
-            build_string="cpu_generic_py311_h0_0",
-            seconds=61,
-        ),
+        events.PackageBuilt(package=PackageId("pytorch", "2.6.0", "cpu_generic_py311_h0_0"), seconds=61),
         events.TestRun(name="pytorch 3.11"),
         events.Warned(message="little memory"),
     ]
@@ -268,9 +258,8 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
 
 
 def test_options_reach_the_run(faked: list[Options], tmp_path: Path, invocation: Invocation) -> None:
-    line = "build linux_64_cuda130 -p 312 -p 3.10 --rehearse -k -j 3 --engine docker --optimization 0 -o"
-    arguments = [*line.split(), str(tmp_path / "there")]
-    result = CliRunner().invoke(megabuild, arguments, obj=invocation, catch_exceptions=False)
+    line = "linux_64_cuda130 -p 312 -p 3.10 --rehearse -k -j 3 --engine docker --optimization 0 -o"
+    result = call(invocation, "build", *line.split(), str(tmp_path / "there"))
     assert result.exit_code == 0
     (options,) = faked
     assert options.config.name == "linux_64_cuda130"
@@ -284,7 +273,7 @@ def test_plan_builds_nothing(
     faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(running, "execute")
-    result = CliRunner().invoke(megabuild, ["build", "linux_64_cuda130", "--plan"], obj=invocation)
+    result = call(invocation, "build", "linux_64_cuda130", "--plan")
     assert "libtorch-2.13.0-cuda130_mkl_h" in result.stdout
     assert result.exit_code == 0
 
@@ -298,34 +287,31 @@ def test_without_an_environment_the_plan_still_names_the_packages(
         raise ProviderError("the channel does not answer")
 
     monkeypatch.setattr(running, "make_plan", plan)
-    result = CliRunner().invoke(
-        megabuild, ["build", "linux_64_cuda130", "--plan", "-p", "3.12"], obj=invocation
-    )
-    assert isinstance(result.exception, ProviderError)
+    result = call(invocation, "build", "linux_64_cuda130", "--plan", "-p", "3.12")
+    assert result.exit_code == ProviderError.exit_code
     assert "pytorch-2.13.0-cuda130_mkl_py312_h" in result.stdout
     assert "_py311_" not in result.stdout
     reason, packages = (result.stdout.index(text) for text in ("the channel does not answer", "would make"))
     assert reason < packages
 
 
-@pytest.mark.parametrize("more", [["--plan"], []])
+@pytest.mark.parametrize(("more", "what"), [(["--plan"], "plan"), ([], "run")])
 def test_json_is_all_there_is_on_stdout(
-    faked: list[Options], invocation: Invocation, more: list[str]
+    faked: list[Options], invocation: Invocation, more: list[str], what: str
 ) -> None:
-    arguments = ["build", "linux_64_cuda130", "--json", *more]
-    result = CliRunner().invoke(megabuild, arguments, obj=invocation, catch_exceptions=False)
+    result = call(invocation, "build", "linux_64_cuda130", "--json", *more)
     document = json.loads(result.stdout)
     assert document["config"] == "linux_64_cuda130"
+    assert (document["format"], document["format_version"]) == (f"megabuild/{what}", 1)
     assert "indexing the channel" in result.stderr
+    assert ("done in 11:06 h" in result.stderr) == (what == "run"), "for whoever watches"
 
 
 def test_a_package_that_failed_is_an_exit_code(
     faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "execute", lambda plan, report: a_summary(ok=False, error="no luck"))
-    command = megabuild.make_context("megabuild", ["build", "linux_64_cuda130", "-k"], obj=invocation)
-    with command:
-        assert megabuild.invoke(command) == BuildError.exit_code
+    assert call(invocation, "build", "linux_64_cuda130", "-k").exit_code == BuildError.exit_code
 
 
 def test_an_interrupted_run_shows_what_there_is_and_knows_its_log(
@@ -340,9 +326,8 @@ def test_an_interrupted_run_shows_what_there_is_and_knows_its_log(
         raise Interrupted("interrupted", "run again to continue")
 
     monkeypatch.setattr(running, "execute", execute)
-    arguments = ["build", "linux_64_cuda130", "-o", str(tmp_path)]
-    result = CliRunner().invoke(megabuild, arguments, obj=invocation)
-    assert isinstance(result.exception, Interrupted)
+    result = call(invocation, "build", "linux_64_cuda130", "-o", str(tmp_path))
+    assert result.exit_code == Interrupted.exit_code
     assert "libtorch 2.13.0" in result.stdout.split("status")[-1]
     assert invocation.log == Path("/state/logs/run.log")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.engine.logs import UNKNOWN, LogFollower
+from megabuild.package_id import PackageId
 
 
 @pytest.fixture
@@ -69,14 +70,12 @@ def test_a_replaced_log_belongs_to_the_next_script(follower: LogFollower, work: 
     facts(work, PY_VER="3.12")
     log.write_text("compile\n")
     (line,) = follower.poll()
-    assert (line.package, line.python) == ("", "")
+    assert (line.package.name, line.python) == ("", "")
     log.unlink()
     log.write_text("package\n")
     facts(work, PY_VER="3.11", PKG_NAME="pytorch", PKG_VERSION="2.13.0", PKG_BUILD_STRING="cpu_py311_h1_0")
     (line,) = follower.poll()
-    assert (line.package, line.version, line.build_string, line.python) == (
-        "pytorch", "2.13.0", "cpu_py311_h1_0", "3.11",
-    )  # fmt: skip
+    assert (line.package, line.python) == (PackageId("pytorch", "2.13.0", "cpu_py311_h1_0"), "3.11")
 
 
 def test_staging_s_log_is_not_told_again_in_a_restored_work_folder(
@@ -100,7 +99,7 @@ def test_a_test_is_named_after_its_folder(follower: LogFollower, tmp_path: Path)
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "conda_build.log").write_text("import torch\n")
         facts(tmp_path / folder, PREFIX="x")
-    assert [(line.kind, line.package) for line in follower.poll()] == [
+    assert [(line.kind, line.package.name) for line in follower.poll()] == [
         ("test", "libtorch-cuda-linalg"),
         ("test", "pytorch"),
     ]
@@ -108,7 +107,7 @@ def test_a_test_is_named_after_its_folder(follower: LogFollower, tmp_path: Path)
 
 def test_a_log_whose_folder_vanished_is_nobody_s(follower: LogFollower, work: Path) -> None:
     (work / "conda_build.log").write_text("quick\n")
-    assert [line.package for line in follower.poll()] == [UNKNOWN]
+    assert [line.package.name for line in follower.poll()] == [UNKNOWN]
 
 
 def test_bytes_that_are_no_text_do_not_stop_the_log(follower: LogFollower, work: Path) -> None:

@@ -166,7 +166,7 @@ def test_what_a_build_may_have_made_is_neither_followed_nor_written_to(tmp_path:
     (target.parent / f".tmp-{made.name}").symlink_to(mine)
     reproducible.normalise(made, target, DATE)
     assert (made.read_bytes(), mine.read_text()) == (before, "mine")
-    assert archive.read(target).name == "one"
+    assert archive.read(target).package.name == "one"
     assert list(target.parent.iterdir()) == [target]
     (tmp_path / "link.conda").symlink_to(made)
     with pytest.raises(IntegrityError, match=r"link\.conda is a symbolic link"):

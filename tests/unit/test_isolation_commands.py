@@ -12,10 +12,9 @@ import pytest
 from megabuild.errors import IsolationError
 from megabuild.isolation import bubblewrap as bubblewrap_module
 from megabuild.isolation import container as container_module
-from megabuild.isolation.base import Isolation, Mount
+from megabuild.isolation.base import Host, Isolation, Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
-from megabuild.isolation.host import Host
 
 ANVIL = "quay.io/condaforge/linux-anvil-x86_64:alma10"
 

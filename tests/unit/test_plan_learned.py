@@ -14,6 +14,7 @@ from megabuild.build.summary import PackageResult, Summary
 from megabuild.build.took import Meter
 from megabuild.configs.config import load
 from megabuild.configs.render import render
+from megabuild.package_id import PackageId
 from megabuild.plan import learned
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
@@ -87,10 +88,7 @@ def _compared(options: Options, *, blind: bool = False, **changes: Any) -> Summa
         estimate=GUESS,
         jobs=Jobs(count=2, reason=""),
     )
-    rows = tuple(
-        PackageResult(name=one.name, version="2", build_string=one.build_string, status="built", seconds=30.0)
-        for one in packages
-    )
+    rows = tuple(PackageResult(package=PackageId.of(one), status="built", seconds=30.0) for one in packages)
     summary = Summary(
         ok=True, config="x", packages=rows, seconds=100.0, log=Path("log"), channel=Path("channel"),
         staging="fresh", staging_seconds=50.0,

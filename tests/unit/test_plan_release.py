@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from wheel_files import make_wheel
 
-from megabuild.cli.build import _with_torch
 from megabuild.configs.config import load
 from megabuild.errors import ProviderError, UsageError
 from megabuild.plan import planning, release
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
+from megabuild.plan.other_torch import with_torch
 from megabuild.plan.plan import Plan
 from megabuild.plan.release import Release
 from megabuild.plan.torch_source import Tree
@@ -62,7 +62,7 @@ def asking(repository: Path, tmp_path: Path) -> Options:
 
 
 def of(asked: Options, version: str, **more: Any) -> Options:
-    config = _with_torch(asked.config, version, None, SHA256, rehearse=False)
+    config = with_torch(asked.config, version, None, SHA256, rehearse=False)
     return replace(asked, config=config, torch=version, pyg="none", **more)
 
 
@@ -161,21 +161,21 @@ def test_the_sha256_of_another_release_is_refused(
     asking: Options, version: str, digest: str, says: str
 ) -> None:
     with pytest.raises(UsageError, match=says):
-        _with_torch(asking.config, version, None, digest, rehearse=False)
+        with_torch(asking.config, version, None, digest, rehearse=False)
 
 
 def test_the_release_s_own_sha256_is_taken(asking: Options) -> None:
     pinned = asking.config.variant["torch_sha256"][0]
-    assert _with_torch(asking.config, "2.13.0", None, pinned, rehearse=False).variant == asking.config.variant
+    assert with_torch(asking.config, "2.13.0", None, pinned, rehearse=False).variant == asking.config.variant
 
 
 @pytest.mark.parametrize(
     ("config", "version", "triton", "says"),
     [
-        ("linux_64_cpu", "2.15.0", "3.9.0", "says nothing here"),
-        ("linux_64_cuda132_wheel", "2.15.0", "3.9.0", "says nothing here"),
-        ("linux_64_cuda130", None, "3.9.0", "says nothing here"),
-        ("linux_64_cuda130", "2.15.0", "latest", "no release of Triton"),
+        ("linux_64_cpu", "2.15.0", "3.9.0", "has no effect here"),
+        ("linux_64_cuda132_wheel", "2.15.0", "3.9.0", "has no effect here"),
+        ("linux_64_cuda130", None, "3.9.0", "has no effect here"),
+        ("linux_64_cuda130", "2.15.0", "latest", "not a release of Triton"),
     ],
 )
 def test_a_triton_is_named_for_another_release_that_is_compiled_for_cuda(
@@ -183,4 +183,4 @@ def test_a_triton_is_named_for_another_release_that_is_compiled_for_cuda(
 ) -> None:
     digest = SHA256 if version and "wheel" not in config else None
     with pytest.raises(UsageError, match=says):
-        _with_torch(load(repository, config), version, None, digest, triton, rehearse=False)
+        with_torch(load(repository, config), version, None, digest, triton, rehearse=False)

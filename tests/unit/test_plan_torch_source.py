@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from megabuild.cli.build import _torch_index, _with_torch
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.errors import IntegrityError, MegabuildError, PreflightError, UsageError
 from megabuild.plan import torch_source
+from megabuild.plan.other_torch import torch_index, with_torch
 from megabuild.plan.torch_source import Tree
 from megabuild.providers.pypi import torch
 
@@ -139,13 +139,13 @@ def test_what_no_provider_can_have_is_refused_at_once(
 ) -> None:
     config = load(repository, name)
     with pytest.raises(UsageError, match=says):
-        _with_torch(config, torch, Path(source) if source else None, digest, rehearse=False)
+        with_torch(config, torch, Path(source) if source else None, digest, rehearse=False)
 
 
 def test_a_nightly_build_comes_as_a_wheel(repository: Path) -> None:
     config = load(repository, "linux_64_cpu_wheel")
     version = "2.16.0.dev20261120"
-    changed = _with_torch(config, version, None, None, rehearse=False)
+    changed = with_torch(config, version, None, None, rehearse=False)
     packages = render(changed, repository / "recipe" / "recipe.yaml")
     assert {package.version for package in packages if not package.skipped} == {version}
     assert torch.upstream(changed) == f"{torch.UPSTREAM}/nightly/cpu"
@@ -154,16 +154,16 @@ def test_a_nightly_build_comes_as_a_wheel(repository: Path) -> None:
 def test_an_index_of_wheels_is_for_configs_that_take_them(repository: Path, tmp_path: Path) -> None:
     compiled, wheels = load(repository, "linux_64_cpu"), load(repository, "linux_64_cpu_wheel")
     with pytest.raises(UsageError, match="takes no wheels"):
-        _torch_index(compiled, "https://index.example/whl")
+        torch_index(compiled, "https://index.example/whl")
     with pytest.raises(UsageError, match="there is no folder"):
-        _torch_index(wheels, str(tmp_path / "nosuch"))
-    assert _torch_index(wheels, str(tmp_path)) == str(tmp_path)
-    assert _torch_index(wheels, "https://index.example/whl") == "https://index.example/whl"
-    assert _torch_index(compiled, None) is None
+        torch_index(wheels, str(tmp_path / "nosuch"))
+    assert torch_index(wheels, str(tmp_path)) == str(tmp_path)
+    assert torch_index(wheels, "https://index.example/whl") == "https://index.example/whl"
+    assert torch_index(compiled, None) is None
 
 
 def test_another_release_changes_the_version_everywhere(repository: Path) -> None:
-    config = _with_torch(load(repository, "linux_64_cpu"), "2.6.0", None, "ab" * 32, rehearse=False)
+    config = with_torch(load(repository, "linux_64_cpu"), "2.6.0", None, "ab" * 32, rehearse=False)
     assert config.torch_version == "2.6.0"
     assert config.variant["torch_sha256"] == ("ab" * 32,)
     packages = [

@@ -13,12 +13,12 @@ import pytest
 from tiny import ROOT, Tiny, make_channel, provider
 
 from megabuild.build import preflight
-from megabuild.build.pytorch import described
+from megabuild.build.pytorch import describe_pytorch
 from megabuild.cli.exits import Invocation, outcome
 from megabuild.engine.job import Job, Outcome
 from megabuild.errors import OutOfSpaceError, PreflightError
 from megabuild.files import writable
-from megabuild.isolation.host import Host
+from megabuild.isolation.base import Host
 from megabuild.plan import planning
 
 
@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_while_the_toolchain_is_tried_is_no_missing_compiler
 ) -> None:
     plan = tiny.plan(cache=tmp_path / "cache")
     plan.options.state.mkdir(parents=True)
-    seen, job = described(plan, Host(), 1)
+    seen, job = describe_pytorch(plan, Host(), 1)
 
     def full(_: object, __: Job, *, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> Outcome:
         on_tick()

@@ -10,6 +10,7 @@ from rattler import Version, VirtualPackage
 from rattler.virtual_package.virtual_package import VirtualPackageOverrides
 
 from megabuild.build.summary import Summary
+from megabuild.package_id import PackageId
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import url
 
@@ -22,9 +23,9 @@ def commands(plan: Plan, summary: Summary) -> dict[str, str]:
     It is for the newest Python, with the extensions that there are for it, else with PyTorch. Where this machine lacks
     what the packages ask for, each line sets the variables that stand in.
     """
-    there = {(row.name, row.build_string) for row in summary.packages if row.status in ("built", "skipped")}
+    there = {row.package for row in summary.packages if row.status in ("built", "skipped")}
     packages = [item.package for item in plan.all_items]
-    made = [package for package in packages if (package.name, package.build_string) in there]
+    made = [package for package in packages if PackageId.of(package) in there]
     own = {package.name for task in plan.extensions.tasks for package in task.packages}
     pythons = [one.python for one in made if one.python and one.name not in own]
     if not pythons:

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from megabuild import channel_folder, events, files
-from megabuild.build.budget import Budget
 from megabuild.build.logfile import LogFile
 from megabuild.build.pytorch import NAME as PYTORCH
 from megabuild.build.view import View, job, view
@@ -22,21 +21,14 @@ from megabuild.network.redact import Mask
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Task
 from megabuild.plan.published import paths
+from megabuild.resources.jobs import Budget
 
 #: A channel of the run's own PyTorch, beside the folders of tasks.
 _TORCH = "torch"
 
 
-class Extension(Work):
-    """Builds one extension.
-
-    Parameters
-    ----------
-    run, budget:
-        As for every task.
-    task:
-        Which.
-    """
+class ExtensionWork(Work):
+    """Builds one extension for one Python."""
 
     def __init__(self, run: Run, budget: Budget, task: Task) -> None:
         super().__init__(run, folder(run.plan.options) / task.name, budget)
@@ -44,9 +36,8 @@ class Extension(Work):
         self.needs = (PYTORCH, *task.needs)
         self.cpu_seconds = task.cpu_seconds
         if task.how == "compile" and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache"):
-            self.alone = (
-                task.extension
-            )  # what one Python's build compiles, the next finds in the object cache
+            # what one Python's build compiles, the next finds in the object cache
+            self.alone = task.extension
         self._task = task
 
     def tell(self, event: events.Event) -> None:
@@ -110,7 +101,7 @@ class Extension(Work):
             torch_version=config.torch_version,
         )
 
-    def retried(self, error: MegabuildError, jobs: int) -> events.Event:
+    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         """Say that it runs once more, with fewer jobs."""
         return events.JobsChanged(count=jobs, reason=f"{self.name} ran out of memory and is built once more")
 

@@ -30,22 +30,9 @@ Inbox: TypeAlias = "queue.SimpleQueue[events.Event | Ended]"
 class Graph:
     """Runs tasks until all are done or have failed; to be used from one thread, in which everything is told.
 
-    Parameters
-    ----------
-    works:
-        The tasks.
-    done:
-        Names of tasks whose packages are there.
-    failed:
-        Tasks that cannot run, and why; grows.
-    tell:
-        Takes events.
-    publish:
-        Takes what a task has made; what it raises fails the task.
-    inbox:
-        Where threads put their events.
-    stop:
-        Set when everything is to end.
+    ``done`` names the tasks whose packages are there; ``failed``, which grows, those that cannot run, and why.
+    ``publish`` takes what a task has made; what it raises fails the task. Threads put their events into ``inbox``;
+    ``stop`` is set when everything is to end.
     """
 
     def __init__(
@@ -71,7 +58,7 @@ class Graph:
         self._stop = stop
 
     def run(self) -> None:
-        """Do it. Whatever ends this, no task goes on afterwards.
+        """Run all tasks. Whatever ends this, none goes on afterwards.
 
         Raises
         ------
@@ -98,7 +85,7 @@ class Graph:
             unknown = [name for name in work.needs if name not in self._done | self._expected]
             if lost or unknown:
                 self._waiting.remove(work)
-                why = "which failed" if lost else "which nobody makes"
+                why = "which failed" if lost else "which nothing makes"
                 self._fail(work, BuildError(f"needs {', '.join(lost or unknown)}, {why}"))
 
     def _start(self) -> None:
@@ -166,8 +153,8 @@ class Graph:
             jobs = work.budget.halve()
             if not jobs:
                 return False
-            self._tell(work.retried(error, jobs))
-        elif what := work.mended(error):
+            self._tell(work.retry_event(error, jobs))
+        elif what := work.mend(error):
             self._tell(events.Warned(message=f"{error.message.splitlines()[0]}: {what}"))
         else:
             return False

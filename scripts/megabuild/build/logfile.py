@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
 from megabuild.network.redact import Mask
 from megabuild.wording import plain
 
 
-class LogFile:
-    """The log of one run; ``latest.log`` beside it points to it.
+class LogFile(AbstractContextManager["LogFile"]):
+    """The log of one run, whose name begins the file's; ``latest.log`` beside it points to it."""
 
-    Parameters
-    ----------
-    folder:
-        Where logs of this config lie.
-    config:
-        The run's name, first part of the file's name.
-    mask:
-        Applied to every line.
-    """
-
-    def __init__(self, folder: Path, config: str, mask: Mask) -> None:
+    def __init__(self, folder: Path, run_name: str, mask: Mask) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
-        self.path = folder / f"{config}-{stamp}.log"
+        self.path = folder / f"{run_name}-{stamp}.log"
         self.mask = mask
         self._lock = threading.Lock()  # a task writes in its own thread, the run in another one
         self._file: TextIO = self.path.open("x", encoding="utf-8", errors="replace", buffering=1)
@@ -46,14 +36,6 @@ class LogFile:
             self._file.write(f"{now} {source:<16} {masked}\n")
         return masked
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the file."""
         self._file.close()
-
-    def __enter__(self) -> LogFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

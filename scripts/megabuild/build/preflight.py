@@ -11,11 +11,11 @@ from pathlib import Path
 
 from megabuild import files
 from megabuild.build.disk import size_of
-from megabuild.build.failure import excerpt, of_resources
+from megabuild.build.failure import Failure, excerpt
 from megabuild.build.view import View
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.job import Job
-from megabuild.engine.logs import LogFollower, LogLine
+from megabuild.engine.logs import LogFollower, ScriptLine
 from megabuild.engine.supervisor import run_worker
 from megabuild.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
 from megabuild.isolation.base import Isolation
@@ -147,31 +147,15 @@ def toolchain(
     seen: View,
     template: Job,
     *,
-    on_log: Callable[[LogLine], None],
+    on_log: Callable[[ScriptLine], None],
     on_tick: Callable[[], None],
 ) -> str:
-    """Compile and run a small program the way the build will compile.
+    """Compile and run a small program the way the build will compile; return the compiler's own name and version.
 
     It goes through everything the real build will go through: the isolation, its mounts, the channel, the engine, the
-    compiler's activation. A missing mount or a compiler that cannot link shows here within seconds.
-
-    Parameters
-    ----------
-    planned:
-        The plan; the compilers are those of its staging, or of its first package.
-    seen:
-        The run from inside.
-    template:
-        The build's own job.
-    on_log:
-        Told every line.
-    on_tick:
-        Called now and then; what it raises ends the check.
-
-    Returns
-    -------
-    str
-        The compiler's own name and version; empty where nothing of the plan is compiled with a C++ compiler.
+    activation of the compilers, which are those of the plan's staging, or of its first package. A missing mount or a
+    compiler that cannot link shows here within seconds. Where nothing of the plan is compiled with a C++ compiler, the
+    answer is empty. ``template`` is the build's own job; what ``on_tick`` raises ends the check.
 
     Raises
     ------
@@ -210,19 +194,15 @@ def toolchain(
             outcome = run_worker(seen, small, on_line=lines.append, on_tick=tick)
             tick(last=True)
         well = outcome.ok and _ANSWER in lines
-        lacking = (
-            None
-            if well
-            else of_resources(
-                outcome,
-                lines=lines,
-                what="the toolchain check",
-                jobs=1,
-                log=None,
-                state=seen.state,
-                short=memory.short(),
-            )
+        failure = Failure(
+            outcome=outcome,
+            lines=lines,
+            what="the toolchain check",
+            jobs=1,
+            state=seen.state,
+            short=memory.short(),
         )
+        lacking = None if well else failure.of_resources()
     finally:
         for made in (folder, (seen.state / _RECIPE).parent):
             files.remove(made)

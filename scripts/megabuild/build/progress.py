@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from megabuild import events, files
-from megabuild.engine.logs import UNKNOWN, LogLine
+from megabuild.engine.logs import UNKNOWN, ScriptLine
 from megabuild.errors import IntegrityError
 from megabuild.progress import MARKER, Phases
 
@@ -35,13 +35,7 @@ class Totals:
 
 
 class Parser:
-    """Turns log lines into events, and keeps the totals.
-
-    Parameters
-    ----------
-    clock:
-        Seconds that only grow.
-    """
+    """Turns log lines into events, and keeps the totals."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.totals = Totals()
@@ -50,10 +44,10 @@ class Parser:
         self._script: tuple[str, str, str] = ("", "", "")
         self._began = clock()
 
-    def feed(self, line: LogLine) -> Iterator[events.Event]:
+    def feed(self, line: ScriptLine) -> Iterator[events.Event]:
         """Give the events of one line."""
         yield from self._script_changed(line)
-        if event := self._phases.feed(line.text, line.package or STAGING, line.python):
+        if event := self._phases.feed(line.text, line.package.name or STAGING, line.python):
             yield event
         elif marker := MARKER.match(line.text):
             yield from self._marker(marker[1], marker[2])
@@ -63,21 +57,17 @@ class Parser:
         # a package without a script of its own comes right after the test of another one
         return 0.0 if self._script[0] == "test" else self._clock() - self._began
 
-    def _script_changed(self, line: LogLine) -> Iterator[events.Event]:
-        # a package's test has several scripts, not all of which know their build string
-        script = (line.kind, line.package, "" if line.kind == "test" else line.build_string)
-        if script == self._script or line.package == UNKNOWN:
+    def _script_changed(self, line: ScriptLine) -> Iterator[events.Event]:
+        if line.script == self._script or line.package.name == UNKNOWN:
             return
         if self._script == _STAGING_SCRIPT:
             self.totals.staging_seconds = self.seconds()
-        self._script, self._began = script, self._clock()
+        self._script, self._began = line.script, self._clock()
         self._phases.script_began()
         if line.kind == "test":
-            yield events.TestRun(name=line.package)
-        elif line.package:
-            yield events.PackageStarted(
-                name=line.package, version=line.version, build_string=line.build_string, python=line.python
-            )
+            yield events.TestRun(name=line.package.name)
+        elif line.package.name:
+            yield events.PackageStarted(package=line.package, python=line.python)
         else:
             yield events.PhaseStarted(phase=STAGING, package=STAGING)
 
@@ -103,13 +93,7 @@ class Parser:
 
 
 class Objects:
-    """Counts objects that did not have to be compiled: those that the tree kept, those that the object cache had.
-
-    Parameters
-    ----------
-    state:
-        The config's state folder; ccache writes its results there.
-    """
+    """Counts objects that did not have to be compiled: those that the tree kept, those that the object cache had."""
 
     def __init__(self, state: Path) -> None:
         self._stats = state / STATS
@@ -122,9 +106,9 @@ class Objects:
         self._stats.unlink(missing_ok=True)
         self._before = _count(self._tree)
 
-    def feed(self, line: LogLine) -> None:
+    def feed(self, line: ScriptLine) -> None:
         """Note what staging compiles."""
-        if not line.package and (match := _COMPILE.match(line.text)):
+        if not line.package.name and (match := _COMPILE.match(line.text)):
             self._compiled.add(match[1] or match[2])
 
     def reused(self, totals: Totals) -> Iterator[events.Reused]:

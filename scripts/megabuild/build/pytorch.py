@@ -9,7 +9,6 @@ from dataclasses import replace
 import tree_dates
 from megabuild import events
 from megabuild.build import preflight
-from megabuild.build.budget import Budget
 from megabuild.build.disk import DiskWatch
 from megabuild.build.logfile import LogFile
 from megabuild.build.summary import Summary
@@ -23,21 +22,15 @@ from megabuild.plan import stamp
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import looked_again
+from megabuild.plan.report import staging_decided
+from megabuild.resources.jobs import Budget
 from megabuild.wording import counted
 
 NAME = "pytorch"
 
 
-class PyTorch(Work):
-    """Builds PyTorch's packages.
-
-    Parameters
-    ----------
-    run, budget:
-        As for every task.
-    log:
-        The run's own log.
-    """
+class PyTorchWork(Work):
+    """Builds PyTorch's packages; what it prints goes into the run's own log."""
 
     name = NAME
     vital = True
@@ -60,7 +53,7 @@ class PyTorch(Work):
 
     def describe(self, jobs: int) -> tuple[View, Job]:
         """Lay out what the engine sees, and describe the task to the worker."""
-        return described(self._plan, self._run.isolation, jobs)
+        return describe_pytorch(self._plan, self._run.isolation, jobs)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Try the compiler, and make the tree fit before anything is compiled in it."""
@@ -70,11 +63,7 @@ class PyTorch(Work):
         )
         self.tell(events.Checked(check="toolchain", detail=compiler or "nothing to compile"))
         decision = plan.staging_decision
-        self.tell(
-            events.StagingDecided(
-                decision=decision.decision, reasons=decision.reasons, compiles=plan.compiles_torch
-            )
-        )
+        self.tell(staging_decided(plan))
         stamp.apply(decision, self._tree, self._out, plan.staging)
         if seconds := tree_dates.mend(self._tree).seconds:
             self.tell(
@@ -85,7 +74,7 @@ class PyTorch(Work):
             )
 
     def run(self, jobs: int) -> Made:
-        """Do it; of what an attempt before this one has published nothing is made again."""
+        """Build what is missing; nothing that an attempt before this one has published is made again."""
         self._plan = looked_again(self._plan)
         return super().run(jobs)
 
@@ -94,7 +83,7 @@ class PyTorch(Work):
         telling = isinstance(event, (events.PhaseStarted, events.PackageStarted, events.TestRun))
         self._disk.tick(occasion=telling)
 
-    def mended(self, error: MegabuildError) -> str:
+    def mend(self, error: MegabuildError) -> str:
         """Have staging run once more where the swap is refused over a tree that staging was not asked about."""
         if not isinstance(error, SwapRefused) or self._mended:
             return ""
@@ -104,7 +93,7 @@ class PyTorch(Work):
         output_folder.drop_stagings(self._out)
         return "staging runs once more, over the objects that are there"
 
-    def retried(self, error: MegabuildError, jobs: int) -> events.Event:
+    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         """Say that it runs once more, with fewer jobs."""
         why = f"once more with {counted(jobs, 'compile job')}"
         return events.Warned(message=f"{error.message.splitlines()[0]}: {why}")
@@ -125,7 +114,7 @@ class PyTorch(Work):
         )
 
 
-def described(plan: Plan, isolation: Isolation, jobs: int) -> tuple[View, Job]:
+def describe_pytorch(plan: Plan, isolation: Isolation, jobs: int) -> tuple[View, Job]:
     """Lay out what the engine sees of PyTorch's task, and describe it to the worker."""
     options, channels = plan.options, plan.environment.channels
     seen = view(

@@ -12,23 +12,23 @@ from dataclasses import replace
 from filelock import Timeout
 
 from megabuild import events, files, stopping
-from megabuild.build import packages
-from megabuild.build.budget import Budget
-from megabuild.build.extension import Extension, make_torch_channel
+from megabuild.build.extension import ExtensionWork, make_torch_channel
 from megabuild.build.graph import Graph, Inbox
 from megabuild.build.logfile import LogFile
 from megabuild.build.preflight import checks
 from megabuild.build.pytorch import NAME as PYTORCH
-from megabuild.build.pytorch import PyTorch
+from megabuild.build.pytorch import PyTorchWork
 from megabuild.build.summary import PackageResult, Summary
 from megabuild.build.took import Meter
 from megabuild.build.work import Made, Run, Work
-from megabuild.engine import archive, strays
+from megabuild.engine import archive
+from megabuild.engine.supervisor import end_strays
 from megabuild.errors import BuildError, BusyError, Interrupted, MegabuildError
 from megabuild.files import FileLock
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.container import Container
 from megabuild.network.redact import Mask
+from megabuild.package_id import PackageId
 from megabuild.plan import published, stamp
 from megabuild.plan.estimate import GB
 from megabuild.plan.isolation import choose
@@ -37,7 +37,7 @@ from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import looked_again
 from megabuild.plan.published import Record, is_published, records
 from megabuild.providers.conda_forge import without_channel
-from megabuild.resources.jobs import Jobs, bytes_per_compile, jobs_within
+from megabuild.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
 from megabuild.resources.machine import measure
 from megabuild.wording import counted
 
@@ -46,19 +46,9 @@ _AT_ONCE = 3
 
 
 def execute(plan: Plan, reporter: events.Reporter) -> Summary:
-    """Run a plan to its end.
+    """Run a plan to its end; the reporter is told what happens, in this thread.
 
-    Parameters
-    ----------
-    plan:
-        From :func:`megabuild.plan.planning.make_plan`.
-    reporter:
-        Told what happens, in this thread.
-
-    Returns
-    -------
-    Summary
-        Also written to ``run.json`` in the state folder, whatever happened.
+    The summary is also written to ``run.json`` in the state folder, whatever happened.
 
     Raises
     ------
@@ -113,7 +103,7 @@ def locked(options: Options) -> Iterator[None]:
     except Timeout:
         owner = holder.read_text() if holder.exists() else "unknown"
         raise BusyError(
-            f"{options.run_name} is being built already (process {owner}, {options.state})",
+            f"{options.run_name} is already being built (process {owner}, {options.state})",
             "wait for it, or give another --output",
         ) from None
     with lock:
@@ -131,7 +121,7 @@ class _Run:
         self._log = log
         self._reporter = reporter
         self._meter = Meter()
-        self._pytorch: PyTorch | None = None
+        self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
 
     def go(self) -> None:
@@ -158,7 +148,7 @@ class _Run:
                     f"of memory, and there are {memory / GB:.0f}"
                 )
             )
-        ended = strays.end(options.state)
+        ended = end_strays(options.state)
         if ended:
             self._tell(events.Healed(what=f"{counted(ended, 'process')} of an earlier run"))
         self._build(isolation)
@@ -177,17 +167,17 @@ class _Run:
         works: list[Work] = []
         done = {task.name for task in plan.extensions.tasks if task.exists}
         if plan.missing:
-            self._pytorch = PyTorch(run, Budget(lambda: plan.jobs), self._log)
+            self._pytorch = PyTorchWork(run, Budget(lambda: plan.jobs), self._log)
             works.append(self._pytorch)
         else:
             done.add(PYTORCH)
             make_torch_channel(plan)
-        budget = Budget(self._extension_jobs, tasks=_AT_ONCE, told=self._tell_jobs)
+        budget = Budget(self._extension_jobs, tasks=_AT_ONCE, on_chosen=self._tell_jobs)
         for task in plan.extensions.missing:
             if task.how == "nothing":
                 self._failed[task.name] = BuildError(task.reason)
             else:
-                works.append(Extension(run, budget, task))
+                works.append(ExtensionWork(run, budget, task))
         Graph(
             works,
             done=done,
@@ -223,7 +213,7 @@ class _Run:
                 for name, fingerprint in wanted.items()
                 if name in known and name not in names and known[name].fingerprint == fingerprint
             ]
-            packages.check_owners([*made.archives, *others])
+            archive.check_owners([*made.archives, *others])
             now = published.publish(
                 channel,
                 made.archives,
@@ -272,9 +262,7 @@ class _Run:
         channel, name = self._plan.options.packages, item.package.file_name
         record = known.get(name)
         row = PackageResult(
-            name=item.package.name,
-            version=item.package.version,
-            build_string=item.package.build_string,
+            package=PackageId.of(item.package),
             status="failed" if name in wrong else "missing",
             note=wrong.get(name, ""),
         )

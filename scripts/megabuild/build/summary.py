@@ -1,28 +1,51 @@
-"""The end of a run in figures, and ``run.json``, where the last run's are kept."""
+"""The end of a run in figures, as text and as JSON; ``run.json`` has those of the last run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from megabuild import files
+from megabuild.errors import BuildError
+from megabuild.package_id import PackageId
+from megabuild.result import Result
+from megabuild.text import UNICODE, display, duration, size, table
+from megabuild.wording import counted
+
+_HASH_DIGITS = 12
+_MARKS = {
+    "built": f"{UNICODE.done} built",
+    "skipped": f"{UNICODE.kept} was there",
+    "failed": f"{UNICODE.failed} failed",
+    "missing": f"{UNICODE.dash} missing",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackageResult:
     """One row of the closing table."""
 
-    name: str
-    version: str
-    build_string: str
+    package: PackageId
     status: str  #: ``built``, ``skipped`` (it was there), ``failed`` or ``missing``
     size: int = 0  #: bytes of the package file, 0 where there is none
     sha256: str = ""
     seconds: float = 0.0  #: duration of the build script, 0 for skipped packages
     path: str = ""
     note: str = ""  #: why it failed, in a line
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as JSON knows it, the identity's fields among the others."""
+        rest = {key: value for key, value in vars(self).items() if key != "package"}
+        return {**self.package._asdict(), **rest}
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> PackageResult:
+        """Read a row that JSON kept; raises a KeyError or a TypeError where it is not one."""
+        rest = dict(row)
+        return cls(package=PackageId(*(rest.pop(field) for field in PackageId._fields)), **rest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +85,84 @@ class Summary:
     estimated_memory: int = 0
     error: str = ""  #: what went wrong, empty when nothing did
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """The summary as JSON knows it."""
-        data = asdict(self)
-        data["log"], data["channel"] = str(self.log), str(self.channel)
-        return data
+        packages = [row.to_dict() for row in self.packages]
+        return {**asdict(self), "packages": packages, "log": str(self.log), "channel": str(self.channel)}
 
     def write(self, path: Path) -> None:
         """Write ``run.json`` so that a reader sees the former or the new one, never half of it."""
-        files.write(path, json.dumps(self.to_dict(), indent=1) + "\n")
+        files.write(
+            path, json.dumps(Result(format="run", document=self.to_dict()).to_json(), indent=1) + "\n"
+        )
+
+    def result(self, use: Mapping[str, str]) -> Result:
+        """Return what the command says in the end; ``use`` has, by program, a line that installs what was built."""
+        lines = ["", *summary_lines(self)]
+        if use:
+            lines += ["", "to use it, whichever you have:", *(f"  {line}" for line in use.values())]
+        return Result(
+            format="run",
+            document={**self.to_dict(), "use": dict(use)},
+            lines=lines,
+            exit_code=0 if self.ok else BuildError.exit_code,
+        )
+
+
+def packages_of_last_run(state: Path) -> list[PackageResult]:
+    """Return the rows that the last run left in ``run.json``; none where it ended before there was anything to tell."""
+    try:
+        document = json.loads((state / "run.json").read_text())
+        return [PackageResult.from_dict(row) for row in document["packages"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def package_lines(packages: Sequence[PackageResult]) -> list[str]:
+    """Return the closing table; it fits 80 columns."""
+    rows = [
+        (
+            row.package.label,
+            size(row.size) if row.size else "",
+            row.sha256[:_HASH_DIGITS],
+            duration(row.seconds) if row.seconds else "",
+            _MARKS.get(row.status, f"  {row.status}"),
+        )
+        for row in packages
+    ]
+    lines = table(("package", "size", "sha256", "time", "status"), rows, right=frozenset({1, 3}))
+    notes = [
+        f"  {row.package.name} {row.package.kind}".rstrip() + f": {row.note}" for row in packages if row.note
+    ]
+    return [*lines, *(["", "failed:", *notes] if notes else [])]
+
+
+def summary_lines(summary: Summary) -> list[str]:
+    """Return a summary for people; the table in it fits 80 columns."""
+    lines = [*package_lines(summary.packages), ""]
+    if summary.staging_seconds:
+        how = "compiled" if summary.compiles else "unpacked"
+        lines.append(f"libtorch was {how} in {duration(summary.staging_seconds)}")
+    for python, figures in summary.swaps.items():
+        counts = ", ".join(
+            f"{count} {what.removesuffix('s') if count == 1 else what}" for what, count in figures.items()
+        )
+        lines.append(f"swap to Python {python}: {counts}")
+    for source, count in summary.reused.items():
+        lines.append(f"{counted(count, 'object')} reused from {source}")
+    if summary.estimated_seconds:
+        took = f"took {duration(summary.seconds)}, estimated {duration(summary.estimated_seconds)}"
+        if summary.memory and summary.estimated_memory:
+            took += (
+                f"; the largest process {size(summary.memory)}, estimated {size(summary.estimated_memory)}"
+            )
+        lines.append(took)
+    if summary.disk.peak:
+        tree = f", of which the work tree took {size(summary.disk.tree)}" if summary.compiles else ""
+        lines.append(f"disk: {size(summary.disk.peak)} at the peak{tree}")
+    if summary.error:
+        lines.append(f"{UNICODE.failed} {summary.error}")
+    end = "done" if summary.ok else "not everything was built"
+    lines.append(f"{end} in {duration(summary.seconds)}; channel: {display(summary.channel)}")
+    lines.append(f"log: {display(summary.log)}")
+    return lines

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 from megabuild.build.summary import Summary
+from megabuild.package_id import PackageId
 from megabuild.plan import learned
 from megabuild.plan.plan import Plan
 
@@ -40,8 +41,8 @@ class Meter:
         whole = summary.staging in ("fresh", "recompile") or not plan.missing
         if not summary.ok or summary.reused or not whole or not (plan.missing or plan.extensions.missing):
             return summary  # nothing was done, or only the rest of something
-        of = {(one.name, one.build_string): one.python for one in plan.missing if one.python}
-        rows = [row for row in summary.packages if (row.name, row.build_string) in of]
+        of = {PackageId.of(one): one.python for one in plan.missing if one.python}
+        rows = [row for row in summary.packages if row.package in of]
         pythons, scripts = len(set(of.values())), sum(row.seconds for row in rows)
         if self._pytorch is not None and summary.staging_seconds and pythons:
             seconds, cpu, memory = self._pytorch

@@ -81,22 +81,9 @@ def view(
 ) -> View:
     """Lay out mounts and paths for one task; folders that are missing are made.
 
-    Parameters
-    ----------
-    plan:
-        The run.
-    isolation:
-        Where to run it.
-    state:
-        Folder that belongs to this task alone.
-    recipe:
-        The recipe file, below the folder of PyTorch's.
-    channels:
-        Channels in order of priority.
-    more:
-        Further folders to show, by a name for them.
-    written:
-        Names of further folders below ``state`` to which the build writes.
+    ``state`` belongs to this task alone; the recipe file is below the folder of PyTorch's; channels are in order of
+    priority. ``more`` are further folders to show, by a name for them; ``written`` names further folders below
+    ``state`` to which the build writes.
     """
     options, cache = plan.options, plan.options.cache
     mounts: list[Mount] = []
@@ -172,20 +159,8 @@ def job(
 ) -> Job:
     """Describe a task to the worker, but for its packages.
 
-    Writes the variant file that the engine reads: its own command line could do the same with it.
-
-    Parameters
-    ----------
-    plan:
-        The run.
-    seen:
-        The task from inside.
-    overrides:
-        Variant values in place of the config's.
-    jobs:
-        Compile jobs at once.
-    env:
-        What else the recipe's scripts are told.
+    Writes the variant file that the engine reads: its own command line could do the same with it. ``overrides`` are
+    variant values in place of the config's, ``env`` is what else the recipe's scripts are told.
     """
     config = plan.options.config
     made = chosen(config, overrides)

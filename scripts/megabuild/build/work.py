@@ -14,21 +14,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from megabuild import channel_folder, events, files
-from megabuild.build import failure, packages
-from megabuild.build.budget import Budget
-from megabuild.build.healing import FINISHED, settle
+from megabuild.build.failure import Failure, Recent
 from megabuild.build.logfile import LogFile
 from megabuild.build.progress import STAGING, Objects, Parser
 from megabuild.build.view import View
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, reproducible
 from megabuild.engine.job import Job, Outcome
-from megabuild.engine.logs import LogFollower, LogLine
+from megabuild.engine.logs import LogFollower, ScriptLine
+from megabuild.engine.output_folder import FINISHED, prepare_output
 from megabuild.engine.supervisor import run_worker
 from megabuild.errors import BuildError, MegabuildError
 from megabuild.isolation.base import Isolation
+from megabuild.package_id import PackageId
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
+from megabuild.resources.jobs import Budget
 from megabuild.resources.shortage import Watch
 
 
@@ -58,14 +59,8 @@ class Run:
 class Work(ABC):
     """A task. Its packages are published by whoever started it, not here.
 
-    Parameters
-    ----------
-    run:
-        The run.
-    state:
-        Folder of everything that a later run of this task continues from.
-    budget:
-        Compile jobs that it shares with others.
+    ``state`` is the folder of everything that a later run of it continues from; it shares the ``budget`` of compile
+    jobs with others.
     """
 
     name: str
@@ -84,7 +79,7 @@ class Work(ABC):
         self._out = state / "out"
         self._parser = Parser()
         self._objects = Objects(state)
-        self._recent = failure.Recent()
+        self._recent = Recent()
         self._phase = ""
         self._seen: set[str] = set()
         self._seconds: dict[str, float] = {}
@@ -104,7 +99,7 @@ class Work(ABC):
         """Lay out what the engine sees, and describe the task to the worker, but for its packages."""
 
     @abstractmethod
-    def retried(self, error: MegabuildError, jobs: int) -> events.Event:
+    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         """Say that it runs once more, with fewer jobs."""
 
     def dependencies(self) -> list[Path]:
@@ -120,7 +115,7 @@ class Work(ABC):
         """Look into a finished package; raise what is wrong with it."""
         return
 
-    def mended(self, error: MegabuildError) -> str:
+    def mend(self, error: MegabuildError) -> str:
         """Mend what an error shows, where that costs little; return what was done, or nothing."""
         return ""
 
@@ -131,12 +126,7 @@ class Work(ABC):
     # ------------------------------------------------------------------------------------------ from here on: how
 
     def run(self, jobs: int) -> Made:
-        """Do it; what is left from an earlier run and made from the same inputs is only tested.
-
-        Parameters
-        ----------
-        jobs:
-            Compile jobs at once.
+        """Build the packages that are missing; what an earlier run left, made from the same inputs, is only tested.
 
         Raises
         ------
@@ -151,20 +141,20 @@ class Work(ABC):
         if not wanted:
             return Made(seconds={})
         given = self.dependencies()
-        settled = settle(
+        left = prepare_output(
             self._state,
             inputs={item.package.file_name: item.fingerprint for item in self.items},
             published=given,
             platform=self._plan.options.config.platform,
         )
-        for what in settled.healed:
+        for what in left.healed:
             self.tell(events.Healed(what=what))
         self._seen = {path.name for path in channel_folder.package_files(self._out)}
         seen, job = self.describe(jobs)
         job = replace(
             job,
             planned=list(wanted),
-            leftovers=settled.untested,
+            leftovers=left.untested,
             published=[path.name for path in given],
         )
         with self.log() as log:
@@ -184,9 +174,10 @@ class Work(ABC):
         if self._run.stop.is_set():
             raise Stopped(self.name)
 
-    def write(self, log: LogFile, line: LogLine) -> None:
+    def write(self, log: LogFile, line: ScriptLine) -> None:
         """Take a line of a script into the log, and remember it."""
-        source = " ".join(word for word in (line.package or STAGING, line.package and line.python) if word)
+        name = line.package.name
+        source = " ".join(word for word in (name or STAGING, name and line.python) if word)
         source = f"test:{source}" if line.kind == "test" else source
         text = log.write(source, line.text)
         self._recent.add(replace(line, text=text))
@@ -194,7 +185,7 @@ class Work(ABC):
 
     def _followed(self, seen: View, job: Job, log: LogFile, wanted: Mapping[str, PlannedPackage]) -> Outcome:
         self._objects.begin()
-        self._recent = failure.Recent()  # what was checked before explains nothing from here on
+        self._recent = Recent()  # what was checked before explains nothing from here on
 
         def engine(text: str) -> None:
             masked = log.write("engine", text)
@@ -227,16 +218,9 @@ class Work(ABC):
                 continue
             self._seen.add(path.name)
             if path.name in wanted:
-                package = wanted[path.name]
-                self._seconds[path.name] = round(self._parser.seconds(), 1)
-                self.tell(
-                    events.PackageBuilt(
-                        name=package.name,
-                        version=package.version,
-                        build_string=package.build_string,
-                        seconds=self._seconds[path.name],
-                    )
-                )
+                package = PackageId.of(wanted[path.name])
+                seconds = self._seconds[path.name] = round(self._parser.seconds(), 1)
+                self.tell(events.PackageBuilt(package=package, seconds=seconds))
 
     def _finished(self, outcome: Outcome, jobs: int, log: Path, wanted: Mapping[str, PlannedPackage]) -> Made:
         """Look into what is finished and passed its tests, whatever else failed."""
@@ -255,23 +239,17 @@ class Work(ABC):
             passed.append(finished / path.parent.name / path.name)
             # minutes for a large one
             reproducible.normalise(path, passed[-1], self._plan.date, local=self._plan.environment.local)
-        archives = [packages.verify(wanted[path.name], path) for path in passed]
+        archives = [archive.verify(wanted[path.name], path) for path in passed]
         for path in passed:
             self.check(path)
         error: MegabuildError | None = None
         missing = sorted(wanted.keys() - {path.name for path in there})
         if not outcome.ok:
             what, lines = self._recent.culprit(outcome, self.broken)
-            error = failure.explain(
-                outcome,
-                lines=lines,
-                what=what,
-                phase=self._phase,
-                jobs=jobs,
-                log=log,
-                state=self._state,
+            error = Failure(
+                outcome=outcome, lines=lines, what=what, phase=self._phase, jobs=jobs, log=log, state=self._state,
                 short=self._memory.short(),
-            )
+            ).error()  # fmt: skip
         elif missing:
             error = BuildError(
                 f"{len(missing)} of {len(wanted)} packages were not built: {', '.join(missing)}\nlog: {log}",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,6 @@ from megabuild.cli.options import GroupedCommand, option
 from megabuild.cli.root import repository
 from megabuild.configs.config import Config, available, load, select
 from megabuild.configs.listing import listed
-from megabuild.configs.overrides import other_torch
-from megabuild.errors import UsageError
 from megabuild.result import Result
 
 EXAMPLES = """
@@ -100,7 +98,7 @@ _TAKEN = (
 @option(DEBUG, "--output-id", metavar="NAME",
         help="With --debug: which package's.  [default: libtorch-staging]")  # fmt: skip
 @click.pass_context
-def build(context: click.Context, /, **given: Any) -> int | Result:
+def build(context: click.Context, /, **given: Any) -> Result:
     """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
 
     Without CONFIG you are asked for one; patterns ('linux_64_*', in quotes) mean all that match. A second run continues
@@ -116,11 +114,9 @@ def build(context: click.Context, /, **given: Any) -> int | Result:
     if given["output_id"] and not given["debug"]:
         raise click.UsageError("--output-id goes with --debug")
     if given["listing"]:
-        if as_json or sys.stdout.isatty():
-            return listed(root, pattern)
         names = select(available(root), pattern) if pattern else available(root)
-        click.echo("\n".join(names))  # for scripts
-        return 0
+        found = listed(root, pattern)
+        return found if sys.stdout.isatty() else replace(found, lines=names)  # a name a line for scripts
     may_ask = person_present() and not as_json
     all_of = _machine_platform() if given["every"] else ""
     chosen = choose(available(root), given["configs"], pattern, all_of=all_of, may_ask=may_ask)
@@ -145,15 +141,16 @@ def _machine_platform() -> str:
     return machine_platform()
 
 
-def _one(file: Config, root: Path, folder: Path, given: dict[str, Any], invocation: Invocation) -> int:
+def _one(file: Config, root: Path, folder: Path, given: dict[str, Any], invocation: Invocation) -> Result:
     """Do with one config what was asked for."""
-    from megabuild.cli.running import plan_and_build
+    from megabuild.cli.running import debug, plan_and_build
     from megabuild.files import cache_folder
     from megabuild.plan.options import Options
+    from megabuild.plan.other_torch import torch_index, with_torch
 
     torch, source, memory = given["torch"], given["torch_source"], given["memory"]
     options = Options(
-        config=_with_torch(
+        config=with_torch(
             file, torch, source, given["torch_sha256"], given["triton"], rehearse=given["rehearse"]
         ),
         root=root,
@@ -163,63 +160,9 @@ def _one(file: Config, root: Path, folder: Path, given: dict[str, Any], invocati
         memory=int(memory * 1e9) if memory is not None else None,
         torch=torch if torch != file.torch_version else None,
         torch_source=source.absolute() if source else None,
-        torch_index=_torch_index(file, given["torch_index"]),
+        torch_index=torch_index(file, given["torch_index"]),
         **{name: given[name] for name in _TAKEN},
     )
     if given["debug"]:
-        from megabuild.cli.debug import STAGING, debug_package
-
-        return debug_package(options, given["output_id"] or STAGING, invocation)
+        return debug(options, given["output_id"])
     return plan_and_build(options, invocation, plan_only=given["plan_only"])
-
-
-def _torch_index(config: Config, index: str | None) -> str | None:
-    """Return the index or folder with PyTorch's wheels that was named."""
-    if index is None:
-        return None
-    if config.provider != "wheel":
-        raise UsageError(f"{config.name} takes no wheels of PyTorch", "leave out --torch-index")
-    if "://" in index:
-        return index
-    folder = Path(index).expanduser().absolute()
-    if not folder.is_dir():
-        raise UsageError(
-            f"there is no folder {folder}", "--torch-index takes an address or a folder with wheels"
-        )
-    return str(folder)
-
-
-def _with_torch(
-    config: Config,
-    torch: str | None,
-    source: Path | None,
-    digest: str | None,
-    triton: str | None = None,
-    *,
-    rehearse: bool,
-) -> Config:
-    """Return the config for the PyTorch that was asked for, where its provider can have that."""
-    compiles = config.provider != "wheel"
-    if source is not None and not compiles:
-        raise UsageError(
-            f"{config.name} compiles no PyTorch, it takes wheels apart", "leave out --torch-source"
-        )
-    if digest is not None and (not compiles or (source is None and torch is None)):
-        raise UsageError("--torch-sha256 says nothing here", "it goes with --torch-source, or with --torch")
-    if triton is not None:
-        if not compiles or torch is None or config.cuda_version is None:
-            raise UsageError(
-                "--triton says nothing here", "it goes with --torch and a CUDA config that compiles"
-            )
-        if not re.fullmatch(r"\d+(\.\d+)+", triton):
-            raise UsageError(f"'{triton}' is no release of Triton", "write it like '3.8.0'")
-    if torch is None:
-        return config
-    known = torch == config.torch_version or (digest is not None and config.provider == "conda-forge")
-    if compiles and source is None and not known and not rehearse:
-        raise UsageError(
-            f"{config.name} knows no source of PyTorch {torch}",
-            "name one with --torch-source"
-            + (", or its official tarball's --torch-sha256" if config.provider == "conda-forge" else ""),
-        )
-    return other_torch(config, torch, None if source else digest)

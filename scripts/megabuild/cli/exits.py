@@ -19,10 +19,10 @@ import click
 from megabuild import stopping
 from megabuild.bootstrap import damaged_part, mistrust, open_streams
 from megabuild.cli.streams import Output
-from megabuild.cli.text import Signs, plain_lines
 from megabuild.errors import Interrupted, MegabuildError, of_system
 from megabuild.network.redact import Mask
 from megabuild.result import Result
+from megabuild.text import Signs, plain_lines
 
 CRASHED = 70
 PIPE_CLOSED = 141
@@ -47,14 +47,8 @@ def run(
 ) -> NoReturn:
     """Run a click command and end the process with the exit code of what happened.
 
-    Parameters
-    ----------
-    command:
-        The command; it finds ``invocation`` as ``context.obj``.
-    name:
-        The program's name in help texts.
-    arguments:
-        Arguments instead of ``sys.argv[1:]``.
+    The command finds ``invocation`` as ``context.obj``; ``name`` is the program's in help texts; ``arguments`` are
+    those of the command line where none are given.
     """
     open_streams()
     # nothing secret gets out, whoever prints it: a plan, an excerpt of a log, a library's complaint
@@ -84,17 +78,19 @@ def _leave(code: int) -> NoReturn:
 
 
 def outcome(action: Callable[[], object], invocation: Invocation) -> int:
-    """Call something, report what it raises, and return the exit code."""
+    """Call something, print what it returns or report what it raises, and return the exit code."""
     try:
         with stopping.by_signals():
             result = action()
+            if isinstance(result, Result):
+                _show(result, invocation)
         sys.stdout.flush()
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.Abort as abort:
         if isinstance(abort.__cause__, KeyboardInterrupt):
             return _told(_stopped(abort.__cause__), invocation)
-        return _told(Interrupted("nothing chosen, nothing done"), invocation)
+        return _told(Interrupted("nothing was chosen"), invocation)
     except click.ClickException as error:
         _document("UsageError", error.format_message(), "", error.exit_code, invocation)
         error.show(sys.stderr)
@@ -111,7 +107,6 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
         refused = of_system(error) if isinstance(error, OSError) else None
         return _told(refused, invocation) if refused else _crashed(error, invocation)
     if isinstance(result, Result):
-        _show(result, invocation)
         return result.exit_code
     return result if isinstance(result, int) else 0
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
@@ -14,8 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from megabuild import events
-from megabuild.cli.narrate import narrate, step
-from megabuild.cli.text import Signs, duration, plain, plain_lines, size
+from megabuild.text import Signs, duration, plain, plain_lines, size
 
 _QUIET_SECONDS = 60.0
 _NOTE_SECONDS = 5.0
@@ -36,6 +37,13 @@ def reporter(console: Console) -> PlainReporter:
     return LiveReporter(console) if live else PlainReporter(console)
 
 
+def show(console: Console, lines: Sequence[str]) -> None:
+    """Print lines that stay, with the signs that the console's stream has."""
+    text = Signs.of(console.file).in_place_of_unicode("\n".join(lines))
+    console.out(plain_lines(text), highlight=False)
+    sys.stdout.flush()
+
+
 class PlainReporter(AbstractContextManager["PlainReporter"]):
     """One line per event worth it, with the time since the start; compiling says something once a minute at most."""
 
@@ -51,16 +59,16 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
 
     def __call__(self, event: events.Event, /) -> None:
         """Take one event."""
-        line = narrate(event, self._signs)
+        line = self._sentence(event)
         if isinstance(event, events.InTask):
             event = event.event  # its own progress counts like anybody's
         if isinstance(event, events.Progress) and (
             time.monotonic() - self._told >= _QUIET_SECONDS or event.done == event.total
         ):
-            line = f"{step(event)} {event.done}/{event.total}{_eta(event)}"
+            line = f"{event.step} {event.done}/{event.total}{_eta(event)}"
         if line is not None:
             self._told = time.monotonic()
-            self._say(line)
+            self.tell(line)
 
     def note(self, text: str) -> None:
         """Take a line about what is being prepared; of many in quick succession only some, but every warning."""
@@ -69,20 +77,21 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
             if now - self._noted < _NOTE_SECONDS:
                 return
             self._noted = now
-        self._say(text)
+        self.tell(text)
 
     def tell(self, text: str) -> None:
         """Take a line that stays."""
-        self._say(text)
+        whole = int(time.monotonic() - self._started)
+        clock = f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
+        self._console.out(plain_lines(f"[{clock}] {text}"), highlight=False)
 
     def ask(self, question: str) -> bool:
         """Put a yes-or-no question to whoever can answer it here, the default being no."""
         return click.confirm(question, default=False, err=True)
 
-    def _say(self, line: str) -> None:
-        whole = int(time.monotonic() - self._started)
-        clock = f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
-        self._console.out(plain_lines(f"[{clock}] {line}"), highlight=False)
+    def _sentence(self, event: events.Event) -> str | None:
+        line = event.sentence()
+        return self._signs.in_place_of_unicode(line) if line is not None else None
 
 
 class LiveReporter(PlainReporter):
@@ -107,9 +116,9 @@ class LiveReporter(PlainReporter):
     def __call__(self, event: events.Event, /) -> None:
         """Take one event."""
         self._note_task(event)
-        line = narrate(event, self._signs)
+        line = self._sentence(event)
         if isinstance(event, events.Progress):
-            self._progress, self._step = event, step(event)
+            self._progress, self._step = event, event.step
         elif line is not None and isinstance(event, (events.PhaseStarted, events.TestRun)):
             self._moved(line)  # the moving line says it
         elif line is not None:

@@ -24,14 +24,7 @@ class Output:
 
     A terminal that is gone takes everything in silence: a build goes on for hours without one, and an error under way
     keeps its exit code. A pipe that nobody reads any more ends the program, as it does everywhere, unless an error is
-    under way.
-
-    Parameters
-    ----------
-    stream:
-        Standard output, say.
-    mask:
-        Applied to every piece of text; the command line writes whole lines.
+    under way. The mask is applied to every piece of text; the command line writes whole lines.
     """
 
     def __init__(self, stream: TextIO, mask: Mask) -> None:

@@ -1,15 +1,18 @@
-"""Looking into a package file."""
+"""Looking into package files: what each says of itself, whether it is what was planned, and whose files it holds."""
 
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rattler.package import IndexJson, PathsJson
 
 from megabuild import files
+from megabuild.configs.render import PlannedPackage
 from megabuild.errors import IntegrityError
+from megabuild.package_id import PackageId
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,11 +20,7 @@ class Archive:
     """What a package file says of itself."""
 
     path: Path  #: The file.
-    #: From ``index.json``.
-    name: str
-    version: str
-    build_string: str
-    subdir: str
+    package: PackageId  #: From ``index.json``.
     files: tuple[str, ...]  #: Paths that the package installs.
 
 
@@ -45,9 +44,79 @@ def read(path: Path) -> Archive:
         raise IntegrityError(f"{path} is damaged at {damaged}", "delete it and run again")
     return Archive(
         path=path,
-        name=index.name.source,
-        version=str(index.version),
-        build_string=str(index.build),
-        subdir=index.subdir or path.parent.name,
+        package=PackageId(index.name.source, str(index.version), str(index.build)),
         files=tuple(str(entry.relative_path) for entry in paths.paths),
     )
+
+
+def verify(planned: PlannedPackage, path: Path) -> Archive:
+    """Look into a finished package and compare it with the plan.
+
+    Raises
+    ------
+    IntegrityError
+        It cannot be read, is another package, or holds a compiled file of another Python.
+    """
+    found, wanted = read(path), PackageId.of(planned)
+    if found.package != wanted:
+        raise IntegrityError(
+            f"{path.name} says of itself {found.package}, planned was {wanted}",
+            "this is a fault of the recipe or the engine",
+        )
+    foreign = foreign_bytecode(found.files, planned.python)
+    if foreign:
+        raise IntegrityError(
+            f"{path.name} holds compiled files that are not its own: {', '.join(foreign[:3])}",
+            "tighten the output's file list, or set PYTHONDONTWRITEBYTECODE in its script",
+        )
+    return found
+
+
+def foreign_bytecode(names: Sequence[str], python: str | None) -> list[str]:
+    """Return the ``.pyc`` files whose source is not in the same package, or that are for another Python."""
+    own = set(names)
+    foreign = []
+    for name in names:
+        if name.endswith(".pyc"):
+            path = Path(name)
+            module, _, tag = path.stem.partition(".")
+            source = (
+                path.parent.parent / f"{module}.py"
+                if path.parent.name == "__pycache__"
+                else path.with_suffix(".py")
+            )
+            digits = (python or "").replace(".", "").rstrip("t")
+            if source.as_posix() not in own or (tag and digits and f"-{digits}" not in tag):
+                foreign.append(name)
+    return foreign
+
+
+def owners(archives: Iterable[Archive]) -> dict[str, set[str]]:
+    """Return the paths that packages of different names both install, with those names.
+
+    Builds of one package may share paths: the solver never installs two of them.
+    """
+    owned: dict[str, set[str]] = {}
+    for package in archives:
+        for path in package.files:
+            owned.setdefault(path, set()).add(package.package.name)
+    return {path: names for path, names in owned.items() if len(names) > 1}
+
+
+def check_owners(archives: Sequence[Archive]) -> None:
+    """Raise if a path belongs to more than one package.
+
+    Raises
+    ------
+    IntegrityError
+        Naming a few of the paths.
+    """
+    shared = owners(archives)
+    if shared:
+        examples = "; ".join(
+            f"{path} ({', '.join(sorted(names))})" for path, names in sorted(shared.items())[:3]
+        )
+        raise IntegrityError(
+            f"{len(shared)} files belong to more than one package: {examples}",
+            "tighten the outputs' file lists",
+        )

@@ -23,16 +23,8 @@ def standing_alone(
 ) -> dict[str, Any] | None:
     """Return a rendered output, or the staging output it inherits from, as a recipe with one output.
 
-    None where neither has the name.
-
-    Parameters
-    ----------
-    recipe, output:
-        A rendered output, as the engine gives it, and the name wanted.
-    pins:
-        Exact specs for siblings, by name.
-    folder:
-        The recipe's folder, against which paths of sources are resolved.
+    None where neither has the name. ``pins`` are exact specs for siblings, by name; paths of sources are resolved
+    against ``folder``, the recipe's.
     """
     part = recipe if recipe["package"]["name"] == output else None
     for staging in recipe.get("staging_caches", []):

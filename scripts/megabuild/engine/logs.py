@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from megabuild import files
 from megabuild.errors import IntegrityError
+from megabuild.package_id import PackageId
 
 UNKNOWN = "?"
 _HEAD_BYTES = 256
@@ -32,17 +33,20 @@ _CACHED = "out/build_cache/*/work_dir/conda_build.log"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogLine:
+class ScriptLine:
     """One line that a script printed."""
 
     kind: str  #: ``build`` or ``test``.
-    #: Name of the package, empty for staging, ``UNKNOWN`` where its folder went before it could be looked into.
-    package: str
-    #: The package's, empty where the script does not know.
-    version: str
-    build_string: str
+    #: Its name is empty for staging, ``UNKNOWN`` where its folder went before it could be looked into; version and
+    #: build string are empty where the script does not know.
+    package: PackageId
     python: str
     text: str  #: The line without its end.
+
+    @property
+    def script(self) -> tuple[str, str, str]:
+        """Which script: a package's test has several, not all of which know their build string."""
+        return self.kind, self.package.name, "" if self.kind == "test" else self.package.build_string
 
 
 @dataclass
@@ -55,37 +59,24 @@ class _Open:
     facts: dict[str, str] = field(default_factory=dict)
 
 
-class LogFollower:
-    """Reads all logs of an engine; opened files are read to their end even after their removal.
+class LogFollower(AbstractContextManager["LogFollower"]):
+    """Reads all logs of an engine, whose folders ``out`` and ``tmp`` are in ``folder``.
 
-    Parameters
-    ----------
-    folder:
-        Holds the engine's output folder ``out`` and its temporary folder ``tmp``.
+    Opened files are read to their end even after their removal.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: dict[tuple[int, int], _Open] = {}
 
-    def __enter__(self) -> LogFollower:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        """Close what is still open."""
         for log in self._open.values():
             log.file.close()
         self._open.clear()
 
-    def poll(self, *, last: bool = False) -> Iterator[LogLine]:
-        """Give the lines that are new since the last call.
-
-        Parameters
-        ----------
-        last:
-            The engine has ended: also give lines without an end, and close everything.
-        """
+    def poll(self, *, last: bool = False) -> Iterator[ScriptLine]:
+        """Give the lines that are new since the last call; at the ``last`` one also those without an end."""
         present = set()
         for kind, pattern in _PATTERNS:
             for path in self._paths(pattern):
@@ -145,7 +136,7 @@ class LogFollower:
             facts["PKG_NAME"] = match[1]
         return facts
 
-    def _read(self, log: _Open, *, current: bool, last: bool) -> Iterator[LogLine]:
+    def _read(self, log: _Open, *, current: bool, last: bool) -> Iterator[ScriptLine]:
         position = log.file.tell()
         log.file.seek(0)
         head = log.file.read(_HEAD_BYTES) or b""
@@ -161,11 +152,13 @@ class LogFollower:
         if lines and current:
             log.facts = self._facts(log.kind, log.path) or log.facts
         for line in lines:
-            yield LogLine(
+            yield ScriptLine(
                 kind=log.kind,
-                package=log.facts.get("PKG_NAME", "") if log.facts else UNKNOWN,
-                version=log.facts.get("PKG_VERSION", ""),
-                build_string=log.facts.get("PKG_BUILD_STRING", ""),
+                package=PackageId(
+                    log.facts.get("PKG_NAME", "") if log.facts else UNKNOWN,
+                    log.facts.get("PKG_VERSION", ""),
+                    log.facts.get("PKG_BUILD_STRING", ""),
+                ),
                 python=log.facts.get("PY_VER", "") if "PKG_NAME" in log.facts else "",
                 text=line.decode(errors="replace").rstrip("\r"),
             )

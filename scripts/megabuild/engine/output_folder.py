@@ -1,4 +1,4 @@
-"""Healing the engine's output folder: what a killed run left half-done would break the next one.
+"""The engine's output folder before a run: what fits is kept, what a killed run left half-done is removed.
 
 Measured with rattler-build 0.73: a staging cache without ``metadata.json`` makes the engine build everything again and
 then fail; a package appears by rename, but stands there before its test has run; what was unpacked for a test stays in
@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from megabuild import channel_folder, files
@@ -23,6 +24,58 @@ from megabuild.errors import IntegrityError
 #: Folders that only a running engine needs.
 _TRANSIENT = ("bld", "test", "broken")
 _STAGINGS, _METADATA = "build_cache", "metadata.json"
+#: Beside the packages: what each of them will be made from, written before the engine starts.
+INPUTS = ".megabuild-inputs"
+#: In a task's state folder: packages that passed their tests, while they are made constant and looked into. What no
+#: build can write.
+FINISHED = "finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leftovers:
+    """The engine's output folder, ready for a run."""
+
+    healed: tuple[str, ...]  #: what was removed, in words
+    #: packages, by path below the folder, that an interrupted run built from the same inputs. A package file appears
+    #: before its test has run, so nobody knows whether they pass.
+    untested: tuple[str, ...]
+
+
+def prepare_output(
+    state: Path, *, inputs: Mapping[str, str], published: Sequence[Path], platform: str
+) -> Leftovers:
+    """Leave in a task's state folder what belongs to this run, and nothing half-done.
+
+    ``inputs`` says by file name what its packages are made from; ``published`` packages are copied in, so that the
+    engine finds them and their dependants resolve.
+    """
+    out = channel_folder.own_folder(state / "out")
+    for rest in (*state.glob(".removed-*"), state / "tmp", state / FINISHED):
+        if rest.is_symlink() or rest.exists():
+            files.remove(rest)
+    healed = heal(out)
+    given = {path.name for path in published}
+    former = _read_inputs(out / INPUTS)
+    fitting = {name for name, value in inputs.items() if former.get(name) == value} - given
+    # A narrowed run says nothing about packages outside its plan: a later one may still want them.
+    elsewhere = former.keys() - inputs.keys()
+    channel_folder.drop_packages(out, keep=frozenset(fitting | elsewhere))
+    present = {path.name: path.relative_to(out).as_posix() for path in channel_folder.package_files(out)}
+    for path in published:
+        files.copy(path, out / path.parent.name / path.name)  # a build could write into what it shares
+    channel_folder.write_index(out, platform)
+    noted = {**{name: former[name] for name in present if name in elsewhere}, **inputs}
+    files.write(out / INPUTS, "".join(f"{name} {value}\n" for name, value in sorted(noted.items())))
+    untested = tuple(path for name, path in present.items() if name in fitting)
+    return Leftovers(healed=tuple(healed), untested=untested)
+
+
+def _read_inputs(path: Path) -> dict[str, str]:
+    try:
+        with files.open_regular(path) as file:
+            return dict(line.split(" ", 1) for line in file.read().decode().splitlines())
+    except (OSError, ValueError, IntegrityError):
+        return {}
 
 
 def _remove_foreign(folder: Path) -> Iterator[str]:
@@ -38,9 +91,7 @@ def _remove_foreign(folder: Path) -> Iterator[str]:
 def heal(output_dir: Path) -> list[str]:
     """Bring the engine's output folder, in which nothing may be running, into a state from which it can go on.
 
-    Returns
-    -------
-    What was removed, in words; work folders and the like, which every run leaves, are not mentioned.
+    What was removed is returned in words; work folders and the like, which every run leaves, are not mentioned.
     """
     told = list(_remove_foreign(output_dir))
     for place in (output_dir, *channel_folder.subdirs(output_dir), output_dir / _STAGINGS):

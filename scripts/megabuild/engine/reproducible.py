@@ -52,16 +52,9 @@ class _Seen:
 def normalise(package: Path, target: Path, date: int, *, local: bool = False) -> None:
     """Write a ``.conda`` file once more so that it depends on its content alone; it appears in full or not at all.
 
-    Parameters
-    ----------
-    package:
-        The file; a build may have made it.
-    target:
-        The file to make, in another folder: a build could change what it has made while it is being looked into.
-    date:
-        Seconds since 1970, for everything that has a date.
-    local:
-        It was compiled against the system's own glibc: let it ask for no newer one than its files need.
+    ``target`` is in another folder: a build could change what it has made while it is being looked into. ``date`` is in
+    seconds since 1970. A ``local`` package, compiled against the system's own glibc, is to ask for no newer one than
+    its files need.
 
     Raises
     ------

@@ -1,4 +1,7 @@
-"""Starts the worker in its isolation, listens to it, and makes sure that nothing of it is left."""
+"""Starts the worker in its isolation, listens to it, and makes sure that nothing of it is left.
+
+Nor of an earlier run: processes that outlived it would write where the next one reads.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild.engine import strays
+import psutil
+
 from megabuild.engine.job import Job, Outcome
 from megabuild.guard import GRACE_SECONDS
 from megabuild.isolation.base import Isolation, Mount
 
 _POLL_SECONDS = 0.05
 _TAIL_LINES = 20
+#: Set for the engine itself; build scripts do not get it, but know folders below the state.
+MARKER = "MEGABUILD_STATE"
+_SCRIPT_VARIABLES = ("PREFIX", "SRC_DIR", "BUILD_PREFIX")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +63,14 @@ def run_worker(
 ) -> Outcome:
     """Run one job to its end in its place, and nothing survives it, however this function is left.
 
-    Parameters
-    ----------
-    on_line:
-        Called for every line that the worker itself prints (the engine's scripts write to log files instead).
-    on_tick:
-        Called about twenty times a second; what it raises ends the worker.
-    script, arguments:
-        Another script of the engine's folder to do it, and what it takes besides the files of job and outcome.
+    ``on_line`` is called for every line that the worker itself prints (the engine's scripts write to log files
+    instead), ``on_tick`` about twenty times a second; what they raise ends the worker. Another ``script`` of the
+    engine's folder takes ``arguments`` besides the files of job and outcome.
 
     Raises
     ------
     MegabuildError
-        The isolation refused to start the worker, or its outcome is no worker's.
+        The isolation refused to start the worker, or its outcome is not what a worker writes.
     """
     job_file = place.state / "job.json"
     # Builds write there as well: what lies under a name that nobody has used before is of this worker's time.
@@ -78,7 +80,7 @@ def run_worker(
         "PYTHONPATH": place.site_inside,
         "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": f"{place.state_inside}/tmp",
-        strays.MARKER: str(place.state.absolute()),
+        MARKER: str(place.state.absolute()),
     }
     scripts = place.scripts_inside
     argv = [place.python, f"{scripts}/guard.py", place.python, f"{scripts}/engine/{script}"]
@@ -166,4 +168,35 @@ def end(process: subprocess.Popen[bytes], place: Place) -> None:
         if process.stdout is not None:
             process.stdout.close()
         place.isolation.stop(place.name)
-        strays.end(place.state)
+        end_strays(place.state)
+
+
+def strays(state: Path) -> list[psutil.Process]:
+    """Return the processes that belong to runs of a state folder: engines, build scripts, compilers, tests.
+
+    A person's shell is left out, even if it has sourced a build's environment: it has a terminal, the engine has none.
+    """
+    found = []
+    below = str(state.absolute()) + "/"
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            environment = process.environ()
+            ours = environment.get(MARKER) == str(state.absolute()) or any(
+                environment.get(name, "").startswith(below) for name in _SCRIPT_VARIABLES
+            )
+            if ours and process.pid != psutil.Process().pid and process.terminal() is None:
+                found.append(process)
+    return found
+
+
+def end_strays(state: Path, *, seconds: float = 5.0) -> int:
+    """Kill what :func:`strays` finds, wait so many seconds until it is gone, and return how many there were.
+
+    The caller holds the state's lock, so that nothing in it belongs to another run.
+    """
+    processes = strays(state)
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(processes, timeout=seconds)
+    return len(processes)

@@ -126,10 +126,7 @@ def forget(file_name: str) -> None:
 def test(job: dict[str, Any], names: list[str]) -> tuple[list[str], str]:
     """Test package files; those that fail are put aside, those that cannot be installed yet are left.
 
-    Returns
-    -------
-    tuple[list[str], str]
-        Names of the files that passed, and what was wrong with one that did not.
+    Returns the names of the files that passed, and what was wrong with one that did not.
     """
     from rattler_build.cli_api import test_package
 

@@ -1,4 +1,4 @@
-"""What every isolation can do, and what exit codes mean that are not the command's own.
+"""What every isolation can do, what exit codes mean that are not the command's own, and doing without one.
 
 How a caller starts something in an isolation::
 
@@ -19,6 +19,7 @@ bubblewrap ties the process to the *thread* that called Popen: start it from one
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from abc import ABC, abstractmethod
@@ -27,8 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from megabuild.errors import IsolationError, MegabuildError
-
-Said = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,24 +73,10 @@ class Isolation(ABC):
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
     ) -> list[str]:
-        """Wrap a command.
+        """Return what to start, together with :meth:`environment`; needs no terminal.
 
-        Parameters
-        ----------
-        argv:
-            The command as it is spelled inside.
-        mounts:
-            Everything of the host that the command needs to see.
-        env:
-            What the command finds in its environment, besides what the isolation itself provides.
-        cwd:
-            Folder in which the command starts, as seen inside.
-        name:
-            What to call the container; letters, digits, ``_``, ``.`` and ``-``.
-
-        Returns
-        -------
-        What to start, together with :meth:`environment`. Needs no terminal.
+        ``argv`` and ``cwd`` are as seen inside, where the command sees ``mounts`` of the host and ``env`` besides what
+        the isolation itself provides. ``name`` is the container's: letters, digits, ``_``, ``.`` and ``-``.
 
         Raises
         ------
@@ -111,18 +96,9 @@ class Isolation(ABC):
         """End and remove what a command of that name left behind."""
 
     def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
-        """Say whether a command ended because of the isolation rather than by itself.
+        """Return the error of a command that ended because of the isolation rather than by itself, else None.
 
-        Parameters
-        ----------
-        returncode:
-            As from ``Popen.returncode``: negative when a signal killed the process.
-        output:
-            The last lines that the process printed.
-
-        Returns
-        -------
-        None when the code is the command's own.
+        The code is as from ``Popen.returncode``, the output the last lines that the process printed.
         """
         # with these a shell, a container engine or an init says that nothing was started
         reasons = {126: "could not be executed", 127: "was not found"}
@@ -134,6 +110,35 @@ class Isolation(ABC):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Host(Isolation):
+    """Runs commands as they are, with the caller's environment underneath."""
+
+    name: str = "host"
+
+    def check(self) -> None:
+        """Nothing to check."""
+
+    def command(
+        self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
+    ) -> list[str]:
+        """Return the command behind a shell that changes to ``cwd``; mounts are where they are."""
+        require_sources(mounts)
+        return ["/bin/sh", "-c", 'cd "$0" && exec "$@"', cwd, *argv]
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return the caller's environment with ``env`` on top."""
+        return {**os.environ, **env}
+
+    def path(self, target: str, source: Path) -> str:
+        """Return the source: nothing is moved."""
+        return str(source)
+
+    def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
+        """Return None: there is nothing between the worker and us."""
+        return None
+
+
 def last_line(output: str, default: str = "no message") -> str:
     """Last line of a program's output that says something."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -142,7 +147,7 @@ def last_line(output: str, default: str = "no message") -> str:
 
 def ask(
     name: str, command: Sequence[str], remedy: str, *, seconds: float, env: Mapping[str, str] | None = None
-) -> Said:
+) -> subprocess.CompletedProcess[str]:
     """Run a short command of the engine ``name``; any exit code is left to the caller.
 
     Raises

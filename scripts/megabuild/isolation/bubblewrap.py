@@ -19,13 +19,14 @@ import os
 import re
 import shutil
 import stat
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from megabuild.errors import IsolationError, MegabuildError
 from megabuild.isolation import emulation
-from megabuild.isolation.base import Isolation, Mount, Said, ask, last_line, require_sources, require_version
+from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_sources, require_version
 
 _OLDEST = "0.4"
 _MACHINE, _ETC = Path("/"), Path("/etc")
@@ -173,5 +174,5 @@ def _program() -> str:
     return program
 
 
-def _run(command: Sequence[str]) -> Said:
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return ask("bubblewrap", command, _REMEDY, seconds=_ANSWER_SECONDS, env={"PATH": _DEFAULT_PATH})

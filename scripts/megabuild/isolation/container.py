@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from megabuild.errors import IsolationError, MegabuildError
-from megabuild.isolation.base import Isolation, Mount, Said, ask, last_line, require_sources, require_version
+from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_sources, require_version
 
 # docker: `run --pull`; podman: `--userns=keep-id`, `run --pull=never` and `--init` together.
 _OLDEST = {"docker": "20.10", "podman": "3.0"}
@@ -136,7 +137,7 @@ class Container(Isolation):
             returncode = 127  # podman's init ends with 1 where docker's follows the shell's custom
         return super().failure(returncode, output=output)
 
-    def _ask(self, *arguments: str, seconds: float | None = None) -> Said:
+    def _ask(self, *arguments: str, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
         """Run a short command of the engine, within the seconds that a person waits for where no others are given."""
         if shutil.which(self.name) is None:
             raise IsolationError(

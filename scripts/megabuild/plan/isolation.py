@@ -9,10 +9,9 @@ from pathlib import Path
 
 from megabuild.configs.config import Config
 from megabuild.errors import IsolationError, UsageError
-from megabuild.isolation.base import Isolation
+from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
-from megabuild.isolation.host import Host
 from megabuild.providers.environment import Environment
 
 AUTO = "auto"

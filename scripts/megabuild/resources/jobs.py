@@ -1,8 +1,8 @@
-"""How many compile jobs to run: as many as there are cores, but no more than fit into memory."""
+"""How many compile jobs to run: as many as there are cores, but no more than fit into memory; and sharing them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from megabuild.errors import UsageError
@@ -36,21 +36,12 @@ def compile_jobs(
     requested: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Jobs:
-    """Choose the number of compile jobs.
-
-    Parameters
-    ----------
-    machine, bytes_per_job:
-        What there is, and the memory of the largest compile, in bytes.
-    requested:
-        The user's choice, which is never changed.
-    environ:
-        Environment in which ``CPU_COUNT`` or ``MAX_JOBS`` may hold the user's choice.
+    """Choose the number of compile jobs; the user's choice, also as ``CPU_COUNT`` or ``MAX_JOBS``, is never changed.
 
     Raises
     ------
     UsageError
-        A choice that is no positive number.
+        A choice that is not a positive number.
     """
     if asked := _asked(requested, environ or {}):
         return asked
@@ -88,12 +79,7 @@ def jobs_within(
 ) -> Jobs:
     """Choose the number of compile jobs where no choice of the user's may exceed the memory.
 
-    Parameters
-    ----------
-    machine, bytes_per_job, requested, environ:
-        As in :func:`compile_jobs`.
-    most:
-        Bytes that all jobs may take together, or None for all that is free.
+    All of them together may take ``most`` bytes, or all that is free where that is None.
     """
     ceiling = _asked(requested, environ) or Jobs(count=machine.cores, reason=counted(machine.cores, "core"))
     free = machine.memory_free if most is None else min(machine.memory_free, most)
@@ -103,3 +89,47 @@ def jobs_within(
         return ceiling
     reason = f"{usable / _GB:.1f} GB of memory, {bytes_per_job / _GB:.1f} GB expected per compile"
     return Jobs(count=fitting, reason=reason)
+
+
+class Budget:
+    """A number of jobs that tasks share, chosen when the first one asks for some; to be used from one thread.
+
+    A task gets its share when it starts and keeps it. Three extensions at a time with a third of the jobs each take
+    little longer than with a jobserver that moves single jobs between them: "Jobs of the extensions" in
+    docs/lab/measurements.md. ``tasks`` is how many run at a time; ``on_chosen`` is called with the number.
+    """
+
+    def __init__(
+        self,
+        choose: Callable[[], Jobs],
+        *,
+        tasks: int = 1,
+        on_chosen: Callable[[Jobs], None] = lambda jobs: None,
+    ) -> None:
+        self._choose = choose
+        self._tasks = tasks
+        self._on_chosen = on_chosen
+        self._limit = 0
+        self._taken = 0
+
+    def take(self, *, last: bool) -> int:
+        """Return a task's share, 0 where nothing is free; the last one to start gets all that is."""
+        if not self._limit:
+            jobs = self._choose()
+            self._limit = jobs.count
+            self._on_chosen(jobs)
+        free = max(0, self._limit - self._taken)
+        share = free if last else min(free, -(-self._limit // self._tasks))
+        self._taken += share
+        return share
+
+    def give_back(self, share: int) -> None:
+        """Take back a share."""
+        self._taken -= share
+
+    def halve(self) -> int:
+        """Allow half as many from now on, since memory ran out; return how many, or 0 where it was but one."""
+        if self._limit <= 1:
+            return 0
+        self._limit //= 2
+        return self._limit

@@ -29,15 +29,7 @@ class Machine:
 
 
 def measure(cgroup: Path = CGROUP, own: Path = OWN_GROUPS) -> Machine:
-    """Look at the machine.
-
-    Parameters
-    ----------
-    cgroup:
-        Where the cgroup file system is mounted.
-    own:
-        The list of groups that this process is in; the limits of each, and of those above it, hold.
-    """
+    """Look at the machine; of the groups that this process is in, the limits of each, and of those above it, hold."""
     memory = psutil.virtual_memory()
     total, free = int(memory.total), int(memory.available)
     for group in groups(cgroup, own, "memory"):

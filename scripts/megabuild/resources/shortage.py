@@ -57,13 +57,7 @@ def _counted(path: Path) -> int | None:
 
 
 class Watch:
-    """Watches memory from now on.
-
-    Parameters
-    ----------
-    kills, machine:
-        Where its figures come from.
-    """
+    """Watches memory from now on."""
 
     def __init__(
         self, kills: Callable[[], int | None] = kernel_kills, machine: Callable[[], Machine] = measure

@@ -7,35 +7,28 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 
-import click
-from rich.console import Console
-
 from megabuild import files
-from megabuild.build.pytorch import described
+from megabuild.build.pytorch import describe_pytorch
 from megabuild.build.session import locked
 from megabuild.build.view import View
-from megabuild.cli.exits import Invocation
-from megabuild.cli.root import display
-from megabuild.cli.running import planned
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import run_worker
 from megabuild.errors import BuildError, UsageError
 from megabuild.plan.isolation import choose
 from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan
+from megabuild.result import Result
+from megabuild.text import display
 
-STAGING = "libtorch-staging"
+_STAGING = "libtorch-staging"
 _FOLDER, _ENTER = "debug", "debug-enter"
 
 
-def debug_package(options: Options, output: str, invocation: Invocation) -> int:
-    """Make the build and host environments of an output, and print how to enter them and run its script.
+def debug_package(plan: Plan, output: str | None) -> Result:
+    """Make the build and host environments of an output, and tell how to enter them and run its script.
 
-    Parameters
-    ----------
-    options:
-        As for a build; of several Pythons the last counts.
-    output:
-        A package's name, or ``libtorch-staging`` for libtorch's compile.
+    The output is a package's name; without one it is ``libtorch-staging``, libtorch's compile. Of several Pythons the
+    last counts.
 
     Raises
     ------
@@ -46,23 +39,19 @@ def debug_package(options: Options, output: str, invocation: Invocation) -> int:
     BusyError
         The config is being built.
     """
-    plan = planned(options, Console(stderr=True))
+    options, output = plan.options, output or _STAGING
     isolation = choose(options.engine, config=options.config, environment=plan.environment)
     isolation.check()
     options.state.mkdir(parents=True, exist_ok=True)
     with locked(options):  # a worker that starts ends what is left of others
-        seen, work = described(plan, isolation, plan.jobs.count)
-        if output == STAGING:  # what is tried out must not end up in packages
+        seen, work = describe_pytorch(plan, isolation, plan.jobs.count)
+        if output == _STAGING:  # what is tried out must not end up in packages
             work = replace(work, env={**work.env, "TORCH_TREE": f"{seen.state_inside}/{_FOLDER}/tree"})
         (seen.state / _FOLDER).mkdir(exist_ok=True)
         seen = replace(seen, mounts=[*seen.mounts, seen.shown(_FOLDER, writable=True)])
         paths = _made(seen, work, output)
     lines = _how_to_enter(seen, options, paths)
-    if invocation.json:
-        invocation.show({"paths": paths, "enter": lines})
-    else:
-        click.echo("\n".join(lines))
-    return 0
+    return Result(format="debug-session", document={"paths": paths, "enter": lines}, lines=lines)
 
 
 def _made(seen: View, work: Job, output: str) -> dict[str, str]:

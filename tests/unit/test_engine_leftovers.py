@@ -9,7 +9,7 @@ import pytest
 from tiny import make_channel, make_package
 
 from megabuild import files
-from megabuild.build.healing import FINISHED, INPUTS, settle
+from megabuild.engine.output_folder import FINISHED, INPUTS, prepare_output
 from megabuild.errors import IntegrityError
 
 LIBRARY, MODULE = "torch-1-0.conda", "module-1-0.conda"
@@ -28,16 +28,16 @@ def there(state: Path) -> set[str]:
 
 
 def test_what_was_made_of_the_same_stays_and_is_to_be_tested(state: Path) -> None:
-    settled = settle(state, inputs={LIBRARY: "a", MODULE: "b"}, published=(), platform="linux-64")
+    left = prepare_output(state, inputs={LIBRARY: "a", MODULE: "b"}, published=(), platform="linux-64")
     assert there(state) == {LIBRARY}
-    assert settled.untested == (f"linux-64/{LIBRARY}",)
+    assert left.untested == (f"linux-64/{LIBRARY}",)
 
 
 def test_a_published_package_is_copied_in_and_shares_nothing(state: Path, tmp_path: Path) -> None:
     package = make_package(tmp_path / "packages" / "linux-64", "torch", "1", "0", {"lib/other": "x"})
-    settled = settle(state, inputs={LIBRARY: "a", MODULE: "a"}, published=[package], platform="linux-64")
+    left = prepare_output(state, inputs={LIBRARY: "a", MODULE: "a"}, published=[package], platform="linux-64")
     copy = state / "out" / "linux-64" / LIBRARY
-    assert settled.untested == (f"linux-64/{MODULE}",)
+    assert left.untested == (f"linux-64/{MODULE}",)
     assert files.sha256(copy) == files.sha256(package)
     assert not copy.samefile(package)
 
@@ -48,7 +48,7 @@ def test_nothing_below_the_folder_becomes_readable_to_others(state: Path) -> Non
     program.touch(0o755)
     (state / "out" / "build_cache" / "staging_1" / "metadata.json").write_text("{}")
     (state / "out" / "linux-64" / LIBRARY).chmod(0o600)
-    settle(state, inputs={LIBRARY: "a"}, published=(), platform="linux-64")
+    prepare_output(state, inputs={LIBRARY: "a"}, published=(), platform="linux-64")
     assert program.stat().st_mode & 0o777 == 0o755
     assert (state / "out" / "linux-64" / LIBRARY).stat().st_mode & 0o777 == 0o600
 
@@ -64,7 +64,7 @@ def test_a_list_of_inputs_that_cannot_be_ours_says_nothing(state: Path, tmp_path
         os.mkfifo(inputs)
     else:
         inputs.write_bytes(b"\xff \xff")
-    settle(state, inputs={LIBRARY: "a", MODULE: "a"}, published=(), platform="linux-64")
+    prepare_output(state, inputs={LIBRARY: "a", MODULE: "a"}, published=(), platform="linux-64")
     assert there(state) == set()
     assert inputs.read_text().splitlines() == [f"{MODULE} a", f"{LIBRARY} a"]
     assert not inputs.is_symlink()
@@ -78,7 +78,7 @@ def test_what_a_killed_run_had_finished_is_removed_and_a_link_is_not_followed(
     (tmp_path / "mine" / "note").write_text("mine")
     (state / FINISHED).symlink_to(tmp_path / "mine")
     (state / "tmp").symlink_to(tmp_path / "nowhere")
-    settle(state, inputs={}, published=(), platform="linux-64")
+    prepare_output(state, inputs={}, published=(), platform="linux-64")
     assert not (state / FINISHED).is_symlink()
     assert not (state / "tmp").is_symlink()
     assert (tmp_path / "mine" / "note").read_text() == "mine"
@@ -88,4 +88,4 @@ def test_an_output_folder_that_is_a_link_is_refused(state: Path, tmp_path: Path)
     (state / "out").rename(tmp_path / "elsewhere")
     (state / "out").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(IntegrityError, match="symbolic link"):
-        settle(state, inputs={}, published=(), platform="linux-64")
+        prepare_output(state, inputs={}, published=(), platform="linux-64")

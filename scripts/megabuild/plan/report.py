@@ -1,24 +1,27 @@
-"""The plan before a run and the summary after it, as text and as JSON values."""
+"""A plan as text and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from megabuild.build.summary import PackageResult, Summary
-from megabuild.cli.narrate import decision, label
-from megabuild.cli.root import display
-from megabuild.cli.text import Signs, duration, picked, size, table
+from megabuild.events import StagingDecided
+from megabuild.package_id import PackageId
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan
 from megabuild.plan.planning import asked, rendered
+from megabuild.result import Result
+from megabuild.text import UNICODE, picked, size, table
 from megabuild.wording import counted
 
-_HASH_DIGITS = 12
 _PACKAGE = "name version build_string build_number subdir file_name python"
 
 
-def plan_lines(plan: Plan, signs: Signs) -> list[str]:
+def plan_result(plan: Plan) -> Result:
+    """Return what ``--plan`` says."""
+    return Result(format="plan", document=plan_document(plan), lines=plan_lines(plan))
+
+
+def plan_lines(plan: Plan) -> list[str]:
     """Return a plan for people, at most 80 columns wide but for names and notes."""
     options, config = plan.options, plan.options.config
     accelerator = f"CUDA {config.cuda_version}" if config.cuda_version else "CPU"
@@ -29,22 +32,21 @@ def plan_lines(plan: Plan, signs: Signs) -> list[str]:
     lines = [f"{config.name}: {what}, {accelerator}{blas}", ""]
     verb = "build" if plan.compiles_torch else "unpack"
     rows = [
-        (item.package.file_name.removesuffix(".conda"), f"{signs.kept} there" if item.exists else verb)
+        (item.package.file_name.removesuffix(".conda"), f"{UNICODE.kept} there" if item.exists else verb)
         for item in plan.items
     ]
     lines += table(("package", "state"), rows)
-    lines += ["", *extension_lines(plan.extensions, signs), ""]
+    lines += ["", *extension_lines(plan.extensions), ""]
     lines += [
-        f"{signs.warning} Python {python} is left out: {reason}" for python, reason in plan.left_out.items()
+        f"{UNICODE.warning} Python {python} is left out: {reason}" for python, reason in plan.left_out.items()
     ]
-    lines += [f"{signs.warning} {note}" for note in plan.notes]
+    lines += [f"{UNICODE.warning} {note}" for note in plan.notes]
     if plan.environment.downloads:
         parts = (f"{one.count} {one.what} ({size(one.size)})" for one in plan.environment.downloads)
         lines.append(f"downloads first: {', '.join(parts)}")
     figures = plan.estimate
     if plan.missing:
-        decided = plan.staging_decision
-        lines.append(decision(decided.decision, decided.reasons, compiles=plan.compiles_torch))
+        lines.append(staging_decided(plan).sentence())
     elif plan.extensions.missing:
         lines.append("PyTorch's packages are there already")
     else:
@@ -61,6 +63,12 @@ def plan_lines(plan: Plan, signs: Signs) -> list[str]:
     return lines
 
 
+def staging_decided(plan: Plan) -> StagingDecided:
+    """Return what becomes of the former compile as the event that a run tells."""
+    decided = plan.staging_decision
+    return StagingDecided(decision=decided.decision, reasons=decided.reasons, compiles=plan.compiles_torch)
+
+
 def _needs(plan: Plan) -> list[str]:
     """Return what a run needs of disk and memory, the latter for those compilers that will run."""
     figures, found = plan.estimate, []
@@ -72,21 +80,23 @@ def _needs(plan: Plan) -> list[str]:
     return [f"{size(figures.disk)} of disk", *found]
 
 
-def extension_lines(extensions: Extensions, signs: Signs) -> list[str]:
+def extension_lines(extensions: Extensions) -> list[str]:
     """Return what becomes of PyTorch Geometric's extensions, and why."""
     if extensions.reason:
         return [f"PyTorch Geometric's extensions: {extensions.reason}"]
     rows = [
         (
-            label(package.name, package.build_string, package.version),
-            f"{signs.kept} there" if task.exists else task.how.replace("nothing", f"{signs.failed} nothing"),
+            PackageId.of(package).label,
+            f"{UNICODE.kept} there"
+            if task.exists
+            else task.how.replace("nothing", f"{UNICODE.failed} nothing"),
             "" if task.exists else task.reason,
         )
         for task in extensions.tasks
         for package in task.packages
     ]
     lines = table(("extension", "state", "why"), rows) if rows else []
-    lines += [f"{signs.warning} {name} is left out: {why}" for name, why in extensions.left_out.items()]
+    lines += [f"{UNICODE.warning} {name} is left out: {why}" for name, why in extensions.left_out.items()]
     return lines
 
 
@@ -138,63 +148,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "basis": plan.estimate.basis,
         },
     }
-
-
-def package_lines(packages: Sequence[PackageResult], signs: Signs) -> list[str]:
-    """Return the closing table; it fits 80 columns."""
-    marks = {"built": signs.done, "skipped": signs.kept, "failed": signs.failed, "missing": signs.dash}
-    words = {"skipped": "was there"}
-    rows = [
-        (
-            label(row.name, row.build_string, row.version),
-            size(row.size) if row.size else "",
-            row.sha256[:_HASH_DIGITS],
-            duration(row.seconds) if row.seconds else "",
-            f"{marks.get(row.status, ' ')} {words.get(row.status, row.status)}",
-        )
-        for row in packages
-    ]
-    lines = table(("package", "size", "sha256", "time", "status"), rows, right=frozenset({1, 3}))
-    notes = [f"  {label(row.name, row.build_string)}: {row.note}" for row in packages if row.note]
-    return [*lines, *(["", "failed:", *notes] if notes else [])]
-
-
-def summary_lines(summary: Summary, signs: Signs) -> list[str]:
-    """Return a summary for people; the table in it fits 80 columns."""
-    lines = [*package_lines(summary.packages, signs), ""]
-    if summary.staging_seconds:
-        how = "compiled" if summary.compiles else "unpacked"
-        lines.append(f"libtorch was {how} in {duration(summary.staging_seconds)}")
-    for python, figures in summary.swaps.items():
-        counts = ", ".join(
-            f"{count} {what.removesuffix('s') if count == 1 else what}" for what, count in figures.items()
-        )
-        lines.append(f"swap to Python {python}: {counts}")
-    for source, count in summary.reused.items():
-        lines.append(f"{counted(count, 'object')} reused from {source}")
-    if summary.estimated_seconds:
-        took = f"took {duration(summary.seconds)}, estimated {duration(summary.estimated_seconds)}"
-        if summary.memory and summary.estimated_memory:
-            took += (
-                f"; the largest process {size(summary.memory)}, estimated {size(summary.estimated_memory)}"
-            )
-        lines.append(took)
-    if summary.disk.peak:
-        tree = f", of which the work tree took {size(summary.disk.tree)}" if summary.compiles else ""
-        lines.append(f"disk: {size(summary.disk.peak)} at the peak{tree}")
-    if summary.error:
-        lines.append(f"{signs.failed} {summary.error}")
-    end = "done" if summary.ok else "not everything was built"
-    lines.append(f"{end} in {duration(summary.seconds)}; channel: {display(summary.channel)}")
-    lines.append(f"log: {display(summary.log)}")
-    return lines
-
-
-def use_lines(commands: Mapping[str, str]) -> list[str]:
-    """Return how what was built is installed, with whichever program there is."""
-    if not commands:
-        return []
-    return ["", "to use it, whichever you have:", *(f"  {line}" for line in commands.values())]
 
 
 def _time(hours: float) -> str:

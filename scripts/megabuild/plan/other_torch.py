@@ -1,0 +1,62 @@
+"""Which PyTorch a run is for: what may be asked of a config, and the config for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from megabuild.configs.config import Config
+from megabuild.configs.overrides import other_torch
+from megabuild.errors import UsageError
+
+
+def torch_index(config: Config, index: str | None) -> str | None:
+    """Return the index or folder with PyTorch's wheels that was named."""
+    if index is None:
+        return None
+    if config.provider != "wheel":
+        raise UsageError(f"{config.name} takes no wheels of PyTorch", "leave out --torch-index")
+    if "://" in index:
+        return index
+    folder = Path(index).expanduser().absolute()
+    if not folder.is_dir():
+        raise UsageError(
+            f"there is no folder {folder}", "--torch-index takes an address or a folder with wheels"
+        )
+    return str(folder)
+
+
+def with_torch(
+    config: Config,
+    torch: str | None,
+    source: Path | None,
+    digest: str | None,
+    triton: str | None = None,
+    *,
+    rehearse: bool,
+) -> Config:
+    """Return the config for the PyTorch that was asked for, where its provider can have that."""
+    compiles = config.provider != "wheel"
+    if source is not None and not compiles:
+        raise UsageError(
+            f"{config.name} compiles no PyTorch, it takes wheels apart", "leave out --torch-source"
+        )
+    if digest is not None and (not compiles or (source is None and torch is None)):
+        raise UsageError("--torch-sha256 has no effect here", "it goes with --torch-source, or with --torch")
+    if triton is not None:
+        if not compiles or torch is None or config.cuda_version is None:
+            raise UsageError(
+                "--triton has no effect here", "it goes with --torch and a CUDA config that compiles"
+            )
+        if not re.fullmatch(r"\d+(\.\d+)+", triton):
+            raise UsageError(f"'{triton}' is not a release of Triton", "write it like '3.8.0'")
+    if torch is None:
+        return config
+    known = torch == config.torch_version or (digest is not None and config.provider == "conda-forge")
+    if compiles and source is None and not known and not rehearse:
+        raise UsageError(
+            f"{config.name} knows no source of PyTorch {torch}",
+            "name one with --torch-source"
+            + (", or its official tarball's --torch-sha256" if config.provider == "conda-forge" else ""),
+        )
+    return other_torch(config, torch, None if source else digest)

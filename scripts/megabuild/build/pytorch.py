@@ -22,7 +22,7 @@ from megabuild.isolation.base import Isolation
 from megabuild.plan import stamp
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem
-from megabuild.plan.planning import looked_again
+from megabuild.plan.planning import compare_with_disk
 from megabuild.wording import counted
 
 NAME = "pytorch"
@@ -86,7 +86,7 @@ class PyTorch(Work):
 
     def run(self, jobs: int) -> Made:
         """Do it; of what an attempt before this one has published nothing is made again."""
-        self._plan = looked_again(self._plan)
+        self._plan = compare_with_disk(self._plan)
         return super().run(jobs)
 
     def occasion(self, event: events.Event | None) -> None:

@@ -31,12 +31,10 @@ from megabuild.isolation.container import Container
 from megabuild.network.redact import Mask
 from megabuild.plan import published, stamp
 from megabuild.plan.estimate import GB
-from megabuild.plan.isolation import choose
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
-from megabuild.plan.planning import looked_again
+from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.published import Record, is_published, records
-from megabuild.providers.conda_forge import without_channel
 from megabuild.resources.jobs import Jobs, bytes_per_compile, jobs_within
 from megabuild.resources.machine import measure
 from megabuild.wording import counted
@@ -127,7 +125,7 @@ class _Run:
 
     def __init__(self, plan: Plan, log: LogFile, reporter: events.Reporter) -> None:
         self._damage = published.heal(plan.options.packages, plan.options.config.platform)
-        self._plan = looked_again(plan)
+        self._plan = compare_with_disk(plan)
         self._log = log
         self._reporter = reporter
         self._meter = Meter()
@@ -140,12 +138,7 @@ class _Run:
         if not plan.missing and not plan.extensions.missing:
             self._started("none")
             return
-        isolation = choose(
-            options.engine,
-            config=options.config,
-            environment=plan.environment,
-            alternatives=without_channel(options.config),
-        )
+        isolation = plan.usable_isolation()
         self._started(isolation.name)
         self._meter.blind = isinstance(isolation, Container)
         for name, found in checks(plan, isolation):

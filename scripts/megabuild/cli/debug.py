@@ -20,7 +20,6 @@ from megabuild.cli.running import planned
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import run_worker
 from megabuild.errors import BuildError, UsageError
-from megabuild.plan.isolation import choose
 from megabuild.plan.options import Options
 
 STAGING = "libtorch-staging"
@@ -47,7 +46,7 @@ def debug_package(options: Options, output: str, invocation: Invocation) -> int:
         The config is being built.
     """
     plan = planned(options, Console(stderr=True))
-    isolation = choose(options.engine, config=options.config, environment=plan.environment)
+    isolation = plan.usable_isolation()
     isolation.check()
     options.state.mkdir(parents=True, exist_ok=True)
     with locked(options):  # a worker that starts ends what is left of others

@@ -18,7 +18,7 @@ from pathlib import Path
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import PreflightError
 from megabuild.files import sha256
-from megabuild.plan.recipe_parts import Part
+from megabuild.plan.recipe_parts import RecipePart
 from megabuild.plan.solving import Solved
 
 #: Where sources lie says nothing about what they are; staging has a Python of its own, however many are to be served.
@@ -46,7 +46,7 @@ def digest(value: object) -> str:
 
 
 def staging(
-    part: Part,
+    part: RecipePart,
     *,
     recipe: Path,
     variant: Mapping[str, Sequence[str]],
@@ -102,7 +102,7 @@ def inherits(planned: PlannedPackage) -> bool:
     return bool(planned.staging_build or planned.staging_host)
 
 
-def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> str:
+def package(planned: PlannedPackage, part: RecipePart | None, staged: Fingerprint) -> str:
     """Return the sha256 over what one package depends on: its part of the recipe, its requirements, the staging."""
     return digest(
         {

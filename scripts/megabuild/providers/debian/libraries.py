@@ -15,7 +15,7 @@ from elf_file import NotElf, opened
 from megabuild.errors import ProviderError
 from megabuild.providers.command import run
 from megabuild.providers.debian.root import DebianRoot, enter
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 
 NAME = "debian-torch-libs"
 #: To be raised where this module chooses other files of the same root.
@@ -45,9 +45,9 @@ class Installed:
     depends: str
 
 
-def package(root: DebianRoot, glibc: str, platform: str) -> Package:
+def package(root: DebianRoot, glibc: str, platform: str) -> LocalPackage:
     """Describe the package `debian-torch-libs`, whose libraries run with the root's ``glibc`` or a newer one."""
-    return Package(
+    return LocalPackage(
         name=NAME,
         # "trixie/sid" before a release
         version=root.release if re.fullmatch(r"\d+(\.\d+)*", root.release) else "0",

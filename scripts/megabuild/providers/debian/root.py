@@ -159,7 +159,7 @@ def wanted(
     return lines, packages, cache / hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
 
 
-def there(cache: Path, *, cuda: bool = False, foreign: Foreign | None = None) -> DebianRoot | None:
+def find(cache: Path, *, cuda: bool = False, foreign: Foreign | None = None) -> DebianRoot | None:
     """Return the root if it was made, else None; raises ProviderError where no mirror is configured."""
     return _read(wanted(cache, cuda=cuda, foreign=foreign)[2], foreign)
 

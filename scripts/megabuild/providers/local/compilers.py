@@ -12,7 +12,7 @@ from pathlib import Path
 from megabuild.errors import ProviderError
 from megabuild.files import sha256
 from megabuild.providers.command import run
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 
 #: Machine part of conda-forge's GNU triplets, by platform.
 MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
@@ -147,7 +147,7 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "
     )
 
 
-def packages(toolchain: Toolchain, platform: str) -> list[Package]:
+def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
     """Describe compilers, binutils, sysroot and the compilers' run-time libraries.
 
     Raises
@@ -161,7 +161,7 @@ def packages(toolchain: Toolchain, platform: str) -> list[Package]:
     inputs = {"compiler": toolchain.digest}
     libgcc, libstdcxx = f"libgcc >={toolchain.major}", f"libstdcxx >={toolchain.major}"
     exact = f"gcc_{platform} {version}.*"
-    here = partial(Package, version=version, platform=platform)
+    here = partial(LocalPackage, version=version, platform=platform)
 
     made = [
         activation(
@@ -187,7 +187,7 @@ def packages(toolchain: Toolchain, platform: str) -> list[Package]:
     ]
     return [
         *made,
-        Package(
+        LocalPackage(
             name=f"sysroot_{platform}",
             version=glibc,
             platform=platform,
@@ -243,7 +243,7 @@ def _cxx_variables(toolchain: Toolchain) -> dict[str, str]:
     }
 
 
-def activation(package: Package, variables: Mapping[str, str], order: str = "") -> Package:
+def activation(package: LocalPackage, variables: Mapping[str, str], order: str = "") -> LocalPackage:
     """Return a package with shell scripts that set variables on activation and restore them on deactivation.
 
     Parameters

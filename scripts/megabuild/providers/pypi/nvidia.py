@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.local.compilers import MACHINES, activation
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.pypi import offers
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.pypi.unpack import members
@@ -36,7 +36,7 @@ def packages(
     cuda: str,
     platform: str,
     notes: Path | None = None,
-) -> list[Package]:
+) -> list[LocalPackage]:
     """Describe the packages of all of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
 
     Parameters
@@ -52,7 +52,7 @@ def packages(
     """
     chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
     made = [
-        Package(
+        LocalPackage(
             name="cuda-version",
             version=cuda,
             platform=platform,
@@ -81,14 +81,14 @@ def _of_wheel(
     entry: NvidiaWheel,
     needs: tuple[str, ...],
     platform: str,
-) -> list[Package]:
+) -> list[LocalPackage]:
     version = wheel.version
 
-    def package(name: str, chosen: Sequence[str], depends: tuple[str, ...], kind: str) -> Package:
+    def package(name: str, chosen: Sequence[str], depends: tuple[str, ...], kind: str) -> LocalPackage:
         # the folder below targets/ is in the package that every CUDA build has
         target = _TARGETS[platform] if name == "cuda-cudart-dev" else None
         exported = f"{entry.run} >={version},<{int(version.split('.')[0]) + 1}.0a0"
-        return Package(
+        return LocalPackage(
             name=name,
             version=version,
             platform=platform,
@@ -111,8 +111,8 @@ def _of_wheel(
     ]
 
 
-def _alias(name: str, of: str, version: str, platform: str) -> Package:
-    return Package(
+def _alias(name: str, of: str, version: str, platform: str) -> LocalPackage:
+    return LocalPackage(
         name=name,
         version=version,
         platform=platform,
@@ -165,11 +165,11 @@ def _fill(wheel: Path, chosen: Sequence[str], target: str | None, prefix: Path) 
             (prefix / "targets" / target / name).symlink_to(f"../../{name}")
 
 
-def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[Package]:
+def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[LocalPackage]:
     """conda-forge's cuda-nvcc: nvcc with all it needs, told which C++ compiler to use."""
     version = versions["cuda-nvcc-tools"]
     needs = ("cuda-nvcc-tools", "cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl")
-    compiler = Package(
+    compiler = LocalPackage(
         name=f"cuda-nvcc_{platform}",
         version=version,
         platform=platform,

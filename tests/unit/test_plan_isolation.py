@@ -12,7 +12,10 @@ from megabuild.configs.config import Config, load
 from megabuild.errors import IsolationError, UsageError
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
+from megabuild.plan import planning
+from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.isolation import choose_isolation, rehearsal_image
+from megabuild.plan.options import Options
 from megabuild.providers.environment import Environment
 
 
@@ -67,6 +70,21 @@ def test_without_an_engine_the_configs_that_work_here_are_named(programs: Path) 
     assert "podman is not installed" in none.value.message
     assert "--engine host" in none.value.remedy
     assert "linux_64_cpu_debian" in none.value.remedy
+
+
+def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
+    programs: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Environment(channels=("https://channel.invalid",), pythons=config().pythons)
+    monkeypatch.setattr(planning, "provide", lambda request: made)
+    monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
+    options = Options(config=config(), root=repository, output=tmp_path, cache=tmp_path / "cache", pyg="none")
+    plan = planning.make_plan(options, print)
+    with pytest.raises(IsolationError, match="podman is not installed") as none:
+        plan.usable_isolation()
+    assert "without one these can be built here" in none.value.remedy
+    fake(programs, "podman", "5.2.0 rootless=true")
+    assert planning.make_plan(options, print).usable_isolation().name == "podman"
 
 
 def test_debian_is_built_in_its_root(tmp_path: Path) -> None:

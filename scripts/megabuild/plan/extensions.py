@@ -150,7 +150,7 @@ def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
     if not config.platform.startswith("linux"):
         return f"they are built for Linux only, not for {config.platform}"
     if config.provider == "debian" and pyg != "source":
-        return "nobody has wheels for Debian's PyTorch (--pyg source compiles them)"
+        return "there are no wheels for Debian's PyTorch (--pyg source compiles them)"
     return ""
 
 

@@ -56,24 +56,11 @@ def staging(
     root: Path | None,
     place: str,
 ) -> Fingerprint:
-    """Collect the facts.
+    """Collect the facts about the recipe's staging output.
 
-    Parameters
-    ----------
-    part:
-        The recipe's staging output.
-    recipe:
-        The recipe file.
-    variant:
-        The config's values, overrides applied.
-    build, host:
-        Solved environments of staging.
-    source:
-        Source tree, or its files with their sha256; None where the variant's hash of a tarball stands for it.
-    root:
-        Root folder in which the build runs, or None.
-    place:
-        Isolation and path of the state folder in it: objects hold paths.
+    The variant's values have overrides applied. The source is a tree, or its files with their sha256; None where the
+    variant's hash of a tarball stands for it. ``place`` is the isolation with the path of the state folder in it, for
+    objects hold paths.
     """
     dependency = {"place": place}
     for key in part.variant_keys(variant, recipe):
@@ -120,7 +107,7 @@ def tree(folder: Path) -> str:
     Raises
     ------
     PreflightError
-        Something in it is no file, folder or link: reading a pipe would never end.
+        Something in it is not a file, folder or link: reading a pipe would never end.
     """
     total = hashlib.sha256()
     for here, folders, files in os.walk(folder):
@@ -130,7 +117,7 @@ def tree(folder: Path) -> str:
             status = path.lstat()
             if not stat.S_ISLNK(status.st_mode) and not stat.S_ISREG(status.st_mode):
                 raise PreflightError(
-                    f"{path} is no file, folder or link", "remove it: no source is made of that"
+                    f"{path} is not a file, folder or link", "remove it: nothing can be built from it"
                 )
             content = os.readlink(path) if stat.S_ISLNK(status.st_mode) else sha256(path)
             executable = bool(status.st_mode & stat.S_IXUSR)

@@ -157,7 +157,7 @@ def heal(channel: Path, platform: str) -> list[str]:
     ):  # a killed run's, or the records are gone: the index needs it whole
         if path.name not in known and not _can_be_read(path):
             path.unlink()
-            told.append(f"{path.name}, which nobody recorded, was damaged and is removed")
+            told.append(f"{path.name}, which has no record, was damaged and has been removed")
     if channel.is_dir() and not _is_indexed(channel, known):
         channel_folder.index(channel, platform)
         if not told:

@@ -65,7 +65,7 @@ def _refused(options: Options, said: str) -> dict[str, str]:
         specifier = SpecifierSet(said)
     except InvalidSpecifier as error:
         raise UsageError(
-            f"PyTorch {config.torch_version} is for Python '{said}', which nobody understands",
+            f"PyTorch {config.torch_version} is for Python '{said}', which is not a version specifier",
             "correct requires-python in its pyproject.toml",
         ) from error
     return {

@@ -44,7 +44,9 @@ class DebianProvider(LocalProvider):
                 f"a Debian root of about {gigabytes} GB is made first; whether what is left of an earlier run fits is "
                 "known then"
             )
-            notes += [f"needed on this machine: {command}" for command in [debian_root.lacking()] if command]
+            notes += [
+                f"needed on this machine: {command}" for command in [debian_root.install_command()] if command
+            ]
         pythons, left_out = self._pythons(root)
         own = [libraries.package(root, toolchain.glibc, config.platform)]
         locks: list[Lock] = []

@@ -66,12 +66,7 @@ def _fill(root: DebianRoot, prefix: Path) -> None:
 def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str, prefix: Path) -> None:
     """Copy libraries out of a root into ``lib/`` of an empty folder, under their sonames, with their notices.
 
-    Parameters
-    ----------
-    root, libraries:
-        Where they are taken from; soname to library file and Debian package.
-    name, prefix:
-        conda package, which names the folder of the notices; and the folder.
+    The libraries are, by soname, file and Debian package; the folder of the notices has the conda package's name.
     """
     folder = prefix / "lib"
     folder.mkdir()

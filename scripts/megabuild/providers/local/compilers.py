@@ -98,14 +98,9 @@ class Toolchain:
 
 
 def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "") -> Toolchain:
-    """Ask gcc and g++ what they are.
+    """Ask gcc and g++ what they are; ``enter`` are words before a command that run it in ``root``.
 
-    Parameters
-    ----------
-    root, enter:
-        Folder in which the paths that they name are found, and words before a command that run it in there.
-    triplet:
-        What the names of a cross compiler's programs begin with, such as "aarch64-linux-gnu"; empty for the native one.
+    The names of a cross compiler's programs begin with a triplet ("aarch64-linux-gnu"), the native one's do not.
 
     Raises
     ------
@@ -246,14 +241,8 @@ def _cxx_variables(toolchain: Toolchain) -> dict[str, str]:
 def activation(package: LocalPackage, variables: Mapping[str, str], order: str = "") -> LocalPackage:
     """Return a package with shell scripts that set variables on activation and restore them on deactivation.
 
-    Parameters
-    ----------
-    package:
-        What is known of it so far.
-    variables:
-        Names and values; those may use each other, and ``$_MB_PREFIX`` for the environment.
-    order:
-        Comes before the package's name in the scripts' names, by which activation orders them.
+    Values may use each other, and ``$_MB_PREFIX`` for the environment. Scripts run in the order of their names, which
+    are ``order`` and the package's name.
     """
     body = "".join(_SET.format(name=name, value=value) for name, value in variables.items())
     activate = _PROLOGUE + body + "unset _MB_PREFIX _MB_MAP\n"

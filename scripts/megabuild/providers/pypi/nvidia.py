@@ -37,18 +37,10 @@ def packages(
     platform: str,
     notes: Path | None = None,
 ) -> list[LocalPackage]:
-    """Describe the packages of all of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
+    """Describe the packages of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
 
-    Parameters
-    ----------
-    lock, files:
-        Resolved from what a CUDA wheel of PyTorch needs, and downloaded, by sha256; not yet, where there are notes.
-    table:
-        Project name on PyPI to the packages made from its wheel; other projects are left out.
-    cuda, platform:
-        CUDA version of the toolkit, "13.0", and subdir of this machine.
-    notes:
-        Folder with notes about wheels, for those that are not downloaded.
+    The table has by name on PyPI what is made of a wheel; others are left out. The wheels are files by sha256; of one
+    that is not downloaded a note is read, in a folder of notes.
     """
     chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
     made = [

@@ -34,7 +34,7 @@ from megabuild.plan.estimate import GB
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
-from megabuild.plan.published import Record, is_published, records
+from megabuild.plan.published import PublishedPackage, is_published, records
 from megabuild.resources.jobs import Jobs, bytes_per_compile, jobs_within
 from megabuild.resources.machine import measure
 from megabuild.wording import counted
@@ -260,7 +260,9 @@ class _Run:
         )
         return self._meter.compared(plan, self._pytorch.add_to(result) if self._pytorch else result)
 
-    def _row(self, item: PlanItem, known: Mapping[str, Record], wrong: Mapping[str, str]) -> PackageResult:
+    def _row(
+        self, item: PlanItem, known: Mapping[str, PublishedPackage], wrong: Mapping[str, str]
+    ) -> PackageResult:
         """Describe a package by what is published of it, or by what went wrong."""
         channel, name = self._plan.options.packages, item.package.file_name
         record = known.get(name)

@@ -111,19 +111,14 @@ def compare_with_disk(plan: Plan) -> Plan:
     options = plan.options
     known = records(options.packages)
 
-    def compared(items: tuple[PlanItem, ...]) -> tuple[PlanItem, ...]:
-        return tuple(
-            replace(
-                item,
-                exists=is_published(options.packages, known.get(item.package.file_name), item.fingerprint),
-            )
-            for item in items
-        )
+    def compared(item: PlanItem) -> PlanItem:
+        record = known.get(item.package.file_name)
+        return replace(item, exists=is_published(options.packages, record, item.fingerprint))
 
-    tasks = tuple(replace(task, items=compared(task.items)) for task in plan.extensions.tasks)
+    tasks = tuple(replace(task, items=tuple(map(compared, task.items))) for task in plan.extensions.tasks)
     return replace(
         plan,
-        items=compared(plan.items),
+        items=tuple(map(compared, plan.items)),
         staging_decision=stamp.decide(options.state / "tree", options.state / "out", plan.staging),
         extensions=replace(plan.extensions, tasks=tasks),
     )

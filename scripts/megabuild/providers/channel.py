@@ -93,9 +93,8 @@ def make(
     own += stand_in.packages(missing, catalogue.stand_ins, compiler, platform)
     kept = cache / "wheels"
     wanted = [(wheels, interpreters)]
-    if any(
-        one.platforms for one in interpreters.values()
-    ):  # another machine's, but programs are run on this one
+    # another machine's do not run here, but programs do
+    if any(one.platforms for one in interpreters.values()):
         tools = {name: asks for name, asks in wheels.items() if name in catalogue.tools}
         rest = {name: asks for name, asks in wheels.items() if name not in tools}
         wanted = [(rest, interpreters), (tools, running())]

@@ -14,7 +14,6 @@ from megabuild.providers.debian.simulation import SimulatedRoot, simulate_root
 from megabuild.providers.environment import Environment, virtual_gpu
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.provider import LocalProvider, base_python, machine_values, requirements
 from megabuild.providers.pypi.lock import Lock
 
@@ -51,11 +50,14 @@ class DebianProvider(LocalProvider):
         own = [libraries.package(root, toolchain.glibc, config.platform)]
         locks: list[Lock] = []
         if config.cuda_version is not None:
-            lock, cudnn = self.nvidia(
-                [catalogue.load().debian_cudnn], next(iter(pythons.values())), dependencies=False
-            )
-            own += [*self._cuda(root, simulated, config.cuda_version), *cudnn]
+            table = catalogue.load()
+            # cuDNN comes from a wheel, of any Python that is here: it holds none
+            lock, cudnn = self.nvidia([table.debian_cudnn], next(iter(pythons.values())), dependencies=False)
             locks.append(lock)
+            own += debian_cuda.packages(
+                simulated or root, table.debian_cuda, config.cuda_version, config.platform
+            )
+            own += cudnn
             notes.append(_CUDA_NOTE)
         if foreign is not None:
             notes.append(
@@ -110,9 +112,3 @@ class DebianProvider(LocalProvider):
             {python: there[python] for python in config.pythons if python in there},
             {python: why for python in config.pythons if python not in there},
         )
-
-    def _cuda(self, root: DebianRoot, simulated: SimulatedRoot | None, cuda: str) -> list[LocalPackage]:
-        table, platform = catalogue.load().debian_cuda, self.request.config.platform
-        if simulated:
-            return debian_cuda.simulated_packages(simulated, table, cuda, platform)
-        return debian_cuda.packages(root, table, cuda, platform)

@@ -26,12 +26,11 @@ def provide(request: ProviderRequest) -> Environment:
         With what to do about it.
     """
     config = request.config
-    if config.provider == "debian":
-        if target := foreign.of(config.platform):
-            return DebianProvider(request, target).provide()
-        return (RehearsalProvider if request.rehearsal else DebianProvider)(request).provide()
-    if request.rehearsal:
+    target = foreign.of(config.platform) if config.provider == "debian" else None
+    if request.rehearsal and target is None:
         return RehearsalProvider(request).provide()
+    if config.provider == "debian":
+        return DebianProvider(request, target).provide()
     return (CondaForgeProvider if config.provider == "conda-forge" else WheelProvider)(request).provide()
 
 

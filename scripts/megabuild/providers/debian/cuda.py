@@ -24,17 +24,20 @@ HOST_COMPILER = "/usr/bin/g++-13"
 
 
 def packages(
-    root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
+    root: DebianRoot | SimulatedRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
 ) -> list[LocalPackage]:
     """Describe the packages of the CUDA in a root that was made with it; ``cuda`` is the config's version, "12.4".
 
     The table has by conda name the name of a development package and the Debian packages whose libraries are packaged.
+    Of a root that is not made yet they are for a solver alone.
 
     Raises
     ------
     ProviderError
         The root's toolkit is of another version, or lacks a library.
     """
+    if isinstance(root, SimulatedRoot):
+        return _simulated(root, table, cuda, platform)
     found = libraries.read(root)
     toolkit = found.installed.get("nvidia-cuda-toolkit")
     if toolkit is None or not toolkit.version.startswith(f"{cuda}."):
@@ -80,10 +83,9 @@ def packages(
     return made
 
 
-def simulated_packages(
+def _simulated(
     simulated: SimulatedRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
 ) -> list[LocalPackage]:
-    """Describe the same packages for a solver, by the versions of a root that is not made yet."""
     versions = simulated.versions
     made = _toolkit(simulated.root, _version(versions.get("nvidia-cuda-toolkit", "")), cuda, platform)
     for conda, (dev, *debs) in table.items():

@@ -74,7 +74,8 @@ def test_a_wheel_whose_content_is_for_something_else_is_refused(
     ],
 )
 def test_the_wheel_names_its_triton(required: str, expected: str | None) -> None:
-    assert torch.triton(_alone(_wheel("2.15.0", (*CUDA, required)))) == expected
+    wheel = _wheel("2.15.0", (*CUDA, required))
+    assert torch.named_triton(wheel.needs(_alone(wheel).environment)) == expected
 
 
 def test_nvidias_wheels_have_what_the_extensions_are_built_with(repository: Path) -> None:

@@ -20,6 +20,7 @@ class WheelProvider(LocalProvider):
         found = torch.find(config, pythons, request.cache / "wheels", request.torch_index, asked_for)
         base = base_python(config, found.locks)
         locked = found.locks[base]
+        (wheel,) = locked.wheels
         here = {python: pythons[python] for python in found.locks if python in asked_for or python == base}
         source = torch.folder(config, request.cache)
         if not request.plan:
@@ -31,7 +32,7 @@ class WheelProvider(LocalProvider):
             nvidia, own = self.nvidia(toolkit, pythons[base], more=found.more)
             locks.append(nvidia)
         # what was rendered names the config's Triton; the wheel knows better
-        triton = torch.triton(locked)
+        triton = torch.named_triton(wheel.needs(locked.environment))
         needs = requirements(request.planned)
         if triton:
             needs = [f"triton =={triton}" if need.startswith("triton ") else need for need in needs]
@@ -48,7 +49,6 @@ class WheelProvider(LocalProvider):
         )
         overrides = self.overrides(machine_values(made, needs))
         of_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}
-        (wheel,) = locked.wheels
         return Environment(
             channels=(made.path,),
             source=source,

@@ -254,12 +254,6 @@ def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
     return [*needed, toolkit]
 
 
-def triton(lock: Lock) -> str | None:
-    """Return the Triton that the wheel in a lock names (of ``~=3.9.0`` the least version that it allows), or None."""
-    (wheel,) = lock.wheels
-    return named_triton(wheel.needs(lock.environment))
-
-
 def named_triton(requirements: Iterable[Requirement]) -> str | None:
     """Return the Triton that requirements name (of ``~=3.9.0`` the least version that they allow), or None."""
     for requirement in requirements:

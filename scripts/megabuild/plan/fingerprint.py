@@ -18,7 +18,7 @@ from pathlib import Path
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import PreflightError
 from megabuild.files import sha256
-from megabuild.plan.recipe_parts import RecipePart
+from megabuild.plan.recipe_parts import Part
 from megabuild.plan.solving import Solved
 
 #: Where sources lie says nothing about what they are; staging has a Python of its own, however many are to be served.
@@ -46,7 +46,7 @@ def digest(value: object) -> str:
 
 
 def staging(
-    part: RecipePart,
+    part: Part,
     *,
     recipe: Path,
     variant: Mapping[str, Sequence[str]],
@@ -56,11 +56,24 @@ def staging(
     root: Path | None,
     place: str,
 ) -> Fingerprint:
-    """Collect the facts about the recipe's staging output.
+    """Collect the facts.
 
-    The variant's values have overrides applied. The source is a tree, or its files with their sha256; None where the
-    variant's hash of a tarball stands for it. ``place`` is the isolation with the path of the state folder in it, for
-    objects hold paths.
+    Parameters
+    ----------
+    part:
+        The recipe's staging output.
+    recipe:
+        The recipe file.
+    variant:
+        The config's values, overrides applied.
+    build, host:
+        Solved environments of staging.
+    source:
+        Source tree, or its files with their sha256; None where the variant's hash of a tarball stands for it.
+    root:
+        Root folder in which the build runs, or None.
+    place:
+        Isolation and path of the state folder in it: objects hold paths.
     """
     dependency = {"place": place}
     for key in part.variant_keys(variant, recipe):
@@ -89,7 +102,7 @@ def inherits(planned: PlannedPackage) -> bool:
     return bool(planned.staging_build or planned.staging_host)
 
 
-def package(planned: PlannedPackage, part: RecipePart | None, staged: Fingerprint) -> str:
+def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> str:
     """Return the sha256 over what one package depends on: its part of the recipe, its requirements, the staging."""
     return digest(
         {

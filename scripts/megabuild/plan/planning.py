@@ -19,7 +19,7 @@ from megabuild.plan.isolation import choose_isolation
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
-from megabuild.plan.recipe_parts import RecipePart, part_of, parts
+from megabuild.plan.recipe_parts import Part, part_of, parts
 from megabuild.plan.source_date import source_date
 from megabuild.plan.torch_source import SourceTree, check_source
 from megabuild.providers.conda_forge import without_channel
@@ -218,7 +218,7 @@ def render_recipe(options: Options, overrides: Overrides) -> tuple[PlannedPackag
 
 
 def _staging(
-    part: RecipePart | None,
+    part: Part | None,
     options: Options,
     packages: Sequence[PlannedPackage],
     environment: Environment,

@@ -23,7 +23,7 @@ _COMPILER_KEYS = re.compile(r"(c|cxx|cuda|fortran)_(compiler|stdlib)(_version)?$
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipePart:
+class Part:
     """One output of a recipe."""
 
     text: str  #: its section and the context values it uses, in a form that comments and layout do not change
@@ -37,25 +37,36 @@ class RecipePart:
         return sorted(key for key in keys if key in words or _COMPILER_KEYS.match(key))
 
 
-def parts(recipe: Path) -> tuple[RecipePart | None, dict[str, RecipePart]]:
-    """Return a recipe's staging output, and its packages by the name in the recipe, those of one name together."""
+def parts(recipe: Path) -> tuple[Part | None, dict[str, Part]]:
+    """Split a recipe.
+
+    Parameters
+    ----------
+    recipe:
+        The recipe file.
+
+    Returns
+    -------
+    tuple[Part | None, dict[str, Part]]
+        The staging output, and the package outputs by the name that stands in the recipe; those of one name together.
+    """
     document = YAML(typ="safe", pure=True).load(recipe.read_text(encoding="utf-8"))
     context = {str(key): str(value) for key, value in (document.get("context") or {}).items()}
     common = {key: document[key] for key in ("build", "source", "about") if key in document}
-    staging: RecipePart | None = None
-    packages: dict[str, RecipePart] = {}
+    staging: Part | None = None
+    packages: dict[str, Part] = {}
     for output in document.get("outputs") or [document]:
         if "staging" in output:
             untested = {key: value for key, value in output.items() if key != "tests"}
             staging = _part(untested, context, recipe)
         else:
             name, part = str(output["package"]["name"]), _part({**common, **output}, context, recipe)
-            twin = packages.get(name, RecipePart(text="", files={}))
-            packages[name] = RecipePart(text=twin.text + part.text, files={**twin.files, **part.files})
+            twin = packages.get(name, Part(text="", files={}))
+            packages[name] = Part(text=twin.text + part.text, files={**twin.files, **part.files})
     return staging, packages
 
 
-def part_of(name: str, known: Mapping[str, RecipePart]) -> RecipePart | None:
+def part_of(name: str, known: Mapping[str, Part]) -> Part | None:
     """Find a package's part; names that hold an expression (``pytorch-${{…}}``) match by their fixed beginning."""
     if name in known:
         return known[name]
@@ -63,7 +74,7 @@ def part_of(name: str, known: Mapping[str, RecipePart]) -> RecipePart | None:
     return known[max(matches, key=len)] if matches else None
 
 
-def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path) -> RecipePart:
+def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path) -> Part:
     text = json.dumps(section, sort_keys=True, default=str)
     used: dict[str, str] = {}
     while True:  # context values may use one another
@@ -73,7 +84,7 @@ def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path) 
             break
         used = more
     text += json.dumps(used, sort_keys=True)
-    return RecipePart(
+    return Part(
         text=text, files={name: sha256(recipe.parent / name) for name in _used(section, recipe.parent)}
     )
 

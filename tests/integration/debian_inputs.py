@@ -15,6 +15,7 @@ from megabuild.errors import ProviderError
 from megabuild.providers import channel
 from megabuild.providers.debian import root
 from megabuild.providers.environment import machine_platform
+from megabuild.providers.local.interpreters import some_of
 
 # PyTorch 2.6 imports pkg_resources and predates pybind11 3.
 PACKAGES = ("numpy", "pybind11 <3", "setuptools <75", "pyyaml", "typing_extensions")
@@ -69,7 +70,7 @@ def python_channel(pythons: tuple[str, ...], packages: Sequence[str] = PACKAGES)
     made = channel.make(
         packages,
         platform=machine_platform(),
-        pythons=pythons,
+        interpreters=some_of(pythons, print),
         cache=debian_cache(),
         stand_ins=False,
         report=print,

@@ -223,7 +223,7 @@ def test_a_wheel_that_fits_is_repackaged_without_a_compiler_and_another_one_make
     wheel.parent.mkdir()
     wheel.write_text("one")
     choice = Choice(wheel=wheel, reason=wheel.name)
-    monkeypatch.setattr(extensions, "chooser", lambda *_: lambda extension, python: choice)
+    monkeypatch.setattr(extensions, "wheel_chooser", lambda *_: lambda extension, python: choice)
 
     def run() -> dict[str, str]:
         return statuses(tiny.run(pyg="auto", pythons=("3.11",), extensions=("cluster",)))

@@ -17,6 +17,7 @@ from rattler.virtual_package.virtual_package import Override
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.providers.debian.root import enter
+from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import provide
 
 pytestmark = [pytest.mark.debian, pytest.mark.long]
@@ -47,7 +48,11 @@ def prefix(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     cuda_inputs()
     config = load(repository, "linux_64_cuda124_debian")
     planned = render(config, repository / "recipe" / "recipe.yaml")
-    made = provide(config, planned, rehearsal=False, cache=debian_cache(), report=print, ask=lambda _: False)
+    made = provide(
+        ProviderRequest(
+            config=config, planned=planned, cache=debian_cache(), report=print, ask=lambda _: False
+        )
+    )
     overrides = VirtualPackageOverrides()
     overrides.libc = Override.string(made.virtual_packages["__glibc"])
     overrides.cuda = Override.string("12.4")

@@ -23,6 +23,7 @@ from megabuild.files import cache_folder
 from megabuild.isolation.base import Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.providers.environment import Environment
+from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import provide
 from megabuild.using.install import create
 from megabuild.using.prefix import EnvironmentRequest, solve
@@ -54,7 +55,9 @@ def environment(name: str) -> Environment:
     planned = render(config, ROOT / "recipe" / "recipe.yaml")
     try:
         return provide(
-            config, planned, rehearsal=False, cache=CACHE, report=lambda _: None, ask=lambda _: False
+            ProviderRequest(
+                config=config, planned=planned, cache=CACHE, report=lambda _: None, ask=lambda _: False
+            )
         )
     except MegabuildError as error:
         pytest.skip(error.message)

@@ -17,10 +17,11 @@ from elf_file import opened
 from megabuild.errors import ProviderError
 from megabuild.providers import channel
 from megabuild.providers.debian import apt, foreign, libraries, root
-from megabuild.providers.debian.foreseen import foresee
 from megabuild.providers.debian.root import DebianRoot, enter
+from megabuild.providers.debian.simulation import simulate_root
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local.compilers import probe
+from megabuild.providers.local.interpreters import some_of
 from megabuild.slim import tables
 
 pytestmark = [
@@ -61,11 +62,11 @@ def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(debian: D
 
 def test_the_mirror_tells_beforehand_what_the_root_is_made_of(debian: DebianRoot, tmp_path: Path) -> None:
     made = probe(root=debian.path, enter=enter(debian.path))
-    expected, toolchain, archive = foresee(tmp_path, lambda _: None)
-    assert (toolchain.version, toolchain.glibc) == (made.version, made.glibc)
-    assert expected.release == debian.release
-    assert archive.size > 3e8
-    assert not expected.path.exists()
+    simulated = simulate_root(tmp_path, lambda _: None)
+    assert (simulated.toolchain.version, simulated.toolchain.glibc) == (made.version, made.glibc)
+    assert simulated.root.release == debian.release
+    assert simulated.download.size > 3e8
+    assert not simulated.root.path.exists()
 
 
 def test_the_root_has_what_pytorchs_source_asks_for(debian: DebianRoot) -> None:
@@ -121,7 +122,7 @@ def test_the_libraries_are_complete_without_the_c_library(debian: DebianRoot) ->
 def test_libraries_find_each_other_and_what_their_code_points_to_stays(
     platform: str, debian: DebianRoot, cache: Path, tmp_path: Path
 ) -> None:
-    there = root.there(cache / "debian", foreign=foreign.of(platform))
+    there = root.find(cache / "debian", foreign=foreign.of(platform))
     if there is None:
         pytest.skip(f"no root for {platform} has been made")
     chosen = libraries.select(there, libraries.read(there))
@@ -148,7 +149,7 @@ def test_environments_work_inside_the_root(debian: DebianRoot, cache: Path, tmp_
     made = channel.make(
         ["python", "numpy 2.*", "gxx_linux-64 14.*", "debian-torch-libs"],
         platform="linux-64",
-        pythons=["3.10", "3.11", "3.12", "3.13"],
+        interpreters=some_of(["3.10", "3.11", "3.12", "3.13"], print),
         cache=cache,
         stand_ins=False,
         report=lambda _: None,

@@ -70,7 +70,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> _Made:
 
 def _make(cache: Path, needs: Sequence[str] = _NEEDS, pythons: Sequence[str] = _WANTED) -> LocalChannel:
     return channel.make(
-        needs, platform="linux-64", pythons=pythons, cache=cache, stand_ins=True, report=lambda _: None
+        needs,
+        platform="linux-64",
+        interpreters=interpreters.some_of(pythons, lambda _: None),
+        cache=cache,
+        stand_ins=True,
+        report=lambda _: None,
     )
 
 
@@ -157,8 +162,9 @@ def test_killed_half_way_the_next_run_completes(made: _Made, tmp_path: Path) -> 
     shutil.copytree(made.cache / "wheels", cache / "wheels")  # so that it is packing that is interrupted
     code = (
         "from pathlib import Path\nfrom megabuild.providers import channel\n"
-        f"channel.make({_FEW!r}, platform='linux-64', pythons={pythons!r}, cache=Path({str(cache)!r}),"
-        " stand_ins=True, report=print)\n"
+        "from megabuild.providers.local.interpreters import some_of\n"
+        f"channel.make({_FEW!r}, platform='linux-64', interpreters=some_of({pythons!r}, print),"
+        f" cache=Path({str(cache)!r}), stand_ins=True, report=print)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.Popen(
@@ -176,7 +182,5 @@ def test_killed_half_way_the_next_run_completes(made: _Made, tmp_path: Path) -> 
     process.wait()
     assert not list(cache.glob("channel/channels/*"))
     again = _make(cache, _FEW, pythons)
-    assert {(one.name, one.version, one.build) for one in again.records} == {
-        (one.name, one.version, one.build) for one in expected.records
-    }
+    assert {one.id for one in again.records} == {one.id for one in expected.records}
     assert not (cache / "channel" / "tmp").exists()

@@ -12,9 +12,9 @@ from ruamel.yaml import YAML
 
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.plan.extensions import rendered
+from megabuild.plan.extensions import render_tasks
 from megabuild.plan.options import Options
-from megabuild.plan.planning import asked
+from megabuild.plan.planning import overrides_from_options
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = {recipe.parent.name: recipe for recipe in pyg_recipes(ROOT)}
@@ -43,8 +43,10 @@ def test_every_config_renders_to_the_names_that_are_kept(request: pytest.Fixture
 def test_a_plan_has_the_names_that_rattler_build_makes_without_the_driver(
     config: Config, tmp_path: Path
 ) -> None:
-    overrides = asked(Options(config=config, root=ROOT, output=tmp_path, cache=tmp_path))
-    tasks = [task for name, recipe in RECIPES.items() for task in rendered(config, name, recipe, overrides)]
+    overrides = overrides_from_options(Options(config=config, root=ROOT, output=tmp_path, cache=tmp_path))
+    tasks = [
+        task for name, recipe in RECIPES.items() for task in render_tasks(config, name, recipe, overrides)
+    ]
     planned = [package.file_name for task in tasks for package in task.packages]
     # as recipe/pyg/README.md says, with the channel that has pytorch
     made = plain_engine.names(config, list(RECIPES.values()), tmp_path, "file:///a/channel", "conda-forge")

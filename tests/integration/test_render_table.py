@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.plan.options import Options
-from megabuild.plan.planning import asked, rendered
+from megabuild.plan.planning import overrides_from_options, render_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "recipe" / "recipe.yaml"
@@ -50,7 +50,8 @@ def test_a_plan_has_the_names_that_rattler_build_makes_without_the_driver(
     config: Config, channels: tuple[str, ...], tmp_path: Path
 ) -> None:
     options = Options(config=config, root=ROOT, output=tmp_path, cache=tmp_path)
-    planned = [one.file_name for one in rendered(options, asked(options)) if not one.skipped]
+    packages = render_recipe(options, overrides_from_options(options))
+    planned = [one.file_name for one in packages if not one.skipped]
     assert plain_engine.names(config, [RECIPE], tmp_path, *channels) == planned
 
 

@@ -167,7 +167,7 @@ def test_what_has_a_record_is_in_the_index_however_a_run_ends(tmp_path: Path) ->
     assert published.records(channel) == {}
 
 
-def publish(folder: Path, name: str, text: str = "x") -> tuple[Path, published.Record]:
+def publish(folder: Path, name: str, text: str = "x") -> tuple[Path, published.PublishedPackage]:
     """Publish a package of its own in the channel ``folder / "packages"``."""
     made = archive.read(
         make_package(folder / "made" / text / "linux-64", name, "1", "0", {f"lib/{name}": text})

@@ -14,8 +14,7 @@ from megabuild.configs.config import load
 from megabuild.extension_table import recipes
 from megabuild.extensions.wheels import Choice
 from megabuild.package_id import PackageId
-from megabuild.plan.extensions import decided as decide
-from megabuild.plan.extensions import rendered
+from megabuild.plan.extensions import choose_source, render_tasks
 from megabuild.plan.plan import Extensions
 from megabuild.plan.report import extension_lines
 
@@ -43,19 +42,19 @@ def choose(extension: str, python: str) -> Choice:
     return Choice(wheel=None, reason=f"no wheel for Python {python}")
 
 
-def decided(repository: Path, *, mode: str, unhad: str = "") -> Extensions:
+def planned(repository: Path, *, mode: str, lacking: str = "") -> Extensions:
     config = load(repository, "linux_64_cpu")
     pins = tuple(pin for pin in config.variant["python"] if pin.startswith("3.12"))
     tasks = [
         task
         for name in ("pytorch_scatter", "pytorch_cluster")
-        for task in rendered(config, name, recipes(repository)[name], {"python": pins})
+        for task in render_tasks(config, name, recipes(repository)[name], {"python": pins})
     ]
-    return Extensions(tasks=tuple(decide(task, mode, unhad, choose) for task in tasks))
+    return Extensions(tasks=tuple(choose_source(task, mode, lacking, choose) for task in tasks))
 
 
 def test_a_wheel_that_fits_is_repackaged_and_the_rest_is_compiled(repository: Path) -> None:
-    made = decided(repository, mode="auto")
+    made = planned(repository, mode="auto")
     assert {task.extension: task.how for task in made.tasks} == {
         "pytorch_scatter": "repackage",
         "pytorch_cluster": "compile",
@@ -68,9 +67,9 @@ def test_a_wheel_that_fits_is_repackaged_and_the_rest_is_compiled(repository: Pa
 
 
 def test_only_wheels_or_no_sources_means_nothing_where_none_fits(repository: Path) -> None:
-    made = decided(repository, mode="prebuilt")
+    made = planned(repository, mode="prebuilt")
     assert [task.how for task in made.tasks if task.extension == "pytorch_cluster"] == ["nothing"]
-    made = decided(repository, mode="auto", unhad="no archive")
+    made = planned(repository, mode="auto", lacking="no archive")
     assert {task.extension: (task.how, task.reason) for task in made.tasks} == {
         "pytorch_scatter": ("repackage", "torch_scatter-2.1.2.whl"),
         "pytorch_cluster": ("nothing", "no archive"),

@@ -12,7 +12,10 @@ from megabuild.configs.config import Config, load
 from megabuild.errors import IsolationError, UsageError
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
-from megabuild.plan.isolation import choose, rehearsal_image
+from megabuild.plan import planning
+from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.isolation import choose_isolation, rehearsal_image
+from megabuild.plan.options import Options
 from megabuild.providers.environment import Environment
 
 
@@ -45,41 +48,60 @@ def fake(folder: Path, name: str, answer: str, code: int = 0) -> None:
 
 
 def test_a_rehearsal_runs_on_the_host(programs: Path) -> None:
-    assert choose(None, config=config(), environment=REHEARSAL).name == "host"
-    assert choose("auto", config=config(), environment=REHEARSAL).name == "host"
+    assert choose_isolation(None, config=config(), environment=REHEARSAL).name == "host"
+    assert choose_isolation("auto", config=config(), environment=REHEARSAL).name == "host"
 
 
 def test_conda_forge_prefers_docker_then_podman(programs: Path) -> None:
     fake(programs, "podman", "5.2.0 rootless=true")
-    assert choose("auto", config=config(), environment=environment()).name == "podman"
+    assert choose_isolation("auto", config=config(), environment=environment()).name == "podman"
     fake(programs, "docker", "28.0.1 []")
-    assert choose("auto", config=config(), environment=environment()).name == "docker"
+    assert choose_isolation("auto", config=config(), environment=environment()).name == "docker"
     fake(programs, "docker", "", code=1)
-    assert choose("auto", config=config(), environment=environment()).name == "podman"
+    assert choose_isolation("auto", config=config(), environment=environment()).name == "podman"
 
 
 def test_without_an_engine_the_configs_that_work_here_are_named(programs: Path) -> None:
     with pytest.raises(IsolationError) as none:
-        choose("auto", config=config(), environment=environment(), alternatives=("linux_64_cpu_debian",))
+        choose_isolation(
+            "auto", config=config(), environment=environment(), alternatives=("linux_64_cpu_debian",)
+        )
     assert "docker is not installed" in none.value.message
     assert "podman is not installed" in none.value.message
     assert "--engine host" in none.value.remedy
     assert "linux_64_cpu_debian" in none.value.remedy
 
 
+def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
+    programs: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Environment(channels=("https://channel.invalid",), pythons=config().pythons)
+    monkeypatch.setattr(planning, "provide", lambda request: made)
+    monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
+    options = Options(config=config(), root=repository, output=tmp_path, cache=tmp_path / "cache", pyg="none")
+    plan = planning.make_plan(options, print)
+    with pytest.raises(IsolationError, match="podman is not installed") as none:
+        plan.usable_isolation()
+    assert "without one these can be built here" in none.value.remedy
+    fake(programs, "podman", "5.2.0 rootless=true")
+    assert planning.make_plan(options, print).usable_isolation().name == "podman"
+
+
 def test_debian_is_built_in_its_root(tmp_path: Path) -> None:
     made = environment(tmp_path, root=tmp_path, overrides={"torch_source": ("debian",)})
-    isolation = choose(None, config=config(provider="debian"), environment=made)
+    isolation = choose_isolation(None, config=config(provider="debian"), environment=made)
     assert isolation == Bubblewrap(root=tmp_path, network=False)
 
 
 def test_wheels_and_other_platforms_are_built_on_the_host() -> None:
-    assert choose(None, config=config(provider="wheel"), environment=environment()).name == "host"
-    assert choose(None, config=config(platform="osx-arm64"), environment=environment()).name == "host"
+    assert choose_isolation(None, config=config(provider="wheel"), environment=environment()).name == "host"
+    assert (
+        choose_isolation(None, config=config(platform="osx-arm64"), environment=environment()).name == "host"
+    )
 
 
 def test_a_container_rehearsal_uses_the_image_made_here_without_a_network(programs: Path) -> None:
-    isolation = choose("docker", config=config(), environment=REHEARSAL)
+    isolation = choose_isolation("docker", config=config(), environment=REHEARSAL)
     assert isinstance(isolation, Container)
     assert isolation.image == rehearsal_image()
     assert not isolation.network
@@ -88,24 +110,24 @@ def test_a_container_rehearsal_uses_the_image_made_here_without_a_network(progra
 
 def test_a_source_from_elsewhere_keeps_the_network(tmp_path: Path, programs: Path) -> None:
     made = environment(tmp_path, overrides={})
-    isolation = choose("podman", config=config(), environment=made)
+    isolation = choose_isolation("podman", config=config(), environment=made)
     assert isinstance(isolation, Container)
     assert isolation.network
 
 
 def test_another_image_can_be_named(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_IMAGE", "mine:1")
-    isolation = choose("docker", config=config(), environment=REHEARSAL)
+    isolation = choose_isolation("docker", config=config(), environment=REHEARSAL)
     assert isinstance(isolation, Container)
     assert (isolation.image, isolation.made_here) == ("mine:1", "")
 
 
 def test_a_config_without_an_image_says_so(programs: Path) -> None:
     with pytest.raises(IsolationError, match="no container image"):
-        choose("docker", config=config(docker_image=""), environment=environment())
+        choose_isolation("docker", config=config(docker_image=""), environment=environment())
 
 
 def test_an_unknown_engine_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="'vagrant'") as unknown:
-        choose("vagrant", config=config(), environment=environment())
+        choose_isolation("vagrant", config=config(), environment=environment())
     assert "bubblewrap" in unknown.value.remedy

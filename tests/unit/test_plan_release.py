@@ -16,8 +16,8 @@ from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.other_torch import with_torch
 from megabuild.plan.plan import Plan
-from megabuild.plan.release import Release
-from megabuild.plan.torch_source import Tree
+from megabuild.plan.release import ReleaseNeeds
+from megabuild.plan.torch_source import SourceTree
 from megabuild.providers.environment import Environment
 from megabuild.providers.pypi import torch
 
@@ -75,7 +75,7 @@ def planned(asked: Options, monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 
 def test_the_matrix_s_own_release_is_asked_nothing(asking: Options) -> None:
-    assert release.find(asking, None, pytest.fail) == Release()
+    assert release.find_needs(asking, None, pytest.fail) == ReleaseNeeds()
 
 
 @pytest.mark.parametrize(("version", "triton"), [("2.14.1", "3.8.0"), ("2.15.0", "3.9.0")])
@@ -122,22 +122,22 @@ def test_what_nobody_says_is_asked_for(asking: Options, monkeypatch: pytest.Monk
 
 def test_a_wheel_for_cpus_does_not_say_which_triton(asking: Options) -> None:
     with pytest.raises(UsageError) as caught:
-        release.find(of(asking, "2.15.1"), None, lambda line: None)
+        release.find_needs(of(asking, "2.15.1"), None, lambda line: None)
     assert "--triton" in caught.value.remedy
     assert "--python" not in caught.value.remedy
 
 
 def test_the_source_that_is_brought_is_asked_first(asking: Options, tmp_path: Path) -> None:
-    tree = Tree(path=tmp_path, triton="3.9.1", pythons=">=3.12")
-    found = release.find(of(asking, "9.9.9"), tree, pytest.fail)
+    tree = SourceTree(path=tmp_path, triton="3.9.1", pythons=">=3.12")
+    found = release.find_needs(of(asking, "9.9.9"), tree, pytest.fail)
     assert (found.triton, set(found.left_out)) == ("3.9.1", {"3.10", "3.11"})
     silent = replace(tree, triton=None, pythons=None)
-    found = release.find(of(asking, "2.15.0"), silent, lambda line: None)
-    assert found == Release(triton="3.9.0", left_out=REFUSED)
+    found = release.find_needs(of(asking, "2.15.0"), silent, lambda line: None)
+    assert found == ReleaseNeeds(triton="3.9.0", left_out=REFUSED)
 
 
 def test_a_rehearsal_builds_the_model_and_asks_nobody(asking: Options) -> None:
-    assert release.find(of(asking, "9.9.9", rehearse=True), None, pytest.fail) == Release()
+    assert release.find_needs(of(asking, "9.9.9", rehearse=True), None, pytest.fail) == ReleaseNeeds()
 
 
 @pytest.mark.parametrize(

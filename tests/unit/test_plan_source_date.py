@@ -116,5 +116,5 @@ def test_the_environment_says_which(checkout: Path) -> None:
 
 @pytest.mark.parametrize("told", [str(LATEST + 1), "1700000000000", "-1", "yesterday", "1e9", "\u0661"])
 def test_what_is_no_date_is_refused(checkout: Path, told: str) -> None:
-    with pytest.raises(PreflightError, match="no date that a package can have"):
+    with pytest.raises(PreflightError, match="not a date that a package can have"):
         found(checkout, SOURCE_DATE_EPOCH=told)

@@ -14,7 +14,7 @@ from megabuild.configs.render import render
 from megabuild.errors import IntegrityError, MegabuildError, PreflightError, UsageError
 from megabuild.plan import torch_source
 from megabuild.plan.other_torch import torch_index, with_torch
-from megabuild.plan.torch_source import Tree
+from megabuild.plan.torch_source import SourceTree
 from megabuild.providers.pypi import torch
 
 GITMODULES = """\
@@ -48,9 +48,11 @@ def tarball(tree: Path) -> Path:
     return path
 
 
-def find(given: Path, version: str = "2.14.1", digest: str | None = None, third_party: bool = True) -> Tree:
+def find(
+    given: Path, version: str = "2.14.1", digest: str | None = None, third_party: bool = True
+) -> SourceTree:
     cache = given.parent / "cache"
-    return torch_source.find(
+    return torch_source.check_source(
         given, digest=digest, version=version, third_party=third_party, cache=cache, report=lambda text: None
     )
 
@@ -67,10 +69,10 @@ def refused(kind: type[MegabuildError], says: str, *arguments: object) -> Megabu
 
 
 def test_a_folder_is_taken_as_it_is_with_the_triton_and_the_pythons_that_it_names(tree: Path) -> None:
-    assert find(tree) == Tree(path=tree, triton="3.8.0", pythons=">=3.10")
+    assert find(tree) == SourceTree(path=tree, triton="3.8.0", pythons=">=3.10")
     (tree / "pyproject.toml").write_text("[build-system]\n")
     (tree / ".ci" / "docker" / "triton_version.txt").unlink()
-    assert find(tree) == Tree(path=tree, triton=None, pythons=None)
+    assert find(tree) == SourceTree(path=tree, triton=None, pythons=None)
 
 
 def test_a_tarball_is_unpacked_once(tarball: Path) -> None:
@@ -88,7 +90,7 @@ def test_another_version_is_refused_and_the_way_to_build_it_named(tree: Path) ->
 
 def test_a_folder_that_is_no_pytorch_is_refused(tree: Path) -> None:
     (tree / "version.txt").write_text("two\n")
-    refused(PreflightError, "'two', which is no version", tree)
+    refused(PreflightError, "'two', which is not a version", tree)
     (tree / "version.txt").unlink()
     refused(PreflightError, "no version.txt", tree)
 

@@ -13,7 +13,7 @@ from megabuild.errors import ProviderError
 from megabuild.providers import specs
 from megabuild.providers.local import compilers, stand_ins
 from megabuild.providers.local.compilers import Toolchain, probe
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
@@ -27,12 +27,12 @@ def toolchain() -> Toolchain:
 
 
 @pytest.fixture(scope="module")
-def packages(toolchain: Toolchain) -> dict[str, Package]:
+def packages(toolchain: Toolchain) -> dict[str, LocalPackage]:
     """Their packages by name."""
     return {package.name: package for package in compilers.packages(toolchain, "linux-64")}
 
 
-def _activated(packages: dict[str, Package], prefix: Path, script: str, **variables: str) -> str:
+def _activated(packages: dict[str, LocalPackage], prefix: Path, script: str, **variables: str) -> str:
     for name in ("binutils_linux-64", "gcc_linux-64", "gxx_linux-64"):
         (prefix / name).mkdir(parents=True)
         packages[name].fill(prefix / name)
@@ -51,7 +51,7 @@ def _activated(packages: dict[str, Package], prefix: Path, script: str, **variab
 
 
 def test_a_program_builds_with_the_activated_compiler_and_deactivation_restores(
-    packages: dict[str, Package], toolchain: Toolchain, tmp_path: Path
+    packages: dict[str, LocalPackage], toolchain: Toolchain, tmp_path: Path
 ) -> None:
     (tmp_path / "hello.cpp").write_text(_PROGRAM)
     script = "$CXX $CPPFLAGS $CXXFLAGS ../hello.cpp $LDFLAGS -o hello\n./hello"
@@ -60,7 +60,7 @@ def test_a_program_builds_with_the_activated_compiler_and_deactivation_restores(
 
 
 def test_in_a_build_paths_are_mapped_away_and_no_machine_is_assumed(
-    packages: dict[str, Package], tmp_path: Path
+    packages: dict[str, LocalPackage], tmp_path: Path
 ) -> None:
     build = {"CONDA_BUILD": "1", "PREFIX": "/p", "SRC_DIR": "/s", "PKG_NAME": "n", "PKG_VERSION": "1"}
     printed = _activated(
@@ -73,7 +73,7 @@ def test_in_a_build_paths_are_mapped_away_and_no_machine_is_assumed(
 
 
 def test_versions_are_those_of_the_compiler_and_a_changed_compiler_changes_the_build_string(
-    packages: dict[str, Package], toolchain: Toolchain
+    packages: dict[str, LocalPackage], toolchain: Toolchain
 ) -> None:
     assert packages["gxx_linux-64"].version == toolchain.version
     assert packages["sysroot_linux-64"].run_exports["strong"] == (f"__glibc >={toolchain.glibc},<3.0.a0",)
@@ -93,7 +93,7 @@ def test_stand_ins_satisfy_what_is_asked_and_say_what_they_are(toolchain: Toolch
     assert [package.name for package in made] == ["libcblas", "libmagma-devel", "libmagma", "mkl-devel"]
     for package in made:
         wanted = asked.get(package.name, ())
-        assert specs.satisfied(wanted, name=package.name, version=package.version, build=package.build_string)
+        assert specs.satisfied(wanted, package.id)
         assert "rehearsal stand-in" in package.summary
 
 

@@ -11,8 +11,9 @@ from megabuild.configs.config import load
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.errors import ProviderError
 from megabuild.providers.debian import cuda, libraries, root
-from megabuild.providers.debian.foreseen import foresee
+from megabuild.providers.debian.simulation import simulate_root
 from megabuild.providers.environment import machine_platform
+from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import provide
 
 
@@ -123,14 +124,15 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_mirror_tells_compiler_and_sizes_of_a_root_that_is_not_made_yet(
     mirror: Path, tmp_path: Path
 ) -> None:
-    expected, toolchain, archive = foresee(tmp_path, lambda _: None)
+    simulated = simulate_root(tmp_path, lambda _: None)
+    toolchain, download = simulated.toolchain, simulated.download
     assert (toolchain.version, toolchain.major, toolchain.glibc) == ("14.2.0", "14", "2.41")
-    assert expected.release == "13.7"
-    assert (archive.files, archive.size) == (6, 90_008_000)
+    assert simulated.root.release == "13.7"
+    assert (download.count, download.size) == (6, 90_008_000)
     asked = mirror.read_text()
-    foresee(tmp_path, lambda _: None)  # kept for a day
+    simulate_root(tmp_path, lambda _: None)  # kept for a day
     assert mirror.read_text() == asked
-    assert root.there(tmp_path) is None
+    assert root.find(tmp_path) is None
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64" or not shutil.which("g++"), reason="names of linux-64")
@@ -140,16 +142,17 @@ def test_a_plan_without_the_root_has_the_compilers_of_debian(
 ) -> None:
     config = load(repository, name)
     planned: list[PlannedPackage] = []  # what Debian alone decides; wheels have tests of their own
-    monkeypatch.setattr("megabuild.providers.select._Wish.nvidia", lambda *_, **__: (None, []))
-    monkeypatch.setattr("megabuild.providers.select._Wish.downloads", lambda *_: ())
+    monkeypatch.setattr("megabuild.providers.provider.LocalProvider.nvidia", lambda *_, **__: (None, []))
+    monkeypatch.setattr("megabuild.providers.provider.LocalProvider.downloads", lambda *_: ())
     found = provide(
-        config,
-        planned,
-        rehearsal=False,
-        cache=tmp_path,
-        report=lambda _: None,
-        ask=lambda _: False,
-        plan=True,
+        ProviderRequest(
+            config=config,
+            planned=planned,
+            cache=tmp_path,
+            report=lambda _: None,
+            ask=lambda _: False,
+            plan=True,
+        )
     )
     assert (
         not {"c_compiler_version", "c_stdlib_version"} & found.overrides.keys()

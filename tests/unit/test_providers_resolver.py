@@ -17,6 +17,7 @@ from megabuild.errors import ProviderError
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.provider import base_python
 from megabuild.providers.pypi import download, lock, nvidia, offers, torch
 from megabuild.providers.pypi.lock import Lock
 
@@ -160,7 +161,9 @@ def _torch(version: str, python: str = "cp312") -> str:
     return f"torch-{version}-{python}-{python}-linux_x86_64.whl"
 
 
-def _found(repository: Path, folder: Path, name: str, index: str | None = None, **more: str) -> torch.Found:
+def _found(
+    repository: Path, folder: Path, name: str, index: str | None = None, **more: str
+) -> torch.TorchWheels:
     config = replace(load(repository, name), **more)  # type: ignore[arg-type]
     pythons = {python: _interpreter(python) for python in ("3.11", "3.12")}
     return torch.find(config, pythons, folder / "wheels", index)
@@ -181,7 +184,7 @@ def test_pythons_without_a_fitting_wheel_are_left_out_with_the_reason(
     assert (
         "the wheel of torch 2.13.0 is for CUDA 13.0, as in linux_64_cuda130_wheel" in found.left_out["3.12"]
     )
-    assert found.base("3.12") == "3.11"
+    assert base_python(load(repository, "linux_64_cpu_wheel"), found.locks) == "3.11"
     assert f"{site.url}/whl/cpu was asked" in found.notes[0]
 
 
@@ -192,7 +195,7 @@ def test_a_cpu_wheel_beside_it_does_not_stand_for_the_cuda_wheel(
     found = _found(repository, tmp_path, "linux_64_cuda130_wheel")
     assert list(found.locks) == ["3.11", "3.12"]
     assert found.locks["3.11"].wheels[0].version == "2.13.0"
-    assert found.base("3.12") == "3.12"
+    assert base_python(load(repository, "linux_64_cuda130_wheel"), found.locks) == "3.12"
     assert not any("/whl/" in path for path, _ in site.asked)  # pip's indexes had all
 
 

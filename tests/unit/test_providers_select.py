@@ -15,7 +15,8 @@ from megabuild.errors import ProviderError
 from megabuild.providers import channel
 from megabuild.providers.environment import Environment, machine_platform
 from megabuild.providers.local import interpreters
-from megabuild.providers.select import provide, requirements
+from megabuild.providers.provider import ProviderRequest, requirements
+from megabuild.providers.select import provide
 
 
 def _planned(
@@ -60,8 +61,17 @@ def config(repository: Path) -> Config:
     return load(repository, "linux_64_cpu")
 
 
-def _ask(config: Config, tmp_path: Path) -> Environment:
-    return provide(config, [], rehearsal=False, cache=tmp_path, report=lambda _: None, ask=lambda _: False)
+def _ask(config: Config, tmp_path: Path, *, rehearsal: bool = False) -> Environment:
+    return provide(
+        ProviderRequest(
+            config=config,
+            planned=[],
+            cache=tmp_path,
+            report=lambda _: None,
+            ask=lambda _: False,
+            rehearsal=rehearsal,
+        )
+    )
 
 
 def test_a_channel_that_answers_is_the_environment(
@@ -82,11 +92,9 @@ def test_a_channel_that_does_not_answer_names_the_configs_that_work(
     assert "linux_64_cpu --rehearse" in raised.value.remedy
 
 
-def test_the_local_channel_refuses_other_platforms(tmp_path: Path) -> None:
+def test_the_local_channel_refuses_other_platforms(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="osx-arm64"):
-        channel.make(
-            [], platform="osx-arm64", pythons=["3.12"], cache=tmp_path, stand_ins=True, report=lambda _: None
-        )
+        _ask(load(repository, "osx_arm64_cpu"), tmp_path, rehearsal=True)
 
 
 def test_outside_a_rehearsal_what_is_missing_is_an_error(tmp_path: Path) -> None:
@@ -94,7 +102,7 @@ def test_outside_a_rehearsal_what_is_missing_is_an_error(tmp_path: Path) -> None
         channel.make(
             ["mkl-devel", "python"],
             platform=machine_platform(),
-            pythons=["3.10", "3.11", "3.12", "3.13", "3.14"],
+            interpreters=interpreters.find(lambda _: None),
             cache=tmp_path,
             stand_ins=False,
             report=lambda _: None,
@@ -107,7 +115,5 @@ def test_without_any_python_it_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(interpreters, "candidates", lambda environ, home: ())
     with pytest.raises(ProviderError, match="none of the Pythons 3") as caught:
-        provide(
-            load(repository, name), [], rehearsal=name == "linux_64_cpu", cache=tmp_path, report=print, ask=bool,
-        )  # fmt: skip
+        _ask(load(repository, name), tmp_path, rehearsal=name == "linux_64_cpu")
     assert "python3-dev" in str(caught.value.remedy)

@@ -67,10 +67,10 @@ def test_versions_are_translated_for_conda(given: str, expected: str) -> None:
 )
 def test_an_example_satisfies_everything_asked(asked: list[str]) -> None:
     name = asked[0].split()[0]
-    ((version, build),) = specs.combine(_specs(*asked), name, "rehearsal")
-    assert specs.satisfied(_specs(*asked), name=name, version=version, build=build)
+    (found,) = specs.examples(_specs(*asked), name, "rehearsal")
+    assert specs.satisfied(_specs(*asked), found)
 
 
 def test_contradictory_requirements_get_a_package_each() -> None:
-    found = specs.combine(_specs("x 1.*", "x 2.*", "x >=1"), "x", "t")
-    assert [version.split(".")[0] for version, _ in found] == ["1", "2"]
+    found = specs.examples(_specs("x 1.*", "x 2.*", "x >=1"), "x", "t")
+    assert [one.version.split(".")[0] for one in found] == ["1", "2"]

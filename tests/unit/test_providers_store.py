@@ -13,7 +13,7 @@ import pytest
 from megabuild.files import sha256
 from megabuild.plan import solving
 from megabuild.providers.local import store as stores
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.store import Store, planned
 
 
@@ -29,8 +29,8 @@ class _Filler:
         (prefix / "share" / "file").write_text(str(prefix))
 
 
-def _package(fill: _Filler) -> Package:
-    return Package(
+def _package(fill: _Filler) -> LocalPackage:
+    return LocalPackage(
         name="thing",
         version="1.0",
         build="h{hash}_0",
@@ -146,7 +146,7 @@ def test_a_package_made_again_of_the_same_is_the_same_to_whoever_was_built_with_
 def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
     packages = [
         replace(_package(_Filler()), depends=("other >=1",), constrains=("third <1",)),
-        Package(name="other", version="2.0", platform="linux-64", noarch="generic"),
+        LocalPackage(name="other", version="2.0", platform="linux-64", noarch="generic"),
     ]
     made = Store(tmp_path / "made")
     real = made.channel(made.ensure(packages, _quiet), "linux-64")

@@ -12,7 +12,7 @@ from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.errors import IntegrityError
 from megabuild.providers import catalogue
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.pypi import nvidia, torch
 from megabuild.providers.pypi.lock import Lock, Wheel
 
@@ -74,7 +74,8 @@ def test_a_wheel_whose_content_is_for_something_else_is_refused(
     ],
 )
 def test_the_wheel_names_its_triton(required: str, expected: str | None) -> None:
-    assert torch.triton(_alone(_wheel("2.15.0", (*CUDA, required)))) == expected
+    wheel = _wheel("2.15.0", (*CUDA, required))
+    assert torch.named_triton(wheel.needs(_alone(wheel).environment)) == expected
 
 
 def test_nvidias_wheels_have_what_the_extensions_are_built_with(repository: Path) -> None:
@@ -118,7 +119,7 @@ def test_the_toolkit_is_asked_for_in_the_version_of_the_wheel() -> None:
     ]
 
 
-def _nvidia(tmp_path: Path) -> dict[str, Package]:
+def _nvidia(tmp_path: Path) -> dict[str, LocalPackage]:
     contents = {
         "nvidia-cuda-runtime": ["nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/include/cuda_runtime.h"],
         "nvidia-cuda-nvcc": ["nvidia/cu13/bin/nvcc", "nvidia/cu13/bin/crt/link.stub"],

@@ -20,7 +20,7 @@ from megabuild.cli.exits import Invocation, outcome
 from megabuild.engine import output_folder
 from megabuild.plan import solving
 from megabuild.providers.command import each
-from megabuild.providers.local.package import Package, build
+from megabuild.providers.local.package import LocalPackage, build
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 
@@ -138,7 +138,7 @@ def test_a_signal_while_a_package_is_put_together_comes_before_the_package(
             time.sleep(0.005)
         os.kill(os.getpid(), number)
 
-    package = Package(name="thing", version="1.0", platform="linux-64", fill=fill)
+    package = LocalPackage(name="thing", version="1.0", platform="linux-64", fill=fill)
     with pytest.raises(KeyboardInterrupt, match=number.name), stopping.by_signals():
         build(package, tmp_path)
     assert not any(zipfile.is_zipfile(path) for path in tmp_path.rglob("*.conda"))

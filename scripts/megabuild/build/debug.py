@@ -14,7 +14,6 @@ from megabuild.build.view import View
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import run_worker
 from megabuild.errors import BuildError, UsageError
-from megabuild.plan.isolation import choose
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.result import Result
@@ -40,7 +39,7 @@ def debug_package(plan: Plan, output: str | None) -> Result:
         The config is being built.
     """
     options, output = plan.options, output or _STAGING
-    isolation = choose(options.engine, config=options.config, environment=plan.environment)
+    isolation = plan.usable_isolation()
     isolation.check()
     options.state.mkdir(parents=True, exist_ok=True)
     with locked(options):  # a worker that starts ends what is left of others

@@ -21,7 +21,7 @@ from megabuild.isolation.base import Isolation
 from megabuild.plan import stamp
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem
-from megabuild.plan.planning import looked_again
+from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.report import staging_decided
 from megabuild.resources.jobs import Budget
 from megabuild.wording import counted
@@ -75,7 +75,7 @@ class PyTorchWork(Work):
 
     def run(self, jobs: int) -> Made:
         """Build what is missing; nothing that an attempt before this one has published is made again."""
-        self._plan = looked_again(self._plan)
+        self._plan = compare_with_disk(self._plan)
         return super().run(jobs)
 
     def occasion(self, event: events.Event | None) -> None:

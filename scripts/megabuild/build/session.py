@@ -31,12 +31,10 @@ from megabuild.network.redact import Mask
 from megabuild.package_id import PackageId
 from megabuild.plan import published, stamp
 from megabuild.plan.estimate import GB
-from megabuild.plan.isolation import choose
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
-from megabuild.plan.planning import looked_again
-from megabuild.plan.published import Record, is_published, records
-from megabuild.providers.conda_forge import without_channel
+from megabuild.plan.planning import compare_with_disk
+from megabuild.plan.published import PublishedPackage, is_published, records
 from megabuild.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
 from megabuild.resources.machine import measure
 from megabuild.wording import counted
@@ -117,7 +115,7 @@ class _Run:
 
     def __init__(self, plan: Plan, log: LogFile, reporter: events.Reporter) -> None:
         self._damage = published.heal(plan.options.packages, plan.options.config.platform)
-        self._plan = looked_again(plan)
+        self._plan = compare_with_disk(plan)
         self._log = log
         self._reporter = reporter
         self._meter = Meter()
@@ -130,12 +128,7 @@ class _Run:
         if not plan.missing and not plan.extensions.missing:
             self._started("none")
             return
-        isolation = choose(
-            options.engine,
-            config=options.config,
-            environment=plan.environment,
-            alternatives=without_channel(options.config),
-        )
+        isolation = plan.usable_isolation()
         self._started(isolation.name)
         self._meter.blind = isinstance(isolation, Container)
         for name, found in checks(plan, isolation):
@@ -257,7 +250,9 @@ class _Run:
         )
         return self._meter.compared(plan, self._pytorch.add_to(result) if self._pytorch else result)
 
-    def _row(self, item: PlanItem, known: Mapping[str, Record], wrong: Mapping[str, str]) -> PackageResult:
+    def _row(
+        self, item: PlanItem, known: Mapping[str, PublishedPackage], wrong: Mapping[str, str]
+    ) -> PackageResult:
         """Describe a package by what is published of it, or by what went wrong."""
         channel, name = self._plan.options.packages, item.package.file_name
         record = known.get(name)

@@ -1,16 +1,14 @@
-"""The extensions in a plan: which, for which Pythons, compiled or repackaged, and why.
-
-In two steps, since the provider must know what they take before it makes the environment that the rest depends on.
-"""
+"""The extensions in a plan: which, for which Pythons, compiled or repackaged, and why."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from megabuild.configs.config import Config, python_version
+from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.errors import PreflightError, UsageError
 from megabuild.extension_table import archs_of, find, recipes, release
@@ -22,111 +20,107 @@ from megabuild.files import sha256
 from megabuild.network.index import PYG_INDEX
 from megabuild.plan.fingerprint import digest, tree
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Extensions, Plan, PlanItem, Task
+from megabuild.plan.plan import Extensions, PlanItem, Task
 from megabuild.plan.solving import Solver
+from megabuild.providers.environment import Environment
 
 Overrides = Mapping[str, tuple[str, ...]]
 #: Looks for a wheel of an extension for one Python.
-Chooser = Callable[[str, str], Choice]
+WheelChooser = Callable[[str, str], Choice]
 
 _COMMON = "common"
 _PER_PYTHON = re.compile(r"(?:^|_)py\d+t?(?:_|$)")
 
 
-def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
-    """Return why a run builds no extensions, or an empty string where it does."""
-    if pyg == "none":
-        return "left out, as asked for (--pyg none)"
-    if rehearse:
-        return "a rehearsal leaves them out: they need a real PyTorch"
-    if not config.platform.startswith("linux"):
-        return f"they are built for Linux only, not for {config.platform}"
-    if config.provider == "debian" and pyg != "source":
-        return "nobody has wheels for Debian's PyTorch (--pyg source compiles them)"
-    return ""
+@dataclass(frozen=True, kw_only=True)
+class ExtensionPlanner:
+    """Plans a run's extensions: the provider must know what they take before they can be planned with what it has."""
 
+    options: Options
+    reason: str  #: why the run builds none, or empty
+    wanted: tuple[str, ...]  #: the extensions that were asked for
+    recipes: Mapping[str, Path]  #: by extension; also of those that may be needed by one that was asked for
+    sources: sources.Sources  #: for these recipes
 
-class Planned:
-    """What is known about a run's extensions before its environment is there.
+    @classmethod
+    def find(cls, options: Options, report: Callable[[str], None]) -> ExtensionPlanner:
+        """Look for recipes and sources.
 
-    Parameters
-    ----------
-    options:
-        What was asked for.
-    report:
-        Told what takes time.
-
-    Raises
-    ------
-    UsageError
-        An extension or a folder that does not exist.
-    """
-
-    def __init__(self, options: Options, report: Callable[[str], None]) -> None:
-        self._options = options
-        self._report = report
-        self._recipes = recipes(options.root)
-        self._wanted = _wanted(self._recipes, options.extensions)
-        self._sources = sources.Sources()
-        self.reason = why_not(options.config, pyg=options.pyg, rehearse=options.rehearse)
-        if not self.reason and not self._recipes:
-            self.reason = "there are no recipes for them"
-        if not self.reason:
+        Raises
+        ------
+        UsageError
+            An extension or a folder that does not exist.
+        """
+        known = recipes(options.root)
+        wanted = _wanted(known, options.extensions)
+        reason = why_not(options.config, pyg=options.pyg, rehearse=options.rehearse)
+        if not reason and not known:
+            reason = "there are no recipes for them"
+        if reason:
+            known, found = {}, sources.Sources()
+        else:
             report("looking for the extensions' sources")
-            # those of all recipes: an extension that was not asked for may be needed by one that was
-            self._sources = sources.find(
-                self._recipes,
+            found = sources.find(
+                known,
                 options.config.variant,
                 options.pyg_sources,
                 download=lambda wanted: download(wanted, options.cache),
             )
+        return cls(options=options, reason=reason, wanted=wanted, recipes=known, sources=found)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for the plan."""
-        notes = (note for extension, note in self._sources.notes.items() if extension in self._wanted)
+        notes = (note for extension, note in self.sources.notes.items() if extension in self.wanted)
         return tuple(dict.fromkeys(notes))
 
     def packages(self, overrides: Overrides) -> tuple[PlannedPackage, ...]:
         """Return what they would make, for the provider, which must have what that takes."""
-        tasks = () if self.reason else self._tasks(overrides)[0]
-        return tuple(package for task in tasks for package in task.packages)
+        return tuple(package for task in self._tasks(overrides)[0] for package in task.packages)
 
-    def finish(self, plan: Plan) -> Extensions:
-        """Return the extensions' part of a plan whose environment is known."""
+    def plan(
+        self, environment: Environment, pytorch: Sequence[PlanItem], report: Callable[[str], None]
+    ) -> Extensions:
+        """Return the extensions' part of a plan, for PyTorch's packages in an environment."""
+        options = self.options
         if self.reason:
             return Extensions(reason=self.reason)
-        tasks, left_out = self._tasks(plan.overrides)
-        choose = None if self._options.pyg == "source" else chooser(plan, self._report)
-        unhad = self._sources.left_out
-        done = [decided(task, self._options.pyg, unhad.get(task.extension, ""), choose) for task in tasks]
+        config = chosen(options.config, environment.overrides)
+        tasks, left_out = self._tasks(environment.overrides)
         own = {package.name for task in tasks for package in task.packages}
-        own |= {item.package.name for item in plan.items}
-        solver = Solver(plan.environment, plan.options.config.platform, own)
-        return Extensions(tasks=tuple(self._settled(task, plan, solver) for task in done), left_out=left_out)
+        own |= {item.package.name for item in pytorch}
+        solver = Solver(environment, config.platform, own)
+        choose_wheel = None if options.pyg == "source" else wheel_chooser(config, options, report)
+        lacking = self.sources.left_out
+        done = [
+            choose_source(one, options.pyg, lacking.get(one.extension, ""), choose_wheel) for one in tasks
+        ]
+        return Extensions(
+            tasks=tuple(self._add_fingerprint(task, pytorch, solver) for task in done), left_out=left_out
+        )
 
     def _tasks(self, overrides: Overrides) -> tuple[tuple[Task, ...], dict[str, str]]:
         """Render the recipes; returns the tasks, and the extensions without any with the reason."""
-        config = self._options.config
+        config = self.options.config
         left_out: dict[str, str] = {}
         every: list[Task] = []
-        for name, recipe in self._recipes.items():
-            found = rendered(config, name, recipe, {**overrides, **self._sources.overrides})
+        for name, recipe in self.recipes.items():
+            found = render_tasks(config, name, recipe, {**overrides, **self.sources.overrides})
             every += found
-            if not found and name in self._wanted:
+            if not found and name in self.wanted:
                 left_out[name] = f"its recipe leaves it out for {config.name}"
-        kept = narrowed(linked(every), self._wanted)
+        kept = restrict_to(self.wanted, add_dependencies(every))
         needed = {task.extension for task in kept}
         return kept, {name: why for name, why in left_out.items() if name not in needed}
 
-    def _settled(self, task: Task, plan: Plan, solver: Solver) -> Task:
-        """Add the fingerprint; find out what cannot be put together."""
+    def _add_fingerprint(self, task: Task, pytorch: Sequence[PlanItem], solver: Solver) -> Task:
+        """Add the fingerprint; nothing becomes of a task whose environments cannot be put together."""
         against = {
             item.package.file_name: item.fingerprint
-            for item in plan.items
+            for item in pytorch
             if item.package.python in (None, task.base_python)
         }
-        folder = self._sources.folders.get(task.extension)
+        folder = self.sources.folders.get(task.extension)
         environments: list[list[str]] = []
         try:
             environments = [solver.built_with(package) for package in task.packages]
@@ -147,44 +141,40 @@ class Planned:
         return replace(task, items=tuple(replace(item, fingerprint=fingerprint) for item in task.items))
 
 
-def decided(task: Task, mode: str, unhad: str, choose: Chooser | None) -> Task:
-    """Decide whether a task compiles.
+def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
+    """Return why a run builds no extensions, or an empty string where it does."""
+    if pyg == "none":
+        return "left out, as asked for (--pyg none)"
+    if rehearse:
+        return "a rehearsal leaves them out: they need a real PyTorch"
+    if not config.platform.startswith("linux"):
+        return f"they are built for Linux only, not for {config.platform}"
+    if config.provider == "debian" and pyg != "source":
+        return "there are no wheels for Debian's PyTorch (--pyg source compiles them)"
+    return ""
 
-    Parameters
-    ----------
-    task:
-        The task.
-    mode:
-        ``auto``, ``source`` or ``prebuilt``.
-    unhad:
-        Why its sources cannot be had, or an empty string.
-    choose:
-        Looks for wheels; None where it is not to.
+
+def choose_source(task: Task, mode: str, lacking: str, choose_wheel: WheelChooser | None) -> Task:
+    """Decide what a task is made from: a wheel where one fits, else its sources.
+
+    ``mode`` is ``auto``, ``source`` or ``prebuilt``; ``lacking`` says why there are no sources, or is empty. Without
+    ``choose_wheel`` no wheel is looked for.
     """
     why = "as asked for (--pyg source)"
-    if choose is not None:
-        choice = choose(task.extension, task.base_python)
+    if choose_wheel is not None:
+        choice = choose_wheel(task.extension, task.base_python)
         why = choice.reason
         if choice.wheel is not None:
             return replace(task, wheel=choice.wheel, how="repackage", reason=why)
         if mode == "prebuilt":
             return replace(task, how="nothing", reason=why)
-    return replace(task, how="nothing" if unhad else "compile", reason=unhad or why)
+    return replace(task, how="nothing" if lacking else "compile", reason=lacking or why)
 
 
-def chooser(plan: Plan, report: Callable[[str], None]) -> Chooser:
-    """Return what looks for a prebuilt wheel of an extension for one Python.
-
-    Parameters
-    ----------
-    plan:
-        The run, whose overrides are known.
-    report:
-        Told what takes time.
-    """
+def wheel_chooser(config: Config, options: Options, report: Callable[[str], None]) -> WheelChooser:
+    """Return what looks for prebuilt wheels for a config with everything that was chosen for this run."""
     from megabuild.extensions.contents import look_inside  # not before: it takes a moment to import
 
-    config, options = plan.config, plan.options
     index = PygIndex(options.pyg_index or PYG_INDEX)
 
     def look(name: str, python: str) -> Choice:
@@ -216,24 +206,10 @@ def _wanted(known: Mapping[str, Path], asked: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in known if not names or name in names)
 
 
-def rendered(config: Config, extension: str, recipe: Path, overrides: Overrides) -> tuple[Task, ...]:
-    """Render one extension's recipe.
+def render_tasks(config: Config, extension: str, recipe: Path, overrides: Overrides) -> tuple[Task, ...]:
+    """Render one extension's recipe with variant values in place of the config's, ``python`` among them.
 
-    Parameters
-    ----------
-    config:
-        The config.
-    extension:
-        Its name.
-    recipe:
-        Its recipe file.
-    overrides:
-        Variant values in place of the config's; ``python`` is among them.
-
-    Returns
-    -------
-    tuple[Task, ...]
-        None where the recipe leaves the extension out for this config.
+    There are no tasks where the recipe leaves the extension out for this config.
     """
     pins = {python_version(pin): pin for pin in overrides["python"]}
     values = dict(overrides)
@@ -265,7 +241,7 @@ def _one_python(values: Overrides, pythons: Sequence[str], python: str | None) -
     return {**values, **one}
 
 
-def linked(every: Sequence[Task]) -> tuple[Task, ...]:
+def add_dependencies(every: Sequence[Task]) -> tuple[Task, ...]:
     """Find out which tasks need packages of others, to be built or to be tested."""
     makers = {(package.name, task.python): task.name for task in every for package in task.packages}
 
@@ -282,7 +258,7 @@ def linked(every: Sequence[Task]) -> tuple[Task, ...]:
     return tuple(replace(task, needs=needs(task)) for task in every)
 
 
-def narrowed(every: Sequence[Task], extensions: Sequence[str]) -> tuple[Task, ...]:
+def restrict_to(extensions: Sequence[str], every: Sequence[Task]) -> tuple[Task, ...]:
     """Keep the tasks of some extensions, and those that they need."""
     known = {task.name: task for task in every}
     keep: set[str] = set()

@@ -120,7 +120,7 @@ def tree(folder: Path) -> str:
     Raises
     ------
     PreflightError
-        Something in it is no file, folder or link: reading a pipe would never end.
+        Something in it is not a file, folder or link: reading a pipe would never end.
     """
     total = hashlib.sha256()
     for here, folders, files in os.walk(folder):
@@ -130,7 +130,7 @@ def tree(folder: Path) -> str:
             status = path.lstat()
             if not stat.S_ISLNK(status.st_mode) and not stat.S_ISREG(status.st_mode):
                 raise PreflightError(
-                    f"{path} is no file, folder or link", "remove it: no source is made of that"
+                    f"{path} is not a file, folder or link", "remove it: nothing can be built from it"
                 )
             content = os.readlink(path) if stat.S_ISLNK(status.st_mode) else sha256(path)
             executable = bool(status.st_mode & stat.S_IXUSR)

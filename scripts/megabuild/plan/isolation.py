@@ -22,7 +22,7 @@ _REHEARSAL_SOURCE = ("model",)
 _LOCAL_SOURCES = (("model",), ("debian",))
 
 
-def choose(
+def choose_isolation(
     requested: str | None,
     *,
     config: Config,
@@ -31,15 +31,10 @@ def choose(
 ) -> Isolation:
     """Choose where to build; whoever builds for long checks it first.
 
-    Parameters
-    ----------
-    requested:
-        An engine's name, or ``auto`` or None for the one that fits: a rehearsal and wheels run on the host,
-        Debian's packages, and what needs an emulator, in their root folder, conda-forge's in its container image.
-    config, environment:
-        What is built, and with what; from local channels and sources alone, the build gets no network.
-    alternatives:
-        Configs that do work on this machine, for the error message.
+    That is the engine of the requested name, or for ``auto`` or None the one that fits: a rehearsal and wheels run on
+    the host, Debian's packages, and what needs an emulator, in their root folder, conda-forge's in its container image.
+    From local channels and sources alone, the build gets no network. An error names alternatives: configs that do work
+    on this machine.
 
     Raises
     ------

@@ -42,9 +42,8 @@ class Options:
     torch_index: str | None = None
     torch_source: Path | None = None  #: folder or tarball with PyTorch's source in place of the provider's
     torch_sha256: str | None = None  #: of that tarball, or of the official one of that version
-    triton: str | None = (
-        None  #: the version of Triton that goes with ``torch``; None for what the release itself says
-    )
+    #: the version of Triton that goes with ``torch``; None for what the release itself says
+    triton: str | None = None
 
     @property
     def run_name(self) -> str:

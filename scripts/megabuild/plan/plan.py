@@ -9,8 +9,10 @@ from pathlib import Path
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
+from megabuild.errors import IsolationError
 from megabuild.extension_table import find
 from megabuild.files import OLDEST_IN_ZIP
+from megabuild.isolation.base import Host, Isolation
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
@@ -98,12 +100,20 @@ class Plan:
     #: everything that libtorch's compile depends on; its digest is the salt of the engine's staging cache
     staging: Fingerprint
     staging_decision: Decision  #: what becomes of the former compile
+    #: where it is built, or why that cannot be
+    isolation: Isolation | IsolationError = field(default_factory=Host)
     date: int = OLDEST_IN_ZIP  #: what packages carry, in seconds since 1970
     #: PyTorch Geometric's extensions, or why there are none
     extensions: Extensions = field(default_factory=Extensions)
     notes: tuple[str, ...] = ()  #: sentences for the user
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
     estimate: Estimate = field(default_factory=Estimate)  #: what the build will want
+
+    def usable_isolation(self) -> Isolation:
+        """Return where it is built; raises IsolationError where it cannot be."""
+        if isinstance(self.isolation, IsolationError):
+            raise self.isolation
+        return self.isolation
 
     @property
     def missing(self) -> tuple[PlannedPackage, ...]:

@@ -11,15 +11,20 @@ from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.output_folder import staging_caches
 from megabuild.errors import IsolationError, ProviderError, UsageError
-from megabuild.plan import extensions, fingerprint, learned, release, solving, stamp, torch_source
+from megabuild.isolation.base import Isolation
+from megabuild.plan import fingerprint, learned, release, solving, stamp
 from megabuild.plan.estimate import Estimate, estimate
-from megabuild.plan.isolation import choose
+from megabuild.plan.extensions import ExtensionPlanner
+from megabuild.plan.isolation import choose_isolation
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
 from megabuild.plan.recipe_parts import Part, part_of, parts
 from megabuild.plan.source_date import source_date
+from megabuild.plan.torch_source import SourceTree, check_source
+from megabuild.providers.conda_forge import without_channel
 from megabuild.providers.environment import Environment
+from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import provide
 from megabuild.resources.jobs import compile_jobs
 from megabuild.resources.machine import measure
@@ -36,16 +41,8 @@ def make_plan(
 ) -> Plan:
     """Find out what a run would do; touches nothing but caches.
 
-    Parameters
-    ----------
-    options:
-        What was asked for.
-    report:
-        Told what is being prepared, a line at a time.
-    ask:
-        Asked before anything is installed on the host; refuses by default.
-    only_plan:
-        Whether no run follows: what a run would make and fetch first is not made now.
+    ``ask`` is asked before anything is installed on the host; where no run follows (``only_plan``), what it would make
+    and fetch first is not made now.
 
     Raises
     ------
@@ -54,76 +51,89 @@ def make_plan(
         the date that was asked for.
     """
     date = source_date(options.root, os.environ)
-    wanted = asked(options)
+    wanted = overrides_from_options(options)
     files.writable(options.cache, "choose another folder with MEGABUILD_CACHE")
     given = _given_source(options, report)
     if given is not None:
         wanted["torch_source_path"] = (str(given.path),)
-    needs = release.find(options, given, report)
+    needs = release.find_needs(options, given, report)
     if needs.triton:
         wanted["triton_version"] = (needs.triton,)
-    wanted["python"], refused = _kept(options, wanted["python"], needs.left_out)
-    pyg = extensions.Planned(options, report)
+    wanted["python"], refused = _leave_out(options, wanted["python"], needs.left_out)
+    planner = ExtensionPlanner.find(options, report)
     environment = provide(
-        options.config,
-        [*rendered(options, wanted), *pyg.packages(wanted)],
-        rehearsal=options.rehearse,
-        cache=options.cache,
-        report=report,
-        ask=ask,
-        torch_index=options.torch_index,
-        plan=only_plan,
+        ProviderRequest(
+            config=options.config,
+            planned=[*render_recipe(options, wanted), *planner.packages(wanted)],
+            cache=options.cache,
+            report=report,
+            ask=ask,
+            rehearsal=options.rehearse,
+            torch_index=options.torch_index,
+            plan=only_plan,
+        )
     )
     if given is not None:
         note = f"source of PyTorch {options.config.torch_version}: {given.path}"
         environment = replace(environment, source=given.path, notes=(*environment.notes, note))
-    overrides, left_out = _adjusted(options, wanted, environment)
-    environment = replace(environment, overrides=overrides)
-    packages = tuple(package for package in rendered(options, overrides) if not package.skipped)
+    lacking = {
+        python: environment.left_out.get(python, "this machine has no such Python with its headers")
+        for python in options.config.pythons
+        if python not in environment.pythons
+    }
+    pythons, left_out = _leave_out(options, wanted["python"], lacking)
+    environment = replace(environment, overrides={**wanted, **environment.overrides, "python": pythons})
+    isolation = _isolation(options, environment)
+    packages = [one for one in render_recipe(options, environment.overrides) if not one.skipped]
     part, known = parts(options.recipe)
-    staged = _staging(part, options, packages, environment)
+    staged = _staging(part, options, packages, environment, isolation)
+    items = tuple(
+        PlanItem(package=one, fingerprint=fingerprint.package(one, part_of(one.name, known), staged))
+        for one in packages
+    )
     plan = Plan(
         options=options,
-        items=tuple(
-            PlanItem(package=one, fingerprint=fingerprint.package(one, part_of(one.name, known), staged))
-            for one in packages
-        ),
+        items=items,
         left_out={**refused, **left_out},
         environment=environment,
+        isolation=isolation,
         staging=staged,
         staging_decision=stamp.decide(options.state / "tree", options.state / "out", staged),
         date=date.seconds,
-        notes=(*environment.notes, *pyg.notes, *filter(None, [date.note])),
+        extensions=planner.plan(environment, items, report),
+        notes=(*environment.notes, *planner.notes, *filter(None, [date.note])),
     )
-    plan = looked_again(replace(plan, extensions=pyg.finish(plan)))
-    taken = learned.read(options, report)
-    jobs = compile_jobs(
-        measure(),
-        bytes_per_job=_estimate(plan, 1, taken).memory_per_job,
-        requested=options.cpu_count,
-        environ=os.environ,
-    )
-    return replace(plan, jobs=jobs, estimate=_estimate(plan, jobs.count, taken))
+    return _add_estimate(compare_with_disk(plan), report)
 
 
-def looked_again(plan: Plan) -> Plan:
-    """Return a plan that knows what exists now."""
+def compare_with_disk(plan: Plan) -> Plan:
+    """Return a plan that knows what is published now, and what becomes of the former compile."""
     options = plan.options
     known = records(options.packages)
 
-    def exists(item: PlanItem) -> bool:
-        return is_published(options.packages, known.get(item.package.file_name), item.fingerprint)
+    def compared(item: PlanItem) -> PlanItem:
+        record = known.get(item.package.file_name)
+        return replace(item, exists=is_published(options.packages, record, item.fingerprint))
 
-    def looked(items: tuple[PlanItem, ...]) -> tuple[PlanItem, ...]:
-        return tuple(replace(item, exists=exists(item)) for item in items)
-
-    tasks = tuple(replace(task, items=looked(task.items)) for task in plan.extensions.tasks)
+    tasks = tuple(replace(task, items=tuple(map(compared, task.items))) for task in plan.extensions.tasks)
     return replace(
         plan,
-        items=looked(plan.items),
+        items=tuple(map(compared, plan.items)),
         staging_decision=stamp.decide(options.state / "tree", options.state / "out", plan.staging),
         extensions=replace(plan.extensions, tasks=tasks),
     )
+
+
+def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
+    """Add the compile jobs that there is memory for, and what is still to be done takes with these."""
+    taken = learned.read(plan.options, report)
+    jobs = compile_jobs(
+        measure(),
+        bytes_per_job=_estimate(plan, 1, taken).memory_per_job,
+        requested=plan.options.cpu_count,
+        environ=os.environ,
+    )
+    return replace(plan, jobs=jobs, estimate=_estimate(plan, jobs.count, taken))
 
 
 def _estimate(plan: Plan, jobs: int, taken: learned.Taken | None) -> Estimate:
@@ -148,8 +158,8 @@ def _estimate(plan: Plan, jobs: int, taken: learned.Taken | None) -> Estimate:
     return learned.better(guess, taken, staging=compiles, pythons=pythons, jobs=jobs)
 
 
-def asked(options: Options) -> dict[str, tuple[str, ...]]:
-    """Overrides that follow from the options alone."""
+def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
+    """Return the overrides that follow from the options alone."""
     wanted: dict[str, tuple[str, ...]] = {"python": python_pins(options.config, options.pythons)}
     if options.rehearse:
         if options.config.provider == "wheel":
@@ -165,7 +175,7 @@ def asked(options: Options) -> dict[str, tuple[str, ...]]:
     return wanted
 
 
-def _given_source(options: Options, report: Callable[[str], None]) -> torch_source.Tree | None:
+def _given_source(options: Options, report: Callable[[str], None]) -> SourceTree | None:
     """Check the source that the user brings, if any, against the version that is built."""
     if options.torch_source is None:
         return None
@@ -173,7 +183,7 @@ def _given_source(options: Options, report: Callable[[str], None]) -> torch_sour
     if digest is None and options.torch_source.is_file():  # the official tarball is known by the matrix
         known = options.config.variant.get("torch_sha256", ("None",))[0]
         digest = known if known != "None" else None
-    return torch_source.find(
+    return check_source(
         options.torch_source,
         digest=digest,
         version=options.config.torch_version,
@@ -183,20 +193,7 @@ def _given_source(options: Options, report: Callable[[str], None]) -> torch_sour
     )
 
 
-def _adjusted(
-    options: Options, wanted: Mapping[str, tuple[str, ...]], environment: Environment
-) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Add what the provider changes, and leave out the Pythons that it does not have."""
-    reasons = {
-        python: environment.left_out.get(python, "this machine has no such Python with its headers")
-        for python in options.config.pythons
-        if python not in environment.pythons
-    }
-    kept, left_out = _kept(options, wanted["python"], reasons)
-    return {**wanted, **environment.overrides, "python": kept}, left_out
-
-
-def _kept(
+def _leave_out(
     options: Options, pins: Sequence[str], reasons: Mapping[str, str]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the pins of those Pythons that no reason stands against, and the reasons against the others."""
@@ -215,13 +212,17 @@ def _kept(
     return kept, left_out
 
 
-def rendered(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
+def render_recipe(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
     """Render the recipe's packages, those that it leaves out among them."""
     return render(options.config, options.recipe, overrides=overrides)
 
 
 def _staging(
-    part: Part | None, options: Options, packages: Sequence[PlannedPackage], environment: Environment
+    part: Part | None,
+    options: Options,
+    packages: Sequence[PlannedPackage],
+    environment: Environment,
+    isolation: Isolation | IsolationError,
 ) -> fingerprint.Fingerprint:
     """Return everything that libtorch's compile depends on; nothing where no package is built from it."""
     first = next((package for package in packages if fingerprint.inherits(package)), None)
@@ -245,17 +246,26 @@ def _staging(
         variant=chosen(options.config, environment.overrides).variant,
         build=build,
         host=host,
-        source=model or environment.source_files or environment.staging_source or environment.source,
+        source=model or environment.staging_source or environment.source,
         root=environment.root,
-        place=_place(options, environment),
+        place=_place(options, isolation),
     )
 
 
-def _place(options: Options, environment: Environment) -> str:
-    """Say where the run would take place: objects hold paths."""
+def _isolation(options: Options, environment: Environment) -> Isolation | IsolationError:
+    """Choose where the run would take place; a plan is of use also where no engine can be used."""
+    others = without_channel(options.config)
     try:
-        isolation = choose(options.engine, config=options.config, environment=environment)
-    except IsolationError:
-        return "unknown"  # no engine can be used here
+        return choose_isolation(
+            options.engine, config=options.config, environment=environment, alternatives=others
+        )
+    except IsolationError as error:
+        return error
+
+
+def _place(options: Options, isolation: Isolation | IsolationError) -> str:
+    """Say where the run would take place: objects hold paths."""
+    if isinstance(isolation, IsolationError):
+        return "unknown"
     place = f"{isolation.name}:{options.state_inside(isolation)}"
     return f"{place} {getattr(isolation, 'image', '')}".strip()

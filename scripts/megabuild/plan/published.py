@@ -20,7 +20,7 @@ _BESIDE = ".megabuild-channels.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class PublishedPackage:
     """A published package."""
 
     path: str  #: below the channel
@@ -32,7 +32,7 @@ class Record:
     modified: int = 0
 
 
-def records(channel: Path) -> dict[str, Record]:
+def records(channel: Path) -> dict[str, PublishedPackage]:
     """Return the published packages by file name; damaged records count as none, as do those of files elsewhere.
 
     Raises
@@ -45,7 +45,7 @@ def records(channel: Path) -> dict[str, Record]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     try:
-        known = msgspec.json.decode(data, type=dict[str, Record])
+        known = msgspec.json.decode(data, type=dict[str, PublishedPackage])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return {}
     return {
@@ -83,12 +83,12 @@ def paths(channel: Path, names: Iterable[str]) -> list[Path]:
     return [channel / known[name].path for name in names]
 
 
-def is_published(channel: Path, record: Record | None, fingerprint: str) -> bool:
+def is_published(channel: Path, record: PublishedPackage | None, fingerprint: str) -> bool:
     """Say whether a package is there, what was published, and made from the same inputs."""
     return record is not None and record.fingerprint == fingerprint and is_whole(channel, record)
 
 
-def is_whole(channel: Path, record: Record) -> bool:
+def is_whole(channel: Path, record: PublishedPackage) -> bool:
     """Say whether the file of a record is there, and what was published; it is read where its date has changed."""
     return files.intact(channel / record.path, digest=record.sha256, size=record.size, when=record.modified)
 
@@ -115,7 +115,7 @@ def check(path: Path) -> None:
         )
 
 
-def _is_sound(path: Path, record: Record) -> bool:
+def _is_sound(path: Path, record: PublishedPackage) -> bool:
     """Say whether a file holds what was published; all of it is read.
 
     Raises
@@ -134,30 +134,18 @@ def _is_sound(path: Path, record: Record) -> bool:
 
 
 def heal(channel: Path, platform: str) -> list[str]:
-    """Take out of a channel what is not what was published, and bring its index in line with the rest.
+    """Take out of a channel what is not what was published, and bring its index in line; returns what was wrong.
 
-    Every package is read: gigabytes in seconds, where building on a damaged one would cost hours.
-
-    Parameters
-    ----------
-    channel:
-        The published channel; its config's lock is held.
-    platform:
-        conda's platform name.
-
-    Returns
-    -------
-    list[str]
-        What was wrong, in words.
+    Every package is read: gigabytes in seconds, where building on a damaged one would cost hours. The config's lock is
+    held.
     """
     known = records(channel)
     told = [f"{name} is damaged and no longer published" for name in _drop_damaged(channel, known)]
-    for path in list(
-        channel_folder.package_files(channel)
-    ):  # a killed run's, or the records are gone: the index needs it whole
+    # a killed run's, or the records are gone: the index needs it whole
+    for path in list(channel_folder.package_files(channel)):
         if path.name not in known and not _can_be_read(path):
             path.unlink()
-            told.append(f"{path.name}, which nobody recorded, was damaged and is removed")
+            told.append(f"{path.name}, which has no record, was damaged and has been removed")
     if channel.is_dir() and not _is_indexed(channel, known):
         channel_folder.index(channel, platform)
         if not told:
@@ -173,7 +161,7 @@ def _can_be_read(path: Path) -> bool:
     return True
 
 
-def _drop_damaged(channel: Path, known: dict[str, Record]) -> list[str]:
+def _drop_damaged(channel: Path, known: dict[str, PublishedPackage]) -> list[str]:
     """Read all packages that have a record; remove those that are not what was published, and return their names."""
     damaged = [name for name, record in known.items() if not _is_sound(channel / record.path, record)]
     gone = [known.pop(name) for name in damaged]
@@ -184,7 +172,7 @@ def _drop_damaged(channel: Path, known: dict[str, Record]) -> list[str]:
     return damaged
 
 
-def _is_indexed(channel: Path, known: Mapping[str, Record]) -> bool:
+def _is_indexed(channel: Path, known: Mapping[str, PublishedPackage]) -> bool:
     """Say whether the index names everything that has a record, and nothing that is gone."""
     named = indexed(channel)
     there = {path.name for path in channel_folder.package_files(channel)}
@@ -202,29 +190,12 @@ def publish(
     platform: str,
     fingerprints: Mapping[str, str],
     seconds: Mapping[str, float],
-) -> dict[str, Record]:
-    """Put verified packages into the channel and index it.
+) -> dict[str, PublishedPackage]:
+    """Put verified packages into the channel and index it; returns everything that is published now, by file name.
 
     Files come by rename, then the index, then the records: what has a record can be installed. What was there before is
-    read again, so that the index names nothing that was damaged meanwhile.
-
-    Parameters
-    ----------
-    channel:
-        The published channel.
-    archives:
-        Verified packages, which are moved. No build can write to them, nor to anything that shares their inode.
-    platform:
-        conda's platform name.
-    fingerprints:
-        By file name: sha256 over what the package depends on.
-    seconds:
-        By file name: how long it took.
-
-    Returns
-    -------
-    dict[str, Record]
-        Everything that is published now.
+    read again, so that the index names nothing that was damaged meanwhile. The packages are moved: no build can write
+    to them, nor to anything that shares their inode. Fingerprints and seconds are by file name.
 
     Raises
     ------
@@ -240,7 +211,7 @@ def publish(
         known.pop(name, None)
         _write(channel, known)  # a killed run must not leave the former record beside the new file
         files.move(package.path, target)
-        known[name] = Record(
+        known[name] = PublishedPackage(
             path=f"{package.path.parent.name}/{name}",
             size=target.stat().st_size,
             sha256=files.sha256(target),
@@ -259,7 +230,7 @@ def publish(
     return known
 
 
-def _write(channel: Path, known: Mapping[str, Record]) -> None:
+def _write(channel: Path, known: Mapping[str, PublishedPackage]) -> None:
     document = {name: asdict(record) for name, record in known.items()}
     _write_for_all(channel / RECORDS, json.dumps(document, indent=1, sort_keys=True))
 

@@ -13,30 +13,21 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from megabuild.errors import ProviderError, UsageError
 from megabuild.plan.options import Options
-from megabuild.plan.torch_source import Tree
+from megabuild.plan.torch_source import SourceTree
 from megabuild.providers.pypi import offers, torch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release:
-    """What follows from a release."""
+class ReleaseNeeds:
+    """What a release needs."""
 
     triton: str | None = None  #: the version of Triton in place of the config's
     #: Pythons of the config that it is not for, with the reason
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def find(options: Options, tree: Tree | None, report: Callable[[str], None]) -> Release:
-    """Find out what the release that is asked for needs in place of what the config says.
-
-    Parameters
-    ----------
-    options:
-        The choices of the run.
-    tree:
-        The source that the user brings.
-    report:
-        Told what takes time.
+def find_needs(options: Options, tree: SourceTree | None, report: Callable[[str], None]) -> ReleaseNeeds:
+    """Find out what the release that is asked for, in a tree where the user brings one, needs other than the config.
 
     Raises
     ------
@@ -45,7 +36,7 @@ def find(options: Options, tree: Tree | None, report: Callable[[str], None]) -> 
     """
     config = options.config
     if config.provider == "wheel":
-        return Release()  # every wheel is asked for itself
+        return ReleaseNeeds()  # every wheel is asked for itself
     cuda, version = config.cuda_version is not None, config.torch_version
     triton = options.triton or (tree.triton if tree else None)
     pythons = tree.pythons if tree else None
@@ -64,7 +55,7 @@ def find(options: Options, tree: Tree | None, report: Callable[[str], None]) -> 
             raise UsageError(
                 f"what PyTorch {version} requires could not be read: {reason}", f"name {' and '.join(ask)}"
             )
-    return Release(triton=triton if cuda else None, left_out=_refused(options, pythons or ""))
+    return ReleaseNeeds(triton=triton if cuda else None, left_out=_refused(options, pythons or ""))
 
 
 def _refused(options: Options, said: str) -> dict[str, str]:
@@ -74,7 +65,7 @@ def _refused(options: Options, said: str) -> dict[str, str]:
         specifier = SpecifierSet(said)
     except InvalidSpecifier as error:
         raise UsageError(
-            f"PyTorch {config.torch_version} is for Python '{said}', which nobody understands",
+            f"PyTorch {config.torch_version} is for Python '{said}', which is not a version specifier",
             "correct requires-python in its pyproject.toml",
         ) from error
     return {

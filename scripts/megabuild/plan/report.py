@@ -8,7 +8,7 @@ from megabuild.events import StagingDecided
 from megabuild.package_id import PackageId
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan
-from megabuild.plan.planning import asked, rendered
+from megabuild.plan.planning import overrides_from_options, render_recipe
 from megabuild.result import Result
 from megabuild.text import UNICODE, picked, size, table
 from megabuild.wording import counted
@@ -102,7 +102,7 @@ def extension_lines(extensions: Extensions) -> list[str]:
 
 def rendered_lines(options: Options) -> list[str]:
     """Return the packages of a config alone, for where no build environment can be had to plan with."""
-    packages = rendered(options, asked(options))
+    packages = render_recipe(options, overrides_from_options(options))
     names = [package.file_name.removesuffix(".conda") for package in packages if not package.skipped]
     return [f"{options.config.name} would make", "", *names, ""]
 

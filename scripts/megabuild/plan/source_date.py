@@ -35,7 +35,7 @@ def source_date(root: Path, environ: Mapping[str, str]) -> SourceDate:
     Raises
     ------
     PreflightError
-        ``SOURCE_DATE_EPOCH`` is no date that a package can have.
+        ``SOURCE_DATE_EPOCH`` is not a date that a package can have.
     """
     told = environ.get(VARIABLE, "")
     if told:
@@ -44,7 +44,7 @@ def source_date(root: Path, environ: Mapping[str, str]) -> SourceDate:
     if folder is None:
         return SourceDate(
             seconds=OLDEST_IN_ZIP,
-            note=f"packages carry the date 1980-01-01: {root} is no git checkout, which would tell when the recipe "
+            note=f"packages carry the date 1980-01-01: {root} is not a git checkout, which would tell when the recipe "
             f"last changed; {_SET_IT}",
         )
     # Named, so that git neither asks who owns the checkout nor looks where a hook's GIT_DIR points.
@@ -70,7 +70,7 @@ def source_date(root: Path, environ: Mapping[str, str]) -> SourceDate:
 def _asked_for(told: str) -> SourceDate:
     if not (told.isascii() and told.isdecimal()) or int(told) > LATEST:
         raise PreflightError(
-            f"{VARIABLE} is {told!r}, no date that a package can have: whole seconds since 1970, at most {LATEST} "
+            f"{VARIABLE} is {told!r}, not a date that a package can have: whole seconds since 1970, at most {LATEST} "
             "(the end of 2107)",
             "correct it, or unset it: packages then carry the date of the recipe's last change",
         )

@@ -88,7 +88,7 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
     if not tree.is_dir() or not any(tree.iterdir()):
         return Decision(decision="fresh", reasons=("nothing was made yet",))
     if found is None:
-        return Decision(decision="recompile", reasons=("nobody knows what the tree was made with",))
+        return Decision(decision="recompile", reasons=("it is not known what the tree was made with",))
     if found.dependency != fingerprint.dependency:
         return Decision(
             decision="recompile", reasons=tuple(differences(found.dependency, fingerprint.dependency))

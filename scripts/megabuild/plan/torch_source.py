@@ -19,7 +19,7 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tree:
+class SourceTree:
     """A source tree that fits."""
 
     path: Path  #: the unpacked tree
@@ -27,7 +27,7 @@ class Tree:
     pythons: str | None  #: the Pythons that it is for, ``>=3.10``, or None where it does not say
 
 
-def find(
+def check_source(
     given: Path,
     *,
     digest: str | None,
@@ -35,23 +35,11 @@ def find(
     third_party: bool,
     cache: Path,
     report: Callable[[str], None],
-) -> Tree:
-    """Check what the user named, unpacking a tarball into the cache first.
+) -> SourceTree:
+    """Check the folder, or tarball with this sha256, that the user named; a tarball is unpacked into the cache first.
 
-    Parameters
-    ----------
-    given:
-        Folder or tarball.
-    digest:
-        sha256 of the tarball; None for a folder.
-    version:
-        The version that is to be built; version.txt must say the same, whatever follows it there (``2.13.0a0``).
-    third_party:
-        Whether the build takes what PyTorch has as submodules from the tree.
-    cache:
-        This program's cache folder.
-    report:
-        Told what takes time.
+    Its version.txt must name the version that is to be built, whatever follows there (``2.13.0a0``). Submodules must be
+    there where the build takes ``third_party`` from the tree.
 
     Raises
     ------
@@ -60,7 +48,7 @@ def find(
     IntegrityError
         The tarball is another one, or cannot be read.
     PreflightError
-        The tree is none of PyTorch, or its submodules are missing.
+        The tree is not PyTorch's, or its submodules are missing.
     """
     if given.is_dir():
         if digest is not None:
@@ -84,7 +72,7 @@ def find(
             f"`git submodule update --init --recursive` in it, or {_RELEASE}",
         )
     named = _REQUIRES_PYTHON.search(_text(tree / "pyproject.toml"))
-    return Tree(
+    return SourceTree(
         path=tree,
         triton=_text(tree / ".ci" / "docker" / "triton_version.txt").strip() or None,
         pythons=named["versions"] if named else None,
@@ -112,9 +100,11 @@ def version_of(tree: Path) -> str:
         text = path.read_text(encoding="utf-8").strip()
         return str(Version(text))
     except (OSError, UnicodeError) as error:
-        raise PreflightError(f"{tree} has no version.txt, so it is no tree of PyTorch", _RELEASE) from error
+        raise PreflightError(
+            f"{tree} has no version.txt, so it is not a tree of PyTorch", _RELEASE
+        ) from error
     except InvalidVersion as error:
-        raise PreflightError(f"{path} says '{text}', which is no version", _RELEASE) from error
+        raise PreflightError(f"{path} says '{text}', which is not a version", _RELEASE) from error
 
 
 def missing_submodules(tree: Path) -> list[str]:

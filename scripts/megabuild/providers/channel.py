@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -20,13 +20,12 @@ from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.command import each, threads
-from megabuild.providers.environment import machine_platform
-from megabuild.providers.local import compilers, interpreters, python
+from megabuild.providers.local import compilers, python
 from megabuild.providers.local import stand_ins as stand_in
 from megabuild.providers.local.compilers import Toolchain, probe
-from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.local.package import Package
-from megabuild.providers.local.store import Record, Store, planned
+from megabuild.providers.local.interpreters import Interpreter, running
+from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local.store import Store, StoredPackage, planned
 from megabuild.providers.pypi import convert, download, lock
 
 #: Where programs of the system are looked for.
@@ -34,7 +33,8 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 _PATIENCE = 1800.0  # seconds to wait for another run that is making packages
 _RESOLVERS = 2  # pip's resolver keeps a core busy
 
-Asked = Mapping[str, tuple[MatchSpec, ...]]
+#: What is asked for, by package name.
+Requirements = Mapping[str, tuple[MatchSpec, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,76 +42,45 @@ class LocalChannel:
     """A finished channel and what the caller should know about it."""
 
     path: Path  #: Folder with repodata, usable as a channel.
-    records: tuple[Record, ...]  #: The packages in it.
+    records: tuple[StoredPackage, ...]  #: The packages in it.
     interpreters: Mapping[str, Interpreter]  #: X.Y(t) to the interpreter that was packaged.
     toolchain: Toolchain  #: The compiler that was packaged.
     stand_ins: tuple[str, ...]  #: Names of the packages that are empty.
-    #: Bytes that are still to be downloaded, by sha256: of a channel that was only planned.
-    pending: Mapping[str, int] = field(default_factory=dict)
-
-
-def require(platform: str) -> None:
-    """Raise a ProviderError where no channel can be made for `platform` here."""
-    if platform != machine_platform() or platform not in compilers.MACHINES:
-        raise ProviderError(
-            f"the local channel serves {machine_platform()}, not {platform}",
-            "Build this config on such a machine, or in its container image.",
-        )
+    pending: Mapping[
+        str, int
+    ]  #: Bytes that are still to be downloaded, by sha256: of a channel that was only planned.
 
 
 def make(
     needs: Sequence[str],
     *,
     platform: str,
-    pythons: Sequence[str],
+    interpreters: Mapping[str, Interpreter],
     cache: Path,
     stand_ins: bool,
     report: Callable[[str], None],
     toolchain: Toolchain | None = None,
-    given: Mapping[str, Interpreter] | None = None,
-    extra: Sequence[Package] = (),
+    extra: Sequence[LocalPackage] = (),
     more: Sequence[str] = (),
     plan: bool = False,
 ) -> LocalChannel:
-    """Make, or find in the cache, the channel that serves `needs`.
+    """Make, or find in the cache, the channel that serves ``needs``.
 
-    Parameters
-    ----------
-    needs:
-        Match specs of everything that will be installed, in any order, with repetitions. Versions asked of Pythons
-        and compilers are not looked at: the channel has what the machine has.
-    platform:
-        Subdir to build for; this machine's, unless Pythons and a compiler of another are given.
-    pythons:
-        Pythons wanted ("3.12", "3.13t"); those the machine does not have are left out.
-    cache:
-        Folder for packages and wheels, shared by all configs.
-    stand_ins:
-        Whether what cannot be provided becomes an empty package (rehearsals) or an error.
-    report:
-        Told what is being done, a line at a time.
-    toolchain, given, extra:
-        The compiler and the Pythons to package (None: those of this machine), and further packages.
-    more:
-        Addresses of simple indexes, and folders with wheels, besides those that pip is configured with.
-    plan:
-        Whether to make an index alone, for a solver: in seconds, and with hardly anything downloaded.
+    Versions asked of Pythons and compilers are not looked at: the channel has the given interpreters by X.Y(t), and the
+    given toolchain or this machine's. Besides these it holds the ``extra`` packages, wheels of pip's indexes and of
+    ``more`` (addresses, or folders), and for what cannot be provided an empty package where ``stand_ins`` are allowed.
+    Of a ``plan`` there is an index alone, for a solver: in seconds, and with hardly anything downloaded.
 
     Raises
     ------
     ProviderError
-        Another platform, no Python, no compiler, no network, or a requirement that cannot be met.
+        No compiler, no network, or a requirement that cannot be met.
     """
-    if given is None:
-        require(platform)
-        chosen = interpreters.some_of(pythons, report)
-    else:
-        chosen = {python: given[python] for python in pythons if python in given}
     compiler = toolchain or probe()
     catalogue = table.load()
     asked = specs.parse(needs)
     wheels = _from_wheels(asked, catalogue)
-    own = [package for one in chosen.values() for package in python.packages(one, platform)]
+    own = [package for one in interpreters.values() for package in python.packages(one, platform)]
     own += [*compilers.packages(compiler, platform), *extra]
     own += [_program(name, program, platform) for name in asked if (program := _found(name, catalogue))]
     known = {*wheels, *catalogue.companions, *(package.name for package in own)}
@@ -123,45 +92,41 @@ def make(
         )
     own += stand_in.packages(missing, catalogue.stand_ins, compiler, platform)
     kept = cache / "wheels"
-    # first: fails at once without a network
-    wanted = [(wheels, chosen)]
-    if given is not None:  # the Pythons are another machine's, but programs are run on this one
+    wanted = [(wheels, interpreters)]
+    # another machine's do not run here, but programs do
+    if any(one.platforms for one in interpreters.values()):
         tools = {name: asks for name, asks in wheels.items() if name in catalogue.tools}
         rest = {name: asks for name, asks in wheels.items() if name not in tools}
-        wanted = [(rest, chosen), (tools, interpreters.running())]
+        wanted = [(rest, interpreters), (tools, running())]
+    # first: fails at once without a network
     resolved = [(_resolve(names, users, catalogue, kept / "locks", more), users) for names, users in wanted]
     locks = [one for part, _ in resolved for one in part]
 
-    def fetched(only: Callable[[lock.Wheel], bool]) -> dict[str, Path]:
+    def packages(only: Callable[[lock.Wheel], bool]) -> list[LocalPackage]:
         files: dict[str, Path] = {}
         for part, users in resolved:
             files |= download.download(part, users, kept, report, only=only, more=more)
-        return files
+        return convert.packages(locks, files, catalogue, platform)
 
     if plan:
-        files = fetched(convert.is_looked_into)
-        all_of_it = [*own, *convert.packages(locks, files, catalogue, platform)]
-        path, records = planned(cache / "channel", all_of_it, platform)
-        _check_wheels(wheels, records, chosen)
-        return LocalChannel(
-            path=path,
-            records=records,
-            interpreters=chosen,
-            toolchain=compiler,
-            stand_ins=tuple(sorted(missing)),
-            pending=download.pending(locks, kept),
-        )
-    with _locked(cache / "channel", report):
-        store = Store(cache / "channel")
-        with threads(1) as pool:  # packs what is here while wheels are on their way
-            packing = pool.submit(store.ensure, own, report)
-            files = fetched(lambda wheel: True)
-        records = packing.result() + store.ensure(convert.packages(locks, files, catalogue, platform), report)
-        path = store.channel(records, platform)
-        store.clean()
-    _check_wheels(wheels, records, chosen)
+        path, records = planned(cache / "channel", [*own, *packages(convert.is_looked_into)], platform)
+    else:
+        with _locked(cache / "channel", report):
+            store = Store(cache / "channel")
+            with threads(1) as pool:  # packs what is here while wheels are on their way
+                packing = pool.submit(store.ensure, own, report)
+                of_wheels = packages(lambda wheel: True)
+            records = packing.result() + store.ensure(of_wheels, report)
+            path = store.channel(records, platform)
+            store.clean()
+    _check_wheels(wheels, records, interpreters)
     return LocalChannel(
-        path=path, records=records, interpreters=chosen, toolchain=compiler, stand_ins=tuple(sorted(missing))
+        path=path,
+        records=records,
+        interpreters=interpreters,
+        toolchain=compiler,
+        stand_ins=tuple(sorted(missing)),
+        pending=download.pending(locks, kept),
     )
 
 
@@ -170,7 +135,7 @@ def _found(name: str, catalogue: Catalogue) -> str | None:
     return shutil.which(name, path=_PATH) if name in catalogue.programs else None
 
 
-def _program(name: str, program: str, platform: str) -> Package:
+def _program(name: str, program: str, platform: str) -> LocalPackage:
     """Describe a package that starts a program of the system."""
     try:
         done = subprocess.run(
@@ -179,7 +144,7 @@ def _program(name: str, program: str, platform: str) -> Package:
         version = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
     except subprocess.TimeoutExpired:
         version = None
-    return Package(
+    return LocalPackage(
         name=name,
         version=version.group() if version else "0",
         platform=platform,
@@ -196,7 +161,7 @@ def _write_launcher(name: str, program: str, prefix: Path) -> None:
     launcher.chmod(0o755)
 
 
-def _from_wheels(asked: Asked, catalogue: Catalogue) -> Asked:
+def _from_wheels(asked: Requirements, catalogue: Catalogue) -> Requirements:
     """Return what is taken from PyPI; a companion stands for the package that it is split off from."""
     whole = {catalogue.companions[name]: () for name in asked if name in catalogue.companions}
     return whole | {
@@ -205,7 +170,7 @@ def _from_wheels(asked: Asked, catalogue: Catalogue) -> Asked:
 
 
 def _resolve(
-    wanted: Asked,
+    wanted: Requirements,
     chosen: Mapping[str, Interpreter],
     catalogue: Catalogue,
     folder: Path,
@@ -219,12 +184,14 @@ def _resolve(
     return list(each(resolve, chosen.values(), _RESOLVERS)) if needs else []
 
 
-def _check_wheels(wanted: Asked, records: Sequence[Record], chosen: Mapping[str, Interpreter]) -> None:
+def _check_wheels(
+    wanted: Requirements, records: Sequence[StoredPackage], chosen: Mapping[str, Interpreter]
+) -> None:
     """Translating a requirement for pip loses build strings and alternatives, so check with conda's own rules."""
     for name, asked in wanted.items():
         built = [record for record in records if record.name == name]
         for spec in asked:
-            if any(specs.satisfied([spec], name=name, version=one.version, build=one.build) for one in built):
+            if any(specs.satisfied([spec], one.id) for one in built):
                 continue
             have = ", ".join(sorted({f"{one.version} {one.build}" for one in built})) or "nothing"
             raise ProviderError(

@@ -6,29 +6,28 @@ from megabuild.configs.config import Config
 from megabuild.errors import ProviderError
 from megabuild.network.channels import channel_url, why_unreachable
 from megabuild.providers.environment import Environment, machine_platform, virtual_gpu
+from megabuild.providers.provider import Provider
 
 
-def provide(config: Config) -> Environment:
-    """Return the channels that a config names.
+class CondaForgeProvider(Provider):
+    """Takes the channels that the config names."""
 
-    Raises
-    ------
-    ProviderError
-        One of them does not answer; the remedy names the configs that need none.
-    """
-    entries = config.variant.get("channel_sources", ("conda-forge",))
-    names = [name.strip() for entry in entries for name in entry.split(",")]
-    channels = {name: channel_url(name) for name in names}
-    for name, url in channels.items():
-        if reason := why_unreachable(url):
-            works = ", ".join([*without_channel(config), f"{config.name} --rehearse"])
-            raise ProviderError(
-                f"{config.name}: the channel {name} does not answer ({reason})",
-                f"Set CONDA_CHANNEL_ALIAS to a mirror, or use what works here: {works}.",
-            )
-    return Environment(
-        channels=tuple(channels.values()), pythons=config.pythons, virtual_packages=virtual_gpu(config)
-    )
+    def provide(self) -> Environment:
+        """Return the channels; ProviderError where one does not answer names the configs that need none."""
+        config = self.request.config
+        entries = config.variant.get("channel_sources", ("conda-forge",))
+        names = [name.strip() for entry in entries for name in entry.split(",")]
+        channels = {name: channel_url(name) for name in names}
+        for name, url in channels.items():
+            if reason := why_unreachable(url):
+                works = ", ".join([*without_channel(config), f"{config.name} --rehearse"])
+                raise ProviderError(
+                    f"{config.name}: the channel {name} does not answer ({reason})",
+                    f"Set CONDA_CHANNEL_ALIAS to a mirror, or use what works here: {works}.",
+                )
+        return Environment(
+            channels=tuple(channels.values()), pythons=config.pythons, virtual_packages=virtual_gpu(config)
+        )
 
 
 def without_channel(config: Config) -> tuple[str, ...]:

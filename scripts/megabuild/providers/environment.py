@@ -32,10 +32,9 @@ class Environment:
     #: Program, linked statically, that runs the programs of the config's platform, where the machine is of another one.
     emulator: Path | None = None
     source: Path | None = None  #: Unpacked source tree of PyTorch, where the provider brings one.
-    #: The part of `source` that libtorch is made from, where that is not all of it.
-    staging_source: Path | None = None
-    #: Its files with their sha256, where these are known without having them.
-    source_files: Mapping[str, str] = field(default_factory=dict)
+    #: The part of `source` that libtorch is made from, where that is not all of it: a folder, or its files with their
+    #: sha256, where these are known without having them.
+    staging_source: Path | Mapping[str, str] | None = None
     #: Pythons of the config that cannot be built here, with the reason where one is known.
     left_out: Mapping[str, str] = field(default_factory=dict)
     #: Variant keys that must differ from the config's, such as the version of the compiler that is really there.

@@ -10,6 +10,7 @@ from rattler import MatchSpec, PackageRecord
 from rattler.package import BuildString
 
 from megabuild.errors import ProviderError
+from megabuild.package_id import PackageId
 
 
 def parse(needs: Iterable[str]) -> dict[str, tuple[MatchSpec, ...]]:
@@ -18,7 +19,7 @@ def parse(needs: Iterable[str]) -> dict[str, tuple[MatchSpec, ...]]:
     Raises
     ------
     ProviderError
-        A requirement that is no match spec.
+        A requirement that is not a match spec.
     """
     grouped: dict[str, dict[str, MatchSpec]] = {}
     for need in sorted(set(needs)):
@@ -40,9 +41,10 @@ def name_of(spec: MatchSpec) -> str:
     return name
 
 
-def satisfied(specs: Iterable[MatchSpec], *, name: str, version: str, build: str, number: int = 0) -> bool:
+def satisfied(specs: Iterable[MatchSpec], package: PackageId) -> bool:
     """Whether a package with this identity matches all `specs`."""
-    record = PackageRecord(name, version, BuildString(build), number, "linux-64", None, None)
+    name, version, build = package
+    record = PackageRecord(name, version, BuildString(build), 0, "linux-64", None, None)
     return all(spec.matches(record) for spec in specs)
 
 
@@ -89,16 +91,8 @@ def conda_version(specifier: SpecifierSet) -> str:
     return ",".join(clauses)
 
 
-def example(specs: Sequence[MatchSpec], name: str, tag: str) -> tuple[str, str] | None:
-    """A version and a build string that satisfy all `specs`, or None if there is none to be found.
-
-    Parameters
-    ----------
-    specs:
-        Requirements for one package name.
-    tag:
-        Stands where a build string may be anything.
-    """
+def _example(specs: Sequence[MatchSpec], name: str, tag: str) -> PackageId | None:
+    """A package that satisfies all `specs`, or None if none is found; `tag` is its build string where any will do."""
     literals = [text for spec in specs for text in re.findall(r"\d[\w.+!]*", spec.version or "")]
     versions = [
         candidate
@@ -108,13 +102,14 @@ def example(specs: Sequence[MatchSpec], name: str, tag: str) -> tuple[str, str] 
     builds = [(spec.build or "*").replace("*", tag, 1).replace("*", "") for spec in specs]
     for version in [*versions, "0", "1", "9999"]:
         for build in dict.fromkeys([*builds, tag]):
-            if satisfied(specs, name=name, version=version, build=build):
-                return version, build
+            package = PackageId(name, version, build)
+            if satisfied(specs, package):
+                return package
     return None
 
 
-def combine(specs: Sequence[MatchSpec], name: str, tag: str) -> list[tuple[str, str]]:
-    """As few versions and build strings as possible, so that every spec is satisfied by one of them.
+def examples(specs: Sequence[MatchSpec], name: str, tag: str) -> list[PackageId]:
+    """As few packages of a name as possible, so that every spec is satisfied by one of them.
 
     Raises
     ------
@@ -124,15 +119,15 @@ def combine(specs: Sequence[MatchSpec], name: str, tag: str) -> list[tuple[str, 
     groups: list[list[MatchSpec]] = []
     for spec in specs:
         for group in groups:
-            if example([*group, spec], name, tag) is not None:
+            if _example([*group, spec], name, tag) is not None:
                 group.append(spec)
                 break
         else:
             groups.append([spec])
     found = []
     for group in groups:
-        identity = example(group, name, tag)
-        if identity is None:
+        package = _example(group, name, tag)
+        if package is None:
             raise ProviderError(f"no version can satisfy the requirement {group[0]}")
-        found.append(identity)
+        found.append(package)
     return found

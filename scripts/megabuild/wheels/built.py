@@ -92,7 +92,7 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
     return tuple(one for one in found if canonicalize_name(one.project) in wanted or not names)
 
 
-def _read(channel: Path, record: published.Record) -> BuiltPackage | None:
+def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | None:
     """Return a package as something to make a wheel of, or None for another one."""
     path = channel / record.path
     name, version, build = path.name.removesuffix(".conda").rsplit("-", 2)

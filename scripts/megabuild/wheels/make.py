@@ -119,7 +119,7 @@ def _root(request: Request, one: BuiltPackage) -> DebianRoot | None:
     if one.project != TORCH or "_debian" not in request.config:
         return None
     try:
-        return debian_root.there(
+        return debian_root.find(
             request.cache / "debian", cuda=one.cuda is not None, foreign=foreign.of(one.path.parent.name)
         )
     except ProviderError:  # no mirror is configured, or the packages come from another machine

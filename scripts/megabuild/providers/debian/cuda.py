@@ -13,8 +13,9 @@ from functools import partial
 from megabuild.errors import ProviderError
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot
+from megabuild.providers.debian.simulation import SimulatedRoot
 from megabuild.providers.local.compilers import activation
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 
 #: nvcc itself: /usr/bin/nvcc is a script, by whose content an object cache would know any version.
 NVCC = "usr/lib/nvidia-cuda-toolkit/bin/nvcc"
@@ -22,23 +23,21 @@ NVCC = "usr/lib/nvidia-cuda-toolkit/bin/nvcc"
 HOST_COMPILER = "/usr/bin/g++-13"
 
 
-def packages(root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str) -> list[Package]:
-    """Describe the packages of the CUDA in a root that was made with it.
+def packages(
+    root: DebianRoot | SimulatedRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
+) -> list[LocalPackage]:
+    """Describe the packages of the CUDA in a root that was made with it; ``cuda`` is the config's version, "12.4".
 
-    Parameters
-    ----------
-    root, platform:
-        Where it is, and the subdir of this machine.
-    table:
-        conda name to the name of its development package and the Debian packages whose libraries it holds.
-    cuda:
-        CUDA version of the config, "12.4".
+    The table has by conda name the name of a development package and the Debian packages whose libraries are packaged.
+    Of a root that is not made yet they are for a solver alone.
 
     Raises
     ------
     ProviderError
         The root's toolkit is of another version, or lacks a library.
     """
+    if isinstance(root, SimulatedRoot):
+        return _simulated(root, table, cuda, platform)
     found = libraries.read(root)
     toolkit = found.installed.get("nvidia-cuda-toolkit")
     if toolkit is None or not toolkit.version.startswith(f"{cuda}."):
@@ -52,10 +51,7 @@ def packages(root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, pl
     everywhere = set(libraries.select(root, found))
     owner_of = {deb: conda for conda, (_, *debs) in table.items() for deb in debs}
     home = {soname: owner_of[owner] for soname, (_, owner) in found.available.items() if owner in owner_of}
-    made = [
-        _compiler(root, _version(toolkit.version), cuda, platform),
-        _headers("cuda-profiler-api", _version(toolkit.version), platform, f"cuda-version {cuda}.*"),
-    ]
+    made = _toolkit(root, _version(toolkit.version), cuda, platform)
     for conda, (dev, *debs) in table.items():
         own = {soname for soname, place in home.items() if place == conda}
         if not own:
@@ -72,7 +68,7 @@ def packages(root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, pl
         version = _version(found.installed[debs[0]].version)
         common = [libraries.NAME] if wanted & everywhere else []
         made.append(
-            Package(
+            LocalPackage(
                 name=conda,
                 version=version,
                 platform=platform,
@@ -87,19 +83,11 @@ def packages(root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, pl
     return made
 
 
-def foreseen(
-    versions: Mapping[str, str],
-    root: DebianRoot,
-    table: Mapping[str, Sequence[str]],
-    cuda: str,
-    platform: str,
-) -> list[Package]:
-    """Describe the same packages for a solver, by the versions of a root that is not made yet."""
-    toolkit = _version(versions.get("nvidia-cuda-toolkit", ""))
-    made = [
-        _compiler(root, toolkit, cuda, platform),
-        _headers("cuda-profiler-api", toolkit, platform, f"cuda-version {cuda}.*"),
-    ]
+def _simulated(
+    simulated: SimulatedRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
+) -> list[LocalPackage]:
+    versions = simulated.versions
+    made = _toolkit(simulated.root, _version(versions.get("nvidia-cuda-toolkit", "")), cuda, platform)
     for conda, (dev, *debs) in table.items():
         version = _version(versions.get(debs[0], ""))
         made.append(_headers(conda, version, platform, f"cuda-version {cuda}.*"))
@@ -107,7 +95,13 @@ def foreseen(
     return made
 
 
-def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Package:
+def _toolkit(root: DebianRoot, version: str, cuda: str, platform: str) -> list[LocalPackage]:
+    """Describe what has no libraries."""
+    profiler = _headers("cuda-profiler-api", version, platform, f"cuda-version {cuda}.*")
+    return [_compiler(root, version, cuda, platform), profiler]
+
+
+def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> LocalPackage:
     variables = {
         "CUDACXX": f"/{NVCC}",
         "CUDAHOSTCXX": HOST_COMPILER,
@@ -115,7 +109,7 @@ def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Packa
         # the last word counts: PyTorch's cpp_extension names the C compiler, which is too new
         "NVCC_APPEND_FLAGS": f"-ccbin={HOST_COMPILER}",
     }
-    package = Package(
+    package = LocalPackage(
         name=f"cuda-nvcc_{platform}",
         version=version,
         platform=platform,
@@ -127,9 +121,9 @@ def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Packa
     return activation(package, variables, order="~")
 
 
-def _headers(name: str, version: str, platform: str, depends: str, *exported: str) -> Package:
+def _headers(name: str, version: str, platform: str, depends: str, *exported: str) -> LocalPackage:
     """A package of metadata only: the headers are the root's own."""
-    return Package(
+    return LocalPackage(
         name=name,
         version=version,
         platform=platform,

@@ -15,7 +15,7 @@ from elf_file import NotElf, opened
 from megabuild.errors import ProviderError
 from megabuild.providers.command import run
 from megabuild.providers.debian.root import DebianRoot, enter
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 
 NAME = "debian-torch-libs"
 #: To be raised where this module chooses other files of the same root.
@@ -45,9 +45,9 @@ class Installed:
     depends: str
 
 
-def package(root: DebianRoot, glibc: str, platform: str) -> Package:
+def package(root: DebianRoot, glibc: str, platform: str) -> LocalPackage:
     """Describe the package `debian-torch-libs`, whose libraries run with the root's ``glibc`` or a newer one."""
-    return Package(
+    return LocalPackage(
         name=NAME,
         # "trixie/sid" before a release
         version=root.release if re.fullmatch(r"\d+(\.\d+)*", root.release) else "0",
@@ -66,12 +66,7 @@ def _fill(root: DebianRoot, prefix: Path) -> None:
 def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str, prefix: Path) -> None:
     """Copy libraries out of a root into ``lib/`` of an empty folder, under their sonames, with their notices.
 
-    Parameters
-    ----------
-    root, libraries:
-        Where they are taken from; soname to library file and Debian package.
-    name, prefix:
-        conda package, which names the folder of the notices; and the folder.
+    The libraries are, by soname, file and Debian package; the folder of the notices has the conda package's name.
     """
     folder = prefix / "lib"
     folder.mkdir()

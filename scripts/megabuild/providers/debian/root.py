@@ -96,18 +96,7 @@ def make(
 ) -> DebianRoot:
     """Return the root, from the cache or made anew (one to three minutes and 2 GB; with CUDA five, and 8 GB).
 
-    Parameters
-    ----------
-    cache:
-        Folder for roots, shared by all configs.
-    report:
-        Told what is being done, a line at a time.
-    ask:
-        Asked before something is installed on this machine.
-    cuda:
-        Whether Debian's CUDA toolkit belongs into it; contrib and non-free are enabled there alone.
-    foreign:
-        The architecture that it is to compile for, where that is not the machine's own.
+    ``ask`` is asked before something is installed on this machine. Contrib and non-free are enabled for CUDA alone.
 
     Raises
     ------
@@ -159,12 +148,12 @@ def wanted(
     return lines, packages, cache / hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
 
 
-def there(cache: Path, *, cuda: bool = False, foreign: Foreign | None = None) -> DebianRoot | None:
+def find(cache: Path, *, cuda: bool = False, foreign: Foreign | None = None) -> DebianRoot | None:
     """Return the root if it was made, else None; raises ProviderError where no mirror is configured."""
     return _read(wanted(cache, cuda=cuda, foreign=foreign)[2], foreign)
 
 
-def lacking() -> str:
+def install_command() -> str:
     """Return the command that installs what is missing on this machine, or an empty string."""
     return _command(_missing(_PROGRAMS))
 
@@ -179,12 +168,7 @@ def _command(missing: Sequence[str]) -> str:
 
 
 def require(programs: Mapping[str, str], report: Callable[[str], None], ask: Callable[[str], bool]) -> None:
-    """Make sure that programs are there, installing their Debian packages only after asking.
-
-    Parameters
-    ----------
-    programs:
-        Program to the Debian package that has it.
+    """Make sure that programs (each with its Debian package) are there; they are only installed after asking.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from pathlib import Path
 from megabuild.errors import ProviderError
 from megabuild.files import sha256
 from megabuild.providers.command import run
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 
 #: Machine part of conda-forge's GNU triplets, by platform.
 MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
@@ -98,14 +98,9 @@ class Toolchain:
 
 
 def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "") -> Toolchain:
-    """Ask gcc and g++ what they are.
+    """Ask gcc and g++ what they are; ``enter`` are words before a command that run it in ``root``.
 
-    Parameters
-    ----------
-    root, enter:
-        Folder in which the paths that they name are found, and words before a command that run it in there.
-    triplet:
-        What the names of a cross compiler's programs begin with, such as "aarch64-linux-gnu"; empty for the native one.
+    The names of a cross compiler's programs begin with a triplet ("aarch64-linux-gnu"), the native one's do not.
 
     Raises
     ------
@@ -147,7 +142,7 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "
     )
 
 
-def packages(toolchain: Toolchain, platform: str) -> list[Package]:
+def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
     """Describe compilers, binutils, sysroot and the compilers' run-time libraries.
 
     Raises
@@ -161,7 +156,7 @@ def packages(toolchain: Toolchain, platform: str) -> list[Package]:
     inputs = {"compiler": toolchain.digest}
     libgcc, libstdcxx = f"libgcc >={toolchain.major}", f"libstdcxx >={toolchain.major}"
     exact = f"gcc_{platform} {version}.*"
-    here = partial(Package, version=version, platform=platform)
+    here = partial(LocalPackage, version=version, platform=platform)
 
     made = [
         activation(
@@ -187,7 +182,7 @@ def packages(toolchain: Toolchain, platform: str) -> list[Package]:
     ]
     return [
         *made,
-        Package(
+        LocalPackage(
             name=f"sysroot_{platform}",
             version=glibc,
             platform=platform,
@@ -243,17 +238,11 @@ def _cxx_variables(toolchain: Toolchain) -> dict[str, str]:
     }
 
 
-def activation(package: Package, variables: Mapping[str, str], order: str = "") -> Package:
+def activation(package: LocalPackage, variables: Mapping[str, str], order: str = "") -> LocalPackage:
     """Return a package with shell scripts that set variables on activation and restore them on deactivation.
 
-    Parameters
-    ----------
-    package:
-        What is known of it so far.
-    variables:
-        Names and values; those may use each other, and ``$_MB_PREFIX`` for the environment.
-    order:
-        Comes before the package's name in the scripts' names, by which activation orders them.
+    Values may use each other, and ``$_MB_PREFIX`` for the environment. Scripts run in the order of their names, which
+    are ``order`` and the package's name.
     """
     body = "".join(_SET.format(name=name, value=value) for name, value in variables.items())
     activate = _PROLOGUE + body + "unset _MB_PREFIX _MB_MAP\n"

@@ -142,13 +142,13 @@ def some_of(pythons: Sequence[str], report: Callable[[str], None]) -> dict[str, 
 
 
 def running() -> dict[str, Interpreter]:
-    """Return the Python that runs this, whatever it can be packaged for; nothing where it is no released CPython."""
+    """Return the Python that runs this, whatever it can be packaged for; nothing where it is not a released CPython."""
     found = ask(Path(sys.executable))
     return {found.python: found} if found else {}
 
 
 def ask(executable: Path) -> Interpreter | None:
-    """Ask one program for its version, ABI and folders; None if it is no released CPython, or does not answer."""
+    """Ask one program for its version, ABI and folders; None if it is not a released CPython, or does not answer."""
     try:
         done = subprocess.run(
             [executable, "-I", "-S", "-c", _QUESTION],

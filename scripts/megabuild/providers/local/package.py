@@ -12,6 +12,7 @@ from typing import Literal
 
 from elf_file import NotElf, opened
 from megabuild.errors import ProviderError
+from megabuild.package_id import PackageId
 from megabuild.providers.command import run
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local import assemble
@@ -36,7 +37,7 @@ def metadata_only(_: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Package:
+class LocalPackage:
     """A package that can be built when the store does not have it yet."""
 
     name: str
@@ -82,12 +83,17 @@ class Package:
         return self.build.replace("{hash}", self.key[:7])
 
     @property
+    def id(self) -> PackageId:
+        """Its identity."""
+        return PackageId(self.name, self.version, self.build_string)
+
+    @property
     def subdir(self) -> str:
         """Folder of the channel the package belongs to."""
         return "noarch" if self.noarch else self.platform
 
 
-def build(package: Package, work: Path) -> Path:
+def build(package: LocalPackage, work: Path) -> Path:
     """Put `package` together in the empty folder `work` and return the package file.
 
     Whatever else is left in `work` is the caller's to delete. Better late than soon: ext4 is slow to create files
@@ -130,7 +136,7 @@ def has_rpath(path: Path) -> bool:
         return False
 
 
-def _recipe(package: Package, script: str, relinked: list[str]) -> dict[str, object]:
+def _recipe(package: LocalPackage, script: str, relinked: list[str]) -> dict[str, object]:
     requirements: dict[str, object] = {
         "run": list(package.depends),
         "run_constraints": list(package.constrains),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from megabuild.errors import ProviderError
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 
 #: Left out of the standard library, relative to it: tests, Tk programs, caches, static libraries.
 _ignored = shutil.ignore_patterns(
@@ -32,7 +32,7 @@ if sys.prefix == sys.base_prefix:
 """
 
 
-def packages(interpreter: Interpreter, platform: str) -> tuple[Package, Package]:
+def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, LocalPackage]:
     """Describe `python` and `python_abi` for one interpreter of this machine, whose subdir is `platform`."""
     python, tag = interpreter.python, interpreter.tag
     number_only = python.removesuffix("t")
@@ -40,7 +40,7 @@ def packages(interpreter: Interpreter, platform: str) -> tuple[Package, Package]
     suffix = "cpython" if minor < 13 else tag
     number = 100 if minor >= 13 and not interpreter.free_threaded else 0
     abi = f"python_abi {number_only}.* *_{tag}"
-    main = Package(
+    main = LocalPackage(
         name="python",
         version=interpreter.version,
         build=f"h{{hash}}_{number}_{suffix}",
@@ -56,7 +56,7 @@ def packages(interpreter: Interpreter, platform: str) -> tuple[Package, Package]
         summary=f"CPython {interpreter.version} found at {interpreter.prefix}",
     )
     number_of_abi = 8  # conda-forge's
-    abi_package = Package(
+    abi_package = LocalPackage(
         name="python_abi",
         version=number_only,
         build=f"{number_of_abi}_{tag}",

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from rattler import MatchSpec
 
+from megabuild.package_id import PackageId
 from megabuild.providers.command import run
 from megabuild.providers.local.compilers import Toolchain
-from megabuild.providers.local.package import Package
-from megabuild.providers.specs import combine
+from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.specs import examples
 
 _TAG = "rehearsal"
 
@@ -31,44 +32,35 @@ def packages(
     companions: Mapping[str, Sequence[str]],
     toolchain: Toolchain,
     platform: str,
-) -> list[Package]:
-    """Describe stand-ins for packages that are missing on this machine: for each, what is asked of it.
+) -> list[LocalPackage]:
+    """Describe stand-ins that satisfy all specs of the packages, by name, that are missing on this machine.
 
-    Parameters
-    ----------
-    missing, platform:
-        Package name to specs, all of which are satisfied, and subdir of this machine.
-    companions:
-        Package name to further names that its run_exports ask for.
-    toolchain:
-        Makes the empty libmagma.
+    The companions of a package are what its run_exports ask for.
 
     Raises
     ------
     ProviderError
         A spec that no version satisfies.
     """
-    made: list[Package] = []
+    made: list[LocalPackage] = []
     for name, specs in sorted(missing.items()):
         others = companions.get(name, ())
-        for version, build in combine(specs, name, _TAG):
-            made.append(_stand_in(name, version, build, toolchain, platform, brings=others))
-            made += [
-                _stand_in(other, version, _TAG, toolchain, platform)
-                for other in others
-                if other not in missing
-            ]
+        for example in examples(specs, name, _TAG):
+            made.append(_stand_in(example, toolchain, platform, brings=others))
+            more = (PackageId(other, example.version, _TAG) for other in others if other not in missing)
+            made += [_stand_in(other, toolchain, platform) for other in more]
     return made
 
 
 def _stand_in(
-    name: str, version: str, build: str, toolchain: Toolchain, platform: str, brings: Sequence[str] = ()
-) -> Package:
+    package: PackageId, toolchain: Toolchain, platform: str, brings: Sequence[str] = ()
+) -> LocalPackage:
+    name, version, build = package
     fill = {
         "libmagma": partial(_fill_magma, toolchain),
         "libmagma-devel": partial(_fill_magma_devel, version),
     }.get(name, partial(_fill_note, name))
-    return Package(
+    return LocalPackage(
         name=name,
         version=version,
         build=build,

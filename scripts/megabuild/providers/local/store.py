@@ -15,8 +15,9 @@ import msgspec
 
 from megabuild.channel_folder import index
 from megabuild.files import copy, sha256, verified, write
+from megabuild.package_id import PackageId
 from megabuild.providers.command import each
-from megabuild.providers.local.package import Package, build
+from megabuild.providers.local.package import LocalPackage, build
 
 #: In a channel of ours: by file name, the sha256 over what the package was made of.
 MADE_OF = "made-of.json"
@@ -24,7 +25,7 @@ _BUILDERS = 2  # the engine compresses with several threads of its own
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class StoredPackage:
     """A package in the store: its identity, its file, and the hashes of inputs (`key`) and file (`sha256`)."""
 
     name: str
@@ -35,15 +36,29 @@ class Record:
     sha256: str
     key: str
 
+    @property
+    def id(self) -> PackageId:
+        """Its identity."""
+        return PackageId(self.name, self.version, self.build)
+
+    @classmethod
+    def of(cls, package: LocalPackage, sha256: str = "") -> StoredPackage:
+        """Return what the store has of a package; without a hash, what it would have."""
+        name, version, build = package.id
+        file_name, key = package.id.file_name, package.key
+        return cls(
+            name=name,
+            version=version,
+            build=build,
+            subdir=package.subdir,
+            file_name=file_name,
+            sha256=sha256,
+            key=key,
+        )
+
 
 class Store:
-    """Packages under `<folder>/store/<key>/`, channels under `<folder>/channels`; the caller holds `folder`'s lock.
-
-    Parameters
-    ----------
-    folder:
-        The local channel's cache.
-    """
+    """Packages under `<folder>/store/<key>/`, channels under `<folder>/channels`; the caller holds `folder`'s lock."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -54,11 +69,13 @@ class Store:
         """Delete everything unfinished."""
         shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def path(self, record: Record) -> Path:
+    def path(self, record: StoredPackage) -> Path:
         """Return where the package file of `record` lies."""
         return self._entry(record.key) / record.file_name
 
-    def ensure(self, packages: Sequence[Package], report: Callable[[str], None]) -> tuple[Record, ...]:
+    def ensure(
+        self, packages: Sequence[LocalPackage], report: Callable[[str], None]
+    ) -> tuple[StoredPackage, ...]:
         """Build what is missing and return the records of all `packages`, each once, in their order."""
         known = {package.key: self._known(package.key, report) for package in packages}
         missing = {package.key: package for package in packages if known[package.key] is None}
@@ -67,7 +84,7 @@ class Store:
             known[record.key] = record
         return tuple(record for record in known.values() if record is not None)
 
-    def channel(self, records: Sequence[Record], platform: str) -> Path:
+    def channel(self, records: Sequence[StoredPackage], platform: str) -> Path:
         """Return the channel of exactly these records, put in place in one step if it is not there yet."""
         # what else a channel holds is part of its name: one of another make may be in use by a run of another version
         keys = hashlib.sha256("\n".join(sorted(record.key for record in records)).encode()).hexdigest()
@@ -85,7 +102,7 @@ class Store:
         _put(temporary, channel)
         return channel
 
-    def _is_whole(self, channel: Path, records: Sequence[Record], made_of: str) -> bool:
+    def _is_whole(self, channel: Path, records: Sequence[StoredPackage], made_of: str) -> bool:
         """Say whether a channel is there, its files those of the store, and its index the one of those files."""
         try:
             if (channel / MADE_OF).read_text() != made_of:
@@ -95,16 +112,16 @@ class Store:
             return False
         return same and indexed(channel) == {record.file_name: record.sha256 for record in records}
 
-    def _is_same(self, path: Path, record: Record) -> bool:
+    def _is_same(self, path: Path, record: StoredPackage) -> bool:
         """Say whether a channel's file is the store's own, or a copy of it where nothing can be linked."""
         return path.samefile(self.path(record)) or verified(path, record.sha256)
 
     def _entry(self, key: str) -> Path:
         return self._folder / "store" / key
 
-    def _known(self, key: str, report: Callable[[str], None]) -> Record | None:
+    def _known(self, key: str, report: Callable[[str], None]) -> StoredPackage | None:
         try:
-            record = msgspec.json.decode((self._entry(key) / "record.json").read_bytes(), type=Record)
+            record = msgspec.json.decode((self._entry(key) / "record.json").read_bytes(), type=StoredPackage)
         except (OSError, msgspec.MsgspecError):
             return None
         if record.key == key and verified(self.path(record), record.sha256):
@@ -112,23 +129,15 @@ class Store:
         report(f"! {record.name} {record.version} was damaged in the cache and is packaged again")
         return None
 
-    def _build(self, package: Package) -> Record:
+    def _build(self, package: LocalPackage) -> StoredPackage:
         work = self._temporary / uuid.uuid4().hex
         work.mkdir(parents=True)
         built = build(package, work)
-        record = Record(
-            name=package.name,
-            version=package.version,
-            build=package.build_string,
-            subdir=package.subdir,
-            file_name=built.name,
-            sha256=sha256(built),
-            key=package.key,
-        )
+        record = StoredPackage.of(package, sha256(built))
         entry = work / "entry"
         entry.mkdir()
         built.chmod(0o644)
-        os.replace(built, entry / built.name)
+        os.replace(built, entry / record.file_name)
         # the inputs are for people who wonder why a package was made again
         told = {**asdict(record), "inputs": dict(package.inputs)}
         (entry / "record.json").write_text(json.dumps(told, indent=1, sort_keys=True))
@@ -136,42 +145,32 @@ class Store:
         return record
 
 
-def planned(folder: Path, packages: Sequence[Package], platform: str) -> tuple[Path, tuple[Record, ...]]:
+def planned(
+    folder: Path, packages: Sequence[LocalPackage], platform: str
+) -> tuple[Path, tuple[StoredPackage, ...]]:
     """Return a channel for a solver alone, of packages that need not be there, and their records."""
-    records = tuple(
-        Record(
-            name=one.name,
-            version=one.version,
-            build=one.build_string,
-            subdir=one.subdir,
-            file_name=f"{one.name}-{one.version}-{one.build_string}.conda",
-            sha256="",
-            key=one.key,
-        )
-        for one in {package.key: package for package in packages}.values()
-    )
-    keys = "\n".join(sorted(record.key for record in records))
-    channel = folder / "planned" / hashlib.sha256(keys.encode()).hexdigest()[:16]
+    unique = {package.key: package for package in packages}
+    records = {key: StoredPackage.of(package) for key, package in unique.items()}
+    channel = folder / "planned" / hashlib.sha256("\n".join(sorted(records)).encode()).hexdigest()[:16]
     for subdir in (platform, "noarch"):
         listed = {
-            record.file_name: {
+            records[key].file_name: {
                 "name": package.name,
                 "version": package.version,
-                "build": record.build,
+                "build": records[key].build,
                 "build_number": package.build_number,
                 "subdir": subdir,
                 "depends": package.depends,
                 "constrains": package.constrains,
                 **({"noarch": package.noarch} if package.noarch else {}),
             }
-            for package in packages
-            for record in records
-            if record.key == package.key and record.subdir == subdir
+            for key, package in unique.items()
+            if package.subdir == subdir
         }
         document = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": listed}
         write(channel / subdir / "repodata.json", json.dumps(document))
-    write(channel / MADE_OF, json.dumps({record.file_name: record.key for record in records}))
-    return channel, records
+    write(channel / MADE_OF, json.dumps({record.file_name: key for key, record in records.items()}))
+    return channel, tuple(records.values())
 
 
 def _link(source: Path, target: Path) -> None:

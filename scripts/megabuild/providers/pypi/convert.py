@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
 from megabuild.providers.catalogue import Catalogue
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.pypi import unpack
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.specs import conda_version
@@ -24,7 +24,7 @@ _Use = tuple[str, tuple[str, ...]]
 
 def packages(
     locks: Sequence[Lock], files: Mapping[str, Path], catalogue: Catalogue, platform: str
-) -> list[Package]:
+) -> list[LocalPackage]:
     """Describe one package for every wheel, or one for each Python where that makes a difference.
 
     There is a lock for each Python; the files of their wheels are found by sha256.
@@ -35,7 +35,7 @@ def packages(
         for wheel in lock.wheels:
             wheels[wheel.sha256] = wheel
             uses.setdefault(wheel.sha256, []).append((lock.python, _depends(wheel, lock, catalogue)))
-    made: list[Package] = []
+    made: list[LocalPackage] = []
     for sha256, wheel in sorted(wheels.items()):
         path, same = files[sha256], uses[sha256]
         pure = _is_pure(wheel) and len({depends for _, depends in same}) == 1
@@ -65,8 +65,8 @@ def _depends(wheel: Wheel, lock: Lock, catalogue: Catalogue) -> tuple[str, ...]:
     return tuple(sorted(specs))
 
 
-def _tool(wheel: Wheel, path: Path, platform: str) -> Package:
-    return Package(
+def _tool(wheel: Wheel, path: Path, platform: str) -> LocalPackage:
+    return LocalPackage(
         name=wheel.name.lower(),
         version=wheel.version,
         platform=platform,
@@ -78,7 +78,7 @@ def _tool(wheel: Wheel, path: Path, platform: str) -> Package:
 
 def _library(
     wheel: Wheel, use: _Use, path: Path, catalogue: Catalogue, platform: str, *, pure: bool
-) -> list[Package]:
+) -> list[LocalPackage]:
     python, needs = use
     name = catalogue.conda_name(wheel.name)
     depends, companions = list(needs), []
@@ -94,7 +94,7 @@ def _library(
         digits, plain = python.replace(".", ""), python.removesuffix("t")
         build, site_packages = f"py{digits}h{{hash}}_0", f"lib/python{python}/site-packages"
         depends += [f"python {plain}.*", f"python_abi {plain}.* *_cp{digits}"]
-    package = Package(
+    package = LocalPackage(
         name=name,
         version=wheel.version,
         build=build,
@@ -109,7 +109,7 @@ def _library(
     return [package, *companions]
 
 
-def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[Package]:
+def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[LocalPackage]:
     """conda-forge's pybind11-global (headers and CMake files in the prefix) and pybind11-abi."""
     with zipfile.ZipFile(path) as archive:
         headers = [name for name in archive.namelist() if re.search(r"detail/(internals|common)\.h$", name)]
@@ -117,7 +117,7 @@ def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[Packag
     # Several values stand there for different compilers and Pythons; conda-forge names the package after the lowest.
     abi = min(map(int, re.findall(r"define\s+PYBIND11_INTERNALS_VERSION\s+(\d+)", text)))
     return [
-        Package(
+        LocalPackage(
             name="pybind11-global",
             version=wheel.version,
             platform=platform,
@@ -126,7 +126,7 @@ def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[Packag
             fill=partial(_fill_pybind11_global, path),
             summary="pybind11's headers and CMake files, for use without Python",
         ),
-        Package(
+        LocalPackage(
             name="pybind11-abi",
             version=str(abi),
             platform=platform,

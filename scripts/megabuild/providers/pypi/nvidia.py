@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.local.compilers import MACHINES, activation
-from megabuild.providers.local.package import Package
+from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.pypi import offers
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.pypi.unpack import members
@@ -36,23 +36,15 @@ def packages(
     cuda: str,
     platform: str,
     notes: Path | None = None,
-) -> list[Package]:
-    """Describe the packages of all of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
+) -> list[LocalPackage]:
+    """Describe the packages of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
 
-    Parameters
-    ----------
-    lock, files:
-        Resolved from what a CUDA wheel of PyTorch needs, and downloaded, by sha256; not yet, where there are notes.
-    table:
-        Project name on PyPI to the packages made from its wheel; other projects are left out.
-    cuda, platform:
-        CUDA version of the toolkit, "13.0", and subdir of this machine.
-    notes:
-        Folder with notes about wheels, for those that are not downloaded.
+    The table has by name on PyPI what is made of a wheel; others are left out. The wheels are files by sha256; of one
+    that is not downloaded a note is read, in a folder of notes.
     """
     chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
     made = [
-        Package(
+        LocalPackage(
             name="cuda-version",
             version=cuda,
             platform=platform,
@@ -81,14 +73,14 @@ def _of_wheel(
     entry: NvidiaWheel,
     needs: tuple[str, ...],
     platform: str,
-) -> list[Package]:
+) -> list[LocalPackage]:
     version = wheel.version
 
-    def package(name: str, chosen: Sequence[str], depends: tuple[str, ...], kind: str) -> Package:
+    def package(name: str, chosen: Sequence[str], depends: tuple[str, ...], kind: str) -> LocalPackage:
         # the folder below targets/ is in the package that every CUDA build has
         target = _TARGETS[platform] if name == "cuda-cudart-dev" else None
         exported = f"{entry.run} >={version},<{int(version.split('.')[0]) + 1}.0a0"
-        return Package(
+        return LocalPackage(
             name=name,
             version=version,
             platform=platform,
@@ -111,8 +103,8 @@ def _of_wheel(
     ]
 
 
-def _alias(name: str, of: str, version: str, platform: str) -> Package:
-    return Package(
+def _alias(name: str, of: str, version: str, platform: str) -> LocalPackage:
+    return LocalPackage(
         name=name,
         version=version,
         platform=platform,
@@ -165,11 +157,11 @@ def _fill(wheel: Path, chosen: Sequence[str], target: str | None, prefix: Path) 
             (prefix / "targets" / target / name).symlink_to(f"../../{name}")
 
 
-def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[Package]:
+def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[LocalPackage]:
     """conda-forge's cuda-nvcc: nvcc with all it needs, told which C++ compiler to use."""
     version = versions["cuda-nvcc-tools"]
     needs = ("cuda-nvcc-tools", "cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl")
-    compiler = Package(
+    compiler = LocalPackage(
         name=f"cuda-nvcc_{platform}",
         version=version,
         platform=platform,

@@ -29,18 +29,13 @@ _REMEDY = "Name an index that has it, or a folder with the wheel, with --torch-i
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What there is for a config."""
+class TorchWheels:
+    """The wheels that there are for a config."""
 
     locks: Mapping[str, Lock]  #: X.Y(t) to the lock that holds that Python's wheel alone.
     left_out: Mapping[str, str]  #: X.Y(t) to the reason why there is none.
     more: tuple[str, ...] = ()  #: Where wheels came from besides the indexes that pip is configured with.
     notes: tuple[str, ...] = ()  #: A sentence about an index that could not be asked.
-
-    def base(self, wanted: str) -> str:
-        """Return the Python whose wheel libtorch is made from: the wanted one, or the newest with a GIL and a wheel."""
-        usable = [python for python in self.locks if not python.endswith("t")] or list(self.locks)
-        return wanted if wanted in usable else usable[-1]
 
 
 def upstream(config: Config) -> str:
@@ -55,25 +50,12 @@ def find(
     folder: Path,
     index: str | None = None,
     needed: Container[str] | None = None,
-) -> Found:
-    """Ask which wheels of PyTorch fit; nothing is downloaded.
+) -> TorchWheels:
+    """Ask which wheels of PyTorch fit the interpreters by X.Y(t); nothing is downloaded.
 
     Which accelerator a wheel is for stands in its local version (``2.13.0+cpu``) or, where it has none as those on
-    PyPI, in what it requires.
-
-    Parameters
-    ----------
-    config:
-        Names version and accelerator.
-    interpreters:
-        X.Y(t) to the interpreter that decides which wheels fit.
-    folder:
-        Cache folder for wheels and locks.
-    index:
-        The one to ask, an address or a folder; None for those that pip is configured with, and then upstream's for
-        what they lack.
-    needed:
-        Pythons without whose wheels upstream's is asked; None for all of the config.
+    PyPI, in what it requires. Where ``index`` (an address or a folder) is None, those that pip is configured with are
+    asked, and then upstream's if wheels of ``needed`` Pythons (None: of all) are lacking.
 
     Raises
     ------
@@ -113,20 +95,13 @@ def find(
         reasons = [f"Python {', '.join(found)}: {reason}" for reason, found in pythons.items()]
         told = "; ".join([*reasons, *notes])
         raise ProviderError(f"{config.name}: no wheel of PyTorch fits ({told})", _REMEDY)
-    return Found(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
+    return TorchWheels(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
 
 
 def of_release(config: Config, folder: Path) -> offers.Content:
     """Return what a Linux wheel of the config's version says, whichever Python and processor it is for.
 
     A wheel for CUDA, if there is one: those for CPUs name no Triton.
-
-    Parameters
-    ----------
-    config:
-        Names the version.
-    folder:
-        Cache folder for wheels and locks.
 
     Raises
     ------
@@ -210,8 +185,7 @@ def folder(config: Config, cache: Path) -> Path:
 
 def fetch(
     config: Config,
-    found: Found,
-    pythons: Sequence[str],
+    found: TorchWheels,
     interpreters: Mapping[str, Interpreter],
     *,
     cache: Path,
@@ -229,9 +203,9 @@ def fetch(
     path = folder(config, cache)
     path.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock")):
-        locks = [found.locks[python] for python in pythons]
+        locks = [found.locks[python] for python in interpreters]
         files = download.download(locks, interpreters, cache / "wheels", report, more=found.more)
-        for python in pythons:
+        for python in interpreters:
             (wheel,) = found.locks[python].wheels
             _check(files[wheel.sha256], config.cuda_version)
             _link(files[wheel.sha256], path / python / wheel.file_name)
@@ -257,14 +231,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
-    """Return what the CUDA wheel in a lock needs of NVIDIA's, for pip, with further parts of the same CUDA toolkit.
-
-    Parameters
-    ----------
-    lock:
-        Holds the wheel of PyTorch alone.
-    parts:
-        Extras of ``cuda-toolkit``, such as "nvcc".
+    """Return what PyTorch's CUDA wheel needs of NVIDIA's, for pip, with more parts ("nvcc") of the same CUDA toolkit.
 
     Raises
     ------
@@ -285,12 +252,6 @@ def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
             "This provider knows wheels from PyTorch 2.11 on.",
         )
     return [*needed, toolkit]
-
-
-def triton(lock: Lock) -> str | None:
-    """Return the Triton that the wheel in a lock names (of ``~=3.9.0`` the least version that it allows), or None."""
-    (wheel,) = lock.wheels
-    return named_triton(wheel.needs(lock.environment))
 
 
 def named_triton(requirements: Iterable[Requirement]) -> str | None:

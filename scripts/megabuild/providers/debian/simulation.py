@@ -18,13 +18,14 @@ from megabuild.providers.command import run
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.foreign import Foreign
 from megabuild.providers.debian.root import DebianRoot
+from megabuild.providers.environment import Download
 from megabuild.providers.local.compilers import Toolchain
 
 _DAY = 24 * 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Archive:
+class AptAnswer:
     """What apt would download."""
 
     versions: Mapping[str, str]  #: package to version
@@ -32,12 +33,20 @@ class Archive:
     size: int
 
 
-def foresee(
-    cache: Path, report: Callable[[str], None], *, cuda: bool = False, foreign: Foreign | None = None
-) -> tuple[DebianRoot, Toolchain, Archive]:
-    """Return root and compiler as they would be made, and what for: nothing of them is there yet.
+@dataclass(frozen=True, kw_only=True)
+class SimulatedRoot:
+    """A root that is not there yet."""
 
-    The mirror's answer is kept for a day.
+    root: DebianRoot
+    toolchain: Toolchain  #: its compiler
+    versions: Mapping[str, str]  #: of its packages
+    download: Download  #: what apt would fetch
+
+
+def simulate_root(
+    cache: Path, report: Callable[[str], None], *, cuda: bool = False, foreign: Foreign | None = None
+) -> SimulatedRoot:
+    """Return what :func:`megabuild.providers.debian.root.make` would make; the mirror's answer is kept for a day.
 
     Raises
     ------
@@ -48,12 +57,13 @@ def foresee(
     kept = entry.with_suffix(".json")
     try:
         known = time.time() - kept.stat().st_mtime < _DAY
-        archive = msgspec.json.decode(kept.read_bytes() if known else b"", type=Archive)
+        answer = msgspec.json.decode(kept.read_bytes() if known else b"", type=AptAnswer)
     except (OSError, msgspec.MsgspecError):
         report(f"asking the Debian mirror what a {debian_root.SUITE} root would be made of")
-        archive = asked(lines, packages, debian_root.SOURCE, foreign)
-        files.write(kept, msgspec.json.encode(archive).decode())
-    release = re.search(r"deb(\d+)u(\d+)$", archive.versions.get("base-files", ""))
+        answer = ask_mirror(lines, packages, debian_root.SOURCE, foreign)
+        files.write(kept, msgspec.json.encode(answer).decode())
+    versions = answer.versions
+    release = re.search(r"deb(\d+)u(\d+)$", versions.get("base-files", ""))
     root = DebianRoot(
         path=entry / "root",
         source=entry / "root" / debian_root.SOURCE_FOLDER / "tree",
@@ -61,33 +71,28 @@ def foresee(
         release=".".join(release.groups()) if release else debian_root.SUITE,
         foreign=foreign,
     )
-    named = archive.versions.get("gcc", "").partition(":")[2].split(".")[0]
+    named = versions.get("gcc", "").partition(":")[2].split(".")[0]
     toolchain = Toolchain(
         cc="/usr/bin/gcc",
         cxx="/usr/bin/g++",
-        version=archive.versions.get(f"gcc-{named}", "0").partition("-")[0],
-        glibc=archive.versions.get("libc6", "0").partition("-")[0],
+        version=versions.get(f"gcc-{named}", "0").partition("-")[0],
+        glibc=versions.get("libc6", "0").partition("-")[0],
         programs={},
         libraries=dict.fromkeys(("libgcc", "libstdcxx", "libgomp"), root.path),
         digest=root.fingerprint,
         triplet=foreign.triplet if foreign else "",
     )
-    return root, toolchain, archive
+    download = Download(what="Debian packages", count=answer.files, size=answer.size)
+    return SimulatedRoot(root=root, toolchain=toolchain, versions=versions, download=download)
 
 
-def asked(
+def ask_mirror(
     lines: Sequence[str], packages: Sequence[str], source: str, foreign: Foreign | None = None
-) -> Archive:
-    """Ask a Debian mirror, without installing anything, what a root would be made of.
+) -> AptAnswer:
+    """Ask a Debian mirror, by lines of a sources.list, what a root would be made of; nothing is installed.
 
-    Parameters
-    ----------
-    lines:
-        Of a sources.list.
-    packages, source:
-        What is installed besides the essential packages, and the source package with its build dependencies.
-    foreign:
-        The architecture to compile for, if not the machine's: `packages` then are all that is installed.
+    Besides the essential packages and those named that is a source package with its build dependencies; where another
+    architecture is compiled for, ``packages`` are all that is installed.
 
     Raises
     ------
@@ -126,6 +131,6 @@ def asked(
     rows = [shlex.split(line)[1:3] for line in printed.splitlines() if line.startswith("'")]
     sizes = {unquote(file): int(size) for file, size in rows}
     debs = (file.split("_") for file in sizes if file.endswith(".deb"))
-    return Archive(
+    return AptAnswer(
         versions={deb: version for deb, version, _ in debs}, files=len(sizes), size=sum(sizes.values())
     )

@@ -1,0 +1,149 @@
+"""What a run asks of a provider, and what those providers share that make a channel on this machine."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from megabuild.configs.config import Config
+from megabuild.configs.render import PlannedPackage
+from megabuild.errors import ProviderError
+from megabuild.providers import catalogue
+from megabuild.providers.channel import LocalChannel
+from megabuild.providers.environment import Download, Environment, machine_platform
+from megabuild.providers.local import compilers, interpreters
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.pypi import download, lock, nvidia, offers
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderRequest:
+    """What a run asks for."""
+
+    config: (
+        Config  #: its provider decides; rehearsals take the local channel, but for another machine Debian's
+    )
+    planned: Sequence[
+        PlannedPackage
+    ]  #: the rendered packages: what they require is what the channel must have
+    cache: Path  #: folder for everything that is kept, shared by all configs
+    report: Callable[[str], None]  #: told what is being done, a line at a time
+    ask: Callable[[str], bool]  #: asked before something is installed on this machine; False is a refusal
+    rehearsal: bool = False  #: empty packages may stand in for what this machine does not have
+    #: the index of PyTorch's wheels; None for those that pip is configured with, and then upstream's
+    torch_index: str | None = None
+    #: for a plan alone: next to nothing is made and fetched, and what can be told without is told
+    plan: bool = False
+
+
+@dataclass(frozen=True)
+class Provider(ABC):
+    """Makes the build environment of one run."""
+
+    request: ProviderRequest
+
+    @abstractmethod
+    def provide(self) -> Environment:
+        """Return the environment, making or fetching what is missing.
+
+        Raises
+        ------
+        ProviderError
+            With what to do about it.
+        """
+
+
+class LocalProvider(Provider):
+    """Makes a channel of what this machine has and of wheels."""
+
+    def interpreters(self) -> dict[str, Interpreter]:
+        """Return those of the config's Pythons that are here.
+
+        Raises
+        ------
+        ProviderError
+            There is none, or the config is for another platform.
+        """
+        config, here = self.request.config, machine_platform()
+        if config.platform != here or here not in compilers.MACHINES:
+            raise ProviderError(
+                f"the local channel serves {here}, not {config.platform}",
+                "Build this config on such a machine, or in its container image.",
+            )
+        return interpreters.some_of(config.pythons, self.request.report)
+
+    def nvidia(
+        self,
+        needs: Sequence[str],
+        python: Interpreter,
+        *,
+        dependencies: bool = True,
+        more: Sequence[str] = (),
+    ) -> tuple[lock.Lock, list[LocalPackage]]:
+        """Resolve, download (for a plan only what nobody has looked into) and describe NVIDIA's wheels."""
+        request, wheels = self.request, self.request.cache / "wheels"
+        locks = wheels / "locks"
+        found = lock.resolve(needs, python, locks, dependencies=dependencies, more=more)
+        files = download.download(
+            [found],
+            {found.python: python},
+            wheels,
+            request.report,
+            only=lambda wheel: not request.plan or offers.noted(locks, wheel.sha256) is None,
+            more=more,
+        )
+        cuda, table = request.config.cuda_version or "", catalogue.load().nvidia
+        return found, nvidia.packages(found, files, table, cuda, request.config.platform, locks)
+
+    def downloads(self, made: LocalChannel, *locks: lock.Lock) -> tuple[Download, ...]:
+        """Return the wheels that the run of a plan would download."""
+        left = {**made.pending, **download.pending(locks, self.request.cache / "wheels")}
+        return (Download(what="wheels", count=len(left), size=sum(left.values())),) if left else ()
+
+    def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+        """Return those variant keys whose values in the config are others."""
+        variant = self.request.config.variant
+        return {
+            key: (value,) for key, value in values.items() if key in variant and set(variant[key]) != {value}
+        }
+
+    def notes(self, overrides: Mapping[str, Sequence[str]]) -> list[str]:
+        """Say what differs from the config."""
+        return [
+            f"{key} is {', '.join(values)} here, not {', '.join(self.request.config.variant[key])}"
+            for key, values in overrides.items()
+        ]
+
+
+def base_python(config: Config, pythons: Iterable[str]) -> str:
+    """Return the Python that libtorch is made with: the config's, or the newest with a GIL of those there are."""
+    wanted = config.variant.get("torch_python_base", ("",))[0]
+    usable = [python for python in pythons if not python.endswith("t")] or list(pythons)
+    return wanted if wanted in usable or not usable else usable[-1]
+
+
+def machine_values(made: LocalChannel, needs: Iterable[str]) -> dict[str, str]:
+    """Return the values that variant keys have with the compiler and the packages of a channel made for some needs."""
+    compiler, glibc = made.toolchain.major, made.toolchain.glibc
+    values = {"c_compiler_version": compiler, "cxx_compiler_version": compiler, "c_stdlib_version": glibc}
+    if "pybind11-abi" in map(_name, needs):
+        values["pybind11_abi"] = next(one.version for one in made.records if one.name == "pybind11-abi")
+    return values
+
+
+def requirements(planned: Iterable[PlannedPackage]) -> list[str]:
+    """Return everything that building and testing the packages installs, without the packages themselves."""
+    chosen = [package for package in planned if not package.skipped]
+    own = {package.name for package in chosen}
+    needs: set[str] = set()
+    for one in chosen:
+        needs.update(one.staging_build, one.staging_host, one.build, one.host, one.run, one.test)
+    return sorted(need for need in needs if _name(need) not in own)
+
+
+def _name(need: str) -> str:
+    return re.split(r"[\s=<>!~\[]", need.strip(), maxsplit=1)[0]

@@ -36,9 +36,9 @@ if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
     configure_tree
     if [[ "$torch_optimization" == 0 ]]; then
         # the same kernels several times over, for instruction sets that -O0 makes no use of
-        "$script_python" "$RECIPE_DIR/swap/cmake_cache.py" set build --new \
+        "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" set build --new \
             CXX_AVX2_FOUND:BOOL=FALSE CXX_AVX512_FOUND:BOOL=FALSE CXX_SVE_FOUND:BOOL=FALSE
-        "$script_python" "$RECIPE_DIR/swap/cmake_regenerate.py" build
+        "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" regenerate build
     fi
     echo "$settings" >build/configured-with.txt
 fi

@@ -1,12 +1,6 @@
 #!/usr/bin/env bash
 # pytorch: re-point the staged tree at this output's Python, compile the Python side, install, share libtorch's files.
 set -euo pipefail
-if [[ "$torch_source" == "wheel" ]]; then
-    # This Python's own wheel, with links in place of what libtorch has of it already.
-    echo "::megabuild:: phase split"
-    exec "$PYTHON" -B "$RECIPE_DIR/split_wheel.py" pytorch "$torch_source_path" "$torch_python_base" "$PREFIX" \
-        "$PY_VER" "$SP_DIR" "$PREFIX/bin/python"
-fi
 source "$RECIPE_DIR/build_env.sh"
 cd "$TORCH_TREE"
 source "$RECIPE_DIR/backend.sh"

@@ -1,17 +1,12 @@
 #!/usr/bin/env bash
 # Staging: compile libtorch once, against one fixed Python, and lay its files into $PREFIX for the outputs to pick from.
 set -euo pipefail
-if [[ "$torch_source" == "wheel" ]]; then
-    # Nothing to compile: an official wheel of the base Python is taken apart.
-    echo "::megabuild:: phase split"
-    exec "${PYTHON:-$PREFIX/bin/python}" -B "$RECIPE_DIR/split_wheel.py" libtorch "$torch_source_path" "$torch_python_base" "$PREFIX"
-fi
 source "$RECIPE_DIR/build_env.sh"
 
 phase sync
 if [[ "$torch_source" != "model" ]]; then
     # into the sources, before they are compared with the tree: a file that comes and goes would configure anew each time
-    cp "$RECIPE_DIR/FindCUDA.cmake" "$SRC_DIR/cmake/Modules_CUDA_fix/FindCUDA.cmake"
+    mv "$SRC_DIR/FindCUDA.cmake" "$SRC_DIR/cmake/Modules_CUDA_fix/FindCUDA.cmake"
     # NNPACK's configure would get six from PyPI, which lies in the environment
     six="$SRC_DIR/third_party/NNPACK/cmake/DownloadSix.cmake"
     [[ ! -f "$six" ]] || : >"$six"

@@ -90,7 +90,7 @@ def view(
     state:
         Folder that belongs to this task alone.
     recipe:
-        The recipe file, below the folder of PyTorch's.
+        The recipe file.
     channels:
         Channels in order of priority.
     more:
@@ -109,7 +109,7 @@ def view(
         return isolation.path(target, source)
 
     state_inside = isolation.path(f"{INSIDE}/state", state)
-    recipes = shown("recipe", options.recipe.parent)
+    recipes = shown("recipe", options.recipes)
     if (options.root / "rehearsal").is_dir():
         shown("rehearsal", options.root.absolute() / "rehearsal")
     scripts = shown("scripts", Path(megabuild.__file__).resolve().parent)
@@ -145,7 +145,7 @@ def view(
         python=sys.executable if on_host else "python3",
         site_inside=site,
         mounts=mounts,
-        recipe=f"{recipes}/{recipe.relative_to(options.recipe.parent).as_posix()}",
+        recipe=f"{recipes}/{recipe.relative_to(options.recipes).as_posix()}",
         channels=tuple(urls),
         source=source,
         environment=environment,

@@ -80,7 +80,7 @@ def make_plan(
     overrides, left_out = _adjusted(options, wanted, environment)
     environment = replace(environment, overrides=overrides)
     packages = tuple(package for package in rendered(options, overrides) if not package.skipped)
-    part, known = parts(options.recipe)
+    part, known = parts(options.recipe, options.recipes)
     staged = _staging(part, options, packages, environment)
     plan = Plan(
         options=options,
@@ -242,6 +242,7 @@ def _staging(
     return fingerprint.staging(
         part,
         recipe=options.recipe,
+        top=options.recipes,
         variant=chosen(options.config, environment.overrides).variant,
         build=build,
         host=host,

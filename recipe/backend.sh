@@ -5,7 +5,7 @@
 if grep -qs '^build-backend *= *"scikit_build_core' pyproject.toml; then
     torch_backend=scikit-build-core
     installed=installed  # its folder torch/ is what setup.py has in the source tree
-    configure_tree() { "$PYTHON" "$RECIPE_DIR/swap/skbuild_backend.py" configure .; }
+    configure_tree() { "$PYTHON" "$RECIPE_DIR/swap/cmake_python_swap" configure .; }
     install_tree() {
         cmake --build build -- -j "$MAX_JOBS"
         cmake --install build --prefix "$PWD/$installed/torch"

@@ -1,12 +1,6 @@
 #!/usr/bin/env bash
 # pytorch: re-point the staged tree at this output's Python, compile the Python side, install, share libtorch's files.
 set -euo pipefail
-if [[ "$torch_source" == "wheel" ]]; then
-    # This Python's own wheel, with links in place of what libtorch has of it already.
-    echo "::megabuild:: phase split"
-    exec "$PYTHON" -B "$RECIPE_DIR/split_wheel.py" pytorch "$torch_source_path" "$torch_python_base" "$PREFIX" \
-        "$PY_VER" "$SP_DIR" "$PREFIX/bin/python"
-fi
 source "$RECIPE_DIR/build_env.sh"
 cd "$TORCH_TREE"
 source "$RECIPE_DIR/backend.sh"
@@ -19,7 +13,7 @@ rm -f torch/_C.*.so functorch/_C.*.so functorch/_C*.so
 phase swap
 # From here on the tree is no longer as staging configured it: should staging have to run again, it configures anew.
 rm -f build/configured-with.txt
-"$script_python" "$RECIPE_DIR/swap/python_swap.py" build --python "$PYTHON"
+"$script_python" "$RECIPE_DIR/swap/cmake_python_swap" apply build --python "$PYTHON"
 
 phase python "version=$PY_VER"
 compile_python_side
@@ -32,7 +26,7 @@ if [[ "$torch_backend" == "setup.py" ]]; then
     "$PYTHON" setup.py bdist_wheel --skip-build
 else
     "$script_python" "$RECIPE_DIR/share_libtorch.py" list "$installed/torch" "$PREFIX" build/shared-with-libtorch.txt
-    "$PYTHON" "$RECIPE_DIR/swap/skbuild_backend.py" wheel . dist --leave-out build/shared-with-libtorch.txt
+    "$PYTHON" "$RECIPE_DIR/swap/cmake_python_swap" wheel . dist --leave-out build/shared-with-libtorch.txt
 fi
 # By name: of a file's path pip would keep a record, direct_url.json, with a folder of the machine that built.
 "$PYTHON" -m pip install torch --pre --find-links dist --no-deps --no-index --no-cache-dir \

@@ -1,17 +1,12 @@
 #!/usr/bin/env bash
 # Staging: compile libtorch once, against one fixed Python, and lay its files into $PREFIX for the outputs to pick from.
 set -euo pipefail
-if [[ "$torch_source" == "wheel" ]]; then
-    # Nothing to compile: an official wheel of the base Python is taken apart.
-    echo "::megabuild:: phase split"
-    exec "${PYTHON:-$PREFIX/bin/python}" -B "$RECIPE_DIR/split_wheel.py" libtorch "$torch_source_path" "$torch_python_base" "$PREFIX"
-fi
 source "$RECIPE_DIR/build_env.sh"
 
 phase sync
 if [[ "$torch_source" != "model" ]]; then
     # into the sources, before they are compared with the tree: a file that comes and goes would configure anew each time
-    cp "$RECIPE_DIR/FindCUDA.cmake" "$SRC_DIR/cmake/Modules_CUDA_fix/FindCUDA.cmake"
+    mv "$SRC_DIR/FindCUDA.cmake" "$SRC_DIR/cmake/Modules_CUDA_fix/FindCUDA.cmake"
     # NNPACK's configure would get six from PyPI, which lies in the environment
     six="$SRC_DIR/third_party/NNPACK/cmake/DownloadSix.cmake"
     [[ ! -f "$six" ]] || : >"$six"
@@ -36,9 +31,9 @@ if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
     configure_tree
     if [[ "$torch_optimization" == 0 ]]; then
         # the same kernels several times over, for instruction sets that -O0 makes no use of
-        "$script_python" "$RECIPE_DIR/swap/cmake_cache.py" set build --new \
+        "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" set build --new \
             CXX_AVX2_FOUND:BOOL=FALSE CXX_AVX512_FOUND:BOOL=FALSE CXX_SVE_FOUND:BOOL=FALSE
-        "$script_python" "$RECIPE_DIR/swap/cmake_regenerate.py" build
+        "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" regenerate build
     fi
     echo "$settings" >build/configured-with.txt
 fi

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from megabuild.configs.config import available, load
+from megabuild.configs.config import available, load, recipe_of
 from megabuild.configs.render import render
 
 #: What a test says where they differ.
@@ -26,13 +26,12 @@ def table(root: Path) -> dict[str, list[str]]:
     -------
     For every config the files of its packages, ``<subdir>/<name>-<version>-<build string>.conda``, in build order.
     """
-    recipe = root / "recipe" / "recipe.yaml"
     rows: dict[str, list[str]] = {}
     for name in available(root):
         config = load(root, name)
         rehearsed = {} if config.provider == "wheel" else {f"{name}-rehearsal": REHEARSAL}
         for row, overrides in {name: {}, **rehearsed}.items():
-            packages = render(config, recipe, overrides=overrides)
+            packages = render(config, recipe_of(root, config), overrides=overrides)
             rows[row] = [
                 f"{package.subdir}/{package.file_name}" for package in packages if not package.skipped
             ]

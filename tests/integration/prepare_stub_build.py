@@ -1,6 +1,6 @@
 """Before a build with the stub compiler: make the generated sources, then list the headers of every object.
 
-Runs in a Debian root: standard library only; the recipe's ninja_dry_run.py is found through PYTHONPATH.
+Runs in a Debian root: standard library only; the recipe's cmake_python_swap is found through PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from include_scan import write_depfiles
 
-from ninja_dry_run import Graph
+from cmake_python_swap.ninja_dry_run import Graph
 
 
 def generated(build_dir: Path) -> list[str]:

@@ -13,9 +13,9 @@ from debian_inputs import DebianInputs, python_channel
 from prepare_stub_build import generated
 from rattler import Channel, VirtualPackage, install, solve
 
+from cmake_python_swap.python_swap import PYTHON_TARGETS
 from megabuild.isolation.base import Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
-from python_swap import PYTHON_TARGETS
 
 TREE = "/opt/megabuild/tree"
 RECIPE = "/opt/megabuild/recipe"
@@ -152,7 +152,8 @@ class RealGraph:
     ) -> subprocess.CompletedProcess[str]:
         """Run the Python swap to the Python in the prefix."""
         interpreter = f"{prefix or self.prefix}/bin/python"
-        argv = [interpreter, f"{RECIPE}/swap/python_swap.py", "build", "--python", interpreter, "--json"]
+        argv = [interpreter, f"{RECIPE}/swap/cmake_python_swap", "apply", "build"]
+        argv += ["--python", interpreter, "--json"]
         return self.run(python, argv, environment=environment, prefix=prefix)
 
     def object_times(self) -> dict[str, int]:

@@ -79,6 +79,18 @@ def test_a_literal_constraint_comes_from_its_line_of_the_recipe(
     assert "nccl <2.29" in text_at(repository, nccl)
 
 
+def test_a_config_of_official_wheels_asks_what_their_own_recipe_asks(
+    repository: Path, configs: tuple[Config, ...], tmp_path: Path
+) -> None:
+    only = ("linux_64_cuda130_wheel",)
+    found = recipe_pins.read(ask(repository, configs, "pytorch", tmp_path, only))
+    assert found.trouble == ""
+    (gomp,) = those(found, "libgomp").values()
+    assert gomp.where.file == "recipe/wheel/recipe.yaml"
+    assert "- libgomp" in text_at(repository, gomp)
+    assert not those(found, "cmake")
+
+
 def test_a_bare_name_comes_from_the_matrix(repository: Path, pytorch: SourceOutcome) -> None:
     (magma,) = those(pytorch, "libmagma-devel").values()
     assert magma.where.file == "conda_build_config.yaml"

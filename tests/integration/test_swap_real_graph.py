@@ -21,8 +21,8 @@ import pytest
 from debian_inputs import PACKAGES, debian_inputs
 from real_graph import RealGraph, prepare
 
-from ninja_dry_run import Graph
-from python_swap import EXIT_REFUSED
+from cmake_python_swap.__main__ import EXIT_REFUSED
+from cmake_python_swap.ninja_dry_run import Graph
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 STAGING = "3.12"

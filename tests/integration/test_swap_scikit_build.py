@@ -18,8 +18,7 @@ from pathlib import Path
 
 import pytest
 
-import python_swap
-import skbuild_backend
+from cmake_python_swap import python_swap, skbuild_backend
 from megabuild.providers.local import interpreters
 
 FILES = {

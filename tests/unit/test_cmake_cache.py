@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import atomic_file
-from cmake_cache import CacheError, CMakeCache, load, main, save
+from cmake_python_swap import __main__ as command_line
+from cmake_python_swap import atomic_file
+from cmake_python_swap.__main__ import main
+from cmake_python_swap.cmake_cache import CacheError, CMakeCache, load, save
 
 SMALL = """# This is the CMakeCache file.
 
@@ -260,10 +262,10 @@ def test_an_assignment_that_is_none_is_an_error(
     assert "not of the form NAME[:TYPE]=VALUE" in capsys.readouterr().err
 
 
-def test_errors_come_without_a_traceback(tmp_path: Path, repository: Path) -> None:
-    script = repository / "recipe" / "swap" / "cmake_cache.py"
+def test_errors_come_without_a_traceback(tmp_path: Path) -> None:
+    folder = Path(command_line.__file__).parent  # as the recipe calls it, which has nothing installed
     result = subprocess.run(
-        [sys.executable, script, "get", tmp_path], capture_output=True, text=True, check=False
+        [sys.executable, "-I", folder, "get", tmp_path], capture_output=True, text=True, check=False
     )
     assert result.returncode == 1
-    assert result.stderr == f"cmake_cache: {tmp_path / 'CMakeCache.txt'}: No such file or directory\n"
+    assert result.stderr == f"cmake_python_swap: {tmp_path / 'CMakeCache.txt'}: No such file or directory\n"

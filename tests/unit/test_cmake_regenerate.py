@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cmake_regenerate import RegenerateError, main, regenerate
+from cmake_python_swap.__main__ import main
+from cmake_python_swap.cmake_regenerate import RegenerateError, regenerate
 
 LONG_AGO = 1_000_000_000_000_000_000
 
@@ -51,7 +52,7 @@ def test_a_back_end_that_calls_cmake_itself_keeps_times_too(
     # scikit-build-core removed CMakeFiles/ because another Python's copy of it had been here
     (build_dir / "build.ninja").write_text("include CMakeFiles/rules.ninja\n")
     cmake(build_dir, "echo x > empty.cpp; exit 5")
-    assert main(["--instead-of-cmake", "-S.", f"-B{build_dir}"]) == 5
+    assert main(["cmake", "-S.", f"-B{build_dir}"]) == 5
     assert same.stat().st_mtime_ns == LONG_AGO
 
 
@@ -86,8 +87,8 @@ def test_the_command_line_ends_without_a_traceback(
     build_dir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cmake(build_dir, "exit 0")
-    assert main([str(build_dir)]) == 0
+    assert main(["regenerate", str(build_dir)]) == 0
     cmake(build_dir, "exit 1")
-    assert main([str(build_dir)]) == 1
-    assert main([str(build_dir / "nowhere")]) == 1
+    assert main(["regenerate", str(build_dir)]) == 1
+    assert main(["regenerate", str(build_dir / "nowhere")]) == 1
     assert "nowhere/CMakeCache.txt: No such file or directory" in capfd.readouterr().err

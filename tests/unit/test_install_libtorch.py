@@ -81,9 +81,10 @@ def test_a_built_tree_is_laid_without_its_sources(tmp_path: Path) -> None:
     assert {path.name for path in (prefix / "lib").iterdir() if path.is_dir()} == set()
 
 
+@pytest.mark.parametrize("name", ["recipe.yaml", "wheel/recipe.yaml"])
 @pytest.mark.parametrize("tree", [*TREES, "compiled"])
-def test_the_recipe_packs_what_is_laid_and_nothing_else(repository: Path, tree: str) -> None:
-    recipe = YAML(typ="safe", pure=True).load((repository / "recipe" / "recipe.yaml").read_text())
+def test_the_recipe_packs_what_is_laid_and_nothing_else(repository: Path, tree: str, name: str) -> None:
+    recipe = YAML(typ="safe", pure=True).load((repository / "recipe" / name).read_text())
     (output,) = (one for one in recipe["outputs"] if one.get("package", {}).get("name") == "libtorch")
     files = output["build"]["files"]
     places = [*TREES["2.6.0's source"], *COMPILED, *STRAY] if tree == "compiled" else TREES[tree]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ninja_dry_run import Graph, NinjaError, Step, dry_run, main, reasons
+from cmake_python_swap.__main__ import main
+from cmake_python_swap.ninja_dry_run import Graph, NinjaError, Step, dry_run, reasons
 
 RULES = """
 rule C_COMPILER__core_unscanned_Release
@@ -224,8 +225,8 @@ def test_the_command_line_prints_steps_and_their_number(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ninja = fake_ninja(tree, "ninja explain: output made.h doesn't exist\n::step::Generating made.h\n")
-    assert main([str(tree), "--ninja", ninja]) == 0
+    assert main(["steps", str(tree), "--ninja", ninja]) == 0
     captured = capsys.readouterr()
     assert captured.out == "-\tGenerating made.h\t(it does not exist)\n"
     assert captured.err == "1 steps\n"
-    assert main([str(tree / "nowhere")]) == 1
+    assert main(["steps", str(tree / "nowhere")]) == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tiny import ROOT
 
+import cmake_python_swap
 from megabuild.errors import ConfigError, IntegrityError, PreflightError
 from megabuild.files import sha256
 from megabuild.plan import fingerprint, stamp
@@ -34,7 +35,7 @@ def facts(recipe: Path, **changes: object) -> Fingerprint:
         "variant": {"torch_source": ("model",), "provider": ("debian",)}, "build": (), "host": (), "source": None,
         "root": None, "place": "host:/x", **changes,
     }  # fmt: skip
-    return fingerprint.staging(part, recipe=recipe, **values)  # type: ignore[arg-type]
+    return fingerprint.staging(part, recipe=recipe, top=recipe.parent, **values)  # type: ignore[arg-type]
 
 
 def test_another_version_of_a_system_package_is_another_dependency(recipe: Path, tmp_path: Path) -> None:
@@ -92,7 +93,32 @@ def test_every_script_of_the_recipe_counts_for_what_runs_it_and_tests_never_for_
     used = {*staging.files, *(name for part in packages.values() for name in part.files)}
     here = {path.relative_to(recipe).as_posix() for end in ("sh", "py", "cmake", "cpp", "txt")
             for path in recipe.rglob(f"*.{end}")}  # fmt: skip
-    assert {name for name in here - used if not name.startswith(("pyg/", "output/"))} == set()
+    assert {name for name in here - used if not name.startswith(("pyg/", "wheel/", "output/"))} == set()
+    assert not [name for name in used if name.startswith("wheel/")]
+
+
+def test_official_wheels_depend_on_their_own_scripts_and_on_what_these_share_with_the_compile() -> None:
+    top = ROOT.parents[2] / "recipe"
+    staging, packages = parts(top / "wheel" / "recipe.yaml", top)
+    assert staging is not None
+    taking_apart = {f"wheel/{name}.py" for name in ("split_wheel", "wheel_parts", "same_code")}
+    shared = {"install_libtorch.py", "share_libtorch.py", "FindCUDA.cmake"}
+    assert set(staging.files) == {"wheel/build_staging.sh"} | taking_apart | shared
+    tests = {name for name in packages["libtorch"].files if name.startswith(("tests/", "cmake_test/"))}
+    assert {"tests/libtorch.sh", "tests/pytorch.sh", "cmake_test/CMakeLists.txt"} <= tests
+    assert set(packages["libtorch"].files) - tests == {"build_libtorch.sh", "activate.sh", "deactivate.sh"}
+    assert set(packages["pytorch"].files) - tests == {"wheel/build_pytorch.sh"} | taking_apart | shared
+    (umbrella,) = (part for name, part in packages.items() if name.startswith("pytorch-"))
+    assert set(umbrella.files) == {"LICENSE"}
+
+
+def test_the_python_swap_is_a_script_that_ninja_looks_at_and_no_dependency() -> None:
+    staging, _ = parts(ROOT.parents[2] / "recipe" / "recipe.yaml")
+    assert staging is not None
+    folder = Path(cmake_python_swap.__file__).parent
+    modules = {f"swap/{folder.name}/{path.name}" for path in folder.glob("*.py")}
+    assert len(modules) > 10
+    assert modules <= set(staging.files)
 
 
 def test_a_package_that_two_outputs_make_depends_on_both(tmp_path: Path) -> None:
@@ -116,7 +142,7 @@ def test_the_recipe_needs_nothing_beside_itself() -> None:
             for place in re.findall(r'RECIPE_DIR\}?"?/([\w./-]+)', script.read_text()):
                 used = (recipe.parent / place).resolve()
                 assert used.exists(), f"{script} uses {place}"
-                assert folder in used.parents, f"{script} uses {place}"
+                assert folder in (used, *used.parents), f"{script} uses {place}"
 
 
 def test_solved_versions_and_other_builds_of_one_version_count() -> None:

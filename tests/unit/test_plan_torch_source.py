@@ -188,10 +188,13 @@ def test_where_the_source_lies_is_not_part_of_the_names(repository: Path) -> Non
     assert names[0] == names[1]
 
 
-def test_a_release_that_is_brought_gets_the_patches_of_the_one_that_is_downloaded(repository: Path) -> None:
+def test_every_patch_is_listed_once_for_a_source_wherever_it_comes_from(repository: Path) -> None:
     recipe = YAML(typ="safe").load((repository / "recipe" / "recipe.yaml").read_text(encoding="utf-8"))
-    sources = [
-        one["then"] for one in recipe["outputs"][0]["source"] if 'torch_source == "official"' in one["if"]
-    ]
-    assert ["url" in source for source in sources] == [True, False]
-    assert sources[0]["patches"] == sources[1]["patches"]
+    *sources, patched = recipe["outputs"][0]["source"]
+    assert all("torch_source_path" in one["if"] and "patches" not in one["then"] for one in sources)
+    assert patched["if"] == 'torch_source != "model"'
+    common, by_source = patched["then"]["patches"]
+    assert by_source["if"] == 'torch_source == "official"'
+    listed = [common, *by_source["then"], *by_source["else"]]
+    folder = repository / "recipe" / "patches"
+    assert sorted(listed) == sorted(str(path.relative_to(folder.parent)) for path in folder.rglob("*.patch"))

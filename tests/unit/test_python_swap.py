@@ -12,16 +12,14 @@ from pathlib import Path
 
 import pytest
 
-import python_entries
-import python_facts
-import python_swap
-import skbuild_backend
-from cmake_cache import CMakeCache, load
-from cmake_regenerate import RegenerateError
-from frozen_settings import conflicts, difference
-from python_facts import InterpreterError, PythonFacts
-from python_swap import SwapRefused, swap
-from skbuild_backend import SkbuildError
+from cmake_python_swap import __main__ as command_line
+from cmake_python_swap import python_entries, python_facts, python_swap, skbuild_backend
+from cmake_python_swap.cmake_cache import CMakeCache, load
+from cmake_python_swap.cmake_regenerate import RegenerateError
+from cmake_python_swap.frozen_settings import conflicts, difference
+from cmake_python_swap.python_facts import InterpreterError, PythonFacts
+from cmake_python_swap.python_swap import SwapRefused, swap
+from cmake_python_swap.skbuild_backend import SkbuildError
 
 PREFIX = "/opt/env"
 # The ten entries that differ between two Pythons in one prefix (measured), and what finds each of them again.
@@ -482,7 +480,7 @@ def test_another_generator_is_refused(tree: Tree) -> None:
 
 def test_a_swap_that_was_killed_is_undone_by_the_next(tree: Tree) -> None:
     tree.program("cmake", "kill -9 $PPID")
-    command = [sys.executable, python_swap.__file__, str(tree.build), "--python", str(tree.python)]
+    command = [sys.executable, command_line.__file__, "apply", str(tree.build), "--python", str(tree.python)]
     killed = subprocess.run(command, env={"PATH": os.defpath}, check=False)
     assert killed.returncode == -9
     assert tree.left_overs() == ["python-swap.undo"]
@@ -492,8 +490,21 @@ def test_a_swap_that_was_killed_is_undone_by_the_next(tree: Tree) -> None:
     assert tree.left_overs() == []
 
 
+def test_a_swap_that_was_killed_is_undone_on_request(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    tree.program("cmake", "kill -9 $PPID")
+    command = [sys.executable, command_line.__file__, "apply", str(tree.build), "--python", str(tree.python)]
+    subprocess.run(command, env={"PATH": os.defpath}, check=False)
+    assert tree.path.read_bytes() != tree.original
+    for said in ("-- the swap that was not finished is undone\n", "-- no swap was left unfinished\n"):
+        assert command_line.main(["restore", str(tree.build)]) == 0
+        assert capsys.readouterr().out == said
+        assert tree.path.read_bytes() == tree.original
+    assert tree.left_overs() == []
+    assert command_line.main(["restore", str(tree.build / "nowhere")]) == 1
+
+
 def test_a_planned_swap_changes_nothing(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    assert python_swap.main([str(tree.build), "--python", str(tree.python), "--dry-run"]) == 0
+    assert command_line.main(["plan", str(tree.build), "--python", str(tree.python)]) == 0
     assert "pybind11_DIR: /opt/env/lib/python3.12" in capsys.readouterr().out
     assert tree.path.read_bytes() == tree.original
     assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
@@ -509,10 +520,10 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_line_ends_with_the_marker_or_prints_json(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert python_swap.main([str(tree.build), "--python", str(tree.python)]) == 0
+    assert command_line.main(["apply", str(tree.build), "--python", str(tree.python)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "::megabuild:: swap from=3.12 to=3.11 steps=1 core=0"
     tree.path.write_bytes(tree.original)
-    assert python_swap.main([str(tree.build), "--python", str(tree.python), "--json"]) == 0
+    assert command_line.main(["apply", str(tree.build), "--python", str(tree.python), "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["steps"] == 1
     assert captured.err == "::megabuild:: swap from=3.12 to=3.11 steps=1 core=0\n"
@@ -521,16 +532,19 @@ def test_the_command_line_ends_with_the_marker_or_prints_json(
 @pytest.mark.usefixtures("plain_environment")
 def test_exit_codes_tell_a_refusal_from_an_error(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     tree.ninja(["core.o"], {})
-    assert python_swap.main([str(tree.build), "--python", str(tree.python)]) == 9
-    assert capsys.readouterr().err.startswith("python_swap: refused: ninja would rebuild")
-    assert python_swap.main([str(tree.build / "nowhere"), "--python", str(tree.python)]) == 1
+    assert command_line.main(["apply", str(tree.build), "--python", str(tree.python)]) == 9
+    assert capsys.readouterr().err.startswith("cmake_python_swap: refused: ninja would rebuild")
+    assert command_line.main(["apply", str(tree.build / "nowhere"), "--python", str(tree.python)]) == 1
     assert "No such file or directory" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("plain_environment")
 def test_further_targets_can_be_declared_python_side(tree: Tree) -> None:
     tree.ninja(["core.o"], {})
-    assert python_swap.main([str(tree.build), "--python", str(tree.python), "--python-target", "c10"]) == 0
+    assert (
+        command_line.main(["apply", str(tree.build), "--python", str(tree.python), "--python-target", "c10"])
+        == 0
+    )
 
 
 def test_other_headers_behind_the_same_path_make_the_python_side_compile_again(tree: Tree) -> None:
@@ -617,8 +631,8 @@ def test_what_pytorch_itself_keeps_out_of_the_wheel_stays_out(skbuild_tree: Tree
 def test_a_check_finds_dirty_core_objects_without_changing_anything(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert python_swap.main([str(tree.build), "--check"]) == 0
+    assert command_line.main(["verify", str(tree.build)]) == 0
     tree.ninja(["core.o"], {})
-    assert python_swap.main([str(tree.build), "--check"]) == python_swap.EXIT_REFUSED
+    assert command_line.main(["verify", str(tree.build)]) == command_line.EXIT_REFUSED
     assert "core.o [c10]" in capsys.readouterr().err
     assert tree.path.read_bytes() == tree.original

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import runpy
 from collections.abc import Sequence
 from dataclasses import replace
 
-import tree_dates
 from megabuild import events
 from megabuild.build import preflight
 from megabuild.build.disk import DiskWatch
@@ -65,7 +65,9 @@ class PyTorchWork(Work):
         decision = plan.staging_decision
         self.tell(staging_decided(plan))
         stamp.apply(decision, self._tree, self._out, plan.staging)
-        if seconds := tree_dates.mend(self._tree).seconds:
+        # The recipe's own, which sync_tree.py imports: a recipe stands alone, so it is run from there.
+        tree_dates = runpy.run_path(str(plan.options.recipes / "tree_dates.py"))
+        if seconds := tree_dates["mend"](self._tree).seconds:
             self.tell(
                 events.Warned(
                     message=f"the clock was set back: dates in {self._tree} lay in the future, and were set back by "

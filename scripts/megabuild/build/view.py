@@ -96,7 +96,7 @@ def view(
         return isolation.path(target, source)
 
     state_inside = isolation.path(f"{INSIDE}/state", state)
-    recipes = shown("recipe", options.recipe.parent)
+    recipes = shown("recipe", options.recipes)
     if (options.root / "rehearsal").is_dir():
         shown("rehearsal", options.root.absolute() / "rehearsal")
     scripts = shown("scripts", Path(megabuild.__file__).resolve().parent)
@@ -132,7 +132,7 @@ def view(
         python=sys.executable if on_host else "python3",
         site_inside=site,
         mounts=mounts,
-        recipe=f"{recipes}/{recipe.relative_to(options.recipe.parent).as_posix()}",
+        recipe=f"{recipes}/{recipe.relative_to(options.recipes).as_posix()}",
         channels=tuple(urls),
         source=source,
         environment=environment,

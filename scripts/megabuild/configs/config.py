@@ -16,6 +16,8 @@ from megabuild.arch_list import accelerator as accelerator
 from megabuild.errors import ConfigError, UsageError
 
 CONFIG_FOLDER = ".ci_support"
+#: The folder of PyTorch's recipe, with those of official wheels and of extensions below it.
+RECIPES = "recipe"
 
 _NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
 _KNOWN = {"blas_impl": ("mkl", "generic", "wheel"), "provider": ("conda-forge", "debian", "wheel")}
@@ -51,6 +53,12 @@ def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> st
 def available(root: Path) -> tuple[str, ...]:
     """Return the names of all configs in the repository ``root``, sorted."""
     return tuple(sorted(path.stem for path in (root / CONFIG_FOLDER).glob("*.yaml")))
+
+
+def recipe_of(root: Path, config: Config) -> Path:
+    """Return the recipe that makes a config's PyTorch: official wheels, taken apart, have one of their own."""
+    folder = root.absolute() / RECIPES
+    return (folder / "wheel" if config.provider == "wheel" else folder) / "recipe.yaml"
 
 
 def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:

@@ -95,11 +95,15 @@ def main(arguments: list[str]) -> int:
         return end(f"no output is named '{output}'", outputs=names)
     chosen, alone = recipes[-1]
     shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(original.parent, place / "recipe")
+    # with what recipes share, where this one lies below another
+    above = original.parent.parent
+    top = above if (above / _RECIPE).exists() else original.parent
+    shutil.copytree(top, place / "recipe")
+    copied = place / "recipe" / original.relative_to(top)
     # YAML can hold JSON; a recipe is read as YAML.
-    (place / "recipe" / _RECIPE).write_text(json.dumps(alone, indent=1))
+    copied.write_text(json.dumps(alone, indent=1))
     concrete = {key: [value] for key, value in chosen.variant.items()}
-    (variant,) = Stage0Recipe.from_file(place / "recipe" / _RECIPE).render(VariantConfig(concrete), platform)
+    (variant,) = Stage0Recipe.from_file(copied).render(VariantConfig(concrete), platform)
     own = Path(job["output_dir"])
     channels = [own.as_uri()] if (own / "noarch" / "repodata.json").exists() else []
     try:

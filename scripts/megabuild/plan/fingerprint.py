@@ -49,6 +49,7 @@ def staging(
     part: Part,
     *,
     recipe: Path,
+    top: Path,
     variant: Mapping[str, Sequence[str]],
     build: Sequence[Solved],
     host: Sequence[Solved],
@@ -62,8 +63,8 @@ def staging(
     ----------
     part:
         The recipe's staging output.
-    recipe:
-        The recipe file.
+    recipe, top:
+        The recipe file, and the folder below which all that it uses lies.
     variant:
         The config's values, overrides applied.
     build, host:
@@ -76,7 +77,7 @@ def staging(
         Isolation and path of the state folder in it: objects hold paths.
     """
     dependency = {"place": place}
-    for key in part.variant_keys(variant, recipe):
+    for key in part.variant_keys(variant, top):
         if key not in _NO_FACTS:
             dependency[f"variant {key}"] = ", ".join(variant[key])
     dependency |= {f"package {solved.name} (build)": str(solved) for solved in build}

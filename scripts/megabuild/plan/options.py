@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild.configs.config import Config
+from megabuild.configs.config import RECIPES, Config, recipe_of
 from megabuild.isolation.base import Isolation
 
 #: Where builds see folders of ours, but for builds on the host itself.
@@ -68,4 +68,9 @@ class Options:
     @property
     def recipe(self) -> Path:
         """The recipe file."""
-        return self.root.absolute() / "recipe" / "recipe.yaml"
+        return recipe_of(self.root, self.config)
+
+    @property
+    def recipes(self) -> Path:
+        """The folder below which all recipes lie, and what they share."""
+        return self.root.absolute() / RECIPES

@@ -85,7 +85,7 @@ def make_plan(
     environment = replace(environment, overrides={**wanted, **environment.overrides, "python": pythons})
     isolation = _isolation(options, environment)
     packages = [one for one in render_recipe(options, environment.overrides) if not one.skipped]
-    part, known = parts(options.recipe)
+    part, known = parts(options.recipe, options.recipes)
     staged = _staging(part, options, packages, environment, isolation)
     items = tuple(
         PlanItem(package=one, fingerprint=fingerprint.package(one, part_of(one.name, known), staged))
@@ -243,6 +243,7 @@ def _staging(
     return fingerprint.staging(
         part,
         recipe=options.recipe,
+        top=options.recipes,
         variant=chosen(options.config, environment.overrides).variant,
         build=build,
         host=host,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from ruamel.yaml import YAML
 from megabuild.errors import ConfigError
 from megabuild.files import sha256
 
-_LEFT_OUT = {"recipe.yaml", "README.md", "patches", "output", "pyg", "__pycache__"}
+_LEFT_OUT = {"recipe.yaml", "README.md", "patches", "output", "pyg", "wheel", "__pycache__"}
 _RECIPE_FILE = re.compile(r"""\$\{?RECIPE_DIR\}?"?/([\w.-]+(?:/[\w.-]+)*)""")
 _FILE_NAME = re.compile(r"[\w./-]{1,100}\.\w+")
 _COMMENT = re.compile(r"(^|\s)#.*")
@@ -27,29 +28,23 @@ class Part:
     """One output of a recipe."""
 
     text: str  #: its section and the context values it uses, in a form that comments and layout do not change
-    #: files beside the recipe that it runs, directly or through one another: name to sha256
+    #: files of the recipes' folder that it runs, directly or through one another: name below it to sha256
     files: Mapping[str, str]
 
-    def variant_keys(self, keys: Mapping[str, object], recipe: Path) -> list[str]:
-        """Return those of the config's keys that the section, or a script of it, names."""
-        scripts = [self.text, *((recipe.parent / name).read_text(errors="replace") for name in self.files)]
+    def variant_keys(self, keys: Mapping[str, object], top: Path) -> list[str]:
+        """Return those of the config's keys that the section, or a script of it, names; ``top`` is that of `parts`."""
+        scripts = [self.text, *((top / name).read_text(errors="replace") for name in self.files)]
         words = set(re.findall(r"\w+", "\n".join(scripts)))
         return sorted(key for key in keys if key in words or _COMPILER_KEYS.match(key))
 
 
-def parts(recipe: Path) -> tuple[Part | None, dict[str, Part]]:
-    """Split a recipe.
+def parts(recipe: Path, top: Path | None = None) -> tuple[Part | None, dict[str, Part]]:
+    """Split a recipe into its staging output, and its package outputs by the name that stands there.
 
-    Parameters
-    ----------
-    recipe:
-        The recipe file.
-
-    Returns
-    -------
-    tuple[Part | None, dict[str, Part]]
-        The staging output, and the package outputs by the name that stands in the recipe; those of one name together.
+    Outputs of one name come together. ``top`` is the folder below which the recipe and all that it uses lie; its own
+    where none is named.
     """
+    top = recipe.parent if top is None else top
     document = YAML(typ="safe", pure=True).load(recipe.read_text(encoding="utf-8"))
     context = {str(key): str(value) for key, value in (document.get("context") or {}).items()}
     common = {key: document[key] for key in ("build", "source", "about") if key in document}
@@ -58,9 +53,9 @@ def parts(recipe: Path) -> tuple[Part | None, dict[str, Part]]:
     for output in document.get("outputs") or [document]:
         if "staging" in output:
             untested = {key: value for key, value in output.items() if key != "tests"}
-            staging = _part(untested, context, recipe)
+            staging = _part(untested, context, recipe, top)
         else:
-            name, part = str(output["package"]["name"]), _part({**common, **output}, context, recipe)
+            name, part = str(output["package"]["name"]), _part({**common, **output}, context, recipe, top)
             twin = packages.get(name, Part(text="", files={}))
             packages[name] = Part(text=twin.text + part.text, files={**twin.files, **part.files})
     return staging, packages
@@ -74,7 +69,7 @@ def part_of(name: str, known: Mapping[str, Part]) -> Part | None:
     return known[max(matches, key=len)] if matches else None
 
 
-def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path) -> Part:
+def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path, top: Path) -> Part:
     text = json.dumps(section, sort_keys=True, default=str)
     used: dict[str, str] = {}
     while True:  # context values may use one another
@@ -84,21 +79,19 @@ def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path) 
             break
         used = more
     text += json.dumps(used, sort_keys=True)
-    return Part(
-        text=text, files={name: sha256(recipe.parent / name) for name in _used(section, recipe.parent)}
-    )
+    return Part(text=text, files={name: sha256(top / name) for name in _used(section, recipe.parent, top)})
 
 
-def _used(section: Mapping[str, Any], folder: Path) -> list[str]:
-    """Return the files beside the recipe that a section names, and those that these run or import in turn."""
-    found: set[str] = set()
-    queue = [name for text in _strings(section) for word in _named(text) for name in _below(word, folder)]
-    while queue:
-        name = queue.pop()
-        if name not in found:
-            found.add(name)
-            queue += [other for word in _words(folder / name, folder) for other in _below(word, folder)]
-    return sorted(found)
+def _used(section: Mapping[str, Any], folder: Path, top: Path) -> list[str]:
+    """Return the files that a section of a folder's recipe names, and those that these run or import in turn."""
+    found: set[Path] = set()
+    named = [folder / word for text in _strings(section) for word in _named(text)]
+    while named:
+        for path in _below(named.pop(), folder, top):
+            if path not in found:
+                found.add(path)
+                named += _others(path, folder, top)
+    return sorted(path.relative_to(top).as_posix() for path in found)
 
 
 def _named(text: str) -> Iterator[str]:
@@ -119,30 +112,40 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(inner)
 
 
-def _below(name: str, folder: Path) -> list[str]:
-    """Return the files that a name beside the recipe stands for: itself, or what lies in the folder of that name."""
-    path = folder / name
-    if not name or name.partition("/")[0] in _LEFT_OUT or not path.resolve().is_relative_to(folder.resolve()):
+def _below(named: Path, folder: Path, top: Path) -> list[Path]:
+    """Return the files that a name stands for: itself, or what lies in the folder of that name."""
+    path = Path(os.path.normpath(named))
+    if path in (folder, top) or not path.resolve().is_relative_to(top.resolve()):
         return []
-    found = _files(path) if path.is_dir() and path != folder else [path] if path.is_file() else []
-    return [file.relative_to(folder).as_posix() for file in found]
+    inside = path.relative_to(folder if path.is_relative_to(folder) else top)
+    if inside.parts[0] in _LEFT_OUT:
+        return []
+    return [*_files(path)] if path.is_dir() else [path] if path.is_file() else []
 
 
-def _words(path: Path, folder: Path) -> Iterator[str]:
+def _others(path: Path, folder: Path, top: Path) -> Iterator[Path]:
     """Give the names of other files that a script runs or imports: what it does counts, not what it says of itself."""
-    text, beside = path.read_text(errors="replace"), path.parent.relative_to(folder).as_posix()
+    text = path.read_text(errors="replace")
     if path.suffix == ".sh":
         for line in text.splitlines():
-            yield from _RECIPE_FILE.findall(_COMMENT.sub("", line))
+            for name in _RECIPE_FILE.findall(_COMMENT.sub("", line)):
+                # a script that recipes share is told that its own folder is the recipe's
+                yield from (folder / name, path.parent / name)
     elif path.suffix == ".py":
         for node in ast.walk(_parsed(path, text)):
             match node:
-                case ast.Import():
-                    yield from (f"{beside}/{alias.name}.py" for alias in node.names)
+                case ast.Import() | ast.ImportFrom(module=None):
+                    yield from _modules(path, top, *(alias.name for alias in node.names))
                 case ast.ImportFrom(module=str(module)):
-                    yield f"{beside}/{module}.py"
+                    yield from _modules(path, top, module)
                 case ast.Constant(value=str(value)) if _FILE_NAME.fullmatch(value):
-                    yield f"{beside}/{value}"
+                    yield path.parent / value
+
+
+def _modules(path: Path, top: Path, *names: str) -> Iterator[Path]:
+    """Give the files of modules that a script imports: beside it, or shared by all recipes."""
+    for name in names:
+        yield from (path.parent / f"{name}.py", top / f"{name}.py")
 
 
 def _parsed(path: Path, text: str) -> ast.Module:

@@ -15,7 +15,7 @@ from megabuild.audit.names import names
 from megabuild.audit.recipe_lines import key_lines, place, requirement_lines
 from megabuild.audit.request import AuditRequest
 from megabuild.audit.switches import SCRIPT, switches
-from megabuild.configs.config import Config
+from megabuild.configs.config import RECIPES, Config, recipe_of
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.errors import AuditError, ConfigError
 
@@ -26,6 +26,7 @@ SOURCE = "recipe_pins"
 class _Occurrences:
     """Everywhere that one value of one dependency was met."""
 
+    recipe: Path  #: the first that asks for it
     configs: dict[str, None] = field(default_factory=dict)
     sections: set[str] = field(default_factory=set)
 
@@ -35,23 +36,30 @@ def read(request: AuditRequest) -> SourceOutcome:
     recipe = request.target.recipe
     if recipe is None:
         return SourceOutcome(source=SOURCE, trouble="this repository has no recipe of it")
-    lines, keys, shown = requirement_lines(recipe), key_lines(request.root), request.shown(recipe)
-    rendered: list[tuple[Config, tuple[PlannedPackage, ...]]] = []
+    lines, keys = {recipe: requirement_lines(recipe)}, key_lines(request.root)
+    rendered: list[tuple[Config, Path, tuple[PlannedPackage, ...]]] = []
     troubles: list[str] = []
     for config in request.configs:
         request.services.report(SOURCE, f"{request.target.package}: {config.name}")
+        used = recipe
+        if (
+            recipe.parent == request.root / RECIPES
+        ):  # PyTorch's: another one where official wheels are taken apart
+            used = recipe_of(request.root, config)
         try:
-            rendered.append((config, render(config, recipe)))
+            if used not in lines:
+                lines[used] = requirement_lines(used)
+            rendered.append((config, used, render(config, used)))
         except ConfigError as error:
             troubles.append(error.message)
-    own = {package.name for _, packages in rendered for package in packages}
+    own = {package.name for *_, packages in rendered for package in packages}
     found: dict[tuple[str, str], _Occurrences] = {}
-    for config, packages in rendered:
+    for config, used, packages in rendered:
         for section, spec in _asked(packages):
             name, _, value = spec.partition(" ")
             if name not in own and not name.startswith("__"):
                 short = name.removesuffix(f"_{config.platform}")
-                met = found.setdefault((short, value or "*"), _Occurrences())
+                met = found.setdefault((short, value or "*"), _Occurrences(used))
                 met.configs[config.name] = None
                 met.sections.add(section)
     pins = [
@@ -59,7 +67,7 @@ def read(request: AuditRequest) -> SourceOutcome:
             name=name,
             value=value,
             holds=Holds(configs=tuple(met.configs)),
-            where=place(name, value, lines, keys, shown),
+            where=place(name, value, lines[met.recipe], keys, request.shown(met.recipe)),
             sections=tuple(sorted(met.sections)),
         )
         for (name, value), met in found.items()

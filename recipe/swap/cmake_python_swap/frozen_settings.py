@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cmake_cache import CMakeCache
+from .cmake_cache import CMakeCache
 
 _LANGUAGES = "C|CXX|CUDA|HIP|OBJC|OBJCXX|ASM"
 # Entries every command line is made of.

@@ -3,7 +3,7 @@
 ``libtorch`` lays libtorch's files from the wheel of one Python into an environment. ``pytorch`` unpacks the wheel of
 another Python beside it: files that are the same in both wheels become links to libtorch's, everything else is that
 Python's own. Whether they are the same is looked at file by file: wheels of one release need not come from one build.
-Standard library only.
+Standard library only, and what lies beside PyTorch's own recipe: the caller puts that on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def settle_cmake(folder: Path) -> None:
     """Do to the wheel's CMake files what patches do to the sources they were made from."""
     find_cuda = folder / "Caffe2" / "Modules_CUDA_fix" / "FindCUDA.cmake"
     if find_cuda.exists():
-        shutil.copyfile(Path(__file__).with_name("FindCUDA.cmake"), find_cuda)
+        shutil.copyfile(Path(__file__).parent / "../FindCUDA.cmake", find_cuda)
     aten = folder / "ATen" / "ATenConfig.cmake"
     if aten.exists():
         beside = r'\1"${CMAKE_CURRENT_LIST_DIR}/../../../include")'

@@ -1,44 +1,24 @@
 """Run CMake again in a configured tree without making files newer that did not change.
 
-Standard library only, CPython >= 3.10::
-
-    python cmake_regenerate.py BUILD_DIR
-    python cmake_regenerate.py --instead-of-cmake ARGUMENT ...
-
 ``file(WRITE)`` in a CMakeLists.txt writes on every run (PyTorch's ``empty.cpp``, of which libtorch.so is made),
 ninja compares time stamps only, and so every run of CMake would compile and link again what is the same to the last
-byte. Files that hold afterwards what they held before get their time stamps back. The second form is for a back end
+byte. Files that hold afterwards what they held before get their time stamps back; `instead_of_cmake` is for a back end
 that insists on calling CMake itself.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cmake_cache import CacheError, load
-from ninja_dry_run import Graph, NinjaError
+from .cmake_cache import load
+from .ninja_dry_run import Graph, NinjaError
 
-_SOURCES = {
-    ".c",
-    ".cc",
-    ".cpp",
-    ".cxx",
-    ".cu",
-    ".cuh",
-    ".h",
-    ".hpp",
-    ".hh",
-    ".inc",
-    ".inl",
-    ".def",
-    ".in",
-    ".proto",
-}
+_SOURCES = frozenset(
+    [".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hh", ".inc", ".inl", ".def", ".in", ".proto"]
+)
 
 
 class RegenerateError(Exception):
@@ -127,25 +107,3 @@ def _restore_times(before: Mapping[Path, tuple[os.stat_result, bytes]]) -> int:
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
             restored += 1
     return restored
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    words = sys.argv[1:] if argv is None else argv
-    if words[:1] == ["--instead-of-cmake"]:
-        return instead_of_cmake(words[1:])
-    parser = argparse.ArgumentParser(
-        prog="cmake_regenerate.py", description="Run CMake again, keeping time stamps."
-    )
-    parser.add_argument("build_dir", type=Path)
-    try:
-        restored = regenerate(parser.parse_args(words).build_dir)
-    except (CacheError, NinjaError, RegenerateError) as error:
-        print(f"cmake_regenerate: {error}", file=sys.stderr)
-        return 1
-    print(f"-- {restored} generated files are the same as before and keep their time stamps")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -22,8 +22,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cmake_cache import CMakeCache, Entry
-from python_facts import PythonFacts
+from .cmake_cache import CMakeCache, Entry
+from .python_facts import PythonFacts
 
 # FindPython under its two current names, and the results it and pybind11 keep in the cache.
 FOUND = re.compile(

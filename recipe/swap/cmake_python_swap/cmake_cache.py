@@ -1,10 +1,5 @@
 """Read and change CMakeCache.txt by key, leaving every other byte as it was.
 
-Standard library only, so that build scripts can call it with any CPython >= 3.10::
-
-    python cmake_cache.py get BUILD_DIR [NAME ...]
-    python cmake_cache.py set BUILD_DIR [--new] NAME[:TYPE]=VALUE ...
-
 A text substitution over the whole file also hits entries that merely look alike (cmake itself may lie under
 ``lib/python3.11``); here a value changes only under the name it was asked for. Files are replaced atomically, and the
 first version ever replaced is kept as ``CMakeCache.txt.orig``.
@@ -12,15 +7,14 @@ first version ever replaced is kept as ``CMakeCache.txt.orig``.
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from atomic_file import keep_original, write_atomically
+from .atomic_file import keep_original, write_atomically
 
+NAME = "CMakeCache.txt"
 TYPES = ("BOOL", "PATH", "FILEPATH", "STRING", "INTERNAL", "STATIC", "UNINITIALIZED")
 PROPERTIES = ("ADVANCED", "MODIFIED", "STRINGS")
 INTERNAL_SECTION = "# INTERNAL cache entries"
@@ -49,6 +43,9 @@ class Entry:
     type: str
     value: str
     line: int = 0
+
+    def __str__(self) -> str:
+        return _format(self.name, self.type, self.value)
 
 
 @dataclass
@@ -154,6 +151,22 @@ class CMakeCache:
         self.lines[at:at] = new
         self._reindex()
 
+    def assign(self, assignment: str, *, new: bool = False) -> None:
+        """Do as ``NAME[:TYPE]=VALUE`` says; only with ``new`` to an entry that is not there yet.
+
+        Raises CacheError for what is not of that form, and as `set` and `add` do.
+        """
+        match = re.match(r"^([^=:]+)(?::([A-Z]+))?=(.*)$", assignment, re.DOTALL)
+        if match is None:
+            raise CacheError(f"{assignment!r} is not of the form NAME[:TYPE]=VALUE")
+        name, type, value = match.groups()
+        if name in self:
+            self.set(name, value, type)
+        elif new:
+            self.add(name, value, type or "UNINITIALIZED")
+        else:
+            raise CacheError(f"{self.where}: no entry {name}{self._hint(name)}; --new adds one")
+
     def remove(self, name: str) -> None:
         """Remove an entry with its help text and properties. Raises CacheError when there is none."""
         self[name]
@@ -233,56 +246,3 @@ def _check(where: str, name: str, type: str, value: str) -> None:
         )
     if type == "BOOL" and value.lower() not in _BOOLEANS and not value.upper().endswith("-NOTFOUND"):
         raise CacheError(f"{where}: {name} is a BOOL; {value!r} is not (ON, OFF, ...)")
-
-
-def _parse_assignment(text: str) -> tuple[str, str | None, str]:
-    match = re.match(r"^([^=:]+)(?::([A-Z]+))?=(.*)$", text, re.DOTALL)
-    if match is None:
-        raise CacheError(f"{text!r} is not of the form NAME[:TYPE]=VALUE")
-    return match[1], match[2], match[3]
-
-
-def _run(arguments: argparse.Namespace) -> None:
-    path: Path = arguments.build_dir / "CMakeCache.txt"
-    cache = load(path)
-    if arguments.action == "get":
-        for name in arguments.names:
-            print(cache[name].value)
-        if not arguments.names:
-            for entry in cache:
-                print(_format(entry.name, entry.type, entry.value))
-        return
-    for assignment in arguments.assignments:
-        name, type, value = _parse_assignment(assignment)
-        if name in cache:
-            cache.set(name, value, type)
-        elif arguments.new:
-            cache.add(name, value, type or "UNINITIALIZED")
-        else:
-            raise CacheError(f"{path}: no entry {name}{cache._hint(name)}; --new adds one")
-    save(cache, path)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit code (0, or 1 with one sentence on stderr)."""
-    parser = argparse.ArgumentParser(
-        prog="cmake_cache.py", description="Read and change CMakeCache.txt by key."
-    )
-    actions = parser.add_subparsers(dest="action", required=True)
-    getter = actions.add_parser("get", help="print the values of entries, or all entries")
-    getter.add_argument("build_dir", type=Path)
-    getter.add_argument("names", nargs="*", metavar="NAME")
-    setter = actions.add_parser("set", help="change entries, all or none")
-    setter.add_argument("build_dir", type=Path)
-    setter.add_argument("assignments", nargs="+", metavar="NAME[:TYPE]=VALUE")
-    setter.add_argument("--new", action="store_true", help="add entries that do not exist yet")
-    try:
-        _run(parser.parse_args(argv))
-    except (CacheError, OSError) as error:
-        print(f"cmake_cache: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,13 +1,8 @@
 """Re-point a built PyTorch tree at another Python, so that only its Python side has to be compiled again.
 
-Standard library only, CPython >= 3.10::
-
-    python python_swap.py BUILD_DIR --python PATH [--dry-run] [--json]
-    python python_swap.py BUILD_DIR --check
-
 The cache entries that belong to Python, NumPy and pybind11 are changed by key (python_entries.py); CMake runs again;
 then ninja is asked what it would run. If that is anything outside the Python side, the swap is undone and says what and
-why: nobody finds out hours later that libtorch was compiled once more. Exit codes: 0 done, 9 refused, 1 anything else.
+why: nobody finds out hours later that libtorch was compiled once more.
 
 A swap costs about 160 steps of PyTorch 2.6.0's 1374, of which 154 are objects. 131 of these include Python.h and have
 to be compiled. The other 23 (most of torch/csrc/jit/passes/onnx) run again only because the path of Python's headers is
@@ -18,33 +13,24 @@ safely: ccache compares what the preprocessor made, and answers each in a tenth 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-import frozen_settings
-import python_entries
-import python_headers
-import skbuild_backend
-import undo_folder
-from atomic_file import keep_original, write_atomically
-from cmake_cache import CacheError, CMakeCache, load, save
-from cmake_regenerate import RegenerateError, regenerate, written_by_cmake
-from ninja_dry_run import Graph, NinjaError, Step, dry_run
-from python_entries import Change, EntriesError
-from python_facts import InterpreterError, PythonFacts, ask
+from . import frozen_settings, python_entries, python_headers, skbuild_backend, undo_folder
+from .atomic_file import keep_original, write_atomically
+from .cmake_cache import CacheError, CMakeCache, load, save
+from .cmake_regenerate import RegenerateError, regenerate, written_by_cmake
+from .ninja_dry_run import Graph, NinjaError, Step, dry_run
+from .python_entries import Change, EntriesError
+from .python_facts import InterpreterError, PythonFacts, ask
 
 # The CMake targets that are compiled once per Python. An allow-list: a target nobody thought of counts as core.
 PYTHON_TARGETS = frozenset({"torch_python", "functorch", "nnapi_backend", "_C"})
 SHOWN = 20
 _LOG = "python-swap.log"
-EXIT_REFUSED = 9
 # A tree or an interpreter that is not usable at all; each says what is wrong with it.
 UNUSABLE = (
     CacheError,
@@ -63,7 +49,7 @@ class SwapRefused(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A swap, done or (``--dry-run``) planned.
+    """A swap, done or (`only_plan`) planned.
 
     Parameters
     ----------
@@ -117,7 +103,7 @@ def swap(
         The tree or the interpreter is not usable; the former cache is back.
     """
     path = build_dir / "CMakeCache.txt"
-    _recover(build_dir)
+    recover(build_dir)
     cache = load(path)
     facts = ask(python)
     _refuse(_obstacles(cache, facts, build_dir, os.environ if environment is None else environment))
@@ -231,78 +217,21 @@ def _undone_on_failure(build_dir: Path, names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        _recover(build_dir)
+        recover(build_dir)
         raise
     undo_folder.forget(build_dir)
 
 
-def _recover(build_dir: Path) -> None:
-    """Undo a swap that failed or was killed half-way."""
-    if undo_folder.undo(build_dir):
+def recover(build_dir: Path) -> bool:
+    """Undo a swap that failed or was killed half-way; returns whether there was one."""
+    undone = undo_folder.undo(build_dir)
+    if undone:
         # build.ninja may be the failed attempt's: ninja must run CMake before it builds anything.
         os.utime(build_dir / "CMakeCache.txt")
+    return undone
 
 
 def marker(report: Report) -> str:
     """The line by which the driver learns of a swap."""
     before = report.before or "unknown"
     return f"::megabuild:: swap from={before} to={report.after} steps={report.steps} core={report.core}"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python_swap.py", description="Re-point a built PyTorch tree at another Python."
-    )
-    parser.add_argument(
-        "build_dir", type=Path, help="the tree's build folder, with CMakeCache.txt and build.ninja"
-    )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--python", type=Path, metavar="PATH", help="the interpreter to build for")
-    what.add_argument("--check", action="store_true", help="only ask whether libtorch would be rebuilt now")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show which cache entries would change, change none"
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
-    parser.add_argument(
-        "--python-target",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help=f"a further CMake target of the Python side (known: {', '.join(sorted(PYTHON_TARGETS))})",
-    )
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    arguments = _parser().parse_args(argv)
-    targets = PYTHON_TARGETS | set(arguments.python_target)
-    try:
-        if arguments.check:
-            check(arguments.build_dir.absolute(), targets)
-            return 0
-        report = swap(
-            arguments.build_dir.absolute(),
-            Path(shutil.which(arguments.python) or arguments.python),
-            only_plan=arguments.dry_run,
-            python_targets=targets,
-        )
-    except SwapRefused as refusal:
-        print(f"python_swap: refused: {refusal}", file=sys.stderr)
-        return EXIT_REFUSED
-    except UNUSABLE as error:
-        print(f"python_swap: {error}", file=sys.stderr)
-        return 1
-    if arguments.json:
-        print(json.dumps(asdict(report), indent=2))
-    else:
-        for change in report.changes:
-            new = "(found again by CMake)" if change.new is None else change.new
-            print(f"{change.name}: {change.old} -> {new}")
-    if not arguments.dry_run:
-        print(marker(report), file=sys.stderr if arguments.json else sys.stdout, flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

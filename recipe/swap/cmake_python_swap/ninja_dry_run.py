@@ -1,20 +1,14 @@
 """Ask ninja what it would run, and why, without running it.
 
-Standard library only, CPython >= 3.10::
-
-    python ninja_dry_run.py BUILD_DIR [TARGET ...]
-
 ninja prints a step's description or command, not what it makes, so the build files are read too and each printed step
 is traced back to its build statement: outputs, and the CMake target it belongs to.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -292,25 +286,3 @@ def _quoted(path: str) -> str:
 
 def _paths(text: str) -> tuple[str, ...]:
     return tuple(re.sub(r"\$([$: ])", r"\1", path) for path in re.findall(r"(?:\$.|[^ $])+", text))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line: print the steps with their reasons; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="ninja_dry_run.py", description="What would ninja run, and why?")
-    parser.add_argument("build_dir", type=Path)
-    parser.add_argument("targets", nargs="*")
-    parser.add_argument("--ninja", default="ninja", help="program to ask (default: ninja)")
-    arguments = parser.parse_args(argv)
-    try:
-        steps = dry_run(arguments.build_dir, ninja=arguments.ninja, targets=arguments.targets)
-    except NinjaError as error:
-        print(f"ninja_dry_run: {error}", file=sys.stderr)
-        return 1
-    for step in steps:
-        print(f"{step.target or '-'}\t{step.description}" + (f"\t({step.reason})" if step.reason else ""))
-    print(f"{len(steps)} steps", file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

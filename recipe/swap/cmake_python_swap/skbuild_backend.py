@@ -1,10 +1,5 @@
 """scikit-build-core, PyTorch's build back end from 2.14 on: configure a tree with it, and pack with it.
 
-Standard library only, CPython >= 3.10::
-
-    python skbuild_backend.py configure TREE
-    python skbuild_backend.py wheel TREE FOLDER [--leave-out LIST]
-
 What it does to a tree that several Pythons share (measured with 1.1 on the graph of PyTorch 2.6.0):
 
 * It configures on every call, from a CMakeInit.txt that it writes afresh (nothing is gained by editing that file), and
@@ -20,7 +15,6 @@ What it does to a tree that several Pythons share (measured with 1.1 on the grap
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -30,8 +24,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-
-import cmake_regenerate
 
 INFO = ".skbuild-info.json"
 TEMPORARY = "build/temp.skbuild"
@@ -148,18 +140,11 @@ def _call(
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     cmake = temporary / "cmake"
-    words = [sys.executable, "-B", cmake_regenerate.__file__, "--instead-of-cmake"]
+    this = shlex.join([sys.executable, "-B", str(Path(__file__).parent)])
     # Configuring begins with -S. Anything else goes straight to CMake: asked for its version, it is given few seconds.
-    configuring = f'{shlex.join(words)} "$@"'
+    configuring = f'{this} cmake "$@"'
     if swapped:
-        check = [
-            sys.executable,
-            "-B",
-            str(Path(__file__).with_name("python_swap.py")),
-            str(tree / "build"),
-            "--check",
-        ]
-        configuring += f" && exec {shlex.join(check)}"
+        configuring += f" && exec {this} verify {shlex.quote(str(tree / 'build'))}"
     cmake.write_text(f'#!/bin/sh\ncase "$1" in\n-S*) {configuring} ;;\n*) exec cmake "$@" ;;\nesac\n')
     cmake.chmod(0o755)
     command = [
@@ -193,33 +178,3 @@ def _call(
         said = "" if log is None else "\n" + "\n".join(result.stdout.splitlines()[-30:])
         raise SkbuildError(f"scikit-build-core failed in {tree} with exit code {result.returncode}{said}")
     shutil.rmtree(temporary, ignore_errors=True)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line, for the interpreter that runs it; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="skbuild_backend.py", description="Configure, pack with scikit-build-core."
-    )
-    actions = parser.add_subparsers(dest="action", required=True)
-    for name, does in (("configure", "configure, and nothing else"), ("wheel", "build, install and pack")):
-        action = actions.add_parser(name, help=does)
-        action.add_argument("tree", type=Path, help="PyTorch's sources")
-    action.add_argument("folder", type=Path, help="where the wheel goes")
-    action.add_argument(
-        "--leave-out", type=Path, metavar="LIST", help="file with what to keep out of torch/, by line"
-    )
-    arguments = parser.parse_args(argv)
-    try:
-        if arguments.action == "configure":
-            configure(arguments.tree, sys.executable)
-        else:
-            places = arguments.leave_out.read_text().splitlines() if arguments.leave_out else []
-            wheel(arguments.tree, sys.executable, arguments.folder, places)
-    except (SkbuildError, OSError) as error:
-        print(f"skbuild_backend: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from atomic_file import write_atomically
+from .atomic_file import write_atomically
 
 _FOLDER = "python-swap.undo"
 

@@ -13,9 +13,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from atomic_file import write_atomically
-from ninja_dry_run import Graph
-from python_facts import PythonFacts
+from .atomic_file import write_atomically
+from .ninja_dry_run import Graph
+from .python_facts import PythonFacts
 
 RECORD = "python-headers.json"
 

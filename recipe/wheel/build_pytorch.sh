@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# pytorch: this Python's own wheel, with links in place of what libtorch has of it already.
+set -euo pipefail
+echo "::megabuild:: phase split"
+export PYTHONPATH="$RECIPE_DIR/.."
+"$PYTHON" -B "$RECIPE_DIR/split_wheel.py" pytorch "$torch_source_path" "$torch_python_base" "$PREFIX" \
+    "$PY_VER" "$SP_DIR" "$PREFIX/bin/python"

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Staging: the wheel of the base Python is taken apart, and libtorch's files of it laid into $PREFIX.
+set -euo pipefail
+echo "::megabuild:: phase split"
+# share_libtorch.py and install_libtorch.py lie beside PyTorch's own recipe
+export PYTHONPATH="$RECIPE_DIR/.."
+"${PYTHON:-$PREFIX/bin/python}" -B "$RECIPE_DIR/split_wheel.py" libtorch "$torch_source_path" "$torch_python_base" "$PREFIX"

@@ -1,0 +1,1 @@
+../../../../recipe/tree_dates.py

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from megabuild.cli.text import UNICODE, plain, size, table, wrapped
 from megabuild.result import Result
 from megabuild.sizes.tree import ContentPart, Difference, Kind, Package, Sizes, differences
+from megabuild.text import UNICODE, plain, size, table, wrapped
 from megabuild.wording import counted
 
 _NAME_WIDTH, _BY_WIDTH = 31, 18

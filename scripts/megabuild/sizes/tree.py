@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, TypeVar
 
-from megabuild.cli.text import picked
+from megabuild.text import picked
 
 
 class Kind(str, Enum):

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
-from megabuild.cli.text import plain, size
 from megabuild.sizes.tree import ContentPart, Kind, Package, Sizes, in_order
+from megabuild.text import plain, size
 
 _WIDTH, _HEIGHT = 1200.0, 680.0
 _HEAD, _EDGE = 15.0, 1.5  # room for a box's own name, and around its content

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from megabuild.cli.text import size, table, wrapped
 from megabuild.errors import UsageError
 from megabuild.result import Result
 from megabuild.sizes.installed import is_environment
@@ -19,6 +18,7 @@ from megabuild.slim.repack import repack, repack_channel, unpacked
 from megabuild.slim.report import checked_lines, plan_lines
 from megabuild.slim.savings import SlimPlan, make_plan
 from megabuild.slim.steps import SlimRequest
+from megabuild.text import size, table, wrapped
 from megabuild.wording import counted
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from megabuild.cli.text import UNICODE, size, table, wrapped
 from megabuild.slim.check import CheckResult
 from megabuild.slim.features import Feature
 from megabuild.slim.savings import Saving, SlimPlan
+from megabuild.text import UNICODE, size, table, wrapped
 from megabuild.wording import counted
 
 

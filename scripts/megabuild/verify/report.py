@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from megabuild.cli.text import UNICODE, table, wrapped
 from megabuild.errors import NoGpuError, UnknownError, VerdictError
 from megabuild.result import Result
+from megabuild.text import UNICODE, table, wrapped
 from megabuild.verify.gpu import GpuReport
 from megabuild.verify.verdict import LibraryVerdict, Verdict
 

@@ -32,7 +32,7 @@ from megabuild.providers.pypi import convert, download, lock
 #: Where programs of the system are looked for.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _PATIENCE = 1800.0  # seconds to wait for another run that is making packages
-_RESOLVERS = 2  # pip's resolver keeps a core busy
+_RESOLVERS = 2  # an interpreter and uv each
 
 Asked = Mapping[str, tuple[MatchSpec, ...]]
 
@@ -129,14 +129,12 @@ def make(
         tools = {name: asks for name, asks in wheels.items() if name in catalogue.tools}
         rest = {name: asks for name, asks in wheels.items() if name not in tools}
         wanted = [(rest, chosen), (tools, interpreters.running())]
-    resolved = [(_resolve(names, users, catalogue, kept / "locks", more), users) for names, users in wanted]
-    locks = [one for part, _ in resolved for one in part]
+    locks = [
+        one for names, users in wanted for one in _resolve(names, users, catalogue, kept / "locks", more)
+    ]
 
     def fetched(only: Callable[[lock.Wheel], bool]) -> dict[str, Path]:
-        files: dict[str, Path] = {}
-        for part, users in resolved:
-            files |= download.download(part, users, kept, report, only=only, more=more)
-        return files
+        return download.download(locks, kept, report, only=only, more=more)
 
     if plan:
         files = fetched(convert.is_looked_into)

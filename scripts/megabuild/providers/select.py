@@ -9,6 +9,7 @@ from pathlib import Path
 
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
+from megabuild.network.wheel_contents import noted
 from megabuild.providers import catalogue, channel, conda_forge
 from megabuild.providers.channel import LocalChannel
 from megabuild.providers.debian import cuda as debian_cuda
@@ -21,7 +22,7 @@ from megabuild.providers.environment import Download, Environment, virtual_gpu
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter, some_of
 from megabuild.providers.local.package import Package
-from megabuild.providers.pypi import download, lock, nvidia, offers
+from megabuild.providers.pypi import download, lock, nvidia
 from megabuild.providers.pypi import torch as torch_wheels
 
 #: Where a build inside a root folder finds the source.
@@ -148,10 +149,9 @@ class _Wish:
         found = lock.resolve(needs, python, locks, dependencies=dependencies, more=more)
         files = download.download(
             [found],
-            {found.python: python},
             wheels,
             self.report,
-            only=lambda wheel: not self.plan or offers.noted(locks, wheel.sha256) is None,
+            only=lambda wheel: not self.plan or noted(locks, wheel.sha256) is None,
             more=more,
         )
         cuda = self.config.cuda_version or ""
@@ -280,7 +280,7 @@ def _wheel(wish: _Wish) -> Environment:
     here = [python for python in found.locks if python in asked_for or python == base]
     source = torch_wheels.folder(config, wish.cache)
     if not wish.plan:
-        torch_wheels.fetch(config, found, here, pythons, cache=wish.cache, report=wish.report)
+        torch_wheels.fetch(config, found, here, cache=wish.cache, report=wish.report)
     own: list[Package] = []
     locks = [found.locks[python] for python in here]
     if cuda is not None:

@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
+from megabuild.network.wheel_contents import noted
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.local.compilers import MACHINES, activation
 from megabuild.providers.local.package import Package
-from megabuild.providers.pypi import offers
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.pypi.unpack import members
 
@@ -39,16 +39,8 @@ def packages(
 ) -> list[Package]:
     """Describe the packages of all of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
 
-    Parameters
-    ----------
-    lock, files:
-        Resolved from what a CUDA wheel of PyTorch needs, and downloaded, by sha256; not yet, where there are notes.
-    table:
-        Project name on PyPI to the packages made from its wheel; other projects are left out.
-    cuda, platform:
-        CUDA version of the toolkit, "13.0", and subdir of this machine.
-    notes:
-        Folder with notes about wheels, for those that are not downloaded.
+    Files are found by sha256; of wheels that are not downloaded the folder of ``notes`` tells what is in them. Projects
+    that the table does not name are left out. ``cuda`` is the toolkit's version, "13.0".
     """
     chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
     made = [
@@ -65,7 +57,7 @@ def packages(
         needed = (canonicalize_name(one.name) for one in wheel.needs(lock.environment))
         needs = (f"cuda-version {cuda}.*", *(table[name].run for name in needed if name in table))
         path = files[wheel.sha256]
-        note = offers.noted(notes, wheel.sha256) if notes and not path.exists() else None
+        note = noted(notes, wheel.sha256) if notes and not path.exists() else None
         everything = _chosen(note.members) if note else _members(path)
         made += _of_wheel(wheel, path, everything, table[project], needs, platform)
     versions = {package.name: package.version for package in made}

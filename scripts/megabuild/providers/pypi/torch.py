@@ -15,16 +15,21 @@ from megabuild.configs.config import Config, config_name
 from megabuild.errors import IntegrityError, ProviderError
 from megabuild.files import FileLock, link
 from megabuild.network import redact
-from megabuild.network.client import NetworkError
+from megabuild.network.client import NetworkError, Patience
+from megabuild.network.index import HEADERS, Configured, File, offered, places
+from megabuild.network.resolver import REMEDY as INDEX_REMEDY
+from megabuild.network.wheel_contents import Content, Contents
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.pypi import download, offers
+from megabuild.providers.pypi import download
 from megabuild.providers.pypi import lock as locking
 from megabuild.providers.pypi.lock import Lock
 
-_AT_ONCE = 2  # pip keeps a core busy
+_AT_ONCE = 2  # an interpreter and uv each
 #: Upstream's own indexes: one for each accelerator (pytorch.org/get-started).
 UPSTREAM = "https://download.pytorch.org/whl"
+#: For an index, which a firewall may hide.
+_HASTE = Patience(connect=4.0, read=20.0, total=20.0)
 _REMEDY = "Name an index that has it, or a folder with the wheel, with --torch-index, or choose others with --python."
 
 
@@ -61,19 +66,8 @@ def find(
     Which accelerator a wheel is for stands in its local version (``2.13.0+cpu``) or, where it has none as those on
     PyPI, in what it requires.
 
-    Parameters
-    ----------
-    config:
-        Names version and accelerator.
-    interpreters:
-        X.Y(t) to the interpreter that decides which wheels fit.
-    folder:
-        Cache folder for wheels and locks.
-    index:
-        The one to ask, an address or a folder; None for those that pip is configured with, and then upstream's for
-        what they lack.
-    needed:
-        Pythons without whose wheels upstream's is asked; None for all of the config.
+    ``index`` is the one to ask, an address or a folder; None for those that pip is configured with, and then upstream's
+    for what they lack, if that is one of the ``needed`` Pythons (None: all of the config).
 
     Raises
     ------
@@ -116,17 +110,10 @@ def find(
     return Found(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
 
 
-def of_release(config: Config, folder: Path) -> offers.Content:
+def of_release(config: Config, folder: Path) -> Content:
     """Return what a Linux wheel of the config's version says, whichever Python and processor it is for.
 
     A wheel for CUDA, if there is one: those for CPUs name no Triton.
-
-    Parameters
-    ----------
-    config:
-        Names the version.
-    folder:
-        Cache folder for wheels and locks.
 
     Raises
     ------
@@ -135,9 +122,9 @@ def of_release(config: Config, folder: Path) -> offers.Content:
     """
     reasons: list[str] = []
     for place in (None, upstream(config)):
-        known = offers.offers(index=place)
+        where = places(index=place)
         try:
-            wheels = known.files("torch")
+            wheels = _wheels(where)
         except NetworkError as error:
             reasons.append(error.message)
             continue
@@ -145,20 +132,28 @@ def of_release(config: Config, folder: Path) -> offers.Content:
             wheels, key=lambda one: (one.version.local is not None, "x86_64" not in one.name)
         ):
             if wheel.version.public == config.torch_version and "linux" in wheel.name:
-                return known.content(wheel, folder / "locks")
+                return Contents(where, folder / "locks").of(wheel)
         reasons.append(
             f"no wheel of it for Linux on {redact.address(place) if place else 'the indexes of pip'}"
         )
-    raise ProviderError("; ".join(reasons), offers.REMEDY)
+    raise ProviderError("; ".join(reasons), INDEX_REMEDY)
 
 
 def why_silent(index: str) -> str:
     """Return why an index has nothing to say about PyTorch, or an empty string."""
     try:
-        offers.offers(index=index).files("torch")
+        _wheels(places(index=index))
     except NetworkError as error:
         return f"{redact.address(index)} was asked for PyTorch's wheels: {error.message}"
     return ""
+
+
+def _wheels(where: Configured) -> list[File]:
+    """Return PyTorch's wheels for whatever machine and Python; raises NetworkError."""
+    client = where.client(_HASTE)
+    return [
+        one for one in offered("torch", where, lambda url: client.get(url, headers=HEADERS))[0] if one.tags
+    ]
 
 
 def _tag(config: Config) -> str:
@@ -177,7 +172,9 @@ def _look(config: Config, interpreter: Interpreter, locks: Path, index: str | No
                 [f"torch==={exact}"], interpreter, locks, dependencies=False, index=index
             )
         except ProviderError as error:
-            failed = error.message.splitlines()[0].removesuffix(f" for Python {interpreter.python}")
+            failed = error.message.splitlines()[0].removeprefix(
+                f"no wheels fit Python {interpreter.python}: "
+            )
             continue
         offered = accelerator(answer)
         if offered == cuda:
@@ -212,7 +209,6 @@ def fetch(
     config: Config,
     found: Found,
     pythons: Sequence[str],
-    interpreters: Mapping[str, Interpreter],
     *,
     cache: Path,
     report: Callable[[str], None],
@@ -230,7 +226,7 @@ def fetch(
     path.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock")):
         locks = [found.locks[python] for python in pythons]
-        files = download.download(locks, interpreters, cache / "wheels", report, more=found.more)
+        files = download.download(locks, cache / "wheels", report, more=found.more)
         for python in pythons:
             (wheel,) = found.locks[python].wheels
             _check(files[wheel.sha256], config.cuda_version)
@@ -257,14 +253,9 @@ def _link(source: Path, target: Path) -> None:
 
 
 def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
-    """Return what the CUDA wheel in a lock needs of NVIDIA's, for pip, with further parts of the same CUDA toolkit.
+    """Return what the CUDA wheel that is alone in a lock needs of NVIDIA's, with more ``parts`` of the same toolkit.
 
-    Parameters
-    ----------
-    lock:
-        Holds the wheel of PyTorch alone.
-    parts:
-        Extras of ``cuda-toolkit``, such as "nvcc".
+    Parts are extras of ``cuda-toolkit``, such as "nvcc".
 
     Raises
     ------

@@ -27,7 +27,7 @@ from megabuild.network.index import HEADERS, Configured, File, best_first, linke
 REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
 _SECONDS = 600.0
 #: For a page of an index, which a firewall may hide.
-_HASTE = Patience(connect=4.0, read=20.0, total=20.0)
+HASTE = Patience(connect=4.0, read=20.0, total=20.0)
 #: Of uv's variables those that say whom to trust; others would change what is chosen, or where it is looked for.
 _KEPT = ("UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
 _SET = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_NO_WRAP": "1"}
@@ -163,7 +163,7 @@ def _asked(
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ProviderError(f"resolving wheels for Python {target.python}: {error}", REMEDY) from error
     if done.returncode:
-        raise _error(done.stderr, target.python)
+        raise _error(done.stderr.strip() or f"uv ended with {done.returncode}", target.python)
     lock = msgspec.toml.decode(done.stdout, type=_Pylock)
     return tuple(_best(package, target, where) for package in lock.packages)
 
@@ -204,7 +204,7 @@ def _best(package: _Package, target: Target, where: Configured) -> File:
 
 def _error(said: str, python: str) -> ProviderError:
     """Return what uv said, without what does not help a user of this program: its own options."""
-    text, *hints = redact.text(said).strip().split("\nhint: ")
+    text, *hints = redact.text(said).split("\nhint: ")
     helpful = [f"hint: {hint.strip()}" for hint in hints if "`--" not in hint]
     first, *causes = [line.strip().removeprefix("cause: ") for line in text.strip().splitlines()]
     if _NO_SOLUTION not in first:
@@ -221,7 +221,7 @@ def _error(said: str, python: str) -> ProviderError:
 
 def _silent(where: Configured, project: str) -> dict[str, str]:
     """Return which indexes and pages of links do not answer, and why."""
-    client = where.client(_HASTE)
+    client = where.client(HASTE)
     pages = {index: f"{index}/{project}/" for index in where.indexes}
     found: dict[str, str] = {}
     for place in (*where.indexes, *where.links):

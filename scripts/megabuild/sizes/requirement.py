@@ -58,7 +58,7 @@ def requirement(text: str, python: str) -> Sizes:
         kind="requirement",
         packages=largest_first(_package(name, found.get(name), by[name] - {""}) for name in by),
         fetched=contents.fetched,
-        remarks=tuple(lacking[name] for name in by if name not in found),
+        remarks=tuple(lacking[name] for name in by if name in lacking),
     )
 
 

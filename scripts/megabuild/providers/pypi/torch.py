@@ -15,8 +15,9 @@ from megabuild.configs.config import Config, config_name
 from megabuild.errors import IntegrityError, ProviderError
 from megabuild.files import FileLock, link
 from megabuild.network import redact
-from megabuild.network.client import NetworkError, Patience
+from megabuild.network.client import NetworkError
 from megabuild.network.index import HEADERS, Configured, File, offered, places
+from megabuild.network.resolver import HASTE
 from megabuild.network.resolver import REMEDY as INDEX_REMEDY
 from megabuild.network.wheel_contents import Content, Contents
 from megabuild.providers.command import each
@@ -28,8 +29,6 @@ from megabuild.providers.pypi.lock import Lock
 _AT_ONCE = 2  # an interpreter and uv each
 #: Upstream's own indexes: one for each accelerator (pytorch.org/get-started).
 UPSTREAM = "https://download.pytorch.org/whl"
-#: For an index, which a firewall may hide.
-_HASTE = Patience(connect=4.0, read=20.0, total=20.0)
 _REMEDY = "Name an index that has it, or a folder with the wheel, with --torch-index, or choose others with --python."
 
 
@@ -150,7 +149,7 @@ def why_silent(index: str) -> str:
 
 def _wheels(where: Configured) -> list[File]:
     """Return PyTorch's wheels for whatever machine and Python; raises NetworkError."""
-    client = where.client(_HASTE)
+    client = where.client(HASTE)
     return [
         one for one in offered("torch", where, lambda url: client.get(url, headers=HEADERS))[0] if one.tags
     ]

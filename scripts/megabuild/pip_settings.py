@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 #: Options of ``pip install`` that reaching an index behind a firewall may take.
 _KEPT = frozenset(
@@ -52,9 +52,9 @@ def environment(python: str, environ: Mapping[str, str]) -> dict[str, str]:
     return bare | asked | found | {_FILE: os.devnull}
 
 
-def settings(listed: str) -> dict[str, str]:
-    """Return those options of a ``pip config list`` that say where to fetch from and how, the strongest section's."""
-    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+def settings(listed: str, sections: Sequence[str] = _SECTIONS) -> dict[str, str]:
+    """Return those options of a ``pip config list`` that say where to fetch from and how, the last section's."""
+    found: dict[str, dict[str, str]] = {section: {} for section in sections}
     for line in listed.splitlines():
         key, _, written = line.partition("=")
         section, _, name = key.rpartition(".")
@@ -63,7 +63,7 @@ def settings(listed: str) -> dict[str, str]:
                 found[section][name] = str(ast.literal_eval(written))
             except (SyntaxError, ValueError):
                 continue  # no setting, but something that pip has to say
-    return {name: value for section in _SECTIONS for name, value in found[section].items()}
+    return {name: value for section in sections for name, value in found[section].items()}
 
 
 def _option(variable: str) -> str:

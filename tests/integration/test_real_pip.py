@@ -1,4 +1,4 @@
-"""What is left to pip itself: its configuration, and downloading what was chosen."""
+"""pip's configuration, which is heard by what resolves and downloads wheels."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ def test_a_damaged_wheel_in_the_cache_is_fetched_again_and_a_whole_one_is_not_re
     wheel = make_wheel(tmp_path / "index", "six-1.0-py3-none-any.whl", {"six.py": b"six = 6"})
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
-    here = interpreters.ask(Path(sys.executable))
-    assert here is not None
     one = Wheel(
         name="six",
         version="1.0",
@@ -49,7 +47,7 @@ def test_a_damaged_wheel_in_the_cache_is_fetched_again_and_a_whole_one_is_not_re
     locks, said = [Lock(python="3.11", environment={}, wheels=(one,))], list[str]()
 
     def fetch() -> Path:
-        return download.download(locks, {"3.11": here}, tmp_path / "cache", said.append)[one.sha256]
+        return download.download(locks, tmp_path / "cache", said.append)[one.sha256]
 
     kept = fetch()
     content = kept.read_bytes()
@@ -70,5 +68,5 @@ def test_wheels_of_a_named_index_are_downloaded_from_it(tmp_path: Path) -> None:
     with serving({**simple_index([wheel], "/own")}) as site:
         own = f"{site.url}/own"
         found = lock.resolve(["torch===2.13.0+cpu"], here, tmp_path / "locks", dependencies=False, index=own)
-        kept = download.download([found], {here.python: here}, tmp_path / "kept", lambda _: None, more=[own])
+        kept = download.download([found], tmp_path / "kept", lambda _: None, more=[own])
     assert [path.name for path in kept.values()] == [wheel.name]

@@ -36,7 +36,7 @@ class Site(ThreadingHTTPServer):
     def __init__(self, answers: dict[str, bytes | Answer], folder: Path | None = None) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers, self.folder = answers, folder
-        self.asked: list[tuple[str, str]] = []  # path, Range
+        self.asked: list[tuple[str, str]] = []  # path, Range or HEAD
         self.headers: list[dict[str, str]] = []
         self.ranges = True
 
@@ -57,7 +57,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.split("?")[0]
-        self.server.asked.append((path, self.headers.get("Range", "")))
+        part = "HEAD" if self.command == "HEAD" else self.headers.get("Range", "")
+        self.server.asked.append((path, part))
         self.server.headers.append({name.lower(): value for name, value in self.headers.items()})
         answer = self.server.answers.get(path)
         if answer is None and self.server.folder is not None:
@@ -69,7 +70,8 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(404, b"")
         else:
             # pip takes nothing else for a page
-            self.reply(200, answer, **({"Content_Type": "text/html"} if path.endswith("/") else {}))
+            kind = {"Content_Type": "text/html"} if path.endswith("/") else {}
+            self.reply(200, answer, **kind, **({"Accept_Ranges": "bytes"} if self.server.ranges else {}))
 
     def reply(self, status: int, body: bytes, **headers: str) -> None:
         wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))

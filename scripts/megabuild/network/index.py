@@ -1,18 +1,18 @@
 """Package indexes of the simple API as pip is configured to use them: what pip asks, and which files a page links to.
 
-pip itself is not enough: its report of a dry run downloads whole wheels (pip 23.2: 0.9 GB for torch), and for a source
-archive it runs setup.py. Pages are read as HTML (PEP 503, 658, 714), which every index serves.
+Pages are read as HTML (PEP 503, 658, 714), which every index serves.
 """
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
@@ -27,8 +27,9 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
+from megabuild import pip_settings
 from megabuild.network import redact
-from megabuild.network.client import Answer, NetworkError, NotFound
+from megabuild.network.client import Answer, Client, NetworkError, NotFound, Patience
 
 #: What a page is asked for with.
 HEADERS = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
@@ -54,6 +55,10 @@ class Configured:
     certificates: Path | None = None  #: a file with those to trust
     proxy: str = ""  #: its address, or empty
 
+    def client(self, patience: Patience | None = None) -> Client:
+        """Return a way to the indexes."""
+        return Client(patience=patience, certificates=self.certificates, proxy=self.proxy)
+
 
 @dataclass(frozen=True, kw_only=True)
 class File:
@@ -68,17 +73,10 @@ class File:
     metadata: bool = False  #: whether its metadata lies beside it, at ``url`` + ``.metadata``
     metadata_sha256: str = ""
     yanked: bool = False  #: withdrawn by its authors
-    requires_python: str = ""  #: ``>=3.10``; empty for all, or where the index does not say
 
 
 def configured(environ: Mapping[str, str] | None = None) -> Configured:
-    """Ask pip for its configuration and its default index; without pip, go by its environment variables.
-
-    Parameters
-    ----------
-    environ:
-        Environment variables; None for this process's.
-    """
+    """Ask pip for its configuration and its default index; without pip, go by its environment variables."""
     environment = dict(os.environ if environ is None else environ)
     settings = _settings(environment)
     indexes: list[str] = []
@@ -97,17 +95,34 @@ def configured(environ: Mapping[str, str] | None = None) -> Configured:
     )
 
 
+_ASKING = threading.Lock()
+
+
+@cache
+def _known(environ: tuple[tuple[str, str], ...]) -> Configured:
+    return configured(dict(environ))  # pip takes seconds to say so
+
+
+def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
+    """Return what this process's pip would ask, and ``more`` addresses and folders after that; or ``index`` alone."""
+    with _ASKING:  # several Pythons ask at the same time
+        known = _known(tuple(sorted(os.environ.items())))
+    given = (index,) if index else (*known.indexes, *more)
+    folders = tuple(one for one in given if "://" not in one)
+    return replace(
+        known,
+        indexes=tuple(dict.fromkeys(one.rstrip("/") for one in given if "://" in one)),
+        links=folders if index else (*known.links, *folders),
+    )
+
+
 def offered(
     project: str, where: Configured, fetch: Callable[[str], Answer]
 ) -> tuple[tuple[File, ...], tuple[str, ...]]:
     """Return all wheels and source archives of a project, and why some of the indexes say nothing.
 
-    Parameters
-    ----------
-    where:
-        Which indexes to ask; where two have the same file, the first counts.
-    fetch:
-        Gets a page, `megabuild.network.client.Client.get` or a cache before it.
+    Where two have the same file, the first counts. Pages are fetched by `megabuild.network.client.Client.get`, or a
+    cache before it.
 
     Raises
     ------
@@ -119,7 +134,7 @@ def offered(
     name = canonicalize_name(project)
     for place in (*(f"{index}/{name}/" for index in where.indexes), *where.links):
         try:
-            for file in _at(place, fetch):
+            for file in listed(place, fetch):
                 if file.project == name:
                     found.setdefault(file.name, file)
         except NotFound:
@@ -152,16 +167,9 @@ def parsed(name: str) -> tuple[str, Version, frozenset[Tag]] | None:
 
 
 def best_first(files: Iterable[File], python: str, platforms: Sequence[str] = ()) -> list[File]:
-    """Return the wheels whose tags fit a Python: the newest first, of one version the most specific.
+    """Return the wheels whose tags fit a Python ("3.13t"): the newest first, of one version the most specific.
 
-    Parameters
-    ----------
-    files:
-        What an index has of one project.
-    python:
-        X.Y, with a "t" for a build without the global interpreter lock: "3.12", "3.13t".
-    platforms:
-        Of wheels, the best first; empty for this machine's.
+    ``platforms`` are those of wheels, the best first; empty for this machine's.
     """
     digits = [int(part) for part in python.removesuffix("t").split(".")]
     name, platforms = f"cp{''.join(map(str, digits))}", platforms or list(platform_tags())
@@ -181,8 +189,8 @@ def local_path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
 
 
-def _at(place: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
-    """Return the files at an address or in a folder."""
+def listed(place: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
+    """Yield the files that a page or a folder leads to; raises NetworkError."""
     if "://" not in place:
         folder = Path(place).expanduser()
         yield from links("".join(f'<a href="{path.as_uri()}">' for path in sorted(folder.glob("*.whl"))), "")
@@ -197,7 +205,7 @@ def _at(place: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
             raise NetworkError(f"{redact.address(place)} is no page of a package index", _REMEDY)
         # a page from the network must not lead to files of this machine
         remote = (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
-        yield from (replace(file, url=_with_user(file.url, place)) for file in remote)
+        yield from (replace(file, url=with_user(file.url, place)) for file in remote)
 
 
 class _Page(HTMLParser):
@@ -214,13 +222,14 @@ class _Page(HTMLParser):
             target = urljoin(self.base, (given.get("href") or "").strip())
             if tag == "base":
                 self.base = target
-            elif tag == "a" and (file := _file(target, given)):
+            elif tag == "a" and (file := linked(target, given)):
                 self.found.append(file)
         except ValueError:  # not an address at all
             return
 
 
-def _file(link: str, given: Mapping[str, str | None]) -> File | None:
+def linked(link: str, given: Mapping[str, str | None]) -> File | None:
+    """Return the wheel or source archive that a link with these attributes leads to, or None."""
     url, fragment = urldefrag(link)
     name = unquote(urlsplit(url).path).rpartition("/")[2]
     known = parsed(name)
@@ -240,12 +249,11 @@ def _file(link: str, given: Mapping[str, str | None]) -> File | None:
         metadata=metadata != "false",
         metadata_sha256=beside[1].lower() if beside else "",
         yanked="data-yanked" in given,
-        requires_python=given.get("data-requires-python") or "",
     )
 
 
-def _with_user(url: str, place: str) -> str:
-    """Give an address the credentials of its index if it lies on the same server, as pip does."""
+def with_user(url: str, place: str) -> str:
+    """Return an address with the credentials of its index if it lies on the same server, as pip does."""
     parts, (user, at, host) = urlsplit(url), urlsplit(place).netloc.rpartition("@")
     if not at or parts.netloc != host or parts.scheme != urlsplit(place).scheme:
         return url
@@ -253,18 +261,13 @@ def _with_user(url: str, place: str) -> str:
 
 
 def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
-    for line in _said(environment, "config", "list").splitlines():
-        name, _, value = line.partition("=")
-        section, _, option = name.strip().rpartition(".")
-        try:
-            found.setdefault(section, {})[option.replace("_", "-")] = str(ast.literal_eval(value.strip()))
-        except (ValueError, SyntaxError):
-            continue
-    for name, value in environment.items():
-        if name.startswith("PIP_") and value:
-            found[":env:"][name[4:].lower().replace("_", "-")] = value
-    return {option: value for section in _SECTIONS for option, value in found[section].items()}
+    found = pip_settings.settings(_said(environment, "config", "list"), _SECTIONS)
+    variables = {
+        name[4:].lower().replace("_", "-"): value
+        for name, value in environment.items()
+        if name.startswith("PIP_") and value
+    }
+    return found | variables
 
 
 def _default(environment: Mapping[str, str]) -> str:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from megabuild.errors import ProviderError, UsageError
+from megabuild.network.wheel_contents import required, requires_python
 from megabuild.plan.options import Options
 from megabuild.plan.torch_source import SourceTree
-from megabuild.providers.pypi import offers, torch
+from megabuild.providers.pypi import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +46,8 @@ def find_needs(options: Options, tree: SourceTree | None, report: Callable[[str]
         reason = "its wheel does not say"
         try:
             content = torch.of_release(config, options.cache / "wheels")
-            triton = triton or torch.named_triton(offers.required(content))
-            pythons = pythons or offers.requires_python(content)
+            triton = triton or torch.named_triton(required(content))
+            pythons = pythons or requires_python(content)
         except ProviderError as error:
             reason = error.message
         ask = ["its Triton with --triton"] if cuda and triton is None else []

@@ -31,7 +31,7 @@ from megabuild.providers.pypi import convert, download, lock
 #: Where programs of the system are looked for.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _PATIENCE = 1800.0  # seconds to wait for another run that is making packages
-_RESOLVERS = 2  # pip's resolver keeps a core busy
+_RESOLVERS = 2  # an interpreter and uv each
 
 #: What is asked for, by package name.
 Requirements = Mapping[str, tuple[MatchSpec, ...]]
@@ -99,13 +99,12 @@ def make(
         rest = {name: asks for name, asks in wheels.items() if name not in tools}
         wanted = [(rest, interpreters), (tools, running())]
     # first: fails at once without a network
-    resolved = [(_resolve(names, users, catalogue, kept / "locks", more), users) for names, users in wanted]
-    locks = [one for part, _ in resolved for one in part]
+    locks = [
+        one for names, users in wanted for one in _resolve(names, users, catalogue, kept / "locks", more)
+    ]
 
     def packages(only: Callable[[lock.Wheel], bool]) -> list[LocalPackage]:
-        files: dict[str, Path] = {}
-        for part, users in resolved:
-            files |= download.download(part, users, kept, report, only=only, more=more)
+        files = download.download(locks, kept, report, only=only, more=more)
         return convert.packages(locks, files, catalogue, platform)
 
     if plan:

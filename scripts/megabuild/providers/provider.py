@@ -11,13 +11,14 @@ from pathlib import Path
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.errors import ProviderError
+from megabuild.network.wheel_contents import noted
 from megabuild.providers import catalogue
 from megabuild.providers.channel import LocalChannel
 from megabuild.providers.environment import Download, Environment, machine_platform
 from megabuild.providers.local import compilers, interpreters
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.pypi import download, lock, nvidia, offers
+from megabuild.providers.pypi import download, lock, nvidia
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +91,9 @@ class LocalProvider(Provider):
         found = lock.resolve(needs, python, locks, dependencies=dependencies, more=more)
         files = download.download(
             [found],
-            {found.python: python},
             wheels,
             request.report,
-            only=lambda wheel: not request.plan or offers.noted(locks, wheel.sha256) is None,
+            only=lambda wheel: not request.plan or noted(locks, wheel.sha256) is None,
             more=more,
         )
         cuda, table = request.config.cuda_version or "", catalogue.load().nvidia

@@ -24,7 +24,7 @@ class WheelProvider(LocalProvider):
         here = {python: pythons[python] for python in found.locks if python in asked_for or python == base}
         source = torch.folder(config, request.cache)
         if not request.plan:
-            torch.fetch(config, found, here, cache=request.cache, report=request.report)
+            torch.fetch(config, found, list(here), cache=request.cache, report=request.report)
         own: list[LocalPackage] = []
         locks = [found.locks[python] for python in here]
         if config.cuda_version is not None:

@@ -22,18 +22,8 @@ def required_by(
 ) -> dict[str, set[str]]:
     """Follow requirements from package to package, extras included.
 
-    Parameters
-    ----------
-    roots:
-        Names of the packages to begin with.
-    requires:
-        A package's requirements, by its name in canonical form; empty where it is not known.
-    python:
-        The version that markers are read for, ``3.12``; platform and machine are this one's.
-
-    Returns
-    -------
-    For every package that is required the names of those that do.
+    ``requires`` gives a package's requirements by its name in canonical form, none where it is not known. Markers are
+    read for ``python`` (``3.12``) on this machine. Returned are, for every package that is required, those that do.
     """
     values = marker_environment(full_version(python))
     found: dict[str, set[str]] = {}

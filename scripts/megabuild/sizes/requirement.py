@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from megabuild.errors import ProviderError
 from megabuild.markers import marker_environment
-from megabuild.providers.pypi import offers, resolver
-from megabuild.providers.pypi.resolver import Found
+from megabuild.network import index, resolver
+from megabuild.network.index import Configured, File
+from megabuild.network.resolver import Target, Unsatisfied
+from megabuild.network.wheel_contents import Content, Contents, required
 from megabuild.sizes.dependencies import full_version, required_by
 from megabuild.sizes.inside import unread
-from megabuild.sizes.tree import File, Package, Sizes, largest_first
+from megabuild.sizes.tree import File as SizedFile
+from megabuild.sizes.tree import Package, Sizes, largest_first
 
 _REMEDY = "check name and version, --python, and what pip is configured with"
+_AT_ONCE = 8  # ends of wheels on their way
+#: How uv names requirements of packages that it could not meet.
+_DEPENDS = re.compile(r"depends? on (\S+)")
+_BY_ADDRESS = re.compile(r"Package `(\S+)` was included as a URL dependency")
 
 
 def requirement(text: str, python: str) -> Sizes:
-    """Measure what a requirement would install into an empty environment on this machine.
-
-    Parameters
-    ----------
-    text:
-        As pip takes it: ``torch==2.15.0``, ``onnxruntime-gpu``.
-    python:
-        The Python it is for, ``3.12``.
+    """Measure what a requirement (``torch==2.15.0``) would install into an empty environment on this machine.
 
     Raises
     ------
@@ -37,37 +38,71 @@ def requirement(text: str, python: str) -> Sizes:
     wanted, version = Requirement(text), full_version(python)
     if wanted.marker and not wanted.marker.evaluate(marker_environment(version)):
         raise ProviderError(f"{text} asks for nothing on this machine", _REMEDY)
-    where = offers.Offers((), None, os.environ)
-    lacking: dict[str, str] = {}
-    answer = resolver.resolve([text], python, version, where, None, lacking=lacking)
-    found = {one.file.project: one for one in answer}
-    if (root := canonicalize_name(wanted.name)) not in found:
-        raise ProviderError(lacking[root], _REMEDY)
+    if wanted.url:
+        raise ProviderError(f"{wanted.name} is asked for by its address, which is not looked at", _REMEDY)
+    where = index.places()
+    chosen, lacking = _resolved(wanted, Target(version=version), where)
+    contents = Contents(where, None)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        looked = pool.map(lambda file: (file, contents.of(file)), chosen)
+        found = {file.project: (file, content) for file, content in looked}
 
     def requires(name: str) -> list[str]:
         if not name:
             return [text]
-        return [str(one) for one in offers.required(found[name].content)] if name in found else []
+        return [str(one) for one in required(found[name][1])] if name in found else []
 
     by = required_by([""], requires, python)
     return Sizes(
         subject=text,
         kind="requirement",
         packages=largest_first(_package(name, found.get(name), by[name] - {""}) for name in by),
-        fetched=where.fetched,
-        remarks=tuple(lacking[name] for name in by if name not in found),
+        fetched=contents.fetched,
+        remarks=tuple(lacking[name] for name in by if name in lacking),
     )
 
 
-def _package(name: str, found: Found | None, by: Iterable[str]) -> Package:
+def _resolved(
+    wanted: Requirement, target: Target, where: Configured
+) -> tuple[tuple[File, ...], dict[str, str]]:
+    """Return what would be installed, and by project why some of it cannot be had."""
+    lacking: dict[str, str] = {}
+    while True:
+        try:
+            return resolver.resolve([str(wanted)], target, where, without=lacking), lacking
+        except ProviderError as error:
+            more = _lacking(error.message, target, where)
+            if not more or canonicalize_name(wanted.name) in more or not lacking.keys().isdisjoint(more):
+                raise
+            lacking |= more
+
+
+def _lacking(said: str, target: Target, where: Configured) -> dict[str, str]:
+    """Return a project that cannot be had even by itself, of those that uv named, and why."""
+    if by_address := _BY_ADDRESS.search(said):
+        name = canonicalize_name(by_address[1])
+        return {name: f"{name} is asked for by its address, which is not looked at"}
+    for one in dict.fromkeys(_DEPENDS.findall(said)):
+        try:
+            need = Requirement(one.rstrip(".,"))
+            resolver.resolve([str(need)], target, where, dependencies=False)
+        except Unsatisfied as error:
+            return {canonicalize_name(need.name): error.message}
+        except InvalidRequirement:
+            continue
+    return {}
+
+
+def _package(name: str, found: tuple[File, Content] | None, by: Iterable[str]) -> Package:
     """Return a package; one that cannot be had has no files."""
     if found is None:
         return Package(name=name, required_by=tuple(sorted(by)))
-    files = (File(path=path, parts=unread(path, size)) for path, size in found.content.members.items())
+    file, content = found
+    files = (SizedFile(path=path, parts=unread(path, size)) for path, size in content.members.items())
     return Package(
         name=name,
-        version=str(found.file.version),
+        version=str(file.version),
         files=tuple(files),
-        download=found.content.size,
+        download=content.size,
         required_by=tuple(sorted(by)),
     )

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +14,16 @@ from packaging.requirements import Requirement
 
 from megabuild import files
 from megabuild.markers import marker_environment
-from megabuild.providers.command import run
+from megabuild.network import index as pip_indexes
+from megabuild.network import resolver
+from megabuild.network.index import File
+from megabuild.network.resolver import Target
+from megabuild.network.wheel_contents import Content, Contents
+from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.pypi import offers, resolver
-from megabuild.providers.pypi.resolver import Found
 
 _FORMAT = 1
+_AT_ONCE = 8  # ends of wheels on their way
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,20 +63,10 @@ def resolve(
     more: Sequence[str] = (),
     index: str | None = None,
 ) -> Lock:
-    """Return the lock for `requirements`, from `folder` if they were resolved before, else by asking the indexes.
+    """Return the lock for `requirements` (``numpy==2.*``), from `folder` if it is there, else by asking the indexes.
 
-    Parameters
-    ----------
-    requirements, interpreter:
-        As pip understands them ("numpy==2.*"), and the Python that evaluates markers and tags.
-    folder:
-        Where locks are kept.
-    dependencies:
-        Whether to lock what the requirements require, too.
-    more:
-        Addresses of simple indexes, and folders with wheels, besides those that pip is configured with.
-    index:
-        The only one to ask.
+    ``more`` are addresses of simple indexes, and folders with wheels, besides those that pip is configured with;
+    ``index`` is the only one to ask.
 
     Raises
     ------
@@ -97,79 +88,32 @@ def resolve(
         return msgspec.json.decode(path.read_bytes(), type=Lock)
     except (OSError, msgspec.MsgspecError):
         pass
-    found = resolver.resolve(
-        requirements,
-        interpreter.python,
-        interpreter.version,
-        offers.offers(more, index),
-        folder,
+    where = pip_indexes.places(more, index)
+    target = Target(
+        version=interpreter.version,
+        executable=None if interpreter.platforms else interpreter.executable,
+        free_threaded=interpreter.free_threaded,
         platforms=interpreter.platforms,
-        dependencies=dependencies,
     )
+    contents = Contents(where, folder)
+    chosen = resolver.resolve(requirements, target, where, dependencies=dependencies, cache=folder / "uv")
     lock = Lock(
         python=interpreter.python,
         environment=marker_environment(interpreter.version, interpreter.platforms),
-        wheels=tuple(_wheel(one) for one in found),
+        wheels=tuple(each(lambda file: _wheel(file, contents.of(file)), chosen, _AT_ONCE)),
     )
     files.write(path, msgspec.json.format(msgspec.json.encode(lock), indent=1).decode())
     return lock
 
 
-def pip(
-    interpreter: Interpreter,
-    command: str,
-    options: Sequence[str],
-    *,
-    temporary: Path,
-    what: str,
-    remedy: str,
-    timeout: float,
-) -> None:
-    """Run this environment's pip for an interpreter (or else the interpreter's own), brief and for wheels only.
-
-    Parameters
-    ----------
-    interpreter, command, options:
-        Whose tags and markers count, and what pip is told.
-    temporary:
-        Where pip puts its temporary folders.
-    what, remedy, timeout:
-        As for :func:`megabuild.providers.command.run`.
-
-    Raises
-    ------
-    ProviderError
-        pip failed.
-    """
-    own = [sys.executable, "-m", "pip", "--python", str(interpreter.executable)]
-    words = own if importlib.util.find_spec("pip") else [str(interpreter.executable), "-m", "pip"]
-    if interpreter.platforms:  # it does not run here
-        words = [sys.executable, "-m", "pip"]
-        tags = [f"--abi={abi}" for abi in (interpreter.tag, "abi3", "none")]
-        tags += [f"--platform={one}" for one in interpreter.platforms]
-        options = ["--implementation=cp", f"--python-version={interpreter.version}", *tags, *options]
-    words += [
-        command,
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-        "--only-binary=:all:",
-        *options,
-    ]
-    # with these, pip of another Python would import this one's modules
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
-    environment |= {"TMPDIR": str(temporary), "PIP_DEFAULT_TIMEOUT": "10", "PYTHONDONTWRITEBYTECODE": "1"}
-    run(words, what=what, remedy=remedy, timeout=timeout, env=environment, guarded=True)
-
-
-def _wheel(found: Found) -> Wheel:
-    known, _ = parse_email(found.content.metadata)
+def _wheel(file: File, content: Content) -> Wheel:
+    known, _ = parse_email(content.metadata)
     return Wheel(
         name=known["name"],
         version=known["version"],
-        file_name=found.file.name,
-        sha256=found.content.sha256,
-        size=found.content.size,
+        file_name=file.name,
+        sha256=content.sha256,
+        size=content.size,
         requires=tuple(known.get("requires_dist", ())),
         requires_python=known.get("requires_python", ""),
     )

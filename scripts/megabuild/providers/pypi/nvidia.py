@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
+from megabuild.network.wheel_contents import noted
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.local.compilers import MACHINES, activation
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.pypi import offers
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.pypi.unpack import members
 
@@ -39,8 +39,8 @@ def packages(
 ) -> list[LocalPackage]:
     """Describe the packages of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
 
-    The table has by name on PyPI what is made of a wheel; others are left out. The wheels are files by sha256; of one
-    that is not downloaded a note is read, in a folder of notes.
+    Files are found by sha256; of wheels that are not downloaded the folder of ``notes`` tells what is in them. Projects
+    that the table does not name are left out. ``cuda`` is the toolkit's version, "13.0".
     """
     chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
     made = [
@@ -57,7 +57,7 @@ def packages(
         needed = (canonicalize_name(one.name) for one in wheel.needs(lock.environment))
         needs = (f"cuda-version {cuda}.*", *(table[name].run for name in needed if name in table))
         path = files[wheel.sha256]
-        note = offers.noted(notes, wheel.sha256) if notes and not path.exists() else None
+        note = noted(notes, wheel.sha256) if notes and not path.exists() else None
         everything = _chosen(note.members) if note else _members(path)
         made += _of_wheel(wheel, path, everything, table[project], needs, platform)
     versions = {package.name: package.version for package in made}

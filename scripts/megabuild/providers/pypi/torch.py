@@ -16,13 +16,17 @@ from megabuild.errors import IntegrityError, ProviderError
 from megabuild.files import FileLock, link
 from megabuild.network import redact
 from megabuild.network.client import NetworkError
+from megabuild.network.index import HEADERS, Configured, File, offered, places
+from megabuild.network.resolver import HASTE
+from megabuild.network.resolver import REMEDY as INDEX_REMEDY
+from megabuild.network.wheel_contents import Content, Contents
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.pypi import download, offers
+from megabuild.providers.pypi import download
 from megabuild.providers.pypi import lock as locking
 from megabuild.providers.pypi.lock import Lock
 
-_AT_ONCE = 2  # pip keeps a core busy
+_AT_ONCE = 2  # an interpreter and uv each
 #: Upstream's own indexes: one for each accelerator (pytorch.org/get-started).
 UPSTREAM = "https://download.pytorch.org/whl"
 _REMEDY = "Name an index that has it, or a folder with the wheel, with --torch-index, or choose others with --python."
@@ -54,8 +58,10 @@ def find(
     """Ask which wheels of PyTorch fit the interpreters by X.Y(t); nothing is downloaded.
 
     Which accelerator a wheel is for stands in its local version (``2.13.0+cpu``) or, where it has none as those on
-    PyPI, in what it requires. Where ``index`` (an address or a folder) is None, those that pip is configured with are
-    asked, and then upstream's if wheels of ``needed`` Pythons (None: of all) are lacking.
+    PyPI, in what it requires.
+
+    ``index`` is the one to ask, an address or a folder; None for those that pip is configured with, and then upstream's
+    for what they lack, if that is one of the ``needed`` Pythons (None: all of the config).
 
     Raises
     ------
@@ -98,7 +104,7 @@ def find(
     return TorchWheels(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
 
 
-def of_release(config: Config, folder: Path) -> offers.Content:
+def of_release(config: Config, folder: Path) -> Content:
     """Return what a Linux wheel of the config's version says, whichever Python and processor it is for.
 
     A wheel for CUDA, if there is one: those for CPUs name no Triton.
@@ -110,9 +116,9 @@ def of_release(config: Config, folder: Path) -> offers.Content:
     """
     reasons: list[str] = []
     for place in (None, upstream(config)):
-        known = offers.offers(index=place)
+        where = places(index=place)
         try:
-            wheels = known.files("torch")
+            wheels = _wheels(where)
         except NetworkError as error:
             reasons.append(error.message)
             continue
@@ -120,20 +126,28 @@ def of_release(config: Config, folder: Path) -> offers.Content:
             wheels, key=lambda one: (one.version.local is not None, "x86_64" not in one.name)
         ):
             if wheel.version.public == config.torch_version and "linux" in wheel.name:
-                return known.content(wheel, folder / "locks")
+                return Contents(where, folder / "locks").of(wheel)
         reasons.append(
             f"no wheel of it for Linux on {redact.address(place) if place else 'the indexes of pip'}"
         )
-    raise ProviderError("; ".join(reasons), offers.REMEDY)
+    raise ProviderError("; ".join(reasons), INDEX_REMEDY)
 
 
 def why_silent(index: str) -> str:
     """Return why an index has nothing to say about PyTorch, or an empty string."""
     try:
-        offers.offers(index=index).files("torch")
+        _wheels(places(index=index))
     except NetworkError as error:
         return f"{redact.address(index)} was asked for PyTorch's wheels: {error.message}"
     return ""
+
+
+def _wheels(where: Configured) -> list[File]:
+    """Return PyTorch's wheels for whatever machine and Python; raises NetworkError."""
+    client = where.client(HASTE)
+    return [
+        one for one in offered("torch", where, lambda url: client.get(url, headers=HEADERS))[0] if one.tags
+    ]
 
 
 def _tag(config: Config) -> str:
@@ -152,7 +166,9 @@ def _look(config: Config, interpreter: Interpreter, locks: Path, index: str | No
                 [f"torch==={exact}"], interpreter, locks, dependencies=False, index=index
             )
         except ProviderError as error:
-            failed = error.message.splitlines()[0].removesuffix(f" for Python {interpreter.python}")
+            failed = error.message.splitlines()[0].removeprefix(
+                f"no wheels fit Python {interpreter.python}: "
+            )
             continue
         offered = accelerator(answer)
         if offered == cuda:
@@ -186,7 +202,7 @@ def folder(config: Config, cache: Path) -> Path:
 def fetch(
     config: Config,
     found: TorchWheels,
-    interpreters: Mapping[str, Interpreter],
+    pythons: Sequence[str],
     *,
     cache: Path,
     report: Callable[[str], None],
@@ -203,9 +219,9 @@ def fetch(
     path = folder(config, cache)
     path.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock")):
-        locks = [found.locks[python] for python in interpreters]
-        files = download.download(locks, interpreters, cache / "wheels", report, more=found.more)
-        for python in interpreters:
+        locks = [found.locks[python] for python in pythons]
+        files = download.download(locks, cache / "wheels", report, more=found.more)
+        for python in pythons:
             (wheel,) = found.locks[python].wheels
             _check(files[wheel.sha256], config.cuda_version)
             _link(files[wheel.sha256], path / python / wheel.file_name)
@@ -231,7 +247,9 @@ def _link(source: Path, target: Path) -> None:
 
 
 def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
-    """Return what PyTorch's CUDA wheel needs of NVIDIA's, for pip, with more parts ("nvcc") of the same CUDA toolkit.
+    """Return what the CUDA wheel that is alone in a lock needs of NVIDIA's, with more ``parts`` of the same toolkit.
+
+    Parts are extras of ``cuda-toolkit``, such as "nvcc".
 
     Raises
     ------

@@ -9,6 +9,7 @@ pyproject.toml, setup.py a shim, the environment forwarded by CMake, ``torch._C`
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> RealGrap
     )
     for patch in sorted((graph.recipe / "patches" / "debian").glob("*.patch")):
         graph.must(STAGING, ["patch", "-p1", "-i", f"{RECIPE}/patches/debian/{patch.name}"])
+    shutil.copy(repository / "recipe" / "FindCUDA.cmake", graph.work / "tree")  # as the engine brings it
     give_the_back_end_of_2_14(graph.work / "tree", repository / "tests" / "data" / "backend-2.14")
     return graph
 

@@ -141,9 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     packing.add_argument(
         "--leave-out", type=Path, metavar="LIST", help="file with what to keep out of torch/, by line"
     )
-    commands.add_parser(
-        "cmake", help="run cmake for whom calls it, with arguments of its own, as regenerate does"
-    )
+    commands.add_parser("cmake", help="stand in for cmake: run it as asked, keeping dates as regenerate does")
     return parser
 
 

@@ -18,7 +18,7 @@ if sys.version_info < (3, 10):
 ROOT = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 
-from megabuild.bootstrap import run_inside  # noqa: E402
+from groundwork.bootstrap import run_inside  # noqa: E402
 
 if __name__ == "__main__":
-    run_inside(ROOT, __file__, "megabuild.cli.build")
+    run_inside(ROOT, __file__, "command_line.build")

@@ -30,7 +30,7 @@ ASK_FOR_ENVIRONMENT = """
 import runpy, sys
 sys.path.insert(0, "scripts")
 sys.argv = ["bootstrap", "run"]
-runpy.run_module("megabuild.bootstrap", run_name="__main__")
+runpy.run_module("groundwork.bootstrap", run_name="__main__")
 """
 
 

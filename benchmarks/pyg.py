@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
 
-from megabuild import channel_folder  # noqa: E402
+from groundwork import channel_folder  # noqa: E402
 from megabuild.configs.config import load  # noqa: E402
 from megabuild.plan import published  # noqa: E402
 
@@ -40,17 +40,7 @@ _SAMPLE_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one run took.
-
-    Parameters
-    ----------
-    seconds:
-        On the clock.
-    cpu_seconds:
-        Of all processes, those that ended included.
-    peak:
-        Most bytes resident at one time, all processes together.
-    """
+    """What one run took."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -105,13 +95,7 @@ def resident(root: int) -> int:
 
 
 class Bench:
-    """Everything about one comparison.
-
-    Parameters
-    ----------
-    arguments:
-        The command line's.
-    """
+    """Everything about one comparison."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.work: Path = arguments.work.absolute()

@@ -28,11 +28,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from megabuild.audit.facts import AuditTarget, SourceOutcome, Submodule  # noqa: E402
-from megabuild.audit.request import AuditRequest  # noqa: E402
-from megabuild.audit.services import Services  # noqa: E402
-from megabuild.audit.sources import submodules  # noqa: E402
-from megabuild.audit.trees import open_tree  # noqa: E402
+from pin_audit.facts import AuditTarget, SourceOutcome, Submodule  # noqa: E402
+from pin_audit.request import AuditRequest  # noqa: E402
+from pin_audit.services import Services  # noqa: E402
+from pin_audit.sources import submodules  # noqa: E402
+from pin_audit.trees import open_tree  # noqa: E402
 
 _UPSTREAM = "https://github.com/"
 _STATUS = re.compile(r"(?P<mark>.)(?P<commit>[0-9a-f]{40,64}) (?P<path>\S+)(?: \((?P<text>.*)\))?")

@@ -57,18 +57,6 @@ def libtorch_files(torch: Path) -> Iterator[Path]:
 def install(torch: Path, prefix: Path) -> int:
     """Put libtorch's files into ``prefix``, as hard links where the file system allows it.
 
-    Parameters
-    ----------
-    torch:
-        PyTorch's install folder, ``torch/`` in its source tree.
-    prefix:
-        The environment.
-
-    Returns
-    -------
-    int
-        Number of files.
-
     Raises
     ------
     FileNotFoundError

@@ -40,17 +40,7 @@ def take_out(torch: Path, prefix: Path) -> list[str]:
 def shared(torch: Path, prefix: Path) -> list[str]:
     """Give what libtorch owns of a ``torch`` folder.
 
-    Parameters
-    ----------
-    torch:
-        The built package, ``build/lib.*/torch``, or what was installed in its place.
-    prefix:
-        The environment, with libtorch installed.
-
-    Returns
-    -------
-    list[str]
-        Files, and folders of headers, relative to both folders.
+    `torch`: the built package, ``build/lib.*/torch``, or what was installed in its place.
     """
     places = []
     for folder, folders, files in os.walk(torch):
@@ -79,20 +69,6 @@ def owned(folder: Path, shared: Path) -> bool:
 
 def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
     """Link what was taken out, and ``libtorch_python``, from an installed ``torch`` folder into the environment.
-
-    Parameters
-    ----------
-    torch:
-        ``site-packages/torch``.
-    prefix:
-        The environment, with libtorch installed.
-    places:
-        What :func:`take_out` removed.
-
-    Returns
-    -------
-    int
-        Number of links made.
 
     Raises
     ------

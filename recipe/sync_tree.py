@@ -61,13 +61,6 @@ def sync(source: Path, tree: Path) -> Synced:
     """Make the sources in ``tree`` equal to those in ``source``; everything that a build made there stays.
 
     What is written is newer than all that was there, whatever has become of the clock.
-
-    Parameters
-    ----------
-    source:
-        Freshly unpacked sources.
-    tree:
-        The build tree; made if absent.
     """
     tree.mkdir(parents=True, exist_ok=True)
     newest, set_back = tree_dates.mend(tree)
@@ -101,13 +94,7 @@ def sync(source: Path, tree: Path) -> Synced:
 
 
 def empty(source: Path) -> None:
-    """Remove what was synced from ``source``, which the engine would otherwise copy for every output.
-
-    Parameters
-    ----------
-    source:
-        The engine's work folder.
-    """
+    """Remove what was synced from ``source``, which the engine would otherwise copy for every output."""
     for entry in source.iterdir():
         if entry.name in ENGINE_FILES:
             continue
@@ -119,18 +106,6 @@ def empty(source: Path) -> None:
 
 def generate(output: Path, command: Sequence[str]) -> bool:
     """Run a generator, and keep the former output (and its time) where the content comes out the same.
-
-    Parameters
-    ----------
-    output:
-        The file that ``command`` writes.
-    command:
-        The generator.
-
-    Returns
-    -------
-    bool
-        Whether the content changed.
 
     Raises
     ------

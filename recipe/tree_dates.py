@@ -34,10 +34,7 @@ def mend(tree: Path) -> Mended:
     A kill in between costs compiles at most: ninja's log comes first, then what is oldest, so that an output is never
     newer than before beside what it is made from.
 
-    Parameters
-    ----------
-    tree:
-        The folder; need not exist. Nothing may be running in it, and no link in it is followed.
+    `tree`: the folder; need not exist. Nothing may be running in it, and no link in it is followed.
 
     Raises
     ------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.cli.exits import Invocation
+from command_line.exits import Invocation
 
 
 @pytest.fixture(scope="session")

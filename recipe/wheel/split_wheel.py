@@ -38,20 +38,7 @@ if __name__ == "__main__":
 
 
 def libtorch(wheel: Wheel, prefix: Path) -> int:
-    """Lay libtorch's files into an environment.
-
-    Parameters
-    ----------
-    wheel:
-        The wheel of the base Python.
-    prefix:
-        The environment.
-
-    Returns
-    -------
-    int
-        Number of files.
-    """
+    """Lay libtorch's files into an environment."""
     places = {member: place for member in wheel.members if (place := wheel_parts.libtorch_place(member))}
     _extract(wheel, places, prefix)
     settle_cmake(prefix / "share" / "cmake")
@@ -66,26 +53,7 @@ def licences(wheel: Wheel, folder: Path) -> int:
 
 
 def pytorch(wheel: Wheel, base: Wheel, prefix: Path, site_packages: Path, python: str) -> tuple[int, int]:
-    """Unpack what is one Python's own, and link the rest to libtorch.
-
-    Parameters
-    ----------
-    wheel:
-        The wheel of this Python.
-    base:
-        The wheel that libtorch was made from.
-    prefix:
-        The environment, with libtorch installed.
-    site_packages:
-        The environment's folder for modules.
-    python:
-        The environment's interpreter.
-
-    Returns
-    -------
-    tuple[int, int]
-        Number of files unpacked, and of links to libtorch.
-    """
+    """Unpack what is one Python's own, and link the rest to libtorch."""
     common = shared(wheel, base)
     gone = {member for member in wheel.members if member in common or wheel_parts.left_out(member)}
     _extract(wheel, {member: member for member in wheel.members if member not in gone}, site_packages)

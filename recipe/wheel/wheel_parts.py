@@ -29,15 +29,7 @@ _NOT_PIPS = re.compile(r"^Requires-Dist: (nvidia-|cuda-toolkit)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Wheel:
-    """An official wheel of PyTorch.
-
-    Parameters
-    ----------
-    path:
-        The file.
-    members:
-        Names of its files to their size and CRC.
-    """
+    """An official wheel of PyTorch."""
 
     path: Path
     members: dict[str, tuple[int, int]]
@@ -50,13 +42,6 @@ class Wheel:
 
 def find(folder: Path, python: str) -> Wheel:
     """Find the wheel for one Python.
-
-    Parameters
-    ----------
-    folder:
-        Folder with wheels of PyTorch, one for each Python.
-    python:
-        ``3.12``, or ``3.13t`` for a free-threaded one.
 
     Raises
     ------

@@ -10,7 +10,7 @@ SCRIPTS = Path(__file__).resolve().parent.parent
 
 def main() -> None:
     """Run the command line of `megabuild`."""
-    from megabuild.cli.megabuild import main as command_line
+    from command_line.main import main as command_line
 
     command_line()
 
@@ -20,6 +20,6 @@ if __name__ == "__main__":
         main()
     else:  # the folder was started: whatever Python this is, go on inside the private environment
         sys.path[0] = str(SCRIPTS)  # Python put this very folder there, whose modules are no top-level ones
-        from megabuild.bootstrap import run_inside
+        from groundwork.bootstrap import run_inside
 
-        run_inside(str(SCRIPTS.parent), str(SCRIPTS / "megabuild"), "megabuild.cli.megabuild")
+        run_inside(str(SCRIPTS.parent), str(SCRIPTS / "megabuild"), "command_line.main")

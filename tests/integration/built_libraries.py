@@ -121,15 +121,7 @@ class Torch:
 
 
 def torch_wheel(requirement: str, python: str) -> Torch:
-    """Fetch a torch wheel and unpack it, once; skip the test where it cannot be had.
-
-    Parameters
-    ----------
-    requirement:
-        Such as ``torch==2.13.0+cpu``.
-    python:
-        ``3.11``.
-    """
+    """Fetch a torch wheel and unpack it, once; skip the test where it cannot be had."""
     named = f"torch/{requirement.replace('==', '-')}-py{python}"
     prefix = _cached(named, None, (requirement, python, *_UNPACKED))
     site = prefix / "lib" / f"python{python}" / "site-packages"

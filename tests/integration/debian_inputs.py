@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from platformdirs import user_cache_path
 
-from megabuild.errors import ProviderError
+from groundwork.errors import ProviderError
 from megabuild.providers import channel
 from megabuild.providers.debian import root
 from megabuild.providers.environment import machine_platform
@@ -23,15 +23,7 @@ PACKAGES = ("numpy", "pybind11 <3", "setuptools <75", "pyyaml", "typing_extensio
 
 @dataclass(frozen=True, kw_only=True)
 class DebianInputs:
-    """What a build of Debian's PyTorch starts from.
-
-    Parameters
-    ----------
-    root:
-        Root folder with PyTorch's build dependencies.
-    source:
-        Unpacked and patched source tree; not to be written to.
-    """
+    """What a build of Debian's PyTorch starts from."""
 
     root: Path
     source: Path

@@ -22,9 +22,8 @@ REHEARSAL: Mapping[str, Sequence[str]] = {"torch_source": ("model",)}
 def table(root: Path) -> dict[str, list[str]]:
     """Render every config, and ``<config>-rehearsal`` beside those that compile PyTorch.
 
-    Returns
-    -------
-    For every config the files of its packages, ``<subdir>/<name>-<version>-<build string>.conda``, in build order.
+    Returns: For every config the files of its packages, ``<subdir>/<name>-<version>-<build string>.conda``, in build
+      order.
     """
     rows: dict[str, list[str]] = {}
     for name in available(root):
@@ -46,9 +45,7 @@ def pyg_recipes(root: Path) -> tuple[Path, ...]:
 def pyg_table(root: Path) -> dict[str, list[str]]:
     """Render every extension for every config that has extensions: those for Linux, and ``<config>-cross`` beside them.
 
-    Returns
-    -------
-    As `table`, for the packages of all extensions of a config.
+    Returns: As `table`, for the packages of all extensions of a config.
     """
     rows: dict[str, list[str]] = {}
     for name in available(root):

@@ -19,17 +19,7 @@ build_recipes(**json.loads(sys.argv[1]), ignore_recipe_variants=True, render_onl
 
 
 def names(config: Config, recipes: Sequence[Path], output: Path, *channels: str) -> list[str]:
-    """Return the files that ``rattler-build build -m CONFIG`` would make, in its order.
-
-    Parameters
-    ----------
-    config, recipes:
-        The config, whose file is read, and the recipe files.
-    output:
-        Folder that it may use.
-    channels:
-        As given with ``--channel``.
-    """
+    """Return the files that ``rattler-build build -m CONFIG`` would make, in its order."""
     arguments = {
         "recipes": [str(recipe) for recipe in recipes],
         "target_platform": config.platform,

@@ -70,15 +70,9 @@ def install_prefix(channel: str, specs: Sequence[str], folder: Path) -> None:
 class RealGraph:
     """A PyTorch tree in which every command runs with one of several Pythons at the same place.
 
-    Parameters
-    ----------
-    root:
-        Debian root.
-    work:
-        Folder with ``tree`` (the sources) and ``prefixes/<python>``, each of which was installed as
-        ``prefix`` and then moved away.
-    recipe, tools:
-        The recipe's folder; the folder of the fake compiler and the include scan.
+    `work`: folder with ``tree`` (the sources) and ``prefixes/<python>``, each of which was installed as ``prefix``
+      and then moved away.
+    `recipe`, `tools`: the recipe's folder; the folder of the fake compiler and the include scan.
     """
 
     root: Path

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from git_world import Repo, git, modules, status
 
-from megabuild.audit.facts import AuditTarget, SourceOutcome, Submodule
-from megabuild.audit.gather import outcome_of
-from megabuild.audit.request import AuditRequest
-from megabuild.audit.services import Services
-from megabuild.audit.sources import submodules
-from megabuild.audit.trees import open_tree
+from pin_audit.facts import AuditTarget, SourceOutcome, Submodule
+from pin_audit.gather import outcome_of
+from pin_audit.request import AuditRequest
+from pin_audit.services import Services
+from pin_audit.sources import submodules
+from pin_audit.trees import open_tree
 
 
 @dataclass(frozen=True)

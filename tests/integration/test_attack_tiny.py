@@ -18,7 +18,7 @@ import pytest
 from package_files import published, rot
 from tiny import ROOT, Tiny, driver, make_channel, provider, wait_for
 
-from megabuild import events
+from groundwork import events
 from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
 

@@ -15,7 +15,7 @@ import submodule_world
 from bad_servers import cutting, server
 from git_world import Repo, daemon, modules, without_settings
 
-from megabuild.audit.facts import SourceOutcome, Submodule
+from pin_audit.facts import SourceOutcome, Submodule
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ import pytest
 from git_world import Repo, modules, without_settings
 from submodule_world import audit
 
-from megabuild.audit.facts import Submodule
+from pin_audit.facts import Submodule
 
 
 @pytest.fixture(autouse=True)

@@ -11,18 +11,18 @@ from audit_site import heard
 from git_world import Repo, without_settings
 from msgspec import structs
 
-from megabuild.audit.claims import Status
-from megabuild.audit.facts import Holds, RecipeCommit, SourceOutcome
-from megabuild.audit.names import names
-from megabuild.audit.report.jsonfile import Report
-from megabuild.audit.report.markdown import markdown
-from megabuild.audit.request import AuditRequest, Local
-from megabuild.audit.services import Services
-from megabuild.audit.sources import recipe_commits, submodules
-from megabuild.audit.table import tabulate
-from megabuild.audit.targets import find, target
-from megabuild.audit.trees import open_tree
 from megabuild.configs.config import Config, available, load
+from pin_audit.claims import Status
+from pin_audit.facts import Holds, RecipeCommit, SourceOutcome
+from pin_audit.names import names
+from pin_audit.report.jsonfile import Report
+from pin_audit.report.markdown import markdown
+from pin_audit.request import AuditRequest, Local
+from pin_audit.services import Services
+from pin_audit.sources import recipe_commits, submodules
+from pin_audit.table import tabulate
+from pin_audit.targets import find, target
+from pin_audit.trees import open_tree
 
 ONE = "1234567abc" + "0" * 30
 CONFIGS = ("linux_64_cpu", "linux_64_cuda130", "osx_arm64_cpu")

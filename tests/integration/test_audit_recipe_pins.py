@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.audit.facts import AnyFact, Build, RecipeArchs, RecipePin, SourceOutcome, Switch, config_words
-from megabuild.audit.recipe_lines import Line, names_in, place, requirement_lines
-from megabuild.audit.request import AuditRequest
-from megabuild.audit.services import Services
-from megabuild.audit.sources import recipe_archs, recipe_pins
-from megabuild.audit.switches import switches
-from megabuild.audit.targets import find, packages, target
-from megabuild.audit.trees import GitTree
+from groundwork.errors import AuditError, UsageError
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.matrix import MATRIX_FILE
-from megabuild.errors import AuditError, UsageError
+from pin_audit.facts import AnyFact, Build, RecipeArchs, RecipePin, SourceOutcome, Switch, config_words
+from pin_audit.recipe_lines import Line, names_in, place, requirement_lines
+from pin_audit.request import AuditRequest
+from pin_audit.services import Services
+from pin_audit.sources import recipe_archs, recipe_pins
+from pin_audit.switches import switches
+from pin_audit.targets import find, packages, target
+from pin_audit.trees import GitTree
 
 NARROW = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "osx_arm64_cpu")
 

@@ -10,10 +10,10 @@ import pytest
 from git_world import Repo, daemon, git, modules, status, without_settings
 from submodule_world import World, audit, build, described, finding, pair, target
 
-from megabuild.audit.request import AuditRequest, Local
-from megabuild.audit.services import Services
-from megabuild.audit.sources import submodules
-from megabuild.audit.trees import GitTree, open_tree
+from pin_audit.request import AuditRequest, Local
+from pin_audit.services import Services
+from pin_audit.sources import submodules
+from pin_audit.trees import GitTree, open_tree
 
 
 @pytest.fixture(autouse=True)

@@ -11,16 +11,16 @@ import pytest
 from rattler.package_streaming import extract
 from ruamel.yaml import YAML
 
-from megabuild import events
-from megabuild.build.session import execute
-from megabuild.build.summary import Summary
+from groundwork import events
+from groundwork.errors import ProviderError
+from groundwork.files import cache_folder
 from megabuild.configs.config import load
 from megabuild.engine import archive
 from megabuild.engine.archive import owners
-from megabuild.errors import ProviderError
-from megabuild.files import cache_folder
 from megabuild.plan.options import Options
 from megabuild.plan.planning import make_plan
+from megabuild.run.session import execute
+from megabuild.run.summary import Summary
 
 CONFIG = "linux_64_cpu"
 VERSION = "2.14.0"

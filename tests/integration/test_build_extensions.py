@@ -17,17 +17,17 @@ import tiny_pyg
 from tiny import PACKAGES, make_channel, provider, wait_for
 from tiny_pyg import TinyPyg
 
-from megabuild import events
-from megabuild.build import work
-from megabuild.build.session import execute
-from megabuild.build.summary import Summary, package_lines
+from groundwork import events
+from groundwork.errors import IntegrityError, UsageError
+from groundwork.resources.shortage import Watch
 from megabuild.engine.supervisor import strays
-from megabuild.errors import IntegrityError, UsageError
-from megabuild.extensions import contents
-from megabuild.extensions.wheels import Choice
 from megabuild.plan import extensions, planning
 from megabuild.plan.report import plan_document, plan_lines
-from megabuild.resources.shortage import Watch
+from megabuild.run import work
+from megabuild.run.session import execute
+from megabuild.run.summary import Summary, package_lines
+from pyg_extensions import contents
+from pyg_extensions.wheels import Choice
 
 
 @pytest.fixture

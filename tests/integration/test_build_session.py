@@ -19,12 +19,8 @@ import pytest
 from package_files import Entry, entries, rot
 from tiny import PACKAGES, ROOT, Tiny, driver, make_channel, provider, wait_for
 
-from megabuild import events, files
-from megabuild.build import preflight, work
-from megabuild.build.summary import PackageResult
-from megabuild.engine import archive
-from megabuild.engine.supervisor import strays
-from megabuild.errors import (
+from groundwork import events, files
+from groundwork.errors import (
     BuildError,
     BusyError,
     IntegrityError,
@@ -36,10 +32,14 @@ from megabuild.errors import (
     PreflightError,
     SwapRefused,
 )
+from groundwork.resources.machine import Machine
+from groundwork.resources.shortage import Watch
+from megabuild.engine import archive
+from megabuild.engine.supervisor import strays
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import planning
-from megabuild.resources.machine import Machine
-from megabuild.resources.shortage import Watch
+from megabuild.run import preflight, work
+from megabuild.run.summary import PackageResult
 
 Make = Callable[..., Tiny]
 

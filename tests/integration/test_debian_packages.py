@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.errors import MegabuildError
+from groundwork.files import cache_folder
 from megabuild.configs import config as configs
 from megabuild.configs.render import render
-from megabuild.errors import MegabuildError
-from megabuild.files import cache_folder
 from megabuild.isolation.base import Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.providers.environment import Environment

@@ -13,8 +13,9 @@ import platformdirs
 import pytest
 from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, solve
 
-from elf_file import opened
-from megabuild.errors import ProviderError
+from cuda_code.elf_file import opened
+from gpu_tools.slim import tables
+from groundwork.errors import ProviderError
 from megabuild.providers import channel
 from megabuild.providers.debian import apt, foreign, libraries, root
 from megabuild.providers.debian.root import DebianRoot, enter
@@ -22,7 +23,6 @@ from megabuild.providers.debian.simulation import simulate_root
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local.compilers import probe
 from megabuild.providers.local.interpreters import some_of
-from megabuild.slim import tables
 
 pytestmark = [
     pytest.mark.debian,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from megabuild import events
-from megabuild.build.session import execute
+from groundwork import events
+from groundwork.errors import ProviderError
+from groundwork.files import cache_folder
 from megabuild.configs.config import load
-from megabuild.errors import ProviderError
-from megabuild.files import cache_folder
 from megabuild.plan.options import Options
 from megabuild.plan.planning import make_plan
 from megabuild.providers.environment import machine_platform
+from megabuild.run.session import execute
 
 pytestmark = [
     pytest.mark.debian,

@@ -33,7 +33,7 @@ def small(clone: Path) -> Path:
     packages = re.split(r"^(?=\w)", (clone / "requirements.lock").read_text(), flags=re.MULTILINE)
     (clone / "requirements.lock").write_text(next(one for one in packages if one.startswith("click==")))
     program = 'import sys\nimport click\ndef main():\n    click.echo(" ".join(sys.argv[1:]))\n'
-    (clone / "scripts" / "megabuild" / "cli" / "build.py").write_text(program)
+    (clone / "scripts" / "command_line" / "build.py").write_text(program)
     return clone
 
 

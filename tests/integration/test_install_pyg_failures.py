@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch_model
 
-from megabuild.errors import MegabuildError, PreflightError
-from megabuild.extension_table import ExtensionRelease, find
-from megabuild.extensions.archives import unpacked
-from megabuild.extensions.install.toolchain import check_cpp, check_cuda, cuda_home
-from megabuild.extensions.install.user_environment import UserEnvironment, look
+from groundwork.errors import MegabuildError, PreflightError
+from pyg_extensions.archives import unpacked
+from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
+from pyg_extensions.install.user_environment import UserEnvironment, look
+from pyg_extensions.table import ExtensionRelease, find
 
 NAME, VERSION = "torch_spline_conv", "9.9"
 
@@ -190,7 +190,7 @@ def started(repository: Path, venv: Path, folder: Path, **changes: str) -> subpr
         [
             sys.executable,
             "-c",
-            "from megabuild.cli.install_pyg import main; main()",
+            "from command_line.install_pyg import main; main()",
             *options,
             f"{NAME}=={VERSION}",
         ],

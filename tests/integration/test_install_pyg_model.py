@@ -15,7 +15,7 @@ import pytest
 import torch_model
 from wheel_files import make_page, make_wheel
 
-from megabuild.wheel_file import why_broken
+from groundwork.wheel_file import why_broken
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ class Place:
             "MAX_JOBS": "2",
             **changes,
         }
-        code = "from megabuild.cli.install_pyg import main; main()"
+        code = "from command_line.install_pyg import main; main()"
         options = [
             "--python",
             str(self.venv),

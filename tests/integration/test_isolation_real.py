@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.errors import IsolationError, MegabuildError
+from groundwork.errors import IsolationError, MegabuildError
 from megabuild.isolation.base import Isolation, Mount
 from megabuild.isolation.bubblewrap import Bubblewrap, no_user_namespaces
 from megabuild.isolation.container import Container

@@ -89,13 +89,7 @@ class Driver:
         return began, time.time() - began
 
     def kill(self, output: Path, lines: int, seconds: float) -> bool:
-        """Start a rehearsal and kill the driver so many seconds after its log has so many lines.
-
-        Returns
-        -------
-        bool
-            Whether it was still running.
-        """
+        """Start a rehearsal and kill the driver so many seconds after its log has so many lines."""
         with self.start(output) as process:
             try:
                 until(lambda: process.poll() is not None or len(log_lines(output)) >= lines, 3600)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from rattler import Channel, VirtualPackage, install, solve
 
-from megabuild.errors import MegabuildError
+from groundwork.errors import MegabuildError
 from megabuild.providers import channel
 from megabuild.providers.channel import LocalChannel
 from megabuild.providers.environment import machine_platform

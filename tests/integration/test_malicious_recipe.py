@@ -18,15 +18,15 @@ from pathlib import Path
 import pytest
 from tiny import ROOT, Tiny, driver, make_channel, provider
 
-from megabuild.build.session import execute
-from megabuild.build.view import SHARE_OBJECTS
+from groundwork.errors import IsolationError
 from megabuild.configs.config import load
 from megabuild.engine.supervisor import end_strays
-from megabuild.errors import IsolationError
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan import planning
 from megabuild.plan.isolation import rehearsal_image
+from megabuild.run.session import execute
+from megabuild.run.view import SHARE_OBJECTS
 
 pytestmark = pytest.mark.slow
 _SECONDS = 45.0

@@ -11,8 +11,8 @@ import pytest
 from audit_site import serving
 from wheel_files import make_wheel, simple_index
 
-from megabuild import files
-from megabuild.network.index import configured
+from groundwork import files
+from groundwork.network.index import configured
 from megabuild.providers.local import interpreters
 from megabuild.providers.pypi import download, lock
 from megabuild.providers.pypi.lock import Lock, Wheel

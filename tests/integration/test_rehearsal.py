@@ -13,17 +13,17 @@ from pathlib import Path
 import future
 import pytest
 
-from megabuild import events
-from megabuild.build.session import execute
-from megabuild.build.summary import Summary
+from groundwork import events
+from groundwork.files import cache_folder
+from groundwork.package_id import PackageId
 from megabuild.configs.config import load
 from megabuild.engine import archive
 from megabuild.engine.archive import owners
-from megabuild.files import cache_folder
-from megabuild.package_id import PackageId
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
+from megabuild.run.session import execute
+from megabuild.run.summary import Summary
 
 CONFIG = "linux_64_cuda130"
 pytestmark = pytest.mark.slow

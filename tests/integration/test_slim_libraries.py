@@ -16,10 +16,10 @@ import built_libraries
 import pytest
 from built_libraries import Cuda
 
-import cuda_archs
-from cuda_archs import MACHINE_CODE, PTX, Fatbin
-from elf_file import ElfFile, opened
-from megabuild.slim.library import LibrarySlimmed, slim_library
+from cuda_code import cuda_archs
+from cuda_code.cuda_archs import MACHINE_CODE, PTX, Fatbin
+from cuda_code.elf_file import ElfFile, opened
+from gpu_tools.slim.library import LibrarySlimmed, slim_library
 
 pytestmark = pytest.mark.long
 GPU = "sm_120"

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from rattler.package_streaming import extract
 
-from megabuild.build.session import execute
+from groundwork.errors import UsageError
+from groundwork.files import cache_folder
 from megabuild.configs.config import load
-from megabuild.errors import UsageError
-from megabuild.files import cache_folder
 from megabuild.plan.options import Options
 from megabuild.plan.other_torch import with_torch
 from megabuild.plan.planning import make_plan
+from megabuild.run.session import execute
 
 CONFIG = "linux_64_cpu"
 MARK = "# brought by the user\n"

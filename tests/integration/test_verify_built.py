@@ -14,10 +14,10 @@ import built_libraries
 import pytest
 from built_libraries import Cuda, Torch
 
-from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.megabuild import megabuild
-from megabuild.verify.check import verify
-from megabuild.verify.verdict import Expectation, LibraryVerdict, Verdict
+from command_line.exits import Invocation, outcome
+from command_line.main import megabuild
+from gpu_tools.verify.check import verify
+from gpu_tools.verify.verdict import Expectation, LibraryVerdict, Verdict
 
 # gigabytes of wheels on a fresh machine
 pytestmark = [

@@ -10,8 +10,8 @@ import built_libraries
 import pytest
 from built_libraries import Cuda
 
-import cuda_archs
-from elf_file import opened
+from cuda_code import cuda_archs
+from cuda_code.elf_file import opened
 
 # gigabytes of wheels on a fresh machine
 pytestmark = pytest.mark.long

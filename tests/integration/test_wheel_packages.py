@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.errors import ProviderError
 from megabuild.configs.config import load
-from megabuild.errors import ProviderError
 from megabuild.providers.local.interpreters import find as find_interpreters
 from megabuild.providers.pypi import torch
 

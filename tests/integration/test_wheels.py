@@ -16,18 +16,18 @@ import wheels_world as world
 from click.testing import CliRunner
 from package_files import rot
 
-from elf_file import opened
-from megabuild.cli.exits import Invocation
-from megabuild.cli.megabuild import megabuild
-from megabuild.errors import BuildError, ConfigError, IntegrityError, PreflightError, UsageError
+from command_line.exits import Invocation
+from command_line.main import megabuild
+from conda_wheels import built, licences, nvidia, simple_index, tools, wheel_tree
+from conda_wheels.make import Request, make
+from conda_wheels.report import WheelIndex
+from cuda_code.elf_file import opened
+from groundwork.errors import BuildError, ConfigError, IntegrityError, PreflightError, UsageError
+from groundwork.result import Result
+from groundwork.wheel_file import pack, unpack, why_broken
 from megabuild.plan import published
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import machine_platform
-from megabuild.result import Result
-from megabuild.wheel_file import pack, unpack, why_broken
-from megabuild.wheels import built, licences, nvidia, simple_index, tools, wheel_tree
-from megabuild.wheels.make import Request, make
-from megabuild.wheels.report import WheelIndex
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 SPLINE = "torch_spline_conv"

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import wheels_world as world
 
+from conda_wheels import simple_index
+from groundwork.wheel_file import why_broken
 from megabuild.providers.environment import machine_platform
-from megabuild.wheel_file import why_broken
-from megabuild.wheels import simple_index
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.extension_table import EXTENSIONS
-from megabuild.wheels import simple_index
-from megabuild.wheels.simple_index import IndexedWheel
+from conda_wheels import simple_index
+from conda_wheels.simple_index import IndexedWheel
+from pyg_extensions.table import EXTENSIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = Path(os.environ.get("MEGABUILD_TEST_PACKAGES") or ROOT / "output")

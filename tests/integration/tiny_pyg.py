@@ -12,9 +12,9 @@ import pytest
 from tiny import Tiny, make_channel, provider
 
 from megabuild.configs.config import load
-from megabuild.extensions import contents
 from megabuild.plan import planning
 from megabuild.plan.options import Options
+from pyg_extensions import contents
 
 ROOT = Path(__file__).resolve().parent.parent / "data" / "tiny_pyg"
 LOG = "compilers.log"
@@ -74,7 +74,7 @@ def make(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TinyPyg:
 
 def main(output: str, channel: str, root: str) -> None:
     """Run everything, as a process of its own."""
-    from megabuild.build.session import execute
+    from megabuild.run.session import execute
 
     here = TinyPyg(output=Path(output), channel=Path(channel), root=Path(root))
     setattr(planning, "provide", provider(here.channel))  # noqa: B010

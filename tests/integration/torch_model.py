@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernels import KERNELS
+from cuda_code.kernels import KERNELS
 
 TORCH, CUDA = "2.13.0", "13.0"
 _LIBRARIES = ("c10", "torch", "torch_cpu", "torch_python", "c10_cuda", "torch_cuda")
@@ -158,21 +158,7 @@ def make_nvcc(home: Path, version: str = CUDA) -> None:
 def libraries(
     name: str, folder: Path, torch: Path, archs: Sequence[str], *, cuda: bool = True
 ) -> dict[str, bytes]:
-    """Compile an extension's libraries; returns the files of its wheel.
-
-    Parameters
-    ----------
-    name:
-        ``torch_scatter``.
-    folder:
-        To work in.
-    torch:
-        The model of PyTorch to link to, with CUDA.
-    archs:
-        CUDA archs of libraries that have device code upstream.
-    cuda:
-        False for a CPU build.
-    """
+    """Compile an extension's libraries; returns the files of its wheel."""
     folder.mkdir(parents=True)
     files = {f"{name}/__init__.py": _MODULE.encode()}
     links = ["-Wl,--no-as-needed", f"-L{torch / 'lib'}", "-lc10", "-ltorch", "-ltorch_cpu"]

@@ -82,15 +82,7 @@ def nvidias(folder: Path) -> tuple[Path, Path]:
 
 
 def make(folder: Path, accelerator: str = "cpu") -> Path:
-    """Make that world in a folder; returns the output folder of its run.
-
-    Parameters
-    ----------
-    folder:
-        An empty folder.
-    accelerator:
-        ``cpu``, ``cuda124``.
-    """
+    """Make that world in a folder; returns the output folder of its run."""
     packages = folder / "made" / "linux-64"
     packages.mkdir(parents=True)
     _write(folder / "LICENSE", "libtorch's licence\n")

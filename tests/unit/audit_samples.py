@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from megabuild.audit.claims import AuditRow
-from megabuild.audit.facts import (
+from pin_audit.claims import AuditRow
+from pin_audit.facts import (
     AnyFact,
     AuditTarget,
     Build,
@@ -25,10 +25,10 @@ from megabuild.audit.facts import (
     UpstreamArchs,
     Where,
 )
-from megabuild.audit.gather import SOURCES
-from megabuild.audit.names import names
-from megabuild.audit.report.jsonfile import Report
-from megabuild.audit.table import Audit, tabulate
+from pin_audit.gather import SOURCES
+from pin_audit.names import names
+from pin_audit.report.jsonfile import Report
+from pin_audit.table import Audit, tabulate
 
 CONFIGS = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "linux_aarch64_cuda130", "osx_arm64_cpu")
 MADE = "2026-11-21T08:00:00Z"

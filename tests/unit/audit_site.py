@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from megabuild.audit.facts import AuditTarget, SourceOutcome
-from megabuild.audit.gather import outcome_of
-from megabuild.audit.request import AuditRequest, Local
-from megabuild.audit.services import Services
-from megabuild.audit.trees import GitTree
+from groundwork.network.client import Patience
 from megabuild.configs.config import Config
-from megabuild.network.client import Patience
+from pin_audit.facts import AuditTarget, SourceOutcome
+from pin_audit.gather import outcome_of
+from pin_audit.request import AuditRequest, Local
+from pin_audit.services import Services
+from pin_audit.trees import GitTree
 
 #: For servers that answer, however busy the machine is.
 PATIENT = Patience(connect=30.0, read=30.0, total=120.0, pause=0.02)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from megabuild.audit.facts import AnyFact, AuditTarget, SourceOutcome
-from megabuild.audit.request import AuditRequest
-from megabuild.audit.services import Services
 from megabuild.configs.config import Config
+from pin_audit.facts import AnyFact, AuditTarget, SourceOutcome
+from pin_audit.request import AuditRequest
+from pin_audit.services import Services
 
 MATRIX = ".github/scripts/generate_binary_build_matrix.py"
 INSTALL_CUDA = ".ci/docker/common/install_cuda.sh"

@@ -15,8 +15,8 @@ from audit_site import (
     serving,
 )
 
-from megabuild.audit.facts import SourceOutcome
-from megabuild.network import index as pip_configuration
+from groundwork.network import index as pip_configuration
+from pin_audit.facts import SourceOutcome
 
 REQUIRES = (
     "numpy>=1.9,<3",

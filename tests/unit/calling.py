@@ -7,8 +7,8 @@ import sys
 import click
 from click.testing import CliRunner, Result
 
-from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.megabuild import megabuild
+from command_line.exits import Invocation, outcome
+from command_line.main import megabuild
 
 
 def call(invocation: Invocation, *arguments: str) -> Result:

@@ -72,20 +72,8 @@ def build(
 ) -> Path:
     """Link a library.
 
-    Parameters
-    ----------
-    folder:
-        Where.
-    own:
-        Fat binaries as nvcc lays them: in its section, each with a wrapper.
-    resources:
-        What lies in another section, which code knows.
-    flags:
-        Of the linker.
-    more:
-        Further C, with a function ``work``.
-    unwrapped:
-        How many of ``own``, counted from the beginning, have no wrapper.
+    `own`: Fat binaries as nvcc lays them: in its section, each with a wrapper.
+    `unwrapped`: how many of ``own``, counted from the beginning, have no wrapper.
     """
     numbers = range(unwrapped, len(own))
     (folder / "resources.bin").write_bytes(resources)

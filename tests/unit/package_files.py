@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import zstandard
 
-from megabuild import files
+from groundwork import files
 
 
 class Entry(NamedTuple):

@@ -27,14 +27,8 @@ def elf(
 ) -> bytes:
     """Make a 64-bit ELF file.
 
-    Parameters
-    ----------
-    sections:
-        Names and contents, in their order.
-    hole:
-        Bytes between the header and the first section that belong to none.
-    places:
-        Offset and size that the table gives sections, where they are not to be the true ones.
+    `hole`: bytes between the header and the first section that belong to none.
+    `places`: Offset and size that the table gives sections, where they are not to be the true ones.
     """
     names, content, headers = b"\0", bytearray(_HEADER) + hole, [bytes(_SECTION.size)]
     for name, data in (*sections, (".shstrtab", b"")):

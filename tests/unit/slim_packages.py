@@ -31,17 +31,7 @@ def install(
     entry_points: str = "",
     ending: str = "\n",
 ) -> Path:
-    """Install a package of version 1, and return its RECORD.
-
-    Parameters
-    ----------
-    files:
-        Their content, by their path among packages.
-    requires:
-        Requirements, as ``Requires-Dist`` has them.
-    ending:
-        How lines of RECORD end.
-    """
+    """Install a package of version 1, and return its RECORD."""
     site, info = root / SITE, f"{name.replace('-', '_')}-1.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n"
     metadata += "".join(f"Requires-Dist: {one}\n" for one in requires)

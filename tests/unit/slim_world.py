@@ -17,13 +17,7 @@ HOSTILE = ('torch/include/a\nb,"c".h', os.fsdecode(b"torch/include/\xff\xfe.h"))
 
 
 def library(path: Path, name: str, *, names: Iterable[str] = (), linked: Iterable[Path] = ()) -> Path:
-    """Compile a library that has symbol tables and names others in its strings.
-
-    Parameters
-    ----------
-    name:
-        A function in it that returns 42.
-    """
+    """Compile a library that has symbol tables and names others in its strings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     source = path.with_suffix(".c")
     functions = "".join(f"static int quiet_{name}_{n}(void) {{ return {n}; }}\n" for n in range(300))

@@ -11,11 +11,11 @@ import pytest
 from audit_channel import add, index
 from audit_site import Answer, config, die, endless, hang, request, services, serving, trickle
 
-from megabuild.audit.facts import Newest, SourceOutcome
-from megabuild.audit.request import Local
-from megabuild.audit.services import Services
-from megabuild.audit.sources import channel as channel_source
-from megabuild.network import channels
+from groundwork.network import channels
+from pin_audit.facts import Newest, SourceOutcome
+from pin_audit.request import Local
+from pin_audit.services import Services
+from pin_audit.sources import channel as channel_source
 
 NAMES = ("libfoo", "pybar", "onlymac", "nosuch")
 CONFIGS = (config("linux-64"), config("osx-arm64"))

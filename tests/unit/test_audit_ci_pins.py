@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from audit_trees import INSTALL_CUDA, MATRIX, NEW, MemoryTree, about, request, values
 
-from megabuild.audit.facts import CiPin, SourceOutcome, UpstreamArchs
-from megabuild.audit.gather import gather
-from megabuild.audit.sources import ci_pins
-from megabuild.audit.trees import GitTree
-from megabuild.errors import AuditError
+from groundwork.errors import AuditError
+from pin_audit.facts import CiPin, SourceOutcome, UpstreamArchs
+from pin_audit.gather import gather
+from pin_audit.sources import ci_pins
+from pin_audit.trees import GitTree
 
 TRITON = ".ci/docker/triton_version.txt"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from megabuild.audit.ci_readers import NotInFile, Reader, lines, literal
+from pin_audit.ci_readers import NotInFile, Reader, lines, literal
 
 
 def read(reader: Reader, text: str) -> list[tuple[str, int | None, dict[str, str]]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from megabuild.audit.addresses import Address
-from megabuild.errors import AuditError
+from groundwork.errors import AuditError
+from pin_audit.addresses import Address
 
 _PARENT = Address.parse("https://example.org/owner/name.git")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from git_world import without_settings
 
-from megabuild.audit.sources.submodules import parse
-from megabuild.errors import AuditError
+from groundwork.errors import AuditError
+from pin_audit.sources.submodules import parse
 
 
 @pytest.fixture(autouse=True)

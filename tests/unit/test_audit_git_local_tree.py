@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.audit.trees import LocalTree
-from megabuild.errors import AuditError
+from groundwork.errors import AuditError
+from pin_audit.trees import LocalTree
 
 
 @pytest.fixture

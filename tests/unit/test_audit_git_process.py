@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from git_world import Repo, git, without_settings
 
-from megabuild.audit.git import GitFailed, shown
-from megabuild.audit.git import git as run
-from megabuild.errors import AuditError
+from groundwork.errors import AuditError
+from pin_audit.git import GitFailed, shown
+from pin_audit.git import git as run
 
 
 @pytest.fixture(autouse=True)

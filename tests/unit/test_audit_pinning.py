@@ -11,10 +11,10 @@ import pytest
 from audit_channel import add, index
 from audit_site import config, heard, request, services, serving
 
-from megabuild.audit.facts import GlobalPin, Migration, SourceOutcome
-from megabuild.audit.request import Local
-from megabuild.audit.services import Services
-from megabuild.audit.sources import pinning as pinning_source
+from pin_audit.facts import GlobalPin, Migration, SourceOutcome
+from pin_audit.request import Local
+from pin_audit.services import Services
+from pin_audit.sources import pinning as pinning_source
 
 PINS = """\
 # a comment

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from audit_samples import audit
 
-from megabuild.audit.archs import split
-from megabuild.audit.claims import AuditRow, Status
-from megabuild.audit.facts import AnyFact, Holds, RecipeArchs, UpstreamArchs
+from pin_audit.archs import split
+from pin_audit.claims import AuditRow, Status
+from pin_audit.facts import AnyFact, Holds, RecipeArchs, UpstreamArchs
 
 
 def ours(

@@ -16,16 +16,16 @@ import psutil
 import pytest
 from audit_samples import asks, ci_has, report, vendors, wheel
 
-from megabuild.audit.claims import Status
-from megabuild.audit.facts import AnyFact, Holds, RecipeArchs
-from megabuild.audit.gather import OWN, SOURCES
-from megabuild.audit.report import jsonfile
-from megabuild.audit.report.blocks import report_blocks
-from megabuild.audit.report.jsonfile import Report
-from megabuild.audit.report.terminal import text_lines
-from megabuild.cli.audit import package_names, source_names, status_names
-from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.megabuild import megabuild
+from command_line.audit import package_names, source_names, status_names
+from command_line.exits import Invocation, outcome
+from command_line.main import megabuild
+from pin_audit.claims import Status
+from pin_audit.facts import AnyFact, Holds, RecipeArchs
+from pin_audit.gather import OWN, SOURCES
+from pin_audit.report import jsonfile
+from pin_audit.report.blocks import report_blocks
+from pin_audit.report.jsonfile import Report
+from pin_audit.report.terminal import text_lines
 
 CONFLICT = (wheel("sympy", "==1.13.1"), asks("sympy", ">=1.13.3"))
 LONG = (
@@ -102,7 +102,7 @@ def test_a_value_that_the_stream_cannot_show_does_not_end_the_program(
     tmp_path: Path, repository: Path
 ) -> None:
     path = saved(tmp_path, wheel("sympy", ">=1"), asks("sympy", "=1é"))
-    program = "from megabuild.cli.megabuild import main; main()"
+    program = "from command_line.main import main; main()"
     environment = {**os.environ, "PYTHONPATH": str(repository / "scripts"), "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(
         [sys.executable, "-c", program, "audit", "--from", path],
@@ -304,7 +304,7 @@ def test_ctrl_c_ends_it_at_once_and_quietly(tmp_path: Path, repository: Path) ->
         "server = socket.create_server(('127.0.0.1', 0)); port = server.getsockname()[1]\n"
         "threading.Thread(target=lambda: (server.accept(), print('asked', flush=True)), daemon=True).start()\n"
         "sys.argv[1:] = ['audit', '--source', 'submodules', '--repository', f'http://127.0.0.1:{port}/x.git']\n"
-        "from megabuild.cli.megabuild import main\n"
+        "from command_line.main import main\n"
         "main()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(repository / "scripts"), "MEGABUILD_CACHE": str(tmp_path)}

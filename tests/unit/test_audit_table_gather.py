@@ -9,12 +9,12 @@ from pathlib import Path
 
 from audit_samples import target
 
-from megabuild.audit.facts import SourceOutcome
-from megabuild.audit.gather import SOURCES, gather, sources
-from megabuild.audit.request import AuditRequest
-from megabuild.audit.services import Services
-from megabuild.audit.trees import GitTree
-from megabuild.errors import AuditError
+from groundwork.errors import AuditError
+from pin_audit.facts import SourceOutcome
+from pin_audit.gather import SOURCES, gather, sources
+from pin_audit.request import AuditRequest
+from pin_audit.services import Services
+from pin_audit.trees import GitTree
 
 
 def no_tree() -> GitTree:
@@ -81,7 +81,7 @@ def test_what_begins_is_reported(tmp_path: Path) -> None:
 
 def test_every_source_of_the_list_has_a_module() -> None:
     assert set(sources()) == set(SOURCES)
-    folder = Path(__file__).parents[2] / "scripts" / "megabuild" / "audit" / "sources"
+    folder = Path(__file__).parents[2] / "scripts" / "pin_audit" / "sources"
     modules = {read.__module__.rpartition(".")[2] for read in sources().values()}
     assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == modules
     assert len(set(sources().values())) == len(SOURCES)

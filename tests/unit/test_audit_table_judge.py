@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from audit_samples import CONFIGS, asks, audit, ci_has, has, pinned, row, switch, target, vendors, wheel
 
-from megabuild.audit.claims import Status
-from megabuild.audit.facts import AnyFact, CiPin, SourceOutcome
-from megabuild.audit.names import names
-from megabuild.audit.table import tabulate
+from pin_audit.claims import Status
+from pin_audit.facts import AnyFact, CiPin, SourceOutcome
+from pin_audit.names import names
+from pin_audit.table import tabulate
 
 CUDA129, CUDA130 = ("linux_64_cuda129",), ("linux_64_cuda130", "linux_aarch64_cuda130")
 

@@ -11,13 +11,13 @@ import pytest
 from audit_samples import MADE, asks, ci_has, has, pinned, report, switch, vendors, wheel
 from msgspec import structs
 
-from megabuild.audit.facts import Holds, RecipePin, UpstreamArchs
-from megabuild.audit.gather import OWN, SOURCES
-from megabuild.audit.names import names, plain
-from megabuild.audit.report import jsonfile
-from megabuild.audit.report.jsonfile import CellChange, Report
-from megabuild.audit.report.markdown import BEGIN, END, insert, markdown
-from megabuild.errors import UsageError
+from groundwork.errors import UsageError
+from pin_audit.facts import Holds, RecipePin, UpstreamArchs
+from pin_audit.gather import OWN, SOURCES
+from pin_audit.names import names, plain
+from pin_audit.report import jsonfile
+from pin_audit.report.jsonfile import CellChange, Report
+from pin_audit.report.markdown import BEGIN, END, insert, markdown
 
 FINDINGS = (
     wheel("sympy", ">=1.13.3"),

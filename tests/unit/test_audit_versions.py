@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from megabuild.audit.versions import Spec, admits_older, common, described, newest, pin, side, within
+from pin_audit.versions import Spec, admits_older, common, described, newest, pin, side, within
 
 
 def wheel(text: str) -> Spec:

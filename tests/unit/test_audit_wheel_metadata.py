@@ -37,11 +37,11 @@ from audit_wheels import (
     wheel,
 )
 
-from megabuild.audit.facts import Requirement, SourceOutcome
-from megabuild.audit.request import AuditRequest, Local
-from megabuild.audit.sources import wheel_metadata
-from megabuild.audit.sources.wheel_metadata import newest_version
-from megabuild.network.index import configured, links
+from groundwork.network.index import configured, links
+from pin_audit.facts import Requirement, SourceOutcome
+from pin_audit.request import AuditRequest, Local
+from pin_audit.sources import wheel_metadata
+from pin_audit.sources.wheel_metadata import newest_version
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,10 @@ from rattler import Channel, VirtualPackage, solve
 from rattler.virtual_package.virtual_package import VirtualPackageOverrides
 from tiny import Tiny, make_channel, provider
 
-from megabuild.build.commands import commands
-from megabuild.build.summary import Summary
 from megabuild.plan import planning
 from megabuild.plan.plan import Plan
+from megabuild.run.commands import commands
+from megabuild.run.summary import Summary
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from megabuild.build.disk import DiskWatch, size_of
+from megabuild.run.disk import DiskWatch, size_of
 
 
 def write(path: Path, size: int) -> None:

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.build.failure import EXCERPT_LINES, Failure, Recent, excerpt
-from megabuild.engine.job import Outcome
-from megabuild.engine.logs import ScriptLine
-from megabuild.errors import (
+from groundwork.errors import (
     BuildError,
     KilledError,
     MegabuildError,
@@ -18,7 +15,10 @@ from megabuild.errors import (
     PackageTestError,
     SwapRefused,
 )
-from megabuild.package_id import PackageId
+from groundwork.package_id import PackageId
+from megabuild.engine.job import Outcome
+from megabuild.engine.logs import ScriptLine
+from megabuild.run.failure import EXCERPT_LINES, Failure, Recent, excerpt
 
 
 def explained(

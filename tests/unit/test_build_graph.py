@@ -10,11 +10,11 @@ from typing import cast
 
 import pytest
 
-from megabuild import events
-from megabuild.build.graph import Graph, Inbox
-from megabuild.build.work import Made, Work
-from megabuild.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError, SwapRefused
-from megabuild.resources.jobs import Budget, Jobs
+from groundwork import events
+from groundwork.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError, SwapRefused
+from groundwork.resources.jobs import Budget, Jobs
+from megabuild.run.graph import Graph, Inbox
+from megabuild.run.work import Made, Work
 
 
 @dataclass

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.build.logfile import LogFile
-from megabuild.network.redact import Mask
+from groundwork.network.redact import Mask
+from megabuild.run.logfile import LogFile
 
 
 def test_values_of_variables_that_sound_secret_are_masked() -> None:

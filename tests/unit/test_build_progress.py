@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from megabuild import events
-from megabuild.build.progress import STATS, Objects, Parser, Totals
+from groundwork import events
+from groundwork.package_id import PackageId
 from megabuild.engine.logs import ScriptLine
-from megabuild.package_id import PackageId
+from megabuild.run.progress import STATS, Objects, Parser, Totals
 
 
 class Clock:

@@ -12,10 +12,10 @@ import pytest
 from package_files import rot
 from tiny import make_package
 
-from megabuild import files
+from groundwork import files
+from groundwork.errors import IntegrityError
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
-from megabuild.errors import IntegrityError
 from megabuild.plan import published
 
 NOTHING: tuple[str, ...] = ()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tiny import make_channel, make_package
 
-from megabuild import channel_folder
-from megabuild.errors import IntegrityError
+from groundwork import channel_folder
+from groundwork.errors import IntegrityError
 
 
 @pytest.fixture

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from megabuild import events
-from megabuild.build.summary import PackageResult, package_lines
-from megabuild.cli.reporters import LiveReporter, PlainReporter
+from command_line.reporters import LiveReporter, PlainReporter
+from groundwork import events
+from groundwork.package_id import PackageId
 from megabuild.configs.config import load
-from megabuild.extension_table import recipes
-from megabuild.extensions.wheels import Choice
-from megabuild.package_id import PackageId
 from megabuild.plan.extensions import choose_source, render_tasks
 from megabuild.plan.plan import Extensions
 from megabuild.plan.report import extension_lines
+from megabuild.run.summary import PackageResult, package_lines
+from pyg_extensions.table import recipes
+from pyg_extensions.wheels import Choice
 
 
 def progress(done: int) -> events.Progress:

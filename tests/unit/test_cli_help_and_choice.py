@@ -14,12 +14,12 @@ import pytest
 from calling import call
 from click.testing import CliRunner, Result
 
-from megabuild.cli.configs import choose
-from megabuild.cli.exits import Invocation
-from megabuild.cli.megabuild import HELPS, load, megabuild
+from command_line.configs import choose
+from command_line.exits import Invocation
+from command_line.main import HELPS, load, megabuild
+from groundwork.errors import ConfigError, UsageError
 from megabuild.configs.config import CONFIG_FOLDER
 from megabuild.configs.matrix import compared
-from megabuild.errors import ConfigError, UsageError
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "osx_64_cpu")
 
@@ -114,7 +114,7 @@ def test_the_list_of_commands_says_what_their_own_helps_say() -> None:
 @pytest.mark.parametrize("name", ["slim", "sizes", "verify"])
 def test_a_command_for_any_environment_loads_nothing_of_the_driver(name: str) -> None:
     code = f"""import sys
-from megabuild.cli.megabuild import load
+from command_line.main import load
 load({name!r})
 driver = [f"megabuild.{{part}}" for part in ("build", "engine", "isolation", "plan", "providers", "audit")]
 print(sorted({{"rattler", "rattler_build", *driver}} & sys.modules.keys()))"""
@@ -146,7 +146,7 @@ def test_the_installed_command_is_completed(invocation: Invocation) -> None:
 def test_config_names_are_completed() -> None:
     from click.shell_completion import ShellComplete
 
-    from megabuild.cli.build import build
+    from command_line.build import build
 
     complete = ShellComplete(build, {}, "build-locally.py", "_BUILD_LOCALLY_PY_COMPLETE")
     names = [item.value for item in complete.get_completions([], "osx_")]
@@ -156,7 +156,7 @@ def test_config_names_are_completed() -> None:
 def test_extensions_are_completed(invocation: Invocation) -> None:
     from click.shell_completion import ShellComplete
 
-    from megabuild.cli.install_pyg import install_pyg
+    from command_line.install_pyg import install_pyg
 
     script = invoke("completion", "bash", "install-pyg", invocation=invocation).stdout
     assert "_INSTALL_PYG_COMPLETE" in script

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.cli.exits import Invocation, outcome
-from megabuild.result import Result
+from command_line.exits import Invocation, outcome
+from groundwork.result import Result
 
 RESULT = Result(format="slim", document={"freed": 3}, lines=["✓ done", "\x07bell"], exit_code=14)
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from calling import call
 
-from megabuild import events
-from megabuild.build.summary import PackageResult, Summary
-from megabuild.cli import running
-from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.megabuild import megabuild
-from megabuild.errors import BuildError, ProviderError
-from megabuild.package_id import PackageId
+from command_line import running
+from command_line.exits import Invocation, outcome
+from command_line.main import megabuild
+from groundwork import events
+from groundwork.errors import BuildError, ProviderError
+from groundwork.package_id import PackageId
+from groundwork.result import Result
 from megabuild.plan.options import Options
-from megabuild.result import Result
+from megabuild.run.summary import PackageResult, Summary
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "linux_64_cuda129")
 Act = Callable[[], None]

@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from megabuild.build.logfile import LogFile
-from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.reporters import PlainReporter
-from megabuild.cli.streams import Output
-from megabuild.errors import BuildError
-from megabuild.network.redact import Mask
+from command_line.exits import Invocation, outcome
+from command_line.reporters import PlainReporter
+from command_line.streams import Output
+from groundwork.errors import BuildError
+from groundwork.network.redact import Mask
+from megabuild.run.logfile import LogFile
 
 #: What a build script can print: a window title, the clipboard (OSC 52), a line over the former one.
 HOSTILE = "\x1b]0;title\x07 \x1b]52;c;ZXZpbA==\x07 \x1b[1A\x1b[2K\rdone \x9b31m \u202edeb"
@@ -69,8 +69,8 @@ _PROGRAM = """
 import signal, sys, time
 from pathlib import Path
 import click
-from megabuild.cli.exits import Invocation, run
-from megabuild.errors import BuildError
+from command_line.exits import Invocation, run
+from groundwork.errors import BuildError
 
 @click.command()
 def command():

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from megabuild.text import Signs, duration, size, table
+from groundwork.text import Signs, duration, size, table
 
 
 @pytest.mark.parametrize(

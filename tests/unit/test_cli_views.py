@@ -12,15 +12,14 @@ import pytest
 from calling import call
 from rich.console import Console
 
-from megabuild import events
-from megabuild.build.summary import PackageResult, Summary, summary_lines
-from megabuild.cli import running
-from megabuild.cli.exits import Invocation
-from megabuild.cli.reporters import LiveReporter, PlainReporter, reporter
+from command_line import running
+from command_line.exits import Invocation
+from command_line.reporters import LiveReporter, PlainReporter, reporter
+from groundwork import events
+from groundwork.errors import BuildError, Interrupted, ProviderError
+from groundwork.package_id import PackageId
 from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.errors import BuildError, Interrupted, ProviderError
-from megabuild.package_id import PackageId
 from megabuild.plan.estimate import estimate
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
@@ -28,6 +27,7 @@ from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.report import plan_document, plan_lines
 from megabuild.plan.stamp import Decision
 from megabuild.providers.environment import Download, Environment
+from megabuild.run.summary import PackageResult, Summary, summary_lines
 
 SHA256 = "0123456789abcdef" * 4
 COMPILING = events.Progress(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.errors import ConfigError, UsageError
 from megabuild.configs import matrix
 from megabuild.configs.config import CONFIG_FOLDER, available, load, python_version, select
-from megabuild.errors import ConfigError, UsageError
 
 CONFIGS = {
     "linux_64_cpu",

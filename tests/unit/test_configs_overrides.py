@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.errors import UsageError
 from megabuild.configs.config import load
 from megabuild.configs.overrides import arch_list, complete, python_pins
-from megabuild.errors import UsageError
 
 
 def test_narrowing_the_pythons_narrows_their_partner(repository: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.configs.config import available, load
-from megabuild.extension_table import EXTENSIONS
+from pyg_extensions.table import EXTENSIONS
 
 NAMES = ("torch-and-pyg", "built-packages")
 WORDS = frozenset(["ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "FROM", "RUN"])

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from megabuild import errors
-from megabuild.cli.exits import CRASHED, PIPE_CLOSED
+from command_line.exits import CRASHED, PIPE_CLOSED
+from groundwork import errors
 
 #: Variables that are read by their name; the driver's own are often named in a constant.
 _READ = re.compile(r"""(?:environ(?:ment)?(?:\.get\(|\.pop\(|\[)|getenv\()["']([A-Z][A-Z_]+)["']""")
@@ -29,7 +29,7 @@ def test_every_exit_code_is_in_the_table_once(repository: Path) -> None:
 
 def test_every_variable_that_is_read_is_on_the_page(repository: Path) -> None:
     page = (repository / "docs" / "environment.md").read_text(encoding="utf-8")
-    modules = (repository / "scripts" / "megabuild").rglob("*.py")
+    modules = (repository / "scripts").rglob("*.py")
     read = {
         name
         for text in (path.read_text(encoding="utf-8") for path in modules)

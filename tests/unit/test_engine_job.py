@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.errors import IntegrityError
 from megabuild.engine.job import Outcome
 from megabuild.engine.worker import write_outcome
-from megabuild.errors import IntegrityError
 
 
 def test_an_outcome_is_what_the_worker_wrote(tmp_path: Path) -> None:

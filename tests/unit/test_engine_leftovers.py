@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tiny import make_channel, make_package
 
-from megabuild import files
+from groundwork import files
+from groundwork.errors import IntegrityError
 from megabuild.engine.output_folder import FINISHED, INPUTS, prepare_output
-from megabuild.errors import IntegrityError
 
 LIBRARY, MODULE = "torch-1-0.conda", "module-1-0.conda"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.package_id import PackageId
 from megabuild.engine.logs import UNKNOWN, LogFollower
-from megabuild.package_id import PackageId
 
 
 @pytest.fixture

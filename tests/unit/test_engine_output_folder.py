@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tiny import make_channel
 
-from megabuild import channel_folder
+from groundwork import channel_folder
+from groundwork.errors import IntegrityError
 from megabuild.engine import archive, output_folder
 from megabuild.engine.worker import kind_of
-from megabuild.errors import IntegrityError
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from rattler.package import IndexJson, PathsJson
 from rattler.package_streaming import extract
 from rattler_build import assemble_package
 
-from elf_file import opened
-from megabuild import glibc
+from cuda_code.elf_file import opened
+from groundwork import glibc
+from groundwork.errors import IntegrityError
 from megabuild.engine import archive, reproducible
-from megabuild.errors import IntegrityError
 
 DATE = 1_750_000_000
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.errors import IntegrityError, ProviderError
-from megabuild.extension_table import ExtensionRelease
-from megabuild.extensions.archives import download
-from megabuild.network.index import Configured
+from groundwork.errors import IntegrityError, ProviderError
+from groundwork.network.index import Configured
+from pyg_extensions.archives import download
+from pyg_extensions.table import ExtensionRelease
 
 CONTENT = b"an archive"
 RELEASE = ExtensionRelease(name="torch_scatter", version="2.1.2", sha256=hashlib.sha256(CONTENT).hexdigest())

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from wheel_files import make_wheel
 
-from megabuild.errors import IntegrityError, ProviderError
-from megabuild.extensions import pyg_index, wheels
-from megabuild.extensions.pyg_index import read_page
-from megabuild.extensions.wheels import fetch
-from megabuild.network.client import Patience
-from megabuild.wheel_file import why_broken
+from groundwork.errors import IntegrityError, ProviderError
+from groundwork.network.client import Patience
+from groundwork.wheel_file import why_broken
+from pyg_extensions import pyg_index, wheels
+from pyg_extensions.pyg_index import read_page
+from pyg_extensions.wheels import fetch
 
 BODY = b"wheel" * 1000
 ADDRESS = "http://user:secret@127.0.0.1:9/file.whl"

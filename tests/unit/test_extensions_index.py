@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from wheel_files import make_page
 
-from megabuild.errors import UsageError
-from megabuild.extensions.pyg_index import PygIndex, WheelTarget, built_for, cuda_tag, fitting
-from megabuild.network.index import File
+from groundwork.errors import UsageError
+from groundwork.network.index import File
+from pyg_extensions.pyg_index import PygIndex, WheelTarget, built_for, cuda_tag, fitting
 
 SHA = "ab" * 32
 

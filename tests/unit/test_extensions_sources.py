@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels import KERNELS
+from cuda_code.kernels import KERNELS
+from groundwork.errors import ProviderError, UsageError
 from megabuild.configs.config import load
-from megabuild.errors import ProviderError, UsageError
-from megabuild.extension_table import EXTENSIONS, ExtensionRelease, recipes
-from megabuild.extensions import sources
 from megabuild.plan.extensions import why_not
+from pyg_extensions import sources
+from pyg_extensions.table import EXTENSIONS, ExtensionRelease, recipes
 
 Variant = dict[str, tuple[str, ...]]
 ARCHIVES = ("scatter-2.1.2", "sparse-0.6.18", "cluster-1.6.3", "spline_conv-1.2.2")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from wheel_files import make_page, make_wheel
 
-from megabuild.errors import ProviderError, UsageError
-from megabuild.extension_table import EXTENSIONS, find
-from megabuild.extensions import pyg_index as indexing
-from megabuild.extensions.pyg_index import PygIndex, WheelTarget
-from megabuild.extensions.wheels import Choice, WantedWheel, find_wheel
+from groundwork.errors import ProviderError, UsageError
+from pyg_extensions import pyg_index as indexing
+from pyg_extensions.pyg_index import PygIndex, WheelTarget
+from pyg_extensions.table import EXTENSIONS, find
+from pyg_extensions.wheels import Choice, WantedWheel, find_wheel
 
 KERNELS = b"kernels for sm_90"
 

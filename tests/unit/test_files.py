@@ -15,15 +15,15 @@ import psutil
 import pytest
 from tiny import wait_for
 
-from megabuild import files
-from megabuild.errors import IntegrityError, PreflightError
+from groundwork import files
+from groundwork.errors import IntegrityError, PreflightError
 from megabuild.providers import command
 
 START = """
 import sys
 import threading
 from pathlib import Path
-from megabuild import files
+from groundwork import files
 from megabuild.providers import command
 with files.scratch(Path(sys.argv[1])) as folder:
     words = ["sh", "-c", "sleep 600 & echo $! $$ >%s/pids; wait" % sys.argv[1]]

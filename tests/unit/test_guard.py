@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tiny import wait_for
 
-from megabuild import guard
+from groundwork import guard
 
 #: A child, a grandchild in a session of its own, and one that ignores requests to end.
 FAMILY = """

@@ -17,20 +17,20 @@ import pytest
 from click.testing import CliRunner, Result
 from packaging.version import Version
 
-from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.megabuild import megabuild
+from command_line.exits import Invocation, outcome
+from command_line.main import megabuild
+from groundwork.errors import BuildError, PreflightError, UsageError
+from groundwork.network.index import File
+from groundwork.resources.jobs import Jobs
+from groundwork.resources.machine import Machine
 from megabuild.configs.config import load
-from megabuild.errors import BuildError, PreflightError, UsageError
-from megabuild.extension_table import ExtensionRelease, find
-from megabuild.extensions.install.compiling import Workshop, jobs_for
-from megabuild.extensions.install.installation import ExtensionRequest, Installation, Origin, requested
-from megabuild.extensions.install.pip import last_words
-from megabuild.extensions.install.toolchain import cuda_home
-from megabuild.extensions.install.user_environment import UserEnvironment, archs_from_flags, interpreter, look
-from megabuild.extensions.install.views import environment_lines, install_result, plan_result
-from megabuild.network.index import File
-from megabuild.resources.jobs import Jobs
-from megabuild.resources.machine import Machine
+from pyg_extensions.install.compiling import Workshop, jobs_for
+from pyg_extensions.install.installation import ExtensionRequest, Installation, Origin, requested
+from pyg_extensions.install.pip import last_words
+from pyg_extensions.install.toolchain import cuda_home
+from pyg_extensions.install.user_environment import UserEnvironment, archs_from_flags, interpreter, look
+from pyg_extensions.install.views import environment_lines, install_result, plan_result
+from pyg_extensions.table import ExtensionRelease, find
 
 
 def environment(**changes: Any) -> UserEnvironment:

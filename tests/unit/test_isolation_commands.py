@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.errors import IsolationError
+from groundwork.errors import IsolationError
 from megabuild.isolation import bubblewrap as bubblewrap_module
 from megabuild.isolation import container as container_module
 from megabuild.isolation.base import Host, Isolation, Mount

@@ -10,9 +10,9 @@ import pytest
 from test_install_pyg import environment
 from wheel_files import make_wheel
 
-from megabuild.errors import IntegrityError
-from megabuild.extensions.install.kept_wheels import KeptWheels
-from megabuild.wheel_file import why_broken, with_local_version
+from groundwork.errors import IntegrityError
+from groundwork.wheel_file import why_broken, with_local_version
+from pyg_extensions.install.kept_wheels import KeptWheels
 
 NAME = "torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"
 

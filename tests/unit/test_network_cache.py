@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from audit_site import services
 
-from megabuild.errors import AuditError
-from megabuild.network.cache import Cache, Entry, age
-from megabuild.network.client import NetworkError
+from groundwork.errors import AuditError
+from groundwork.network.cache import Cache, Entry, age
+from groundwork.network.client import NetworkError
 
 
 def entries(folder: Path) -> list[Path]:

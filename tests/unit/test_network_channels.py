@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from megabuild.network import channels
+from groundwork.network import channels
 
 
 def test_a_channel_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

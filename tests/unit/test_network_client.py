@@ -23,8 +23,8 @@ from audit_site import (
     trickle,
 )
 
-from megabuild.network import client, redact
-from megabuild.network.client import Client, NetworkError, NotFound
+from groundwork.network import client, redact
+from groundwork.network.client import Client, NetworkError, NotFound
 
 
 @pytest.fixture(autouse=True)

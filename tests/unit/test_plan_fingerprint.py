@@ -11,8 +11,8 @@ import pytest
 from tiny import ROOT
 
 import cmake_python_swap
-from megabuild.errors import ConfigError, IntegrityError, PreflightError
-from megabuild.files import sha256
+from groundwork.errors import ConfigError, IntegrityError, PreflightError
+from groundwork.files import sha256
 from megabuild.plan import fingerprint, stamp
 from megabuild.plan.fingerprint import Fingerprint, differences
 from megabuild.plan.recipe_parts import parts

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from groundwork.errors import IsolationError, UsageError
 from megabuild.configs.config import Config, load
-from megabuild.errors import IsolationError, UsageError
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan import planning

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from megabuild.build.summary import PackageResult, Summary
-from megabuild.build.took import Meter
+from groundwork.package_id import PackageId
+from groundwork.resources.jobs import Jobs
 from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.package_id import PackageId
 from megabuild.plan import learned
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
@@ -23,7 +22,8 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.stamp import Decision
 from megabuild.providers.environment import Environment
-from megabuild.resources.jobs import Jobs
+from megabuild.run.summary import PackageResult, Summary
+from megabuild.run.took import Meter
 
 GUESS = Estimate(
     disk=4 * 10**9, memory_per_job=17 * 10**8, cpu_hours=4.0, hours=2.0, basis="measured elsewhere"

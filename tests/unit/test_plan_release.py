@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from wheel_files import make_wheel
 
+from groundwork.errors import ProviderError, UsageError
 from megabuild.configs.config import load
-from megabuild.errors import ProviderError, UsageError
 from megabuild.plan import planning, release
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options

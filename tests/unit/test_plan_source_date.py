@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.errors import PreflightError
-from megabuild.files import OLDEST_IN_ZIP
+from groundwork.errors import PreflightError
+from groundwork.files import OLDEST_IN_ZIP
 from megabuild.plan.source_date import LATEST, SourceDate, source_date
 
 DATE = 1_750_000_000

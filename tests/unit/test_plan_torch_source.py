@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from groundwork.errors import IntegrityError, MegabuildError, PreflightError, UsageError
 from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.errors import IntegrityError, MegabuildError, PreflightError, UsageError
 from megabuild.plan import torch_source
 from megabuild.plan.other_torch import torch_index, with_torch
 from megabuild.plan.torch_source import SourceTree

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from megabuild.events import PhaseStarted, Progress
-from megabuild.progress import Eta, Phases
+from groundwork.events import PhaseStarted, Progress
+from groundwork.progress import Eta, Phases
 
 
 class Clock:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.errors import ProviderError
+from groundwork.errors import ProviderError
 from megabuild.providers.debian import apt
 
 _DEB822 = """\

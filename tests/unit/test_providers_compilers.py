@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.errors import ProviderError
+from groundwork.errors import ProviderError
 from megabuild.providers import specs
 from megabuild.providers.local import compilers, stand_ins
 from megabuild.providers.local.compilers import Toolchain, probe

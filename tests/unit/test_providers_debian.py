@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.errors import ProviderError
 from megabuild.providers.debian import cuda, libraries, root
 from megabuild.providers.debian.simulation import simulate_root
 from megabuild.providers.environment import machine_platform

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from megabuild.errors import ProviderError
+from groundwork.errors import ProviderError
+from groundwork.network.index import File, best_first, parsed
 from megabuild.isolation import emulation
-from megabuild.network.index import File, best_first, parsed
 from megabuild.providers.debian import foreign, root
 from megabuild.providers.debian.foreign import Foreign
 

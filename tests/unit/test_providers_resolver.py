@@ -17,9 +17,9 @@ from audit_site import Site, serving
 from audit_wheels import configured_by_the_test
 from wheel_files import make_wheel, simple_index
 
+from groundwork.errors import ProviderError
+from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import load
-from megabuild.errors import ProviderError
-from megabuild.network.wheel_contents import noted
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter

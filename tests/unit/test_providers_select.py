@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.errors import ProviderError
 from megabuild.configs.config import Config, load
 from megabuild.configs.render import PlannedPackage
-from megabuild.errors import ProviderError
 from megabuild.providers import channel
 from megabuild.providers.environment import Environment, machine_platform
 from megabuild.providers.local import interpreters

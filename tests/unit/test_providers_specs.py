@@ -6,7 +6,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from rattler import MatchSpec
 
-from megabuild.errors import ProviderError
+from groundwork.errors import ProviderError
 from megabuild.providers import specs
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.files import sha256
+from groundwork.files import sha256
 from megabuild.plan import solving
 from megabuild.providers.local import store as stores
 from megabuild.providers.local.package import LocalPackage

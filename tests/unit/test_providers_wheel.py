@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.errors import IntegrityError
 from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.errors import IntegrityError
 from megabuild.providers import catalogue
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.pypi import nvidia, torch

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.errors import IntegrityError
+from groundwork.errors import IntegrityError
 from megabuild.providers import catalogue
 from megabuild.providers.pypi import convert, unpack
 from megabuild.providers.pypi.lock import Lock, Wheel

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.errors import UsageError
+from groundwork.errors import UsageError
+from groundwork.resources.jobs import Jobs, bytes_per_compile, compile_jobs, jobs_within
+from groundwork.resources.machine import Machine, disk_free, measure
 from megabuild.plan.estimate import GB, estimate
-from megabuild.resources.jobs import Jobs, bytes_per_compile, compile_jobs, jobs_within
-from megabuild.resources.machine import Machine, disk_free, measure
 
 NONE = Path("/no/such/list")
 LARGE = Machine(cores=16, memory=64 * GB, memory_free=60 * GB)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.resources.machine import Machine
-from megabuild.resources.shortage import Watch, kernel_kills
+from groundwork.resources.machine import Machine
+from groundwork.resources.shortage import Watch, kernel_kills
 
 _TREES = {"memory.limit_in_bytes": Path("/sys/fs/cgroup/memory"), "memory.max": Path("/sys/fs/cgroup")}
 

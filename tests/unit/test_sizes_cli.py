@@ -11,10 +11,10 @@ import pytest
 from sizes_files import GPU_CODE, elf
 from wheel_files import make_wheel
 
-from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.megabuild import megabuild
-from megabuild.errors import PreflightError
-from megabuild.sizes.treemap import Area, squarified
+from command_line.exits import Invocation, outcome
+from command_line.main import megabuild
+from gpu_tools.sizes.treemap import Area, squarified
+from groundwork.errors import PreflightError
 
 
 def call(invocation: Invocation, *arguments: str) -> int:

@@ -13,8 +13,8 @@ from elftools.elf.elffile import ELFFile
 from sizes_files import GPU_CODE, elf
 from test_verify_archs import MACHINE_CODE, entry, fatbin
 
-from megabuild.sizes.inside import by_name, of_file, of_stream, unread
-from megabuild.sizes.tree import ContentPart, Kind
+from gpu_tools.sizes.inside import by_name, of_file, of_stream, unread
+from gpu_tools.sizes.tree import ContentPart, Kind
 
 
 def parts(folder: Path, data: bytes, name: str = "lib/x.so") -> dict[str, int]:

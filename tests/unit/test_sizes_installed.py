@@ -15,9 +15,9 @@ from rattler.index import index_fs
 from sizes_files import GPU_CODE, elf
 from tiny import make_package
 
-from megabuild.errors import UsageError
-from megabuild.sizes.measure import measure
-from megabuild.sizes.tree import NO_PACKAGE, Package, Sizes
+from gpu_tools.sizes.measure import measure
+from gpu_tools.sizes.tree import NO_PACKAGE, Package, Sizes
+from groundwork.errors import UsageError
 
 SITE = "lib/python3.12/site-packages"
 

@@ -13,9 +13,9 @@ from sizes_files import GPU_CODE, elf
 from tiny import make_package
 from wheel_files import make_wheel
 
-from megabuild.errors import IntegrityError, UsageError
-from megabuild.sizes.measure import measure
-from megabuild.sizes.tree import ContentPart, Kind
+from gpu_tools.sizes.measure import measure
+from gpu_tools.sizes.tree import ContentPart, Kind
+from groundwork.errors import IntegrityError, UsageError
 
 NAME = "torch-2.0-cp312-cp312-linux_x86_64.whl"
 LIBRARY = elf([(".text", b"t" * 3000), (".nv_fatbin", GPU_CODE)])

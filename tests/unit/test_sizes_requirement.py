@@ -12,9 +12,9 @@ from audit_site import Answer, Site, serving
 from audit_wheels import configured_by_the_test, html, metadata
 from wheel_files import make_wheel
 
-from megabuild.errors import ProviderError
-from megabuild.sizes import requirement as subject
-from megabuild.sizes.tree import ContentPart, Kind, Sizes
+from gpu_tools.sizes import requirement as subject
+from gpu_tools.sizes.tree import ContentPart, Kind, Sizes
+from groundwork.errors import ProviderError
 
 LARGE = random.Random(1).randbytes(1_000_000)
 

@@ -12,9 +12,9 @@ from slim_packages import SITE, install, venv
 from slim_world import tree
 from test_sizes_cli import call
 
-from megabuild.cli.exits import Invocation
-from megabuild.errors import SlimmedTooFarError, UsageError
-from megabuild.slim import check as checking
+from command_line.exits import Invocation
+from gpu_tools.slim import check as checking
+from groundwork.errors import SlimmedTooFarError, UsageError
 
 FRAGILE = "import pathlib\npathlib.Path(__file__).with_name('libx.a').read_bytes()\n"
 

@@ -16,8 +16,8 @@ from slim_world import SITE, environment, record, tree, wrong_in_records
 from test_sizes_cli import call
 from test_slim_in_place import TORCH, killed, loads
 
-from megabuild.cli.exits import Invocation
-from megabuild.errors import IntegrityError, NotUndoneError, UsageError
+from command_line.exits import Invocation
+from groundwork.errors import IntegrityError, NotUndoneError, UsageError
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 BACKUP = ".megabuild-slim"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cuda_archs import Member
-from megabuild.slim.fat_binary import CodeFilter, code_name, needed_entries
+from cuda_code.cuda_archs import Member
+from gpu_tools.slim.fat_binary import CodeFilter, code_name, needed_entries
 
 KINDS = {"sm": 2, "compute": 1, "lto": 8, "new": 64}
 USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"

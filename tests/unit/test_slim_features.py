@@ -15,11 +15,11 @@ from slim_packages import SITE, install, venv
 from slim_world import library, tree
 from test_sizes_cli import call
 
-from megabuild.cli.exits import Invocation
-from megabuild.errors import UsageError
-from megabuild.slim.environment import contents_of
-from megabuild.slim.savings import SlimPlan, make_plan
-from megabuild.slim.steps import SlimRequest
+from command_line.exits import Invocation
+from gpu_tools.slim.environment import contents_of
+from gpu_tools.slim.savings import SlimPlan, make_plan
+from gpu_tools.slim.steps import SlimRequest
+from groundwork.errors import UsageError
 
 HEADER, STATIC = (
     {"nvidia/cu13/include/cuda_fp16.h": "//\n" * 99},

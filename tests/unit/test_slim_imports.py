@@ -16,13 +16,13 @@ HEAVY = {"rattler", "rattler_build", "httpx", "rich", "click", "msgspec", "resol
 USE = """
 import json, sys
 from pathlib import Path
-from megabuild.sizes import report as tables, treemap
-from megabuild.sizes.measure import measure
-from megabuild.slim import commands
-from megabuild.slim.steps import SlimRequest
-from megabuild.verify import report as verdicts
-from megabuild.verify.check import verify
-from megabuild.verify.gpu import examine
+from gpu_tools.sizes import report as tables, treemap
+from gpu_tools.sizes.measure import measure
+from gpu_tools.slim import commands
+from gpu_tools.slim.steps import SlimRequest
+from gpu_tools.verify import report as verdicts
+from gpu_tools.verify.check import verify
+from gpu_tools.verify.gpu import examine
 env, note = Path(sys.argv[1]), lambda text: None
 sizes = measure(str(env))
 tables.measured(sizes, everything=True), treemap.page([sizes])
@@ -47,4 +47,4 @@ def test_an_environment_needs_none_of_what_builds(tmp_path: Path) -> None:
     assert HEAVY & {name.partition(".")[0] for name in names} == set()
     own = [name.split(".") for name in names if name.startswith("megabuild.")]
     assert {parts[1] for parts in own} <= FLOOR | TOOLS
-    assert {".".join(parts) for parts in own if parts[1] == "cli" and len(parts) > 2} <= {"megabuild.text"}
+    assert {".".join(parts) for parts in own if parts[1] == "cli" and len(parts) > 2} <= {"groundwork.text"}

@@ -16,8 +16,9 @@ import pytest
 from slim_world import HOSTILE, SITE, environment, record, tree, wrong_in_records
 from test_sizes_cli import call
 
-from megabuild.cli.exits import Invocation
-from megabuild.errors import (
+from command_line.exits import Invocation
+from gpu_tools.slim.environment import locked
+from groundwork.errors import (
     BusyError,
     NoGpuError,
     NotUndoneError,
@@ -25,7 +26,6 @@ from megabuild.errors import (
     PreflightError,
     UsageError,
 )
-from megabuild.slim.environment import locked
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 TORCH = f"{SITE}/torch/lib/libtorch_cuda.so"
@@ -196,8 +196,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.megabuild import megabuild
+from command_line.exits import Invocation, outcome
+from command_line.main import megabuild
 at, env, *arguments = sys.argv[1:]
 changes = 0
 def changed(event, parameters):

@@ -24,9 +24,9 @@ from gpu_library import (
     seen_in_memory,
 )
 
-import cuda_archs
-from elf_file import opened
-from megabuild.slim.library import LibrarySlimmed, slim_library
+from cuda_code import cuda_archs
+from cuda_code.elf_file import opened
+from gpu_tools.slim.library import LibrarySlimmed, slim_library
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 

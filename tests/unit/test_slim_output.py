@@ -22,11 +22,11 @@ from slim_world import SITE, environment, library, tree, wrong_in_records
 from test_sizes_cli import call
 from wheel_files import make_wheel
 
-from megabuild.cli.exits import Invocation
-from megabuild.errors import IntegrityError, UsageError
-from megabuild.files import sha256
-from megabuild.network.index import parsed
-from megabuild.sizes.packed import conda_package, wheel
+from command_line.exits import Invocation
+from gpu_tools.sizes.packed import conda_package, wheel
+from groundwork.errors import IntegrityError, UsageError
+from groundwork.files import sha256
+from groundwork.network.index import parsed
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 

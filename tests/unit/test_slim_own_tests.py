@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from slim_packages import SITE, install, venv
 
-from megabuild.slim.environment import contents_of
-from megabuild.slim.own_tests import removable
+from gpu_tools.slim.environment import contents_of
+from gpu_tools.slim.own_tests import removable
 
 TESTS = {"pk/tests/__init__.py": "", "pk/tests/test_it.py": "def test_it(): ...\n", "pk/tests/data.bin": "1"}
 EMPTY = {"pk/__init__.py": "", "pk/sub/__init__.py": ""}

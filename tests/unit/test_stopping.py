@@ -15,8 +15,8 @@ from pathlib import Path
 import click
 import pytest
 
-from megabuild import stopping
-from megabuild.cli.exits import Invocation, outcome
+from command_line.exits import Invocation, outcome
+from groundwork import stopping
 from megabuild.engine import output_folder
 from megabuild.plan import solving
 from megabuild.providers.command import each

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from tiny import ROOT, Tiny, make_channel, provider
 
-from megabuild.build import preflight
-from megabuild.build.pytorch import describe_pytorch
-from megabuild.cli.exits import Invocation, outcome
+from command_line.exits import Invocation, outcome
+from groundwork.errors import OutOfSpaceError, PreflightError
+from groundwork.files import writable
 from megabuild.engine.job import Job, Outcome
-from megabuild.errors import OutOfSpaceError, PreflightError
-from megabuild.files import writable
 from megabuild.isolation.base import Host
 from megabuild.plan import planning
+from megabuild.run import preflight
+from megabuild.run.pytorch import describe_pytorch
 
 
 @pytest.fixture(scope="module")

@@ -21,10 +21,9 @@ from filelock import FileLock
 from rattler.index import index_fs
 from tiny import make_channel, make_package
 
-from megabuild.cli.exits import Invocation
-from megabuild.cli.megabuild import megabuild
-from megabuild.engine import archive
-from megabuild.errors import (
+from command_line.exits import Invocation
+from command_line.main import megabuild
+from groundwork.errors import (
     BusyError,
     ConfigError,
     IntegrityError,
@@ -33,9 +32,10 @@ from megabuild.errors import (
     ProviderError,
     UsageError,
 )
+from groundwork.result import Result
+from megabuild.engine import archive
 from megabuild.plan import published
 from megabuild.providers.environment import machine_platform
-from megabuild.result import Result
 from megabuild.using import install, prefix
 from megabuild.using.install import MARKER, UNFINISHED
 from megabuild.using.prefix import EnvironmentRequest

@@ -11,9 +11,9 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-import cuda_archs
-from cuda_archs import fatbins, runs_on, wanted
-from elf_file import NotElf, opened
+from cuda_code import cuda_archs
+from cuda_code.cuda_archs import fatbins, runs_on, wanted
+from cuda_code.elf_file import NotElf, opened
 
 MACHINE_CODE, PTX = 2, 1
 FOR_ONE, FOR_FAMILY = 0x100011, 0x1200011

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.verify.check import verify
-from megabuild.verify.verdict import Expectation
+from gpu_tools.verify.check import verify
+from gpu_tools.verify.verdict import Expectation
 
 
 def wheel(folder: Path, build: str, **libraries: bytes) -> Path:

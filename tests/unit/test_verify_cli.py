@@ -14,13 +14,13 @@ import pytest
 from package_files import rot
 from tiny import make_package
 
-from megabuild.cli.exits import Invocation, outcome
-from megabuild.cli.megabuild import megabuild
+from command_line.exits import Invocation, outcome
+from command_line.main import megabuild
+from gpu_tools.verify import gpu, gpu_probe
+from gpu_tools.verify.report import code_in_short, gpu_lines, verdict_lines
+from gpu_tools.verify.verdict import LibraryVerdict, Verdict
 from megabuild.engine import archive
 from megabuild.plan import published
-from megabuild.verify import gpu, gpu_probe
-from megabuild.verify.report import code_in_short, gpu_lines, verdict_lines
-from megabuild.verify.verdict import LibraryVerdict, Verdict
 
 
 def call(invocation: Invocation, *arguments: str) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.verify.gpu_probe import archs_here
+from gpu_tools.verify.gpu_probe import archs_here
 
 
 def test_nvidia_smi_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +32,7 @@ def test_without_nvidia_smi_the_driver_is_asked(tmp_path: Path) -> None:
         "int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 8 + d : 6 * (1 - d); return 0; }\n"
     )
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", source], check=True)
-    code = "from megabuild.verify.gpu_probe import archs_here; print(archs_here())"
+    code = "from gpu_tools.verify.gpu_probe import archs_here; print(archs_here())"
     environ = {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path), "PATH": "/nowhere"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True

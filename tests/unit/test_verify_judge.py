@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from cuda_archs import Unit
-from judge import Judgement, Wanted, judge
-from kernels import KERNELS, split
-from library_facts import LibraryFacts
+from cuda_code.cuda_archs import Unit
+from cuda_code.judge import Judgement, Wanted, judge
+from cuda_code.kernels import KERNELS, split
+from cuda_code.library_facts import LibraryFacts
 
 PLAIN = LibraryFacts(
     path="", needed=("libc10.so",), rpath=(), units=(), cuda_runtime=None, says_not_compiled=False,

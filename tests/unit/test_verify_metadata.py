@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.errors import IntegrityError, UsageError
-from megabuild.verify.built_for import from_conda, from_wheel, same_torch
-from megabuild.verify.subject import module_of, open_subject
-from megabuild.verify.torch_beside import TorchBeside, find, readable
-from megabuild.verify.verdict import Expectation
+from gpu_tools.verify.built_for import from_conda, from_wheel, same_torch
+from gpu_tools.verify.subject import module_of, open_subject
+from gpu_tools.verify.torch_beside import TorchBeside, find, readable
+from gpu_tools.verify.verdict import Expectation
+from groundwork.errors import IntegrityError, UsageError
 
 HEADER = """#pragma once
 inline void check(int x) {

@@ -18,14 +18,14 @@ from typing import Any
 from rattler.index import index_fs
 from rattler_build import assemble_package
 
-from megabuild import events
-from megabuild.build.session import execute
-from megabuild.build.summary import Summary
+from groundwork import events
 from megabuild.configs.config import load
 from megabuild.plan import planning
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.providers.environment import Environment
+from megabuild.run.session import execute
+from megabuild.run.summary import Summary
 
 ROOT = Path(__file__).resolve().parent.parent / "data" / "tiny"
 PACKAGES = (("tool", "1.0", "0"), ("python", "3.11.7", "0_cpython"), ("python", "3.12.1", "0_cpython"))

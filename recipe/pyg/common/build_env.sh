@@ -161,8 +161,8 @@ verify_package() {
 # What a package's tests need besides its recipe's own, in the work folder, from where the engine packs them.
 lay_out_checks() {
     mkdir -p "$SRC_DIR/checks"
-    cp "$common"/*.py "$SRC_DIR/checks/"
-    (cd "$SRC_DIR/checks" && rm build_wheel.py jobserver.py arch_list.py)
+    cp -r "$common/cuda_code" "$common/run_operators.py" "$common/verify_package.py" "$SRC_DIR/checks/"
+    rm -rf "$SRC_DIR/checks/cuda_code/__pycache__"
     # a wheel that somebody else compiled says nothing of METIS
     if [[ -n "${PYG_WHEEL:-}" ]]; then echo wheel; else echo "${with_metis:-none}"; fi >"$SRC_DIR/checks/metis.txt"
 }

@@ -74,14 +74,8 @@ def run_all(tasks: Sequence[tuple[str, Callable[[], None]]], jobserver: Jobserve
     A task's process may run one job by itself, as the jobserver's protocol has it, and is started only when there is
     a slot for it. So any number of callers and tasks keep to the one limit.
 
-    Parameters
-    ----------
-    tasks:
-        Name and function of each, started in this order. A function fails by raising.
-
-    Returns
-    -------
-    The names of the tasks that failed, in the order in which they ended.
+    `tasks`: Name and function of each, started in this order. A function fails by raising.
+    Returns: The names of the tasks that failed, in the order in which they ended.
     """
     waiting, failed = list(tasks), list[str]()
     running: dict[

@@ -13,26 +13,15 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from judge import Wanted, judge
-from kernels import KERNELS
-from library_facts import LibraryFacts, read
+from cuda_code.judge import Wanted, judge
+from cuda_code.kernels import KERNELS
+from cuda_code.library_facts import LibraryFacts, read
 
 
 def check(folder: Path, module: str, accelerator: str, archs: Sequence[str], python: str) -> list[str]:
     """Return what is wrong with a module, one line per fault.
 
-    Parameters
-    ----------
-    folder:
-        Where modules lie: ``site-packages``, or an unpacked wheel.
-    module:
-        The module's name.
-    accelerator:
-        ``cpu`` or ``cuda130``.
-    archs:
-        CUDA architectures, such as ``9.0`` and ``12.0+PTX``.
-    python:
-        The Python that the libraries are for, such as ``3.12``.
+    `folder`: where modules lie: ``site-packages``, or an unpacked wheel.
     """
     libraries: list[LibraryFacts] = []
     for file in sorted((folder / module).rglob("*.so")):

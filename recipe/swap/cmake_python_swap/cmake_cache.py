@@ -31,12 +31,7 @@ class CacheError(Exception):
 class Entry:
     """One cache entry.
 
-    Parameters
-    ----------
-    name, type, value:
-        As CMake knows them (name unquoted, value without the quotes that protect outer blanks).
-    line:
-        Line number in the file, from 1.
+    `name`, `type`, `value`: as CMake knows them (name unquoted, value without the quotes that protect outer blanks).
     """
 
     name: str

@@ -28,16 +28,7 @@ class RegenerateError(Exception):
 def regenerate(build_dir: Path, arguments: Sequence[str] = (), *, log: Path | None = None) -> int:
     """Run CMake in a configured tree, with the program that configured it.
 
-    Parameters
-    ----------
-    arguments:
-        Put before the tree, like ``-C FILE``.
-    log:
-        File to write CMake's output to; default: shown as it comes.
-
-    Returns
-    -------
-    The number of files that got their time stamps back.
+    `log`: File to write CMake's output to; default: shown as it comes.
 
     Raises
     ------

@@ -52,17 +52,7 @@ class NinjaError(Exception):
 
 @dataclass(frozen=True)
 class Edge:
-    """One build statement.
-
-    Parameters
-    ----------
-    outputs, inputs:
-        As written; inputs without order-only ones.
-    rule:
-        Name of its rule.
-    variables:
-        The statement's own variables, unexpanded.
-    """
+    """One build statement."""
 
     outputs: tuple[str, ...]
     inputs: tuple[str, ...]
@@ -79,18 +69,10 @@ class Edge:
 class Step:
     """One step that ninja would run.
 
-    Parameters
-    ----------
-    description:
-        What ninja prints for it.
-    outputs:
-        Files it makes; empty when no build statement matches the description.
-    target:
-        CMake target it belongs to; "" for custom commands and whatever is not known.
-    binary:
-        Whether it compiles, archives or links. True for an unknown step.
-    reason:
-        Why, in words; "" where ninja says nothing of its own about it (an input is made again).
+    `outputs`: files it makes; empty when no build statement matches the description.
+    `target`: CMake target it belongs to; "" for custom commands and whatever is not known.
+    `binary`: whether it compiles, archives or links. True for an unknown step.
+    `reason`: Why, in words; "" where ninja says nothing of its own about it (an input is made again).
     """
 
     description: str

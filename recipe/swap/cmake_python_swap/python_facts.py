@@ -49,20 +49,9 @@ class InterpreterError(Exception):
 class PythonFacts:
     """One interpreter.
 
-    Parameters
-    ----------
-    implementation, version:
-        "cpython"; "3.13.0".
-    executable, prefix, base_exec_prefix:
-        Its paths; ``executable`` as it was called, links not resolved.
-    free_threaded, soabi:
-        True; "cpython-313t-x86_64-linux-gnu".
-    include, purelib, platlib:
-        Folders of Python.h and of packages.
-    libdir, library:
-        Where libpython lies, and its file name.
-    numpy_include, pybind11_include, pybind11_cmake, skbuild:
-        Folders of these packages' headers, CMake files and code; "" where one is not installed.
+    `executable`, `prefix`, `base_exec_prefix`: its paths; ``executable`` as it was called, links not resolved.
+    `numpy_include`, `pybind11_include`, `pybind11_cmake`, `skbuild`: Folders of these packages' headers, CMake files
+      and code; "" where one is not installed.
     """
 
     implementation: str

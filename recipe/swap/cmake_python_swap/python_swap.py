@@ -51,16 +51,9 @@ class SwapRefused(Exception):
 class Report:
     """A swap, done or (`only_plan`) planned.
 
-    Parameters
-    ----------
-    before, after:
-        Versions, like "3.12" and "3.13t"; ``before`` is "" where the cache does not say.
-    backend:
-        "setup.py" or "scikit-build-core".
-    changes:
-        The cache entries set, added or deleted.
-    steps, objects, core:
-        What ninja will run: all steps; objects among them; steps outside the Python side (0). None when only planned.
+    `before`, `after`: Versions, like "3.12" and "3.13t"; ``before`` is "" where the cache does not say.
+    `steps`, `objects`, `core`: what ninja will run: all steps; objects among them; steps outside the Python side (0).
+      None when only planned.
     """
 
     before: str
@@ -82,18 +75,9 @@ def swap(
 ) -> Report:
     """Re-point a tree at another interpreter.
 
-    Parameters
-    ----------
-    build_dir:
-        The tree's build folder.
-    python:
-        The interpreter, in the same prefix as the one before it.
-    environment:
-        Whose compilers and flags must agree with the tree's; default: this process's.
-    only_plan:
-        Report what would be changed and leave everything as it is.
-    python_targets:
-        CMake targets that may be rebuilt.
+    `python`: the interpreter, in the same prefix as the one before it.
+    `environment`: Whose compilers and flags must agree with the tree's; default: this process's.
+    `only_plan`: Report what would be changed and leave everything as it is.
 
     Raises
     ------

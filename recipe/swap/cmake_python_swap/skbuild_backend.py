@@ -38,16 +38,7 @@ class SkbuildError(Exception):
 def claim(build_dir: Path, python: str, skbuild: str) -> Mapping[str, bytes]:
     """Return the files, by name, that make a tree another interpreter's to configure; nothing is written.
 
-    Parameters
-    ----------
-    build_dir:
-        The tree's build folder.
-    python, skbuild:
-        The interpreter, and where its scikit-build-core lies; "" where it has none.
-
-    Returns
-    -------
-    New contents; none for a tree that is setup.py's.
+    `python`, `skbuild`: the interpreter, and where its scikit-build-core lies; "" where it has none.
 
     Raises
     ------
@@ -78,14 +69,7 @@ def claim(build_dir: Path, python: str, skbuild: str) -> Mapping[str, bytes]:
 def configure(tree: Path, python: str, *, log: Path | None = None) -> None:
     """Let the back end configure a tree, and do nothing else.
 
-    Parameters
-    ----------
-    tree:
-        PyTorch's sources.
-    python:
-        The interpreter to configure for; it needs pip and scikit-build-core.
-    log:
-        File for the output; default: shown as it comes.
+    `python`: the interpreter to configure for; it needs pip and scikit-build-core.
 
     Raises
     ------
@@ -100,14 +84,7 @@ def wheel(tree: Path, python: str, folder: Path, leave_out: Sequence[str]) -> No
 
     It configures once more before it builds; should that make it compile anything of libtorch, it ends there.
 
-    Parameters
-    ----------
-    tree, python:
-        As for `configure`.
-    folder:
-        Where the wheel goes.
-    leave_out:
-        Files and folders of the package ``torch`` to keep out of the wheel, relative to it.
+    `leave_out`: files and folders of the package ``torch`` to keep out of the wheel, relative to it.
 
     Raises
     ------

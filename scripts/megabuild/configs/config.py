@@ -12,8 +12,8 @@ from pathlib import Path
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from megabuild.arch_list import accelerator as accelerator
-from megabuild.errors import ConfigError, UsageError
+from groundwork.arch_list import accelerator as accelerator
+from groundwork.errors import ConfigError, UsageError
 
 CONFIG_FOLDER = ".ci_support"
 #: The folder of PyTorch's recipe, with those of official wheels and of extensions below it.

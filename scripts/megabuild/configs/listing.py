@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from groundwork.result import Result
+from groundwork.text import picked, table
 from megabuild.configs.config import Config, available, load, select
-from megabuild.result import Result
-from megabuild.text import picked, table
 
 _HEADS = ("config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider")
 

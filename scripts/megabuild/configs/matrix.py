@@ -9,9 +9,9 @@ from pathlib import Path
 from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 from ruamel.yaml import YAML
 
+from groundwork.errors import ConfigError
+from groundwork.result import Result
 from megabuild.configs.config import CONFIG_FOLDER, as_text, config_name
-from megabuild.errors import ConfigError
-from megabuild.result import Result
 
 MATRIX_FILE = "conda_build_config.yaml"
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")

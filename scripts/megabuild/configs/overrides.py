@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from megabuild.arch_list import cuda_archs as cuda_archs
-from megabuild.arch_list import unknown_arch
+from groundwork.arch_list import cuda_archs as cuda_archs
+from groundwork.arch_list import unknown_arch
+from groundwork.errors import UsageError
 from megabuild.configs.config import Config, python_version
-from megabuild.errors import UsageError
 
 #: sha256 of further official tarballs (Homebrew's formula; not compared with the file): not to be taken for others'
 _TARBALLS = {"2.14.1": "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447"}

@@ -19,9 +19,9 @@ from rattler_build import (
     VariantConfig,
 )
 
+from groundwork.errors import ConfigError
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import complete
-from megabuild.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

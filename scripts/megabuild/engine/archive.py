@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rattler.package import IndexJson, PathsJson
 
-from megabuild import files
+from groundwork import files
+from groundwork.errors import IntegrityError
+from groundwork.package_id import PackageId
 from megabuild.configs.render import PlannedPackage
-from megabuild.errors import IntegrityError
-from megabuild.package_id import PackageId
 
 
 @dataclass(frozen=True, kw_only=True)

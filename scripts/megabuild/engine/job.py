@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from megabuild import files
-from megabuild.errors import IntegrityError
+from groundwork import files
+from groundwork.errors import IntegrityError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from megabuild import files
-from megabuild.errors import IntegrityError
-from megabuild.package_id import PackageId
+from groundwork import files
+from groundwork.errors import IntegrityError
+from groundwork.package_id import PackageId
 
 UNKNOWN = "?"
 _HEAD_BYTES = 256

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild import channel_folder, files
+from groundwork import channel_folder, files
+from groundwork.errors import IntegrityError
 from megabuild.engine import archive
-from megabuild.errors import IntegrityError
 
 #: Folders that only a running engine needs.
 _TRANSIENT = ("bld", "test", "broken")

@@ -26,8 +26,8 @@ from typing import IO, Any, cast
 
 import zstandard
 
-from elf_file import ElfFile, NotElf
-from megabuild import files, glibc
+from cuda_code.elf_file import ElfFile, NotElf
+from groundwork import files, glibc
 
 #: What rattler calls the default; engine/worker.py has the engine compress weakly, since all is compressed again here.
 _LEVEL = 15

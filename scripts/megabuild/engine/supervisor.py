@@ -19,8 +19,8 @@ from pathlib import Path
 
 import psutil
 
+from groundwork.guard import GRACE_SECONDS
 from megabuild.engine.job import Job, Outcome
-from megabuild.guard import GRACE_SECONDS
 from megabuild.isolation.base import Isolation, Mount
 
 _POLL_SECONDS = 0.05
@@ -37,7 +37,7 @@ class Place:
     isolation: Isolation  #: Host, root folder or container.
     state: Path  #: The task's state folder on this machine; the worker sees of it what ``mounts`` say.
     state_inside: str  #: The same folder as the worker sees it.
-    scripts_inside: str  #: Folder of the ``megabuild`` package as the worker sees it.
+    scripts_inside: str  #: Folder of the ``megabuild`` and ``groundwork`` packages as the worker sees it.
     python: str  #: Python that runs the worker, as the worker's place spells it.
     site_inside: str  #: Folder with ``rattler_build``, as the worker sees it.
     mounts: Sequence[Mount]  #: Everything that the worker needs to see.
@@ -83,7 +83,12 @@ def run_worker(
         MARKER: str(place.state.absolute()),
     }
     scripts = place.scripts_inside
-    argv = [place.python, f"{scripts}/guard.py", place.python, f"{scripts}/engine/{script}"]
+    argv = [
+        place.python,
+        f"{scripts}/groundwork/guard.py",
+        place.python,
+        f"{scripts}/megabuild/engine/{script}",
+    ]
     argv += [
         f"{place.state_inside}/{job_file.name}",
         f"{place.state_inside}/tmp/{outcome_file.name}",

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild.errors import IsolationError, MegabuildError
+from groundwork.errors import IsolationError, MegabuildError
 
 
 @dataclass(frozen=True, kw_only=True)

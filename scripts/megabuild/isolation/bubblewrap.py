@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from megabuild.errors import IsolationError, MegabuildError
+from groundwork.errors import IsolationError, MegabuildError
 from megabuild.isolation import emulation
 from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_sources, require_version
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from megabuild.errors import IsolationError, MegabuildError
+from groundwork.errors import IsolationError, MegabuildError
 from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_sources, require_version
 
 # docker: `run --pull`; podman: `--userns=keep-id`, `run --pull=never` and `--init` together.

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from megabuild.resources.jobs import bytes_per_compile
+from groundwork.resources.jobs import bytes_per_compile
 
 GB = 1_000_000_000
 
@@ -109,31 +109,7 @@ def estimate(
 ) -> Estimate:
     """Estimate a run.
 
-    Parameters
-    ----------
-    source:
-        ``official``, ``debian``, ``wheel`` or ``model``: what it is made from.
-    cuda:
-        Whether for CUDA.
-    optimization:
-        ``2`` or ``0``.
-    pythons:
-        Number of Pythons still to be built.
-    staging:
-        Whether libtorch is still to be compiled.
-    extensions:
-        Number of extensions' packages still to be made.
-    compiled:
-        How many of these are compiled.
-    compiling:
-        CPU hours that this takes.
-    jobs:
-        Compile jobs at once.
-
-    Returns
-    -------
-    Estimate
-        Good to a factor of two.
+    `source`: ``official``, ``debian``, ``wheel`` or ``model``: what it is made from.
     """
     if source == "model":
         kind = "rehearsal"

@@ -7,22 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from groundwork.errors import PreflightError, UsageError
+from groundwork.files import sha256
+from groundwork.network.index import PYG_INDEX
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.errors import PreflightError, UsageError
-from megabuild.extension_table import archs_of, find, recipes, release
-from megabuild.extensions import sources
-from megabuild.extensions.archives import download
-from megabuild.extensions.pyg_index import PygIndex, WheelTarget
-from megabuild.extensions.wheels import Choice, WantedWheel, find_wheel
-from megabuild.files import sha256
-from megabuild.network.index import PYG_INDEX
 from megabuild.plan.fingerprint import digest, tree
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, PlanItem, Task
 from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
+from pyg_extensions import sources
+from pyg_extensions.archives import download
+from pyg_extensions.pyg_index import PygIndex, WheelTarget
+from pyg_extensions.table import archs_of, find, recipes, release
+from pyg_extensions.wheels import Choice, WantedWheel, find_wheel
 
 Overrides = Mapping[str, tuple[str, ...]]
 #: Looks for a wheel of an extension for one Python.
@@ -173,7 +173,7 @@ def choose_source(task: Task, mode: str, lacking: str, choose_wheel: WheelChoose
 
 def wheel_chooser(config: Config, options: Options, report: Callable[[str], None]) -> WheelChooser:
     """Return what looks for prebuilt wheels for a config with everything that was chosen for this run."""
-    from megabuild.extensions.contents import look_inside  # not before: it takes a moment to import
+    from pyg_extensions.contents import look_inside  # not before: it takes a moment to import
 
     index = PygIndex(options.pyg_index or PYG_INDEX)
 

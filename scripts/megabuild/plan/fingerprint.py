@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from groundwork.errors import PreflightError
+from groundwork.files import sha256
 from megabuild.configs.render import PlannedPackage
-from megabuild.errors import PreflightError
-from megabuild.files import sha256
 from megabuild.plan.recipe_parts import Part
 from megabuild.plan.solving import Solved
 
@@ -59,22 +59,9 @@ def staging(
 ) -> Fingerprint:
     """Collect the facts.
 
-    Parameters
-    ----------
-    part:
-        The recipe's staging output.
-    recipe, top:
-        The recipe file, and the folder below which all that it uses lies.
-    variant:
-        The config's values, overrides applied.
-    build, host:
-        Solved environments of staging.
-    source:
-        Source tree, or its files with their sha256; None where the variant's hash of a tarball stands for it.
-    root:
-        Root folder in which the build runs, or None.
-    place:
-        Isolation and path of the state folder in it: objects hold paths.
+    `recipe`, `top`: the recipe file, and the folder below which all that it uses lies.
+    `source`: Source tree, or its files with their sha256; None where the variant's hash of a tarball stands for it.
+    `place`: Isolation and path of the state folder in it: objects hold paths.
     """
     dependency = {"place": place}
     for key in part.variant_keys(variant, top):

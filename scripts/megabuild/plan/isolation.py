@@ -7,8 +7,8 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+from groundwork.errors import IsolationError, UsageError
 from megabuild.configs.config import Config
-from megabuild.errors import IsolationError, UsageError
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from megabuild import files
+from groundwork import files
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.options import Options
 
@@ -57,14 +57,7 @@ def keep(options: Options, taken: Taken) -> None:
 def better(guess: Estimate, taken: Taken | None, *, staging: bool, pythons: int, jobs: int) -> Estimate:
     """Return an estimate that goes by what a run took.
 
-    Parameters
-    ----------
-    guess:
-        By the table; it stands for what nobody knows.
-    taken:
-        From :func:`read`.
-    staging, pythons, jobs:
-        What is still to be done, and with how many compile jobs at once.
+    `staging`, `pythons`, `jobs`: what is still to be done, and with how many compile jobs at once.
     """
     if taken is None or not (staging or pythons):
         return guess

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from groundwork.errors import UsageError
 from megabuild.configs.config import Config
 from megabuild.configs.overrides import other_torch
-from megabuild.errors import UsageError
 
 
 def torch_index(config: Config, index: str | None) -> str | None:

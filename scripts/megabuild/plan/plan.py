@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from groundwork.errors import IsolationError
+from groundwork.files import OLDEST_IN_ZIP
+from groundwork.resources.jobs import Jobs
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
-from megabuild.errors import IsolationError
-from megabuild.extension_table import find
-from megabuild.files import OLDEST_IN_ZIP
 from megabuild.isolation.base import Host, Isolation
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.stamp import Decision
 from megabuild.providers.environment import Environment
-from megabuild.resources.jobs import Jobs
+from pyg_extensions.table import find
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from megabuild import files
+from groundwork import files
+from groundwork.errors import IsolationError, ProviderError, UsageError
+from groundwork.resources.jobs import compile_jobs
+from groundwork.resources.machine import measure
 from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.output_folder import staging_caches
-from megabuild.errors import IsolationError, ProviderError, UsageError
 from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, learned, release, solving, stamp
 from megabuild.plan.estimate import Estimate, estimate
@@ -26,8 +28,6 @@ from megabuild.providers.conda_forge import without_channel
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import provide
-from megabuild.resources.jobs import compile_jobs
-from megabuild.resources.machine import measure
 
 Overrides = Mapping[str, Sequence[str]]
 

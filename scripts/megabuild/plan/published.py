@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from megabuild import channel_folder, files
+from groundwork import channel_folder, files
+from groundwork.errors import IntegrityError
 from megabuild.engine import archive
-from megabuild.errors import IntegrityError
 from megabuild.providers.local.store import indexed
 
 RECORDS = ".megabuild-packages.json"

@@ -13,8 +13,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from megabuild.errors import ConfigError
-from megabuild.files import sha256
+from groundwork.errors import ConfigError
+from groundwork.files import sha256
 
 _LEFT_OUT = {"recipe.yaml", "README.md", "patches", "output", "pyg", "wheel", "__pycache__"}
 _RECIPE_FILE = re.compile(r"""\$\{?RECIPE_DIR\}?"?/([\w.-]+(?:/[\w.-]+)*)""")

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from megabuild.errors import ProviderError, UsageError
-from megabuild.network.wheel_contents import required, requires_python
+from groundwork.errors import ProviderError, UsageError
+from groundwork.network.wheel_contents import required, requires_python
 from megabuild.plan.options import Options
 from megabuild.plan.torch_source import SourceTree
 from megabuild.providers.pypi import torch

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from megabuild.events import StagingDecided
-from megabuild.package_id import PackageId
+from groundwork.events import StagingDecided
+from groundwork.package_id import PackageId
+from groundwork.result import Result
+from groundwork.text import UNICODE, picked, size, table
+from groundwork.wording import counted
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan
 from megabuild.plan.planning import overrides_from_options, render_recipe
-from megabuild.result import Result
-from megabuild.text import UNICODE, picked, size, table
-from megabuild.wording import counted
 
 _PACKAGE = "name version build_string build_number subdir file_name python"
 

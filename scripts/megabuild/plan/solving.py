@@ -10,8 +10,8 @@ from pathlib import Path
 from rattler import Channel, ChannelPriority, RepoDataRecord, VirtualPackage, solve
 from rattler.virtual_package.virtual_package import Override, VirtualPackageOverrides
 
+from groundwork.errors import PreflightError
 from megabuild.configs.render import PlannedPackage
-from megabuild.errors import PreflightError
 from megabuild.providers.environment import Environment
 from megabuild.providers.local import store
 
@@ -45,18 +45,7 @@ def environment(
 ) -> tuple[Solved, ...]:
     """Solve one environment.
 
-    Parameters
-    ----------
-    specs:
-        Match specs.
-    channels:
-        Channels in order of priority.
-    platform:
-        conda's platform name.
-    virtual:
-        Virtual packages that differ from this machine's, by name (``__glibc``, ``__cuda``).
-    what:
-        What the environment is for, to be named in an error.
+    `virtual`: Virtual packages that differ from this machine's, by name (``__glibc``, ``__cuda``).
 
     Raises
     ------
@@ -124,14 +113,7 @@ def _overrides(virtual: Mapping[str, str]) -> VirtualPackageOverrides:
 class Solver:
     """Solves the environments of planned packages, each once.
 
-    Parameters
-    ----------
-    given:
-        What the provider made ready.
-    platform:
-        conda's platform name.
-    own:
-        Names of packages that the run itself makes, which no channel has yet.
+    `own`: names of packages that the run itself makes, which no channel has yet.
     """
 
     def __init__(self, given: Environment, platform: str, own: Collection[str]) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from megabuild.errors import PreflightError
-from megabuild.files import OLDEST_IN_ZIP
+from groundwork.errors import PreflightError
+from groundwork.files import OLDEST_IN_ZIP
 
 VARIABLE = "SOURCE_DATE_EPOCH"
 #: The last date that a zip file can hold, in seconds since 1970.

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from megabuild import channel_folder, files
+from groundwork import channel_folder, files
+from groundwork.errors import IntegrityError
 from megabuild.engine import output_folder
-from megabuild.errors import IntegrityError
 from megabuild.plan.fingerprint import Fingerprint, differences
 
 STAMP = ".megabuild-stamp.json"
@@ -23,7 +23,7 @@ _BUILD = "build"
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What becomes of a former compile; see :class:`megabuild.events.StagingDecided`."""
+    """What becomes of a former compile; see :class:`groundwork.events.StagingDecided`."""
 
     decision: str
     reasons: tuple[str, ...]
@@ -61,15 +61,6 @@ def write(tree: Path, fingerprint: Fingerprint) -> None:
 
 def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
     """Compare what there is with what is wanted; nothing is changed.
-
-    Parameters
-    ----------
-    tree:
-        The CMake tree.
-    output_dir:
-        The engine's output folder, where finished stagings lie.
-    fingerprint:
-        What is wanted.
 
     Raises
     ------

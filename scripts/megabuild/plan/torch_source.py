@@ -10,8 +10,8 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from megabuild import files
-from megabuild.errors import IntegrityError, PreflightError, ProviderError, UsageError
+from groundwork import files
+from groundwork.errors import IntegrityError, PreflightError, ProviderError, UsageError
 
 _RELEASE = "take a release's pytorch-v tarball, or a clone made with `git clone --recursive`"
 _REQUIRES_PYTHON = re.compile(r"""^requires-python\s*=\s*(["'])(?P<versions>[^"']+)\1""", re.MULTILINE)

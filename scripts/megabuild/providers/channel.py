@@ -14,8 +14,8 @@ from pathlib import Path
 from filelock import Timeout
 from rattler import MatchSpec
 
-from megabuild.errors import ProviderError
-from megabuild.files import FileLock, sha256
+from groundwork.errors import ProviderError
+from groundwork.files import FileLock, sha256
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue

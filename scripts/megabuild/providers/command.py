@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from megabuild import guard
-from megabuild.errors import ProviderError
+from groundwork import guard
+from groundwork.errors import ProviderError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,22 +30,9 @@ def run(
 ) -> str:
     """Run a program and return what it printed on stdout.
 
-    Parameters
-    ----------
-    argv:
-        Program and arguments.
-    what:
-        What is being done, as the subject of an error message: "resolving wheels for Python 3.12".
-    remedy:
-        What the user can do when it fails.
-    timeout:
-        Seconds after which the program is killed.
-    env:
-        Its environment; None: this process's.
-    guarded:
-        End the program, and what it starts, with this process, even by ``kill -9``: for what goes on for minutes.
-    tells:
-        Which of its lines may tell what went wrong.
+    `what`: what is being done, as the subject of an error message: "resolving wheels for Python 3.12".
+    `guarded`: End the program, and what it starts, with this process, even by ``kill -9``: for what goes on for
+      minutes.
 
     Raises
     ------

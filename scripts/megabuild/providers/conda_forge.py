@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from groundwork.errors import ProviderError
+from groundwork.network.channels import channel_url, why_unreachable
 from megabuild.configs.config import Config
-from megabuild.errors import ProviderError
-from megabuild.network.channels import channel_url, why_unreachable
 from megabuild.providers.environment import Environment, machine_platform, virtual_gpu
 from megabuild.providers.provider import Provider
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from groundwork.errors import ProviderError
+from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
-from megabuild.errors import ProviderError
-from megabuild.network.wheel_contents import noted
 from megabuild.providers import catalogue
 from megabuild.providers.channel import LocalChannel
 from megabuild.providers.environment import Download, Environment, machine_platform

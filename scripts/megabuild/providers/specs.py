@@ -9,8 +9,8 @@ from packaging.specifiers import SpecifierSet
 from rattler import MatchSpec, PackageRecord
 from rattler.package import BuildString
 
-from megabuild.errors import ProviderError
-from megabuild.package_id import PackageId
+from groundwork.errors import ProviderError
+from groundwork.package_id import PackageId
 
 
 def parse(needs: Iterable[str]) -> dict[str, tuple[MatchSpec, ...]]:

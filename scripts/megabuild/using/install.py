@@ -21,8 +21,8 @@ from rattler import install as link
 from rattler.install import InstallerReporter
 from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, activate
 
-from megabuild import files
-from megabuild.errors import (
+from groundwork import files
+from groundwork.errors import (
     BusyError,
     IntegrityError,
     MegabuildError,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rattler import RepoDataRecord
 
-from megabuild.errors import ConfigError, PreflightError
-from megabuild.network.channels import channel_url
+from groundwork.errors import ConfigError, PreflightError
+from groundwork.network.channels import channel_url
 from megabuild.plan import published
 from megabuild.plan.solving import solved
 from megabuild.providers.environment import machine_platform

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from groundwork.result import Result
+from groundwork.text import UNICODE, display, duration, size, table
+from groundwork.wording import counted
 from megabuild.plan.solving import url
-from megabuild.result import Result
-from megabuild.text import UNICODE, display, duration, size, table
 from megabuild.using.install import ACTIVATE
 from megabuild.using.prefix import Solution
-from megabuild.wording import counted
 
 
 def summary(solution: Solution) -> str:

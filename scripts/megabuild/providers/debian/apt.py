@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from email import message_from_string
 from pathlib import Path
 
-from megabuild.errors import ProviderError
+from groundwork.errors import ProviderError
 
 #: Options that describe how this machine reaches its mirrors.
 _OPTIONS = re.compile(
@@ -91,14 +91,7 @@ def debian_lines(
 ) -> list[str]:
     """Return sources.list lines for `suite`, binaries and sources, on the mirror this machine uses for Debian.
 
-    Parameters
-    ----------
-    suite:
-        Debian release, such as "trixie".
-    components:
-        Besides "main", for binaries only: "contrib", "non-free".
-    found:
-        Sources to choose from; None for this machine's.
+    `components`: Besides "main", for binaries only: "contrib", "non-free".
 
     Raises
     ------

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild.errors import ProviderError
+from groundwork.errors import ProviderError
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local.interpreters import Interpreter
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from elf_file import NotElf, opened
-from megabuild.errors import ProviderError
+from cuda_code.elf_file import NotElf, opened
+from groundwork.errors import ProviderError
 from megabuild.providers.command import run
 from megabuild.providers.debian.root import DebianRoot, enter
 from megabuild.providers.local.package import LocalPackage

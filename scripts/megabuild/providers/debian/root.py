@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from megabuild.errors import ProviderError
-from megabuild.files import FileLock
+from groundwork.errors import ProviderError
+from groundwork.files import FileLock
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
 from megabuild.providers.debian.foreign import PYTHONS, Foreign

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from megabuild import files
+from groundwork import files
 from megabuild.providers.command import run
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.foreign import Foreign

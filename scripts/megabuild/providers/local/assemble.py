@@ -16,15 +16,7 @@ ARCHIVE = "conda:1"
 
 
 def assemble(recipe: Path, output: Path, platform: str, machine: str) -> None:
-    """Build the recipe beside which the package's files lie.
-
-    Parameters
-    ----------
-    recipe, output:
-        The recipe, and the folder for the package.
-    platform, machine:
-        The package's platform, and this machine's.
-    """
+    """Build the recipe beside which the package's files lie."""
     from rattler_build import PlatformConfig, Stage0Recipe, ToolConfiguration, VariantConfig
     from rattler_build.render import RenderConfig
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from megabuild.errors import ProviderError
-from megabuild.files import sha256
+from groundwork.errors import ProviderError
+from groundwork.files import sha256
 from megabuild.providers.command import run
 from megabuild.providers.local.package import LocalPackage
 

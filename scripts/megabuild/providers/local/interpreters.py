@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild.errors import ProviderError
+from groundwork.errors import ProviderError
 
 _OLDEST = 10  # of the 3
 
@@ -97,15 +97,7 @@ def _listed(folder: Path, pattern: str) -> list[Path]:
 
 
 def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> dict[str, Interpreter]:
-    """Return the best interpreter (highest micro version) for every X.Y(t) that can be packaged.
-
-    Parameters
-    ----------
-    report:
-        Told why an interpreter is left out.
-    paths:
-        Programs to ask; None for the usual places.
-    """
+    """Return the best interpreter (highest micro version) for every X.Y(t) that can be packaged."""
     best: dict[str, Interpreter] = {}
     asked: set[Path] = set()
     for path in candidates(os.environ, Path.home()) if paths is None else paths:

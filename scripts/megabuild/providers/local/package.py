@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from elf_file import NotElf, opened
-from megabuild.errors import ProviderError
-from megabuild.package_id import PackageId
+from cuda_code.elf_file import NotElf, opened
+from groundwork.errors import ProviderError
+from groundwork.package_id import PackageId
 from megabuild.providers.command import run
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local import assemble

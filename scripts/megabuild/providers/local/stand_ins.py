@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rattler import MatchSpec
 
-from megabuild.package_id import PackageId
+from groundwork.package_id import PackageId
 from megabuild.providers.command import run
 from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.package import LocalPackage

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from megabuild.channel_folder import index
-from megabuild.files import copy, sha256, verified, write
-from megabuild.package_id import PackageId
+from groundwork.channel_folder import index
+from groundwork.files import copy, sha256, verified, write
+from groundwork.package_id import PackageId
 from megabuild.providers.command import each
 from megabuild.providers.local.package import LocalPackage, build
 

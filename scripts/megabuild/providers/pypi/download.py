@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from megabuild import files as disk
-from megabuild.errors import IntegrityError, ProviderError
-from megabuild.network.client import NetworkError, Patience
-from megabuild.network.index import HEADERS, Configured, local_path, offered, places
+from groundwork import files as disk
+from groundwork.errors import IntegrityError, ProviderError
+from groundwork.network.client import NetworkError, Patience
+from groundwork.network.index import HEADERS, Configured, local_path, offered, places
+from groundwork.wording import counted
 from megabuild.providers.command import each
 from megabuild.providers.pypi.lock import Lock, Wheel
-from megabuild.wording import counted
 
 _AT_ONCE = 4
 _HOURS = Patience(connect=10.0, read=60.0, total=3600.0)

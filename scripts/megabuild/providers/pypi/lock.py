@@ -12,13 +12,13 @@ import msgspec
 from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 
-from megabuild import files
-from megabuild.markers import marker_environment
-from megabuild.network import index as pip_indexes
-from megabuild.network import resolver
-from megabuild.network.index import File
-from megabuild.network.resolver import Target
-from megabuild.network.wheel_contents import Content, Contents
+from groundwork import files
+from groundwork.markers import marker_environment
+from groundwork.network import index as pip_indexes
+from groundwork.network import resolver
+from groundwork.network.index import File
+from groundwork.network.resolver import Target
+from groundwork.network.wheel_contents import Content, Contents
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
 

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from megabuild.network.wheel_contents import noted
+from groundwork.network.wheel_contents import noted
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.local.compilers import MACHINES, activation
 from megabuild.providers.local.package import LocalPackage

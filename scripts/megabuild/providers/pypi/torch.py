@@ -11,15 +11,15 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from groundwork.errors import IntegrityError, ProviderError
+from groundwork.files import FileLock, link
+from groundwork.network import redact
+from groundwork.network.client import NetworkError
+from groundwork.network.index import HEADERS, Configured, File, offered, places
+from groundwork.network.resolver import HASTE
+from groundwork.network.resolver import REMEDY as INDEX_REMEDY
+from groundwork.network.wheel_contents import Content, Contents
 from megabuild.configs.config import Config, config_name
-from megabuild.errors import IntegrityError, ProviderError
-from megabuild.files import FileLock, link
-from megabuild.network import redact
-from megabuild.network.client import NetworkError
-from megabuild.network.index import HEADERS, Configured, File, offered, places
-from megabuild.network.resolver import HASTE
-from megabuild.network.resolver import REMEDY as INDEX_REMEDY
-from megabuild.network.wheel_contents import Content, Contents
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.pypi import download

@@ -8,7 +8,7 @@ import stat
 import zipfile
 from pathlib import Path, PurePosixPath
 
-from megabuild.errors import IntegrityError
+from groundwork.errors import IntegrityError
 
 #: Starts the Python beside it wherever the environment lies: no prefix to rewrite. The second line is a command
 #: to sh and the beginning of a string to Python.

@@ -1,0 +1,133 @@
+"""The parts of an ELF file that tell what a library was built from and for; standard library only.
+
+A package test runs this in an environment that has the package and nothing else, so it cannot count on pyelftools,
+which the unit tests compare it with. Symbol tables of libtorch have several 100,000 entries: they are read as columns.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_NEEDED, _SONAME, _RPATH, _RUNPATH = 1, 14, 15, 29
+_UNDEFINED = 0
+_WITHOUT_BYTES = (0, 8)  # SHT_NULL, SHT_NOBITS
+_NAME_ENDS = b"\0"
+_LONGEST_NAME = 4096
+_HEADER_BYTES = 64
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_DYNAMIC = struct.Struct("<qQ")
+
+
+@dataclass(frozen=True)
+class Section:
+    """Where a section lies in the file: offset and size in bytes; a size of 0 where it takes no room there."""
+
+    offset: int
+    size: int
+
+
+class NotElf(ValueError):
+    """A file is no 64-bit little-endian ELF file, or is cut off."""
+
+
+class ElfFile:
+    """A 64-bit little-endian ELF file (x86-64 and aarch64).
+
+    `data`: the whole file, best mapped into memory: only what is asked for is read.
+
+    Raises
+    ------
+    NotElf
+        The data are something else, or end too early.
+    """
+
+    def __init__(self, data: mmap.mmap | bytes) -> None:
+        self.data = data
+        if len(data) < _HEADER_BYTES or data[:6] != b"\x7fELF\x02\x01":
+            raise NotElf("no 64-bit little-endian ELF file")
+        try:
+            #: all of them in the order of the file's table; two may have one name
+            self.every = tuple(self._read_sections())
+        except (struct.error, IndexError, OverflowError, ValueError) as error:
+            raise NotElf(f"damaged ELF file: {error}") from error
+        self.sections = dict(self.every)
+
+    def _read_sections(self) -> Iterator[tuple[str, Section]]:
+        (table,) = struct.unpack_from("<Q", self.data, 40)
+        size, count, names = struct.unpack_from("<HHH", self.data, 58)
+        headers = [_SECTION.unpack_from(self.data, table + index * size) for index in range(count)]
+        for header in headers:
+            name = self._text(headers[names][4] + header[0])
+            size_there = 0 if header[1] in _WITHOUT_BYTES else header[5]
+            if header[4] + size_there > len(self.data):
+                raise NotElf(f"the file is cut off inside {name}")
+            yield name, Section(header[4], size_there)
+
+    def content(self, name: str) -> bytes:
+        """Return a section's bytes; none where there is no such section."""
+        section = self.sections.get(name)
+        return bytes(self.data[section.offset : section.offset + section.size]) if section else b""
+
+    def needed(self) -> tuple[str, ...]:
+        """Return the libraries that this one names (DT_NEEDED), in their order."""
+        return tuple(self._dynamic(_NEEDED))
+
+    def soname(self) -> str | None:
+        """Return the name by which other libraries name this one (DT_SONAME)."""
+        return next(self._dynamic(_SONAME), None)
+
+    def rpath(self) -> tuple[str, ...]:
+        """Return the folders in which the loader looks for them."""
+        paths = [*self._dynamic(_RPATH), *self._dynamic(_RUNPATH)]
+        return tuple(folder for path in paths for folder in path.split(":") if folder)
+
+    def _dynamic(self, wanted: int) -> Iterator[str]:
+        names = self.content(".dynstr")
+        for tag, value in _DYNAMIC.iter_unpack(self.content(".dynamic")):
+            if tag == wanted:
+                yield names[value : names.index(_NAME_ENDS, value)].decode()
+
+    def undefined(self) -> frozenset[str]:
+        """Return the symbols that other libraries must provide; weak ones, which may stay away, are left out."""
+        return frozenset(self._symbols(defined=False))
+
+    def exported(self) -> frozenset[str]:
+        """Return the symbols that this library provides."""
+        return frozenset(self._symbols(defined=True))
+
+    def _symbols(self, *, defined: bool) -> Iterator[str]:
+        names = self.content(".dynstr")
+        for start, info, _, section, _, _ in _SYMBOL.iter_unpack(self.content(".dynsym")):
+            weak = info >> 4 == 2
+            if start and (section != _UNDEFINED) == defined and (defined or not weak):
+                yield names[start : names.index(_NAME_ENDS, start)].decode(errors="replace")
+
+    def _text(self, start: int) -> str:
+        end = self.data.find(_NAME_ENDS, start, start + _LONGEST_NAME)
+        if end < 0:
+            raise ValueError(f"no name ends after byte {start}")
+        return bytes(self.data[start:end]).decode()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[ElfFile]:
+    """Open a file as :class:`ElfFile`, mapped into memory.
+
+    Raises
+    ------
+    NotElf
+        The file is something else, empty, or damaged.
+    """
+    with path.open("rb") as stream:
+        try:
+            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            raise NotElf(f"{path} is empty") from error
+        with mapped:
+            yield ElfFile(mapped)

@@ -1,0 +1,175 @@
+"""Whether the libraries of one module are what a config asks for, with the reason and the remedy where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cuda_code import cuda_archs
+from cuda_code.kernels import KERNELS, Module, split
+from cuda_code.library_facts import LibraryFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What libraries are compared with."""
+
+    #: For CUDA (True), for CPU (False), or not known: then by what most of them are (None).
+    cuda: bool | None = None
+    #: Major version of the CUDA runtime, or None.
+    cuda_major: int | None = None
+    #: Architectures, such as ``9.0`` and ``12.0+PTX``; none: any.
+    archs: tuple[str, ...] = ()
+    #: Every one of them as machine code of its own; otherwise it is enough that such a GPU can run something.
+    exact: bool = True
+    #: ``3.12``, or None where any will do: a module of the stable ABI.
+    python: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What is wrong with one library; an empty reason where nothing is."""
+
+    path: str
+    reason: str = ""
+    remedy: str = ""
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.reason
+
+
+def judge(module: str, libraries: Sequence[LibraryFacts], wanted: Wanted) -> tuple[Judgement, ...]:
+    """Judge the libraries of one module of :data:`KERNELS`, one judgement each, and those that are not there."""
+    table = KERNELS[module]
+    cuda = any(facts.units or facts.links_cuda for facts in libraries) if wanted.cuda is None else wanted.cuda
+    names = {facts.path.rpartition("/")[2] for facts in libraries}
+    stems = {split(name)[0] for name in names}
+    missing = [
+        Judgement(
+            path=_file_name(stem, table, cuda),
+            reason=f"{module} has no library for {stem}",
+            remedy="build the module again: what is there is not whole",
+        )
+        for stem in sorted((table.kernels | table.plain) - stems)
+    ]
+    return (*(_one(facts, names, table, cuda, wanted) for facts in libraries), *missing)
+
+
+def _file_name(stem: str, table: Module, cuda: bool) -> str:
+    return f"_{stem}_{'cuda' if cuda else 'cpu'}.so" if table.flavours else f"lib{stem}.so"
+
+
+def _one(facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted: Wanted) -> Judgement:
+    stem, flavour = split(facts.path.rpartition("/")[2])
+    if wrong := wrong_python(facts, wanted.python):
+        return wrong
+    if not cuda:
+        return for_cpu(facts)
+    if flavour == "cpu" and f"_{stem}_cuda.so" in names:
+        return Judgement(path=facts.path, note=f"_{stem}_cuda.so is loaded in its place")
+    archs = tuple(arch for arch in wanted.archs if _as_number(arch) >= _as_number(table.oldest))
+    if flavour == "cpu" or (stem in table.kernels and not facts.units):
+        return _without_cuda(facts, flavour, archs)
+    if wrong := wrong_runtime(facts, wanted.cuda_major):
+        return wrong
+    if stem in table.plain and facts.units:
+        return Judgement(path=facts.path, note="carries device code, though upstream has none for it")
+    return (
+        for_archs(facts, archs, exact=wanted.exact) if stem in table.kernels else Judgement(path=facts.path)
+    )
+
+
+def for_cpu(facts: LibraryFacts) -> Judgement:
+    """Judge whether a library is one for a torch without CUDA."""
+    _, flavour = split(facts.path.rpartition("/")[2])
+    if not (facts.units or facts.links_cuda or flavour == "cuda"):
+        return Judgement(path=facts.path)
+    what = "has device code" if facts.units else "links to CUDA" if facts.links_cuda else "is named for CUDA"
+    return Judgement(
+        path=facts.path,
+        reason=f"compiled with CUDA ({what}), for a torch without it",
+        remedy="install the CPU build, or a torch with CUDA; to compile it: FORCE_ONLY_CPU=1",
+    )
+
+
+def _without_cuda(facts: LibraryFacts, flavour: str, archs: Sequence[str]) -> Judgement:
+    signs = []
+    if not facts.units:
+        signs.append("no device code")
+    if facts.says_not_compiled:
+        signs.append('it holds "Not compiled with CUDA support"')
+    if flavour == "cpu":
+        signs.append("it is named for the CPU")
+    arch_list = f' TORCH_CUDA_ARCH_LIST="{";".join(archs)}"' if archs else " and TORCH_CUDA_ARCH_LIST set"
+    return Judgement(
+        path=facts.path,
+        reason=f"compiled without CUDA: {', '.join(signs)}",
+        remedy=f"FORCE_CUDA was unset, nvcc not found, or torch a CPU build; rebuild with FORCE_CUDA=1{arch_list}",
+    )
+
+
+def for_archs(facts: LibraryFacts, archs: Sequence[str], *, exact: bool) -> Judgement:
+    """Judge whether a library has code for some architectures; with ``exact`` every one as machine code of its own."""
+    wanted_sm, wanted_ptx = cuda_archs.wanted(archs)
+    lacking = []
+    for name in cuda_archs.ordered(wanted_sm):
+        runs = cuda_archs.runs_on(name, facts.archs, facts.ptx)
+        if name not in facts.archs if exact else runs == "missing":
+            lacking.append(name)
+    lacking += (
+        [f"PTX for {name}" for name in cuda_archs.ordered(wanted_ptx - set(facts.ptx))] if exact else []
+    )
+    arch_list = ";".join(archs)
+    remedy = f'rebuild with TORCH_CUDA_ARCH_LIST="{arch_list}"'
+    if lacking:
+        has = ", ".join([*facts.archs, *(f"PTX {name}" for name in facts.ptx)])
+        return Judgement(
+            path=facts.path, reason=f"no code for {', '.join(lacking)} (it has {has})", remedy=remedy
+        )
+    partial = [
+        f"{name} in {sum(name in unit.sm for unit in facts.units)}"
+        for name in cuda_archs.ordered(wanted_sm & set(facts.archs))
+        if any(name not in unit.sm for unit in facts.units)
+    ]
+    if partial and exact:
+        return Judgement(
+            path=facts.path,
+            reason=f"not every object has all code: {', '.join(partial)} of {len(facts.units)}",
+            remedy=f"objects of another arch list were linked in: clean the build folder and {remedy}",
+        )
+    more = cuda_archs.ordered(frozenset(facts.archs) - wanted_sm) if archs else ()
+    return Judgement(
+        path=facts.path, note=f"more than asked for: {', '.join(more)}" if more and exact else ""
+    )
+
+
+def wrong_runtime(facts: LibraryFacts, major: int | None) -> Judgement | None:
+    """Say whether a library links to another CUDA runtime than ``major``."""
+    if major is None or facts.cuda_runtime in (None, major):
+        return None
+    return Judgement(
+        path=facts.path,
+        reason=f"links to CUDA {facts.cuda_runtime} (libcudart.so.{facts.cuda_runtime}), torch to CUDA {major}",
+        remedy=f"install a build for CUDA {major}, or rebuild with CUDA_HOME pointing at CUDA {major}",
+    )
+
+
+def wrong_python(facts: LibraryFacts, python: str | None) -> Judgement | None:
+    """Say whether a library names another Python than ``python``; None: any will do."""
+    others = [(version, evidence) for version, evidence in facts.pythons if version != python]
+    if python is None or not others or any(version == "abi3" for version, _ in others):
+        return None
+    version, evidence = others[0]
+    return Judgement(
+        path=facts.path,
+        reason=f"built for Python {version} ({evidence}), not for {python}",
+        remedy=f"install the build for Python {python}, or rebuild with that Python",
+    )
+
+
+def _as_number(arch: str) -> tuple[int, int]:
+    major, _, minor = arch.strip().removesuffix("+PTX").rstrip("af").partition(".")
+    return int(major), int(minor or 0)

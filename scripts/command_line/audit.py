@@ -1,0 +1,146 @@
+"""`megabuild audit`, and `scripts/audit-pins`: every pinned or vendored dependency, side by side."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+from rich.console import Console
+from rich.text import Text
+
+from command_line.configs import config_names
+from command_line.exits import Invocation, run
+from command_line.options import GroupedCommand, option
+from command_line.root import repository as root_of_repository
+from groundwork.errors import (
+    AuditError,
+    ChangesError,
+    ElsewhereError,
+    FindingsError,
+    IncomparableError,
+    NotReadError,
+)
+from groundwork.result import Result
+from pin_audit.claims import STATUSES
+from pin_audit.gather import SOURCES
+from pin_audit.targets import packages
+
+EXAMPLES = f"""
+{{prog}}                                    PyTorch's table
+{{prog}} --package pyg-lib --version 0.8.0
+{{prog}} --all --json --output audit.json   everything, with where each value was read
+{{prog}} --offline --fail-on conflict       in CI: the cache's values, exit code {FindingsError.exit_code}
+{{prog}} --version newest --compare audit.json
+{{prog}} --from audit.json --source 'recipe_*' --write recipe/README.md
+
+Statuses: {", ".join(STATUSES)}
+
+Exit codes: 0 the table was made, whatever is in it; 2 an option is wrong; 3 a config
+cannot be read; {AuditError.exit_code} nothing can be made (--version newest without an index);
+{FindingsError.exit_code} --fail-on found something; {ChangesError.exit_code} --compare found a change;
+{NotReadError.exit_code} --fail-on could not judge, since a source was not read (--skip leaves it out);
+{ElsewhereError.exit_code} the current folder is in another repository with a recipe;
+{IncomparableError.exit_code} --compare had nothing that both reports read; 130 interrupted
+"""
+WHAT = "What is audited"
+LOCAL = "Local stand-ins for what is fetched"
+SHOWN = "What comes out"
+HOW = "How it is asked"
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_EITHER = click.Path(exists=True, path_type=Path)
+
+
+def package_names(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the packages that begin with what was typed."""
+    return [CompletionItem(one.name) for one in packages() if one.name.startswith(incomplete)]
+
+
+def source_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the sources that begin with what was typed."""
+    return [CompletionItem(name) for name in SOURCES if name.startswith(incomplete)]
+
+
+def status_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the statuses that complete the last one of a list."""
+    head, comma, last = incomplete.rpartition(",")
+    return [CompletionItem(f"{head}{comma}{name}") for name in STATUSES if name.startswith(last)]
+
+
+@click.command(
+    "audit", cls=GroupedCommand, examples=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@option(WHAT, "--package", "-p", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
+        help="pytorch (the default), pyg-lib, pytorch_scatter, ...; more than once.")  # fmt: skip
+@option(WHAT, "--all", "every", is_flag=True, help="Every package of this repository.")
+@option(
+    WHAT, "--version", metavar="X", help="Instead of the recipe's: 2.13.0, or newest (that an index has)."
+)
+@option(WHAT, "--config", "-c", "patterns", multiple=True, metavar="GLOB", shell_complete=config_names,
+        help="Configs whose name matches; without it all that build with conda-forge's packages.")  # fmt: skip
+@option(WHAT, "--repository", metavar="URL", help="Of upstream, or a mirror of it.")
+@option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked.")
+@option(LOCAL, "--wheel", type=_FILE, metavar="FILE", help="A wheel of the package.")
+@option(LOCAL, "--pinning", type=_EITHER, metavar="PATH",
+        help="conda-forge-pinning: a conda_build_config.yaml, or a folder with it and migrations.")  # fmt: skip
+@option(LOCAL, "--repodata", type=_FOLDER, metavar="FOLDER",
+        help="The channel: <platform>/repodata.json, or .json.zst.")  # fmt: skip
+@option(LOCAL, "--from", "start", type=_FILE, metavar="REPORT",
+        help="Take everything from a report of --json; only what --source names is read anew.")  # fmt: skip
+@option(SHOWN, "--markdown", "form", flag_value="markdown", help="Markdown instead of a table for terminals.")
+@option(SHOWN, "--json", "form", flag_value="json", help="JSON with the origin of every value.")
+@option(SHOWN, "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+        help="Write it there, whole or not at all.")  # fmt: skip
+@option(SHOWN, "--write", type=_FILE, metavar="FILE",
+        help="Put the Markdown between <!-- audit:begin --> and <!-- audit:end --> of a file.")  # fmt: skip
+@option(SHOWN, "--compare", type=_FILE, metavar="REPORT", help="Show what changed since a report of --json.")
+@option(SHOWN, "--fail-on", metavar="STATUS[,STATUS]", shell_complete=status_names,
+        help="Fail when a row has one of these; see below.")  # fmt: skip
+@option(HOW, "--source", "only", multiple=True, metavar="NAME", shell_complete=source_names,
+        help="Ask this source only; a name or a glob, more than once.")  # fmt: skip
+@option(HOW, "--skip", "skipped", multiple=True, metavar="NAME", shell_complete=source_names,
+        help="Do not ask this source.")  # fmt: skip
+@option(HOW, "--offline", is_flag=True, help="Only the cache, however old, and local files.")
+@option(HOW, "--max-age", type=click.FloatRange(min=0), default=24.0, show_default=True, metavar="HOURS",
+        help="How old what is cached may be.")  # fmt: skip
+@option(HOW, "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS",
+        help="For the whole audit; what has not answered by then is a value in its cells.")  # fmt: skip
+@click.pass_context
+def audit(context: click.Context, /, **asked: Any) -> Result:
+    """Compare what upstream, the recipe and conda-forge say of every dependency.
+
+    Upstream's submodules, its wheel's requirements and its CI's pins; the constraint that each variant of the recipe
+    really has; conda-forge's pins, migrations and newest versions; the GPU architectures. Nothing is cloned or
+    downloaded whole. A source that cannot be read is a value in its cells.
+    """
+    from pin_audit.command import audit as command
+    from pin_audit.make_report import AuditOptions
+
+    options = AuditOptions(**asked, width=shutil.get_terminal_size((100, 24)).columns)
+    invocation: Invocation = context.obj
+    invocation.json = options.form == "json" and options.output is None
+    console = Console(stderr=True, highlight=False, emoji=False, markup=False)
+    # one line that moves on a terminal, nothing elsewhere
+    with console.status("", spinner="line") as status:
+
+        def tell(text: str) -> None:
+            status.stop()
+            click.echo(text, err=True)
+            status.start()
+
+        return command(
+            options,
+            root_of_repository(),
+            tell=tell,
+            progress=lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis")),
+        )
+
+
+def main() -> None:
+    """Run the command line and end the process."""
+    run(audit, name="audit-pins", invocation=Invocation(log_folder=root_of_repository() / "output" / "logs"))

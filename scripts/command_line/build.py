@@ -1,0 +1,168 @@
+"""The build command: `build-locally.py CONFIG...`, also `megabuild build CONFIG...`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from command_line.configs import choose, config_names, person_present
+from command_line.exits import Invocation, run
+from command_line.options import GroupedCommand, option
+from command_line.root import repository
+from groundwork.result import Result
+from megabuild.configs.config import Config, available, load, select
+from megabuild.configs.listing import listed
+
+EXAMPLES = """
+{prog} --list                               what there is
+{prog} linux_64_cpu --rehearse              all of it, in minutes
+{prog} linux_64_cpu_debian --plan           what would be built
+{prog} linux_64_cpu_debian -p 3.12 -p 3.13  two Pythons only
+{prog} linux_64_cpu_wheel -e scatter        one extension only
+{prog} linux_64_cuda130_wheel --torch 2.14.1 another release
+{prog} --filter 'linux_64_cuda*'            choose among some
+{prog} 'linux_64_*' --keep-going            several, one by one
+"""
+HELP = {"help_option_names": ["-h", "--help"]}
+CHOICE = "Choosing what is built"
+SHOW = "Only showing"
+HOW = "How it is built"
+PYG = "PyTorch Geometric's extensions"
+DEBUG = "Debugging a build"
+#: Options that the run takes as they are.
+_TAKEN = (
+    "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "extensions",
+    "arch_list", "torch_sha256", "triton",
+)  # fmt: skip
+
+
+@click.command(cls=GroupedCommand, examples=EXAMPLES, context_settings=HELP)
+@click.argument("configs", nargs=-1, metavar="[CONFIG]...", shell_complete=config_names)
+@option(CHOICE, "--all", "every", is_flag=True,
+        help="Every config of this machine's platform, or of --filter's.")  # fmt: skip
+@option(CHOICE, "--filter", "pattern", metavar="GLOB",
+        help="Offer only matching configs; a single one is taken.")  # fmt: skip
+@option(CHOICE, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
+        help="Only this Python; may be repeated.")  # fmt: skip
+@option(CHOICE, "--torch", metavar="X.Y.Z", help="Another release of PyTorch, or for wheels a nightly.")
+@option(CHOICE, "--torch-index", metavar="URL|DIR",
+        help="Where PyTorch's wheels are looked for.  [default: pip's indexes, then upstream's]")  # fmt: skip
+@option(CHOICE, "--torch-source", type=click.Path(path_type=Path), metavar="DIR|TARBALL",
+        help="PyTorch's source, submodules included, in place of the provider's.")  # fmt: skip
+@option(CHOICE, "--torch-sha256", metavar="HEX", help="Of that tarball, or of --torch's official one.")
+@option(CHOICE, "--triton", metavar="X.Y.Z",
+        help="The Triton that goes with --torch, where neither its source nor a wheel says so.")  # fmt: skip
+@option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
+@option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
+@option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
+@option(SHOW, "--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
+@option(
+    HOW,
+    "--engine",
+    type=click.Choice(["auto", "host", "docker", "podman", "bubblewrap"]),
+    default="auto",
+    show_default=True,
+    help="Where the build runs; auto is what the config's provider needs.",
+)
+@option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
+        help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.")  # fmt: skip
+@option(HOW, "--optimization", type=click.Choice(["0", "2"]),
+        help="2 as released, 0 for a quick proof of the pipeline.")  # fmt: skip
+@option(HOW, "--keep-going", "-k", is_flag=True,
+        help="After a failed package, build those that do not need it.")  # fmt: skip
+@option(HOW, "--output", "-o", metavar="DIR",
+        help="Packages, logs and work trees.  [default: output/ in the repository]")  # fmt: skip
+@option(
+    PYG,
+    "--pyg",
+    type=click.Choice(["auto", "source", "prebuilt", "none"]),
+    default="auto",
+    show_default=True,
+    help="auto: a wheel where one fits and passes verification, else compile.",
+)
+@option(PYG, "--extension", "-e", "extensions", multiple=True, metavar="NAME",
+        help="Only this one and what it needs; may be repeated.")  # fmt: skip
+@option(PYG, "--pyg-index", metavar="URL|DIR",
+        help="Where wheels are looked for.  [default: the official index]")  # fmt: skip
+@option(PYG, "--pyg-sources", metavar="URL|DIR", help="Where source archives lie.  [default: PyPI's]")
+@option(PYG, "--arch-list", metavar="LIST", help="CUDA architectures in place of the config's: '9.0;12.0'.")
+@option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
+        help="Most memory for their compilers together.  [default: what is free]")  # fmt: skip
+@option(DEBUG, "--debug", is_flag=True, help="Make the build environment and print how to enter it.")
+@option(DEBUG, "--output-id", metavar="NAME",
+        help="With --debug: which package's.  [default: libtorch-staging]")  # fmt: skip
+@click.pass_context
+def build(context: click.Context, /, **given: Any) -> Result:
+    """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
+
+    Without CONFIG you are asked for one; patterns ('linux_64_*', in quotes) mean all that match. A second run continues
+    where the first one ended: finished packages are skipped, and an unfinished compile goes on.
+    """
+    invocation: Invocation = context.obj
+    invocation.json = as_json = given["as_json"]
+    root, pattern = repository(), given["pattern"]
+    if given["output"] == "":
+        raise click.UsageError("--output names no folder")
+    folder = Path(given["output"] or root / "output").absolute()
+    invocation.log_folder = folder / "logs"
+    if given["output_id"] and not given["debug"]:
+        raise click.UsageError("--output-id goes with --debug")
+    if given["listing"]:
+        names = select(available(root), pattern) if pattern else available(root)
+        found = listed(root, pattern)
+        return found if sys.stdout.isatty() else replace(found, lines=names)  # a name a line for scripts
+    may_ask = person_present() and not as_json
+    all_of = _machine_platform() if given["every"] else ""
+    chosen = choose(available(root), given["configs"], pattern, all_of=all_of, may_ask=may_ask)
+    if given["debug"] and len(chosen) > 1:
+        raise click.UsageError("--debug is for one config")
+    runs = {name: partial(_one, load(root, name), root, folder, given) for name in chosen}
+    if len(runs) == 1:
+        return runs[chosen[0]](invocation)
+    from command_line.running import each
+
+    return each(runs, invocation)
+
+
+def main() -> None:
+    """Run the command line of `build-locally.py`, the name that conda-smithy gave it, and end the process."""
+    run(build, name="build-locally.py", invocation=Invocation(log_folder=repository() / "output" / "logs"))
+
+
+def _machine_platform() -> str:
+    from megabuild.providers.environment import machine_platform  # it takes a moment to import
+
+    return machine_platform()
+
+
+def _one(file: Config, root: Path, folder: Path, given: dict[str, Any], invocation: Invocation) -> Result:
+    """Do with one config what was asked for."""
+    from command_line.running import debug, plan_and_build
+    from groundwork.files import cache_folder
+    from megabuild.plan.options import Options
+    from megabuild.plan.other_torch import torch_index, with_torch
+
+    torch, source, memory = given["torch"], given["torch_source"], given["memory"]
+    options = Options(
+        config=with_torch(
+            file, torch, source, given["torch_sha256"], given["triton"], rehearse=given["rehearse"]
+        ),
+        root=root,
+        output=folder,
+        cache=cache_folder(os.environ),
+        engine=None if given["engine"] == "auto" else given["engine"],
+        memory=int(memory * 1e9) if memory is not None else None,
+        torch=torch if torch != file.torch_version else None,
+        torch_source=source.absolute() if source else None,
+        torch_index=torch_index(file, given["torch_index"]),
+        **{name: given[name] for name in _TAKEN},
+    )
+    if given["debug"]:
+        return debug(options, given["output_id"])
+    return plan_and_build(options, invocation, plan_only=given["plan_only"])

@@ -1,0 +1,103 @@
+"""`megabuild configs`: the list of configs, and keeping them in step with the matrix; and how some are chosen."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import CompletionItem
+
+from command_line.root import repository
+from groundwork.errors import UsageError
+from groundwork.result import Result
+from megabuild.configs.config import available, select
+from megabuild.configs.listing import listed
+
+
+@click.command()
+@click.option("--filter", "pattern", metavar="GLOB", help="Only configs whose name matches.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.option(
+    "--write", "action", flag_value="write", help="Regenerate .ci_support from conda_build_config.yaml."
+)
+@click.option("--check", "action", flag_value="check", help="Fail when .ci_support is not in step with it.")
+@click.pass_context
+def configs(context: click.Context, pattern: str | None, as_json: bool, action: str | None) -> Result:
+    """List the configs, or keep them in step with conda_build_config.yaml."""
+    context.obj.json = as_json
+    if action is None:
+        return listed(repository(), pattern)
+    from megabuild.configs.matrix import compared  # the engine takes a moment to import
+
+    return compared(repository(), mend=action == "write")
+
+
+def choose(
+    names: Sequence[str],
+    wanted: Sequence[str],
+    pattern: str | None,
+    *,
+    all_of: str = "",
+    may_ask: bool,
+) -> tuple[str, ...]:
+    """Return the names of the configs to build, each once.
+
+    ``wanted`` has names, or patterns that match several. Without one: the only config there is, or that the filter
+    leaves; else the user is asked, where a person sits at the terminal. With ``all_of``, all that the filter leaves;
+    without a filter, all of that platform (conda's name of it).
+
+    Raises
+    ------
+    UsageError
+        Nothing matches the filter, a name is not among what it leaves, or there is nobody to ask.
+    """
+    choices = select(names, pattern) if pattern else tuple(names)
+    if all_of:
+        if wanted:
+            raise UsageError(
+                "--all takes no names", "leave out --all or the names; --filter narrows either down"
+            )
+        return choices if pattern else select(names, f"{all_of.replace('-', '_')}_*")
+    if wanted:
+        return tuple(dict.fromkeys(name for word in wanted for name in _meant(word, names, choices, pattern)))
+    if len(choices) == 1:
+        click.echo(f"{choices[0]} is the only config that matches", err=True)
+        return choices
+    if not may_ask:
+        raise UsageError("which config?", "name one; --list shows them")
+    return (_ask(choices),)
+
+
+def _meant(word: str, names: Sequence[str], choices: Sequence[str], pattern: str | None) -> tuple[str, ...]:
+    """Return what is meant by a word: the config of that name, or those that it matches."""
+    name = word.removesuffix(".yaml")
+    if name not in names and any(sign in name for sign in "*?["):
+        return select(choices, name)
+    if pattern and name in names and name not in choices:
+        raise UsageError(f"{name} does not match the filter '{pattern}'", f"it leaves {', '.join(choices)}")
+    return (name,)
+
+
+def _ask(choices: Sequence[str]) -> str:
+    width = len(str(len(choices)))
+    click.echo("Which config?\n", err=True)
+    for number, name in enumerate(choices, 1):
+        click.echo(f"{number:{width}}. {name}", err=True)
+    while True:
+        answer = click.prompt("\n>", prompt_suffix=" ", err=True).strip()
+        if answer in choices:
+            return str(answer)
+        if answer.isdigit() and 1 <= int(answer) <= len(choices):
+            return choices[int(answer) - 1]
+        click.echo(f"a number from 1 to {len(choices)}, or a name", err=True)
+
+
+def person_present() -> bool:
+    """Tell whether questions can be asked: input comes from a terminal, and so do answers."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the config names that start with what was typed."""
+    return [CompletionItem(name) for name in available(repository()) if name.startswith(incomplete)]

@@ -1,0 +1,127 @@
+"""`megabuild install-pyg`, and `scripts/install-pyg`: the extensions for an environment that exists already."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+from rich.console import Console
+
+from command_line.exits import Invocation, run
+from command_line.options import GroupedCommand, option
+from command_line.reporters import reporter
+from command_line.root import repository
+from groundwork.files import cache_folder
+from groundwork.network.index import PYG_INDEX
+from groundwork.resources.machine import measure
+from groundwork.result import Result
+from megabuild.configs.config import available, load
+from megabuild.configs.overrides import cuda_archs
+from pyg_extensions.table import EXTENSIONS
+
+EXAMPLES = """
+{prog}                        all, into the active environment
+{prog} -p ~/venv torch_scatter torch_sparse
+{prog} pyg-lib --pyg source --arch-list "9.0;12.0"
+{prog} --plan                 what would be done
+{prog} --pyg-index ./index --pyg-sources ./sources   no network
+"""
+WHERE = "Where to"
+WHAT = "Wheels and sources"
+HOW = "How they are compiled"
+
+
+def _extension_names(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    names = (extension.name for extension in EXTENSIONS)
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command(
+    "install-pyg",
+    cls=GroupedCommand,
+    examples=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("extensions", nargs=-1, metavar="[EXTENSION[==VERSION]]...", shell_complete=_extension_names)
+@option(WHERE, "--python", "-p", "python", metavar="PATH",
+        help="An interpreter or an environment's folder; the active environment without it.")  # fmt: skip
+@option(WHERE, "--wheel-dir", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+        help="Copy the installed wheels into DIR, for use elsewhere.")  # fmt: skip
+@option(WHERE, "--plan", "only_plan", is_flag=True, help="Say what would be done, and change nothing.")
+@option(WHERE, "--force", is_flag=True, help="Reinstall what is there and fits.")
+@option(WHAT, "--pyg", "mode", type=click.Choice(["auto", "source", "prebuilt"]), default="auto", show_default=True,
+        help="auto: a wheel if one fits and passes a look inside, else compile.")  # fmt: skip
+@option(WHAT, "--pyg-index", "index", metavar="URL|DIR", default=PYG_INDEX, show_default=True,
+        help="Where wheels are looked for.")  # fmt: skip
+@option(WHAT, "--pyg-sources", "sources", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Source archives (and wheels of build tools), taken before pip's index is asked.")  # fmt: skip
+@option(HOW, "--arch-list", metavar="LIST",
+        help='CUDA archs: "9.0;12.0+PTX". Without it those of the GPUs here, else PyTorch\'s own.')  # fmt: skip
+@option(HOW, "--jobs", "-j", type=click.IntRange(min=1), help="Compile jobs; else what fits into memory.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
+@click.pass_context
+def install_pyg(
+    context: click.Context,
+    *,
+    extensions: tuple[str, ...],
+    python: str | None,
+    wheel_dir: Path | None,
+    only_plan: bool,
+    force: bool,
+    mode: str,
+    index: str,
+    sources: Path | None,
+    arch_list: str | None,
+    jobs: int | None,
+    as_json: bool,
+) -> Result:
+    """Install PyTorch Geometric's extensions beside an installed PyTorch.
+
+    Each extension on its own: what was compiled here earlier, or a wheel, else its sources are compiled for this very
+    PyTorch. What was installed is looked into and imported; a CPU build beside a CUDA PyTorch does not pass, nor does
+    one that was there before.
+    """
+    # not before: other commands need none of it
+    from pyg_extensions.install.compiling import jobs_for
+    from pyg_extensions.install.installation import InstallOptions, requested
+    from pyg_extensions.install.installer import install, plan
+    from pyg_extensions.install.user_environment import interpreter, look
+    from pyg_extensions.install.views import environment_lines, install_result, plan_result
+    from pyg_extensions.pyg_index import PygIndex
+
+    invocation: Invocation = context.obj
+    invocation.json = as_json
+    root, archs = repository(), cuda_archs(arch_list or "")
+    # the extensions' versions are the same in every config
+    requests = requested(extensions, load(root, available(root)[0]).variant)
+    environment = look(interpreter(python, os.environ))
+    fitting = jobs_for(environment, measure(), jobs)
+    click.echo("\n".join(environment_lines(environment, environment.archs(archs), fitting)), err=True)
+    with reporter(Console(stderr=True, soft_wrap=True)) as shown:
+        options = InstallOptions(
+            environment=environment,
+            mode=mode,
+            index=PygIndex(index),
+            sources=sources.absolute() if sources else None,
+            cache=cache_folder(os.environ),
+            archs=archs,
+            force=force,
+            wrapper=root / "recipe" / "pyg" / "common" / "build_wheel.py",
+            logs=invocation.log_folder,
+            wheel_dir=wheel_dir.absolute() if wheel_dir else None,
+            jobs=fitting.count,
+            report=shown.tell,
+            progress=shown,
+        )
+        if only_plan:
+            return plan_result(environment, plan(requests, options))
+        return install_result(environment, install(requests, options), wheel_dir)
+
+
+def main() -> None:
+    """Run the command line and end the process."""
+    run(install_pyg, name="install-pyg", invocation=Invocation(log_folder=repository() / "output" / "logs"))

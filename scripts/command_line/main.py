@@ -1,0 +1,65 @@
+"""The `megabuild` command with its sub-commands, of which a start imports only the one that is called."""
+
+from __future__ import annotations
+
+import click
+
+from command_line.exits import Invocation, run
+from command_line.root import repository
+from groundwork.bootstrap import import_whole
+
+#: Commands, with how their own helps begin. Each stands in the module of its name, beside this one.
+HELPS = {
+    "audit": "Compare what upstream, the recipe and conda-forge say of every dependency.",
+    "build": "Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.",
+    "completion": "Print a completion script for a program, to be read by the shell.",
+    "configs": "List the configs, or keep them in step with conda_build_config.yaml.",
+    "env": "Make environments of what was built.",
+    "install-pyg": "Install PyTorch Geometric's extensions beside an installed PyTorch.",
+    "sizes": "Say where the bytes of an installation go.",
+    "slim": "Make an environment or a package smaller, and say what still works.",
+    "verify": "Read built packages, wheels or an environment, without a GPU.",
+    "verify-gpu": "Try an environment's torch and extensions on this machine's GPUs.",
+    "wheels": "Make wheels of what CONFIG built, and an index of them for pip, uv and poetry.",
+}
+_ELSEWHERE = {"verify-gpu": "verify"}
+
+
+class LazyGroup(click.Group):
+    """Lists and completes commands without them; imports the one that is called."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named by the first argument, and the arguments that are its own."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, load(listed.name) if listed and listed.name else None, rest
+
+
+def load(name: str) -> click.Command:
+    """Import a command.
+
+    Raises
+    ------
+    IntegrityError
+        Something that it needs is damaged in the private environment.
+    """
+    module = import_whole(f"{__package__}.{_ELSEWHERE.get(name, name).replace('-', '_')}")
+    command = getattr(module, name.replace("-", "_"))
+    assert isinstance(command, click.Command)
+    return command
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    commands=[click.Command(name, help=text) for name, text in HELPS.items()],
+)
+@click.version_option(package_name=None, version="0.1.0", prog_name="megabuild")
+def megabuild() -> None:
+    """Build PyTorch for conda: libtorch once, pytorch for every Python."""
+
+
+def main() -> None:
+    """Run the command line and end the process."""
+    run(megabuild, name="megabuild", invocation=Invocation(log_folder=repository() / "output" / "logs"))

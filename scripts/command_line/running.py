@@ -1,0 +1,96 @@
+"""Planning and running a build, with everything shown on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from rich.console import Console
+
+from command_line.configs import person_present
+from command_line.exits import Invocation, outcome
+from command_line.reporters import PlainReporter, reporter, show
+from groundwork import events
+from groundwork.errors import MegabuildError, ProviderError
+from groundwork.result import Result
+from groundwork.text import UNICODE
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan
+from megabuild.plan.planning import make_plan
+from megabuild.plan.report import plan_result, rendered_lines
+from megabuild.run import several
+from megabuild.run.commands import commands
+from megabuild.run.debug import debug_package
+from megabuild.run.session import execute
+from megabuild.run.summary import package_lines, packages_of_last_run
+
+
+def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> Result:
+    """Show the plan of a run and carry it out, or return the plan alone."""
+    console = _console(invocation)
+    try:
+        plan = _planned(options, console, only_plan=plan_only)
+    except ProviderError as error:
+        if plan_only:  # what would be built is known even where it cannot be built
+            show(console, [f"{UNICODE.failed} {error.message}", "", *rendered_lines(options)])
+        raise
+    planned = plan_result(plan)
+    if plan_only:
+        return planned
+    show(console, planned.lines)
+    try:
+        with reporter(console) as shown:
+            summary = execute(plan, _noting(shown, invocation))
+    except MegabuildError:
+        show(console, ["", *package_lines(packages_of_last_run(options.state))])
+        raise
+    return _shown(summary.result(commands(plan, summary)), console, invocation)
+
+
+def debug(options: Options, output: str | None) -> Result:
+    """Make the environment of an output."""
+    return debug_package(_planned(options, Console(stderr=True)), output)
+
+
+def each(runs: Mapping[str, Callable[[Invocation], Result]], invocation: Invocation) -> Result:
+    """Run several configs, one after the other, and report the errors of each."""
+    console = _console(invocation)
+
+    def attempt(one: several.Attempt) -> int:
+        own = replace(invocation, log=None, show=partial(setattr, one, "result"))
+        code = outcome(partial(runs[one.config], own), own)
+        one.log = str(own.log) if own.log else None
+        return code
+
+    return _shown(several.each(tuple(runs), partial(show, console), attempt), console, invocation)
+
+
+def _console(invocation: Invocation) -> Console:
+    return Console(stderr=invocation.json, soft_wrap=True)
+
+
+def _shown(result: Result, console: Console, invocation: Invocation) -> Result:
+    """Return a result; where its document goes to standard output, people still find its lines beside the progress."""
+    if invocation.json:
+        show(console, result.lines)
+    return result
+
+
+def _planned(options: Options, console: Console, *, only_plan: bool = False) -> Plan:
+    """Make the plan; what the providers prepare for it is shown meanwhile, and what they ask is put to the user."""
+    with reporter(console) as shown:
+
+        def ask(question: str) -> bool:
+            return person_present() and shown.ask(question)
+
+        return make_plan(options, shown.note, ask, only_plan=only_plan)
+
+
+def _noting(shown: PlainReporter, invocation: Invocation) -> events.Reporter:
+    def report(event: events.Event, /) -> None:
+        if isinstance(event, events.RunStarted):
+            invocation.log = event.log
+        shown(event)
+
+    return report

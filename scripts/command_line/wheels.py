@@ -1,0 +1,65 @@
+"""`megabuild wheels`: what a config built, as wheels for pip, uv and poetry."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from command_line.exits import Invocation
+from command_line.options import GroupedCommand, option
+from command_line.root import repository
+from groundwork.result import Result
+
+EXAMPLES = """
+{prog} linux_64_cpu_debian                torch, and extensions
+{prog} linux_64_cpu_debian torch -p 3.12  one of them
+{prog} linux_64_cpu_wheel torch_scatter   for upstream's own torch
+"""
+WHAT = "What becomes a wheel"
+
+
+@click.command(cls=GroupedCommand, examples=EXAMPLES)
+@click.argument("config")
+@click.argument("packages", metavar="[PACKAGE]...", nargs=-1)
+@option(WHAT, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
+        help="Only for this Python; may be repeated.")  # fmt: skip
+@option(WHAT, "--output", "-o", metavar="DIR", help="The build's.  [default: output/ in the repository]")
+@option("Only showing", "--json", "as_json", is_flag=True,
+        help="One JSON document on standard output, nothing else.")  # fmt: skip
+@click.pass_context
+def wheels(context: click.Context, /, **given: Any) -> Result:
+    """Make wheels of what CONFIG built, and an index of them for pip, uv and poetry.
+
+    CONFIG is what its run was called: linux_64_cpu_debian, linux_64_cpu-rehearsal. A PyTorch that was compiled becomes
+    torch, complete with the libraries that it links to, of which NVIDIA's come from NVIDIA's wheels; extensions become
+    wheels for the PyTorch that they were compiled for. Wheels of former calls stay in the index while their packages
+    are published.
+    """
+    from command_line.reporters import WARNING, reporter
+    from conda_wheels.make import Request, make
+    from conda_wheels.report import result
+    from groundwork.files import cache_folder
+    from megabuild.plan.source_date import source_date
+
+    invocation: Invocation = context.obj
+    invocation.json = given["as_json"]
+    began = time.monotonic()
+    date = source_date(repository(), os.environ)
+    request = Request(
+        output=Path(given["output"] or repository() / "output").absolute(),
+        config=given["config"],
+        pythons=given["pythons"],
+        names=given["packages"],
+        cache=cache_folder(os.environ),
+        date=date.seconds,
+    )
+    with reporter(Console(stderr=invocation.json, soft_wrap=True)) as shown:
+        if date.note:
+            shown.note(WARNING + date.note)
+        made = make(request, shown.note)
+    return result(made, time.monotonic() - began)

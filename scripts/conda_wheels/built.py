@@ -1,0 +1,135 @@
+"""Which wheels a published channel gives: one of PyTorch for every Python, and one of each extension."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+from rattler.package import IndexJson
+
+from groundwork.errors import ConfigError, UsageError
+from megabuild.plan import published
+from pyg_extensions.table import EXTENSIONS
+
+TORCH = "torch"
+_PROJECTS = {"pytorch": TORCH, **{extension.conda: extension.name for extension in EXTENSIONS}}
+_BUILD = re.compile(r"(?P<accelerator>cpu|cuda\d+)_(?P<source>[a-z]+)_(?:py(?P<python>3\d+t?)|abi3)_")
+_EXACT_TORCH = re.compile(r"pytorch ==([\d.]+)(?: |$)")
+#: Of what only conda's PyTorch for CUDA requires; upstream's wheels have it from a variable of their build.
+_TRITON = re.compile(r"triton ==([\d.]+)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltPackage:
+    """A published package that becomes a wheel."""
+
+    project: str  #: on an index: ``torch``, ``torch_scatter``
+    version: str  #: of the package
+    python: str | None  #: ``3.12``, or None for what serves every Python
+    path: Path  #: the package's file
+    sha256: str  #: of that file
+    build_string: str
+    accelerator: str  #: ``cpu``, ``cu132``; of a rehearsal's model ``cpu.rehearsal``
+    official: bool  #: an official wheel of PyTorch was taken apart; else PyTorch was compiled
+    torch: str  #: PyTorch's version, without a local part
+    cuda: str | None = None  #: CUDA version that it was compiled for: ``12.4``
+    #: requirements on other projects that upstream's metadata do not have: other extensions, Triton
+    more: tuple[str, ...] = ()
+
+    @property
+    def wheel_version(self) -> str:
+        """Version of the wheel; the local part says what it was compiled for, as upstream's does."""
+        if self.project == TORCH:
+            return f"{self.version}+{self.accelerator}"
+        return f"{self.version}+pt{''.join(self.torch.split('.')[:2])}{self.accelerator}"
+
+    @property
+    def torch_pin(self) -> str:
+        """The PyTorch that an extension is for. An official one may come from any index and have any local part."""
+        return f"{TORCH}=={self.torch}" + ("" if self.official else f"+{self.accelerator}")
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """What the wheel requires besides what upstream's metadata say."""
+        return self.more if self.project == TORCH else (self.torch_pin, *self.more)
+
+
+def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[BuiltPackage, ...]:
+    """Return what a channel has for wheels, PyTorch first; of packages that differ in their build alone the latest.
+
+    The channel is named like its run: ``linux_64_cpu_debian``, ``linux_64_cpu-rehearsal``. Pythons and names (projects,
+    or conda packages) choose among it; none of them: all.
+
+    Raises
+    ------
+    ConfigError
+        There is nothing in it that this can be done with.
+    UsageError
+        A Python or a name has not been built.
+    """
+    every = _newest(_read(channel, record) for record in published.records(channel).values())
+    # upstream's own wheel is on upstream's index already
+    there = [one for one in every if one.project != TORCH or not one.official]
+    if not there:
+        config = channel.name.partition("-")[0]
+        raise ConfigError(
+            f"{channel.name} has neither a PyTorch that was compiled here nor extensions: nothing else becomes a wheel",
+            f"build some: python3 build-locally.py {config} --pyg source",
+        )
+    found = [one for one in there if one.python in (None, *pythons) or not pythons]
+    if pythons and not found:
+        known = sorted({one.python for one in there if one.python}, key=_number)
+        raise UsageError(
+            f"{channel.name} has nothing for Python {', '.join(pythons)}", f"it has {', '.join(known)}"
+        )
+    wanted = {canonicalize_name(_PROJECTS.get(name, name)) for name in names}
+    if unknown := wanted - {canonicalize_name(one.project) for one in there}:
+        known = sorted({one.project for one in there})
+        raise UsageError(f"{channel.name} has no {', '.join(sorted(unknown))}", f"it has {', '.join(known)}")
+    return tuple(one for one in found if canonicalize_name(one.project) in wanted or not names)
+
+
+def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | None:
+    """Return a package as something to make a wheel of, or None for another one."""
+    path = channel / record.path
+    name, version, build = path.name.removesuffix(".conda").rsplit("-", 2)
+    parts = _BUILD.match(build)
+    if name not in _PROJECTS or parts is None:
+        return None
+    depends = IndexJson.from_package_archive(path).depends
+    pins = [pin[1] for pin in map(_EXACT_TORCH.match, depends) if pin]
+    imports = {spec.split()[0] for spec in depends} & _PROJECTS.keys() - {"pytorch"}
+    rehearsal = ".rehearsal" if "-rehearsal" in channel.name else ""
+    triton = [f"triton=={pin[1]}" for pin in map(_TRITON.match, depends) if pin]
+    python = parts["python"]
+    digits = parts["accelerator"].removeprefix("cuda")
+    return BuiltPackage(
+        project=_PROJECTS[name],
+        version=version,
+        python=f"3.{python[1:]}" if python else None,
+        path=path,
+        sha256=record.sha256,
+        build_string=build,
+        accelerator=parts["accelerator"].replace("cuda", "cu") + rehearsal,
+        official=parts["source"] == "wheel",
+        torch=pins[0] if pins else version,
+        cuda=f"{digits[:-1]}.{digits[-1]}" if digits.isdigit() else None,
+        more=(*sorted(_PROJECTS[other] for other in imports), *triton),
+    )
+
+
+def _newest(packages: Iterable[BuiltPackage | None]) -> list[BuiltPackage]:
+    chosen: dict[tuple[str, str | None], BuiltPackage] = {}
+    for one in sorted(filter(None, packages), key=lambda one: one.path.stat().st_mtime):
+        chosen[one.project, one.python] = one
+    return sorted(
+        chosen.values(), key=lambda one: (one.project != TORCH, one.project, _number(one.python or "3.0"))
+    )
+
+
+def _number(python: str) -> tuple[int, str]:
+    minor = python.partition(".")[2]
+    return int(minor.rstrip("t")), python

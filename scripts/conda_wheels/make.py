@@ -1,0 +1,222 @@
+"""From a published channel to an index of wheels: only what is new or has changed is made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import Timeout
+from rattler.package_streaming import extract
+
+from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
+from conda_wheels.built import TORCH, BuiltPackage, find
+from conda_wheels.report import MadeWheel, WheelIndex
+from groundwork import files, wheel_file
+from groundwork.errors import BusyError, IntegrityError, ProviderError
+from groundwork.files import FileLock
+from megabuild.plan import published
+from megabuild.providers.debian import foreign
+from megabuild.providers.debian import root as debian_root
+from megabuild.providers.debian.root import DebianRoot
+from megabuild.using import install, prefix
+
+#: To be raised where other wheels are made of the same packages.
+_FORMAT = "2"
+#: Nothing of the environment that libraries are taken from is run: this machine may be older than what was built.
+_NEWER_GLIBC = "2.99"
+#: What an extension finds in a process that has imported PyTorch: PyTorch's libraries and those it was linked to.
+_PYTORCHS = (
+    "libtorch*",
+    "libc10*",
+    "libcaffe2*",
+    "libshm*",
+    *nvidia.LIBRARIES,
+    wheel_tree.OPENMP,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What somebody wants."""
+
+    output: Path  #: the output folder of builds
+    config: str  #: the run's name: ``linux_64_cpu_debian``
+    pythons: tuple[str, ...]  #: only these; empty for all
+    names: tuple[str, ...]  #: likewise
+    cache: Path  #: folder that is shared by all configs
+    date: int  #: seconds since 1970, which everything in a wheel has as its date
+
+
+def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
+    """Make the wheels that are wanted and not there yet, and publish them together with those of former calls.
+
+    What is being done is reported a line at a time.
+
+    Raises
+    ------
+    ConfigError, UsageError
+        There is nothing to make wheels of, or not what was asked for.
+    BuildError
+        A wheel cannot have what a package needs.
+    BusyError
+        Another process is making this config's wheels.
+    PreflightError
+        auditwheel or patchelf is missing.
+    """
+    channel = prefix.find(request.output, request.config)
+    wanted = find(channel, request.pythons, request.names)
+    programs = tools.versions()
+    folder = request.output / "wheels" / request.config
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder), files.scratch(folder) as work:
+        there = simple_index.read(folder)
+        still = {record.sha256 for record in published.records(channel).values()}
+        every = {one: folder / simple_index.SIMPLE / one.place for one in there if one.package in still}
+        made: list[MadeWheel] = []
+        for number, one in enumerate(wanted):
+            root = _root(request, one)
+            inputs = _inputs(one, root, channel, [_FORMAT, programs, request.date])
+            former = next((wheel for wheel in every if wheel.package == one.sha256), None)
+            if former and former.inputs == inputs:
+                made.append(MadeWheel(wheel=former, kept=True, torch_pin=one.torch_pin))
+                continue
+            published.check(one.path)
+            path = _Making(request, channel, one, root, folder=work / str(number), report=report).wheel()
+            wheel = simple_index.described(
+                path, project=one.project, python=one.python, package=one.sha256, inputs=inputs
+            )
+            same = {known for known in every if (known.project, known.python) == (one.project, one.python)}
+            every = {known: at for known, at in every.items() if known not in same} | {wheel: path}
+            made.append(MadeWheel(wheel=wheel, kept=False, torch_pin=one.torch_pin))
+        if {*every} != {*there}:
+            simple_index.publish(folder, every)
+    return WheelIndex(
+        config=request.config,
+        folder=folder / simple_index.SIMPLE,
+        made=tuple(made),
+        others=len(every) - len(made),
+    )
+
+
+def _inputs(one: BuiltPackage, root: DebianRoot | None, channel: Path, more: Sequence[object]) -> str:
+    """Return a hash over what a wheel depends on: its package, for PyTorch libtorch, and where its libraries are."""
+    known = [one.sha256, one.wheel_version, one.requires]
+    if one.project == TORCH:
+        records = published.records(channel)
+        known += sorted(records[name].sha256 for name in records if name.startswith("libtorch"))
+        known += map(str, published.channels_beside(channel)[:1])
+        known += [root.fingerprint] if root else []
+    return hashlib.sha256(json.dumps([*known, *more]).encode()).hexdigest()
+
+
+def _root(request: Request, one: BuiltPackage) -> DebianRoot | None:
+    """Return the root that PyTorch was compiled in, while it is there: some of its libraries are in no package."""
+    if one.project != TORCH or "_debian" not in request.config:
+        return None
+    try:
+        return debian_root.find(
+            request.cache / "debian", cuda=one.cuda is not None, foreign=foreign.of(one.path.parent.name)
+        )
+    except ProviderError:  # no mirror is configured, or the packages come from another machine
+        return None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise BusyError(f"another process is making the wheels in {folder}", "wait for it") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Content:
+    """What a wheel is made of: files below a prefix, and licence texts."""
+
+    prefix: Path
+    paths: Sequence[str]
+    texts: Mapping[str, Path]
+
+
+@dataclass(frozen=True)
+class _Making:
+    """Making one wheel, in a folder that is removed at the end."""
+
+    request: Request
+    channel: Path
+    built: BuiltPackage
+    root: DebianRoot | None
+    folder: Path
+    report: Callable[[str], None]
+
+    def wheel(self) -> Path:
+        """Make it; returns the file."""
+        one, date, laid_out = self.built, self.request.date, self.folder / "tree"
+        laid_out.mkdir(parents=True)
+        self._tell("laying out")
+        is_torch = one.project == TORCH
+        installed = self._environment() if is_torch else self._package()
+        wheel_tree.lay_out(installed.prefix, installed.paths, laid_out)
+        wheel_tree.add_licences(laid_out, installed.texts)
+        needed = wheel_tree.needed(laid_out)
+        records = licences.installed(installed.prefix) if is_torch else {}
+        gpu = nvidia.required(needed, one.cuda, records) if is_torch and one.cuda else nvidia.NvidiaWheels()
+        wheel_tree.link(laid_out, gpu.folders)
+        without: tuple[str, ...] = nvidia.LIBRARIES if is_torch else _PYTORCHS
+        openmp = installed.prefix / "lib" / wheel_tree.OPENMP
+        if is_torch and wheel_tree.OPENMP in needed and openmp.is_file():
+            shutil.copy(openmp, laid_out / wheel_tree.LIBRARIES)
+            without = (*without, wheel_tree.OPENMP)
+        wheel_file.name_version(laid_out, one.wheel_version, (*one.requires, *gpu.requires))
+        name = wheel_tree.tag(laid_out, one.path.parent.name)
+        plain = wheel_file.pack(laid_out, self.folder / name, date, compressed=False)
+        self._tell("vendoring what it links to")
+        root = self.root
+        libraries = [installed.prefix / "lib", *([root.libraries] if root else [])] if is_torch else None
+        repaired = tools.auditwheel(plain, self.folder, libraries=libraries, without=without, date=date)
+        plain.unlink()
+        shutil.rmtree(laid_out)
+        wheel_file.unpack(repaired, laid_out)
+        if is_torch:
+            wheel_tree.link_vendored(laid_out, gpu.folders)
+            texts = licences.of_vendored(laid_out, records, root.path if root else None)
+            wheel_tree.add_licences(laid_out, texts)
+        shutil.rmtree(installed.prefix)
+        self._tell("packing")
+        return wheel_file.pack(laid_out, self.folder / repaired.name, date)
+
+    def _tell(self, what: str) -> None:
+        python = f" for Python {self.built.python}" if self.built.python else ""
+        self.report(f"{self.built.project} {self.built.wheel_version}{python}: {what}")
+
+    def _environment(self) -> _Content:
+        """Install PyTorch with all that it needs, for there is what it links to."""
+        place = self.folder / "environment"
+        wanted = prefix.EnvironmentRequest(
+            specs=(f"pytorch =={self.built.version} {self.built.build_string}",),
+            published=self.channel,
+            virtual={"__glibc": _NEWER_GLIBC, **({"__cuda": self.built.cuda} if self.built.cuda else {})},
+            platform=self.built.path.parent.name,
+        )
+        solution = prefix.solve(wanted)
+        install.create(place, wanted, solution, cache=self.request.cache, report=self.report)
+        records = licences.installed(place)
+        texts = licences.of_records(records, ("libtorch", "pytorch"))
+        return _Content(prefix=place, paths=records["pytorch"]["files"], texts=texts)
+
+    def _package(self) -> _Content:
+        """Unpack an extension, which links to nothing but PyTorch."""
+        place = self.folder / "package"
+        try:
+            extract(self.built.path, place)
+        except Exception as error:  # rattler's errors share no base class
+            raise IntegrityError(f"{self.built.path} cannot be read: {error}", "build it again") from error
+        paths = [path.relative_to(place).as_posix() for path in place.rglob("*") if not path.is_dir()]
+        texts = licences.of_package(self.built.project, place)
+        return _Content(prefix=place, paths=paths, texts=texts)

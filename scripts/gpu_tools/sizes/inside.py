@@ -1,0 +1,172 @@
+"""What a file consists of: by its name, and for libraries and programs by what is in them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from itertools import accumulate
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from cuda_code import cuda_archs
+from cuda_code.elf_file import ElfFile, NotElf, opened
+from gpu_tools.sizes.tree import ContentPart, Kind
+
+_MAGIC, _READABLE = b"\x7fELF", b"\x7fELF\x02\x01"
+_SUFFIXES = {
+    suffix: kind
+    for kind, suffixes in (
+        (Kind.BYTE_CODE, ".pyc .pyo"),
+        (Kind.STATIC, ".a .lib"),
+        (Kind.HEADERS, ".h .hpp .hh .hxx .cuh .inl .cmake"),
+        (Kind.PYTHON, ".py .pyi .pxd"),
+        (Kind.DOCUMENTATION, ".md .rst .html"),
+        (Kind.OTHER_LIBRARIES, ".dll .pyd .dylib"),
+        (Kind.GPU_CODE, ".cubin .fatbin"),
+        (Kind.PTX, ".ptx"),
+        (Kind.LTO_IR, ".bc .ltoir"),
+    )
+    for suffix in suffixes.split()
+}
+_FOLDERS = {
+    "test": Kind.TESTS,
+    "tests": Kind.TESTS,
+    "include": Kind.HEADERS,
+    "doc": Kind.DOCUMENTATION,
+    "docs": Kind.DOCUMENTATION,
+    "man": Kind.DOCUMENTATION,
+    "conda-meta": Kind.METADATA,
+}
+#: By suffix before by folder: what a step of a slimming would take wherever it lies.
+_FIRST = (Kind.BYTE_CODE, Kind.STATIC)
+_DEVICE_CODE = {
+    cuda_archs.MACHINE_CODE: (Kind.GPU_CODE, "sm"),
+    cuda_archs.PTX: (Kind.PTX, "compute"),
+    cuda_archs.LTO_IR: (Kind.LTO_IR, "sm"),
+}
+_SYMBOL_TABLES = frozenset({".symtab", ".strtab", ".symtab_shndx"})
+_BLOCK, _FILLINGS = 1 << 20, b"\0XZ"
+_DEBUG_SECTIONS = (".debug_", ".zdebug_", ".gnu_debug", ".gdb_index", ".stab")
+
+
+def by_name(path: str) -> Kind:
+    """Return the kind of a file by its path alone; ``other files`` where that tells nothing."""
+    pure = PurePosixPath(path)
+    suffix = _SUFFIXES.get(pure.suffix.lower(), Kind.OTHER)
+    if suffix in _FIRST:
+        return suffix
+    if any(folder.endswith((".dist-info", ".egg-info")) for folder in pure.parts[:-1]):
+        return Kind.METADATA
+    return next((_FOLDERS[folder] for folder in pure.parts[:-1] if folder in _FOLDERS), suffix)
+
+
+def unread(path: str, size: int) -> Mapping[ContentPart, int]:
+    """Return the parts of a file of which only name and size are known."""
+    kind = by_name(path)
+    library = kind == Kind.OTHER and (path.endswith(".so") or ".so." in path.rpartition("/")[2])
+    return {ContentPart(Kind.UNREAD_LIBRARIES if library else kind): size} if size else {}
+
+
+def of_file(file: Path, path: str, size: int) -> Mapping[ContentPart, int]:
+    """Return the parts of a file on the disk; they add up to its size.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    """
+    kind = by_name(path)
+    if kind != Kind.OTHER or not size:
+        return {ContentPart(kind): size} if size else {}
+    with file.open("rb") as stream:
+        start = stream.read(len(_READABLE))
+    return _of_elf(file, size) if start == _READABLE else _of_start(start, size)
+
+
+def of_stream(stream: IO[bytes], path: str, size: int) -> Mapping[ContentPart, int]:
+    """Return the parts of a file in an archive, which is written to a temporary file if it is a library.
+
+    Raises
+    ------
+    Exception
+        Whatever the archive's reader raises for a damaged one.
+    """
+    kind = by_name(path)
+    if kind != Kind.OTHER or not size:
+        return {ContentPart(kind): size} if size else {}
+    start = stream.read(len(_READABLE))
+    if start != _READABLE:
+        return _of_start(start, size)
+    with tempfile.NamedTemporaryFile(prefix="megabuild-sizes-") as copy:
+        # a few bytes of an archive can claim to be any number of them
+        if size > shutil.disk_usage(os.path.dirname(copy.name)).free // 2:
+            return {ContentPart(Kind.UNREAD_LIBRARIES): size}
+        copy.write(start)
+        shutil.copyfileobj(stream, copy, 1 << 20)
+        copy.flush()
+        return _of_elf(Path(copy.name), size)
+
+
+def _of_start(start: bytes, size: int) -> Mapping[ContentPart, int]:
+    """Return the parts of what is no 64-bit little-endian ELF file."""
+    return {ContentPart(Kind.OTHER_LIBRARIES if start.startswith(_MAGIC) else Kind.OTHER): size}
+
+
+def _of_elf(file: Path, size: int) -> Mapping[ContentPart, int]:
+    try:
+        with opened(file) as library:
+            parts = _sections(library)
+    except NotElf:  # cut off or damaged
+        return {ContentPart(Kind.UNKNOWN): size}
+    # its own headers, and whatever else lies outside of sections
+    parts[ContentPart(Kind.UNKNOWN)] += size - sum(parts.values())
+    return +parts
+
+
+def _sections(library: ElfFile) -> Counter[ContentPart]:
+    """Return bytes by part; no byte counts twice, even where a damaged table says so."""
+    parts: Counter[ContentPart] = Counter()
+    starts, ends = [], []
+    for fatbin in cuda_archs.anywhere(library.data):
+        starts.append(fatbin.start)
+        ends.append(fatbin.end)
+        for member in fatbin.members:
+            kind, prefix = _DEVICE_CODE.get(member.kind, (Kind.UNKNOWN, ""))
+            parts[ContentPart(kind, f"{prefix}_{member.arch}" if prefix else "")] += member.size
+    before = [0, *accumulate(end - start for start, end in zip(starts, ends, strict=True))]
+
+    def in_fatbins(offset: int) -> int:
+        """Return how many bytes before an offset lie in fatbins."""
+        count = bisect_right(starts, offset)
+        return before[count] - (max(0, ends[count - 1] - offset) if count else 0)
+
+    done = 0
+    for name, section in sorted(library.every, key=lambda item: item[1].offset):
+        start, end = max(done, section.offset), section.offset + section.size
+        if end > start:
+            if in_fatbins(done) == in_fatbins(start):
+                parts[ContentPart(Kind.PADDING)] += _filling(library, done, start)
+            parts[part_of_section(name)] += end - start - (in_fatbins(end) - in_fatbins(start))
+            done = end
+    return parts
+
+
+def _filling(library: ElfFile, start: int, end: int) -> int:
+    """Return how much of a hole between sections is empty: alignment, and what patchelf leaves, filled with letters."""
+    blocks = (library.data[at : min(at + _BLOCK, end)] for at in range(start, end, _BLOCK))
+    return sum(len(block) - len(block.strip(_FILLINGS)) for block in blocks)
+
+
+def part_of_section(section: str) -> ContentPart:
+    """Return what a section's bytes count as, by its name."""
+    if section in _SYMBOL_TABLES:
+        return ContentPart(Kind.SYMBOLS)
+    if section.startswith(_DEBUG_SECTIONS):
+        return ContentPart(Kind.DEBUG)
+    if section in cuda_archs.SECTIONS:  # what lies between fatbins
+        return ContentPart(Kind.UNKNOWN)
+    return ContentPart(Kind.GPU_CODE, "AMD") if section == ".hip_fatbin" else ContentPart(Kind.CPU_CODE)

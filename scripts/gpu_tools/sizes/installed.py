@@ -1,0 +1,177 @@
+"""What lies in an environment, and which package put it there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from gpu_tools.sizes.dependencies import required_by
+from gpu_tools.sizes.inside import of_file
+from gpu_tools.sizes.tree import NO_PACKAGE, ContentPart, File, Kind, Package, Sizes, largest_first
+
+_PYTHON = re.compile(r"python(3\.\d+)t?")
+_BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Installed:
+    """What metadata say of a package; files are paths in the environment, and only as good as the metadata."""
+
+    name: str
+    version: str
+    files: tuple[str, ...]
+    #: As wheels' metadata write them.
+    requires: tuple[str, ...] = ()
+    #: Names of conda packages.
+    depends: tuple[str, ...] = ()
+    download: int | None = None
+
+
+def is_environment(prefix: Path) -> bool:
+    """Say whether a folder is a conda environment, a venv, or what ``pip install --target`` makes."""
+    return (prefix / "conda-meta").is_dir() or any(
+        any(site.glob("*.*-info")) for site in (prefix, *sites(prefix))
+    )
+
+
+def environment(prefix: Path) -> Sizes:
+    """Measure an environment. Symbolic links are not followed and take no room; hard links count once.
+
+    Nothing of it is imported or run. What its metadata claim outside of it is not looked at.
+    """
+    remarks: list[str] = []
+    records = [*_conda(prefix, remarks), *_pip(prefix, remarks)]
+    installed = {one.name: one for one in records}
+    owners = {path: one.name for one in records for path in one.files}
+    files: dict[str, list[File]] = {}
+    for owner, file in _files(prefix, owners, remarks):
+        files.setdefault(owner, []).append(file)
+    required = _requirers(installed, prefix)
+    packages = [
+        Package(
+            name=one.name,
+            version=one.version,
+            files=tuple(files.pop(one.name, ())),
+            download=one.download,
+            required_by=tuple(sorted(required.get(one.name, ()))),
+        )
+        for one in installed.values()
+    ]
+    packages += [Package(name=NO_PACKAGE, files=tuple(rest)) for rest in files.values()]
+    return Sizes(
+        subject=str(prefix), kind="environment", packages=largest_first(packages), remarks=tuple(remarks)
+    )
+
+
+def _requirers(installed: Mapping[str, _Installed], prefix: Path) -> dict[str, set[str]]:
+    named = (_PYTHON.fullmatch(site.parent.name) for site in sites(prefix))
+    python = next((match[1] for match in named if match), f"3.{sys.version_info.minor}")
+    requirers = required_by(
+        installed, lambda name: installed[name].requires if name in installed else (), python
+    )
+    for one in installed.values():
+        for name in one.depends:
+            requirers.setdefault(name, set()).add(one.name)
+    return requirers
+
+
+def sites(prefix: Path) -> list[Path]:
+    """Return an environment's folders with Python packages."""
+    return sorted(
+        folder
+        for name in ("site-packages", "dist-packages")
+        for folder in prefix.glob(f"lib*/python3*/{name}")
+        if _PYTHON.fullmatch(folder.parent.name) and not folder.parent.parent.is_symlink()
+    )
+
+
+def _owner(path: str, owners: Mapping[str, str]) -> str:
+    """Return whose a file is; byte code that no record lists is its source's."""
+    return owners.get(path if path in owners else source_of(path), NO_PACKAGE)
+
+
+def source_of(path: str) -> str:
+    """Return the source that byte code was made from; empty for what is none."""
+    found = _BYTE_CODE.fullmatch(path)
+    return f"{found[1]}{found[2]}.py" if found else ""
+
+
+def _conda(prefix: Path, remarks: list[str]) -> Iterator[_Installed]:
+    for path in sorted((prefix / "conda-meta").glob("*.json")):
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            size = record.get("size")
+            yield _Installed(
+                name=canonicalize_name(record["name"]),
+                version=str(record["version"]),
+                files=(*map(str, record["files"]), f"conda-meta/{path.name}"),
+                depends=tuple(canonicalize_name(str(spec).split()[0]) for spec in record["depends"]),
+                download=size if isinstance(size, int) else None,
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            remarks.append(f"conda-meta/{path.name} cannot be read: {error}")
+
+
+def _pip(prefix: Path, remarks: list[str]) -> Iterator[_Installed]:
+    """Return what pip, uv and the like installed; conda's packages have such metadata, too, and are not theirs."""
+    for site in (prefix, *sites(prefix)):
+        for found in distributions(path=[str(site)]):
+            try:
+                if (found.read_text("INSTALLER") or "").strip() != "conda":
+                    yield _distribution(found, site, prefix)
+            # metadata may be anything, and importlib has no errors of its own
+            except Exception as error:
+                remarks.append(f"metadata in {site} cannot be read: {error or type(error).__name__}")
+
+
+def _distribution(found: Distribution, site: Path, prefix: Path) -> _Installed:
+    files = (os.path.relpath(os.path.normpath(site / str(file)), prefix) for file in found.files or ())
+    return _Installed(
+        name=canonicalize_name(found.metadata["Name"]),
+        version=found.version,
+        files=tuple(files),
+        requires=tuple(found.requires or ()),
+    )
+
+
+def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Iterator[tuple[str, File]]:
+    """Return every file with its owner."""
+    unread: Counter[str] = Counter()
+
+    def refused(error: OSError) -> None:
+        unread[error.strerror or str(error)] += 1
+
+    found: list[tuple[str, str, os.stat_result]] = []
+    for folder, _, names in os.walk(prefix, onerror=refused):
+        for name in names:
+            path = os.path.relpath(os.path.join(folder, name), prefix)
+            with suppress(OSError):  # gone since
+                found.append((_owner(path, owners), path, os.lstat(prefix / path)))
+    # of hard links, one that belongs to a package counts: conda's cache may lie in the same folder
+    found.sort(key=lambda one: one[0] == NO_PACKAGE)
+    seen: set[tuple[int, int]] = set()
+    for owner, path, status in found:
+        inode = (status.st_dev, status.st_ino)
+        if not stat.S_ISREG(status.st_mode) or inode in seen:
+            continue
+        if status.st_nlink > 1:
+            seen.add(inode)
+        try:
+            parts = of_file(prefix / path, path, status.st_size)
+        except OSError as error:
+            refused(error)
+            parts = {ContentPart(Kind.UNKNOWN): status.st_size}
+        yield owner, File(path=path, parts=parts)
+    remarks += [f"{count} files or folders cannot be read: {reason}" for reason, count in unread.items()]

@@ -1,0 +1,60 @@
+"""What can be measured: an environment, a package, a wheel, a channel, or a requirement."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from gpu_tools.sizes.installed import environment, is_environment
+from gpu_tools.sizes.packed import CONDA, channel, conda_package, packages_in, wheel
+from gpu_tools.sizes.tree import Sizes
+from groundwork.errors import UsageError
+
+_REMEDY = (
+    "give the folder of an environment or a channel, a .conda, .tar.bz2 or .whl file, or a requirement such as "
+    "torch==2.15.0"
+)
+
+
+def measure(subject: str, *, python: str | None = None) -> Sizes:
+    """Measure a path, or a requirement as pip takes it, for a Python (``3.12``), by default the one that runs this.
+
+    Raises
+    ------
+    UsageError
+        It is neither, or ``python`` is not a version.
+    IntegrityError
+        A package or wheel is damaged.
+    ProviderError
+        A requirement cannot be looked up.
+    """
+    path = Path(subject)
+    if path.is_dir():
+        if is_environment(path):  # conda's own has a folder with packages, too
+            return environment(path)
+        if packages_in(path):
+            return channel(path)
+        raise UsageError(f"{path} is neither an environment nor a channel", _REMEDY)
+    if path.is_file():
+        if path.suffix == ".whl":
+            return Sizes(subject=path.name, kind="wheel", packages=(wheel(path),))
+        if path.name.endswith(CONDA):
+            return Sizes(subject=path.name, kind="package", packages=(conda_package(path)[0],))
+        raise UsageError(f"{path} cannot be measured", _REMEDY)
+    python = python or f"3.{sys.version_info.minor}"
+    if not re.fullmatch(r"3\.\d{1,3}", python):
+        raise UsageError(f"{python} is not a version of Python such as 3.12", "see --python")
+    try:
+        Requirement(subject)
+    except InvalidRequirement:
+        known = False
+    else:
+        known = not subject.endswith((".whl", *CONDA))
+    if not known:
+        raise UsageError(f"there is no {subject}", _REMEDY)
+    from gpu_tools.sizes.requirement import requirement  # a client of indexes takes a moment to import
+
+    return requirement(subject, python)

@@ -1,0 +1,137 @@
+"""`megabuild sizes`: measurements as tables for people, 80 columns wide, and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpu_tools.sizes.tree import ContentPart, Difference, Kind, Package, Sizes, differences
+from groundwork.result import Result
+from groundwork.text import UNICODE, plain, size, table, wrapped
+from groundwork.wording import counted
+
+_NAME_WIDTH, _BY_WIDTH = 31, 18
+#: Rows below this share of the whole are summed up in one.
+_SMALL = 0.01
+
+
+def measured(sizes: Sizes, *, everything: bool) -> Result:
+    """Return a measurement; rows for people add up at every level."""
+    least = 0.0 if everything else _SMALL * sizes.installed
+    return Result(format="sizes", document=sizes.to_json(), lines=list(_lines(sizes, least)))
+
+
+def compared(first: Sizes, second: Sizes, *, everything: bool) -> Result:
+    """Return two measurements side by side."""
+    found = differences(first, second)
+    least = 0.0 if everything else _SMALL * max(first.installed, second.installed)
+    return Result(
+        format="sizes-comparison",
+        document={
+            "subjects": [first.to_json(), second.to_json()],
+            "differences": [one.to_json() for one in found],
+        },
+        lines=list(_compared_lines(first, second, found, least)),
+    )
+
+
+def _lines(sizes: Sizes, least: float) -> Iterator[str]:
+    """Return a measurement; rows below some bytes are summed up."""
+    whole = sizes.installed
+    yield from wrapped(f"{sizes.subject}: {_totals(sizes)}")
+    rows: list[tuple[str, ...]] = []
+    large = [package for package in sizes.packages if package.installed >= least]
+    for package in large:
+        rows.append(_package_row(f"{package.name} {package.version}", [package], whole))
+        rows += _part_rows(package.parts, least, whole)
+    if rest := sizes.packages[len(large) :]:
+        rows.append(_package_row(counted(len(rest), "smaller package"), rest, whole))
+    yield ""
+    yield from table(("", "installed", "share", "download", "required by"), rows, right=frozenset({1, 2, 3}))
+    if len(sizes.packages) > 1:
+        yield ""
+        together = [row[:3] for row in _part_rows(sizes.parts, least, whole)]
+        yield from table(("all together", "installed", "share"), together, right=frozenset({1, 2}))
+    yield from _left_open(sizes)
+
+
+def _compared_lines(first: Sizes, second: Sizes, found: Sequence[Difference], least: float) -> Iterator[str]:
+    for name, one in (("first", first), ("second", second)):
+        yield from wrapped(f"{name}: {one.subject}, {_totals(one)}")
+    for what in ("package", "part"):
+        every = [row for row in found if row.what == what]
+        rows = [(row.name, row.first, row.second) for row in every if max(row.first, row.second) >= least]
+        if hidden := [row for row in every if max(row.first, row.second) < least]:
+            sums = (sum(row.first for row in hidden), sum(row.second for row in hidden))
+            rows.append((f"{len(hidden)} smaller", *sums))
+        rows.append(("together", first.installed, second.installed))
+        cells = [(_short(name, _NAME_WIDTH), size(a), size(b), _signed(b - a)) for name, a, b in rows]
+        yield ""
+        yield from table((what, "first", "second", "difference"), cells, right=frozenset({1, 2, 3}))
+    yield from _left_open(first, f"{first.subject}: ")
+    yield from _left_open(second, f"{second.subject}: ")
+
+
+def _package_row(name: str, packages: Sequence[Package], whole: int) -> tuple[str, ...]:
+    octets = sum(package.installed for package in packages)
+    known = [package.download for package in packages if package.download is not None]
+    by = packages[0].required_by if len(packages) == 1 else ()
+    return (
+        _short(name.strip(), _NAME_WIDTH),
+        size(octets),
+        _share(octets, whole),
+        size(sum(known)) if known else UNICODE.dash,
+        _short(", ".join(by), _BY_WIDTH),
+    )
+
+
+def _part_rows(parts: Mapping[ContentPart, int], least: float, whole: int) -> list[tuple[str, ...]]:
+    """Return rows for kinds, and below them for architectures where a kind has several; the rest in one row."""
+    kinds: dict[str, dict[str, int]] = {}
+    for part, octets in parts.items():
+        kinds.setdefault(part.kind.value, {})[part.arch] = octets
+    rows: list[tuple[str, ...]] = []
+    for kind, octets in _large({kind: sum(archs.values()) for kind, archs in kinds.items()}, least):
+        rows.append((f"  {kind}", size(octets), _share(octets, whole), "", ""))
+        archs = kinds.get(kind, {})
+        if any(archs) and max(archs.values()) >= least:
+            rows += [
+                (f"    {arch}", size(one), _share(one, whole), "", "") for arch, one in _large(archs, least)
+            ]
+    return rows
+
+
+def _large(sums: Mapping[str, int], least: float) -> list[tuple[str, int]]:
+    """Return names with their bytes, the largest first; the small ones are summed up in one."""
+    large = sorted((item for item in sums.items() if item[1] >= least), key=lambda item: -item[1])
+    rest = sum(sums.values()) - sum(octets for _, octets in large)
+    return [*large, (f"{len(sums) - len(large)} smaller", rest)] if rest else large
+
+
+def _totals(sizes: Sizes) -> str:
+    download = "" if sizes.download is None else f", {size(sizes.download)} to download"
+    fetched = f" ({size(sizes.fetched)} were fetched to find out)" if sizes.fetched else ""
+    return f"{size(sizes.installed)} installed{download}{fetched}"
+
+
+def _left_open(sizes: Sizes, name: str = "") -> Iterator[str]:
+    """Say how many bytes nothing tells anything about, and what could not be read."""
+    text = f"not attributed: {size(sizes.unattributed)} ({_share(sizes.unattributed, sizes.installed)})"
+    if unread := sum(octets for part, octets in sizes.parts.items() if part.kind == Kind.UNREAD_LIBRARIES):
+        text += f"; libraries that were not looked into: {size(unread)}"
+    yield ""
+    yield from wrapped(f"{name}{text}")
+    for remark in sizes.remarks:
+        yield from wrapped(f"{UNICODE.warning} {remark}")
+
+
+def _signed(octets: int) -> str:
+    return f"{'-' if octets < 0 else '+'}{size(abs(octets))}" if octets else "same"
+
+
+def _share(octets: int, whole: int) -> str:
+    return f"{100 * octets / whole:.1f} %" if whole else ""
+
+
+def _short(text: str, width: int) -> str:
+    text = plain(text)
+    return text if len(text) <= width else f"{text[: width - 2]}.."

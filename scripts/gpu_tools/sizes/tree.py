@@ -1,0 +1,192 @@
+"""What a measurement is made of: parts of files, files of packages, packages of a subject. Every level adds up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any, TypeVar
+
+from groundwork.text import picked
+
+
+class Kind(str, Enum):
+    """A kind of content."""
+
+    GPU_CODE = "GPU code"
+    PTX = "PTX"
+    LTO_IR = "LTO-IR"
+    CPU_CODE = "CPU code and data"
+    SYMBOLS = "symbol tables"
+    DEBUG = "debug information"
+    PADDING = "empty space in libraries"
+    STATIC = "static libraries"
+    OTHER_LIBRARIES = "other libraries"
+    UNREAD_LIBRARIES = "libraries, not looked into"
+    HEADERS = "headers"
+    TESTS = "tests"
+    PYTHON = "Python"
+    BYTE_CODE = "byte code"
+    DOCUMENTATION = "documentation"
+    METADATA = "package metadata"
+    OTHER = "other files"
+    UNKNOWN = "not attributed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, order=True)
+class ContentPart:
+    """A kind of content; device code has an architecture, such as ``sm_90``."""
+
+    kind: Kind
+    arch: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.arch}".strip()
+
+
+#: A package's name for files that belong to none.
+NO_PACKAGE = "(no package)"
+Named = TypeVar("Named")
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file: its path in the subject, and its bytes by part."""
+
+    path: str
+    parts: Mapping[ContentPart, int]
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """A distribution or conda package."""
+
+    name: str  #: In canonical form.
+    version: str = ""
+    files: tuple[File, ...] = ()  #: What it installs; hard links count once, symbolic links nothing.
+    download: int | None = None  #: Bytes of the archive that it comes in, or None where nothing tells.
+    required_by: tuple[str, ...] = ()  #: Names of packages of the same subject.
+
+    @cached_property
+    def parts(self) -> Mapping[ContentPart, int]:
+        """Bytes by part."""
+        return _sum(file.parts for file in self.files)
+
+    @cached_property
+    def installed(self) -> int:
+        """Bytes of its files."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """A measured subject."""
+
+    subject: str
+    kind: str  #: ``environment``, ``wheel``, ``package``, ``channel`` or ``requirement``.
+    packages: tuple[Package, ...]  #: The largest first.
+    fetched: int = 0  #: Bytes that came over the network for this.
+    remarks: tuple[str, ...] = ()  #: Sentences about what could not be read.
+
+    @cached_property
+    def parts(self) -> Mapping[ContentPart, int]:
+        """Bytes by part."""
+        return _sum(package.parts for package in self.packages)
+
+    @property
+    def installed(self) -> int:
+        """Bytes of all files."""
+        return sum(self.parts.values())
+
+    @property
+    def download(self) -> int | None:
+        """Bytes of all archives, as far as they are known; None where none is."""
+        known = [package.download for package in self.packages if package.download is not None]
+        return sum(known) if known else None
+
+    @property
+    def unattributed(self) -> int:
+        """Bytes of which nothing tells whose or what they are: no package, or not understood."""
+        strangers = sum(package.installed for package in self.packages if package.name == NO_PACKAGE)
+        known = (package for package in self.packages if package.name != NO_PACKAGE)
+        return strangers + sum(package.parts.get(ContentPart(Kind.UNKNOWN), 0) for package in known)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this as JSON values; files of several parts one by one."""
+        return {
+            **picked(self, "subject kind installed download fetched"),
+            "not_attributed": self.unattributed,
+            "parts": _parts_json(self.parts),
+            "packages": [
+                {
+                    **picked(package, "name version installed download required_by"),
+                    "parts": _parts_json(package.parts),
+                    "libraries": [
+                        {"path": file.path, "installed": file.size, "parts": _parts_json(file.parts)}
+                        for file in sorted(package.files, key=lambda file: (-file.size, file.path))
+                        if len(file.parts) > 1
+                    ],
+                }
+                for package in self.packages
+            ],
+            "remarks": list(self.remarks),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Installed bytes of a package or part (``what``) in two subjects; 0 where one lacks it."""
+
+    what: str
+    name: str
+    first: int
+    second: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this as JSON values."""
+        return {**asdict(self), "difference": self.second - self.first}
+
+
+def differences(*subjects: Sizes) -> list[Difference]:
+    """Return every package, then every part, of two subjects; the largest change first."""
+    packages, parts = [], []
+    for subject in subjects:
+        packages.append(_sum({package.name: package.installed} for package in subject.packages))
+        parts.append(Counter({str(part): octets for part, octets in subject.parts.items()}))
+    rows = [
+        Difference(what=what, name=name, first=one[name], second=other[name])
+        for what, (one, other) in (("package", packages), ("part", parts))
+        for name in one.keys() | other.keys()
+    ]
+    return sorted(rows, key=lambda row: (row.what, -abs(row.second - row.first), -row.first, row.name))
+
+
+def largest_first(packages: Iterable[Package]) -> tuple[Package, ...]:
+    """Sort packages by what they install."""
+    return tuple(sorted(packages, key=lambda package: (-package.installed, package.name, package.version)))
+
+
+def in_order(parts: Mapping[ContentPart, int]) -> list[tuple[ContentPart, int]]:
+    """Sort parts by their bytes, the largest first."""
+    return sorted(parts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _sum(counts: Iterable[Mapping[Named, int]]) -> Counter[Named]:
+    total: Counter[Named] = Counter()
+    for one in counts:
+        total.update(one)
+    return total
+
+
+def _parts_json(parts: Mapping[ContentPart, int]) -> list[dict[str, Any]]:
+    return [{"kind": part.kind, "arch": part.arch, "bytes": size} for part, size in in_order(parts)]

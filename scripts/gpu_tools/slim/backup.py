@@ -1,0 +1,318 @@
+"""The originals of what was slimmed in place: kept in the environment until they are put back or forgotten.
+
+Their folder has the environment's own paths below ``originals`` and a manifest, written before anything is touched, of
+all that is to be replaced or removed. What happened of it is told by the files themselves: an original that is there
+was replaced or removed. A library is linked into the folder first and then replaced by renaming, so that at any moment
+there is one at its place, whole; programs that run keep the file they have opened.
+
+An original whose place others have changed since is never deleted but by ``forget``: it stays where it is, or, when the
+environment is slimmed anew, moves with its manifest into a folder of its own beside (``left-1``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpu_tools.sizes.installed import source_of
+from gpu_tools.slim.listing import BACKUP
+from gpu_tools.slim.manifest import (
+    Folder,
+    Manifest,
+    Touched,
+    digest,
+    files_below,
+    is_original,
+    is_replacement,
+)
+from gpu_tools.slim.savings import SlimPlan
+from groundwork.errors import PreflightError
+
+#: Held while an environment is changed.
+LOCK = "lock"
+_MANIFEST = "manifest.json"
+_ORIGINALS = "originals"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptOriginals:
+    """Originals that are not back: their number and bytes, and the packages that they are of."""
+
+    files: int
+    size: int
+    packages: tuple[str, ...]
+
+
+class Backup:
+    """The folder with the originals of an environment; whoever changes anything holds it: ``environment.locked``.
+
+    Raises
+    ------
+    IntegrityError
+        Its manifest cannot be read.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folder = root / BACKUP
+        self._originals = self._folder / _ORIGINALS
+        self._path = self._folder / _MANIFEST
+        #: for new files
+        self.new = self._folder / "new"
+        #: paths whose originals were gone when they were to be put back, and that Python does not make again
+        self.lost: tuple[Touched, ...] = ()
+        self._manifest = Manifest.read(self._path, self._originals)
+
+    @property
+    def applied(self) -> bool:
+        """Whether there is something to put back."""
+        return self._manifest is not None and self._manifest.state in ("applying", "applied")
+
+    def kept(self, *, former: bool = False) -> KeptOriginals:
+        """Return what is kept in the folder, or only what is of former slimmings and could not be put back."""
+        files: list[Path] = []
+        packages: dict[str, None] = {}
+        for folder in (*([] if former else [self._folder]), *self._left()):
+            originals = folder / _ORIGINALS
+            here = {path.relative_to(originals).as_posix(): path for path in files_below(originals)}
+            manifest = Manifest.read(folder / _MANIFEST, originals)
+            for one in manifest.touched if manifest else ():
+                if one.path in here and not one.comes_again:
+                    packages[one.package] = None
+            files += here.values()
+        return KeptOriginals(
+            files=len(files), size=sum(path.lstat().st_size for path in files), packages=tuple(packages)
+        )
+
+    def originals(self) -> dict[str, Path]:
+        """Return the originals by path, save those whose place or package was changed by others since."""
+        if self._manifest is None or not self.applied:
+            return {}
+        touched, others = self._manifest.touched, self._of_others()
+        return {
+            one.path: self._originals / one.path
+            for one in touched
+            if one.record not in others and os.path.lexists(self._originals / one.path) and self._ours(one)
+        }
+
+    def put_back(self) -> list[str]:
+        """Put the originals back, with modes and dates of folders; return paths of what was left.
+
+        That is what others changed since; their originals, and the manifest, stay.
+        """
+        if self._manifest is None or not self.applied:
+            return []
+        mine, others = self.originals(), self._of_others()
+        self.lost = tuple(
+            one
+            for one in self._manifest.touched
+            if one.record not in others
+            and not one.comes_again
+            and not os.path.lexists(self._originals / one.path)
+            and is_replacement(one, self._root / one.path)
+        )
+        if self._manifest.state == "applied":
+            self._note(replace(self._manifest, state="applying"))
+        modes = {one.path: one.mode for one in self._manifest.folders}
+        for path, original in mine.items():
+            self._make_folders(Path(path).parent, modes)
+            os.replace(original, self._root / path)
+            original.unlink(missing_ok=True)  # two links to one file: renaming leaves both
+        self._restore_folders()
+        left = tuple(one for one in self._manifest.touched if os.path.lexists(self._originals / one.path))
+        if left:
+            self._note(replace(self._manifest, state="applied", touched=left))
+        else:
+            self._manifest = replace(self._manifest, state="begun", touched=())
+        return [one.path for one in left]
+
+    def commit(self, plan: SlimPlan) -> None:
+        """Replace and remove what a plan says; should that fail, everything is put back.
+
+        Raises
+        ------
+        PreflightError
+            The file system has no hard links.
+        """
+        if self._manifest is None:
+            raise ValueError("not held")
+        self._move_left()
+        lists = {path: record.path for record in plan.contents.records for path in record.files}
+        touched = {one.path: one for one in self.lost}  # still nothing is as it was
+        for path in (*plan.new, *sorted(plan.gone)):
+            record = lists.get(path) or lists.get(source_of(path), "")
+            one = Touched(path=path, record=record)
+            if path in plan.new:
+                new, status = plan.new[path], plan.new[path].lstat()
+                one = replace(one, size=status.st_size, when=status.st_mtime_ns, digest=digest(new))
+            touched[path] = one
+        every = tuple(touched.values())
+        applying = Manifest(state="applying", folders=self._folders_of(every), touched=every)
+        self._write(applying)
+        try:
+            for path, file in plan.new.items():
+                self._replace(path, file)
+            for path in sorted(plan.gone):
+                os.replace(self._root / path, self._original(path))
+            self._remove_empty({os.path.dirname(path) for path in plan.gone})
+        except BaseException:
+            self.put_back()
+            raise
+        self._write(replace(applying, state="applied"))
+        shutil.rmtree(self.new, ignore_errors=True)
+
+    def forget(self) -> None:
+        """Delete the originals.
+
+        Raises
+        ------
+        PreflightError
+            The last slimming was cut short.
+        """
+        if self._manifest is not None and self._manifest.state == "applying":
+            raise PreflightError(
+                f"the last slimming of {self._root} was cut short",
+                "end it with --apply, or go back with --undo",
+            )
+        # from here on nothing can be put back, however far the deleting comes
+        self._write(Manifest(state="forgotten", folders=(self._folder_of("."),)))
+
+    def remove(self) -> None:
+        """Delete the folder, unless originals are left, and leave the environment's own date as it was."""
+        shutil.rmtree(self.new, ignore_errors=True)
+        if self._manifest is not None and self._manifest.state == "forgotten":
+            for folder in (self._originals, *self._left()):
+                if folder.is_dir():
+                    shutil.rmtree(folder)
+        else:
+            for at, _, _ in os.walk(self._originals, topdown=False):
+                with contextlib.suppress(OSError):  # something is left in it
+                    os.rmdir(at)
+        for path in (*self._folder.glob(f"{_MANIFEST}.*.new"), self._folder / LOCK, self._path):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something is left in it
+            self._folder.rmdir()
+        self._restore_folders(only_root=True)
+
+    def begin(self) -> None:
+        """Clear what is left over, and note the date of the environment's folder."""
+        shutil.rmtree(self.new, ignore_errors=True)
+        if self._manifest is not None and self._manifest.state == "forgotten":
+            for folder in (self._originals, *self._left()):
+                shutil.rmtree(folder, ignore_errors=True)
+            self._manifest = None
+        for folder in self._left():
+            if not (folder / _ORIGINALS).is_dir():  # cut short before they moved there
+                shutil.rmtree(folder)
+        if self._manifest is None:
+            self._write(Manifest(state="begun", folders=(self._folder_of("."),)))
+
+    def _left(self) -> list[Path]:
+        return sorted(
+            one for one in self._folder.glob("left-*") if one.name.removeprefix("left-").isdecimal()
+        )
+
+    def _move_left(self) -> None:
+        """Make room for new originals: those that could not be put back move, with their manifest."""
+        if self._manifest is None or not self.applied:
+            return
+        number = 1 + max((int(one.name.removeprefix("left-")) for one in self._left()), default=0)
+        folder = self._folder / f"left-{number}"
+        self._make_folders(folder.relative_to(self._root), {})
+        self._write(self._manifest, folder / _MANIFEST)
+        os.rename(self._originals, folder / _ORIGINALS)
+
+    def _write(self, manifest: Manifest, path: Path | None = None) -> None:
+        manifest.write(path or self._path)
+        give_to_owner(path or self._path, self._root)
+        if path is None:
+            self._manifest = manifest
+
+    def _note(self, manifest: Manifest) -> None:
+        """Write the manifest if that is possible: a full disk must not keep anybody from going back."""
+        self._manifest = manifest
+        with contextlib.suppress(OSError):
+            self._write(manifest)
+
+    def _replace(self, path: str, file: Path) -> None:
+        original = self._original(path)
+        try:
+            os.link(self._root / path, original, follow_symlinks=False)
+        except PermissionError as error:
+            raise PreflightError(
+                f"{path}: the original cannot be linked: {error.strerror}", "use --output DIR"
+            ) from error
+        os.replace(file, self._root / path)
+
+    def _original(self, path: str) -> Path:
+        original = self._originals / path
+        self._make_folders(original.parent.relative_to(self._root), {})
+        return original
+
+    def _of_others(self) -> set[str]:
+        """Return the lists of packages that were installed again or removed since: all of them is left alone."""
+        touched = self._manifest.touched if self._manifest else ()
+        by_path = {one.path: one for one in touched}
+        return {
+            record
+            for record in {one.record for one in touched} - {""}
+            if not os.path.lexists(self._root / record)
+            or (record in by_path and not self._ours(by_path[record]))
+        }
+
+    def _ours(self, one: Touched) -> bool:
+        """Say whether a place is as it was left; what was not touched yet, or is back already, counts as well."""
+        original, place = self._originals / one.path, self._root / one.path
+        if not os.path.lexists(original):
+            return True
+        if place.parent.resolve() != self._root.resolve() / Path(one.path).parent:
+            return False  # by a link it may be anybody's
+        return is_replacement(one, place) or one.comes_again or is_original(original, place)
+
+    def _folders_of(self, touched: Iterable[Touched]) -> tuple[Folder, ...]:
+        assert self._manifest is not None
+        known = {one.path: one for one in self._manifest.folders}
+        paths = {str(parent) for one in touched for parent in Path(one.path).parents} - known.keys()
+        return (*known.values(), *map(self._folder_of, sorted(paths)))
+
+    def _folder_of(self, path: str) -> Folder:
+        status = (self._root / path).stat()
+        return Folder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns)
+
+    def _make_folders(self, folder: Path, modes: Mapping[str, int]) -> None:
+        missing = []
+        while not (self._root / folder).is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for one in reversed(missing):
+            made = self._root / one
+            made.mkdir()
+            give_to_owner(made, made.parent)
+            made.chmod(modes.get(str(one), 0o755))
+
+    def _restore_folders(self, *, only_root: bool = False) -> None:
+        for one in self._manifest.folders if self._manifest else ():
+            folder = self._root / one.path
+            if (one.path == "." or not only_root) and folder.is_dir():
+                os.utime(folder, ns=(folder.stat().st_atime_ns, one.when))
+
+    def _remove_empty(self, folders: set[str]) -> None:
+        for folder in sorted(folders, key=len, reverse=True):
+            while folder:
+                try:
+                    (self._root / folder).rmdir()
+                except OSError:  # something is left in it
+                    break
+                folder = os.path.dirname(folder)
+
+
+def give_to_owner(path: Path, like: Path) -> None:
+    """Give what root made in somebody's environment to the owner of another path."""
+    if os.geteuid() == 0:
+        status = like.stat()
+        os.chown(path, status.st_uid, status.st_gid, follow_symlinks=False)

@@ -1,0 +1,132 @@
+"""`megabuild slim`: a function for each thing that it does, which returns the command's result."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from gpu_tools.sizes.installed import is_environment
+from gpu_tools.sizes.packed import packages_in
+from gpu_tools.slim import environment
+from gpu_tools.slim.check import Check
+from gpu_tools.slim.listing import BACKUP, Note
+from gpu_tools.slim.repack import repack, repack_channel, unpacked
+from gpu_tools.slim.report import checked_lines, plan_lines
+from gpu_tools.slim.savings import SlimPlan, make_plan
+from gpu_tools.slim.steps import SlimRequest
+from groundwork.errors import UsageError
+from groundwork.result import Result
+from groundwork.text import size, table, wrapped
+from groundwork.wording import counted
+
+
+def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
+    """Refuse what cannot be done with a subject, before anything is read.
+
+    Raises
+    ------
+    UsageError
+        It is a folder of something else; or a package or channel, which only becomes smaller as a copy.
+    """
+    if is_environment(subject):
+        return
+    if subject.is_dir():
+        if not packages_in(subject):
+            raise UsageError(
+                f"{subject} is not an environment or a channel",
+                "give a venv, a conda environment, a channel, or a .whl or .conda file",
+            )
+        if not writes:
+            raise UsageError(
+                "the packages of a channel are slimmed into another one", "name it: --output DIR"
+            )
+    if in_place:
+        raise UsageError("a package is not changed in place", "--output DIR writes a new one")
+
+
+def plan(subject: Path, request: SlimRequest, note: Note) -> Result:
+    """Say what each step would give and cost."""
+    if is_environment(subject):
+        made = make_plan(environment.contents_of(subject), request, note)
+    else:
+        with unpacked(subject) as contents:
+            made = make_plan(contents, request, note)
+    return _result("planned", made, ["nothing was touched: --apply does it in place, --output DIR in a copy"])
+
+
+def apply(
+    root: Path, request: SlimRequest, note: Note, *, checks: Sequence[str] | None, forget: bool
+) -> Result:
+    """Slim an environment in place; None for ``checks``: nothing is tried. The originals are kept, or forgotten."""
+    check = None if checks is None else Check(root, checks, note)
+    made = environment.apply(root, request, note, check)
+    lines = checked_lines(check.result) if check else []
+    more: dict[str, object] = {"checked": asdict(check.result) if check else None}
+    if forget:
+        environment.forget(root)
+        return _result("applied", made, [*lines, "the originals are deleted: there is no way back"], **more)
+    command = f"megabuild slim {shlex.quote(str(root))}"
+    lines += wrapped(
+        f"the originals are kept in {root / BACKUP} and take their room until they are put back or deleted:"
+    )
+    lines += [f"  {command} --undo", f"  {command} --forget"]
+    lines += ["Programs that run go on with what they have loaded."]
+    older = environment.not_put_back(root)
+    if older.files:
+        more["not_back"] = {"files": older.files, "bytes": older.size, "packages": older.packages}
+        lines += wrapped(
+            f"{counted(older.files, 'original')} of a former slimming could not be put back ({size(older.size)} of "
+            f"{', '.join(older.packages)}) and are kept there as well"
+        )
+    return _result("applied", made, lines, **more)
+
+
+def write(subject: Path, folder: Path, request: SlimRequest, note: Note, *, for_myself: bool) -> Result:
+    """Write a smaller copy of an environment, or of a package or all packages of a channel into a folder."""
+    if is_environment(subject):
+        made = environment.copy(subject, folder, request, note)
+        stuck = environment.names_itself(subject)
+        lines = [f"written to {folder}"]
+        if stuck:
+            lines = wrapped(
+                f"written to {folder}; {counted(len(stuck), 'program')} in bin name {subject} and run only once the "
+                "copy lies there (as in a container's next stage); python -m runs them anywhere"
+            )
+        return _result("written", made, lines, output=str(folder), names_its_old_place=stuck)
+    if subject.is_dir():
+        several = [*repack_channel(packages_in(subject), folder, request, note, for_myself=for_myself)]
+        documents = [{**one.to_json(), "output": str(file)} for one, file in several]
+        rows = [(file.name, size(one.before), size(one.after)) for one, file in several]
+        return Result(
+            format="slim-channel",
+            document={"state": "written", "packages": documents},
+            lines=[*table(("", "before", "now"), rows, right=frozenset({1, 2})), "", f"written to {folder}"],
+        )
+    made, file = repack(subject, folder, request, note, for_myself=for_myself)
+    before, after = subject.stat().st_size, file.stat().st_size
+    lines = [f"written to {file}", f"to download: {size(before)}, now {size(after)}"]
+    return _result("written", made, lines, output=str(file), download=[before, after])
+
+
+def undo(root: Path) -> Result:
+    """Put the originals back."""
+    count = environment.undo(root)
+    lines = wrapped(f"{counted(count, 'file')} put back; {root} is as it was")
+    return Result(format="slim-undo", document={"restored": count}, lines=lines)
+
+
+def forget(root: Path) -> Result:
+    """Delete the originals."""
+    freed = environment.forget(root)
+    lines = [f"{size(freed)} freed; there is no way back now"]
+    return Result(format="slim-forget", document={"freed": freed}, lines=lines)
+
+
+def _result(state: str, made: SlimPlan, lines: Iterable[str], **more: object) -> Result:
+    return Result(
+        format="slim",
+        document={"state": state, **made.to_json(), **more},
+        lines=[*plan_lines(made, done=state != "planned"), "", *lines],
+    )

@@ -1,0 +1,228 @@
+"""An environment made smaller: in place, and back again, or as a copy in another folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from filelock import Timeout
+
+from gpu_tools.slim.backup import LOCK, Backup, KeptOriginals, give_to_owner
+from gpu_tools.slim.check import Check
+from gpu_tools.slim.listing import BACKUP, Contents, Note, scan
+from gpu_tools.slim.savings import SlimPlan, make_plan
+from gpu_tools.slim.steps import SlimRequest
+from groundwork.errors import BusyError, NotUndoneError, OutOfSpaceError, UsageError, of_system
+from groundwork.files import FileLock
+from groundwork.wording import counted
+
+
+def contents_of(root: Path, *, follow: bool = False) -> Contents:
+    """Return what an environment holds; what was slimmed in place counts as it was before. ``follow`` is for `scan`."""
+    return scan(root, name=str(root), kind="environment", originals=Backup(root).originals(), follow=follow)
+
+
+def apply(root: Path, request: SlimRequest, note: Note, check: Check | None = None) -> SlimPlan:
+    """Make an environment smaller. An earlier slimming is undone on the way, so that this one begins with originals.
+
+    All new files are written and on the disk before anything is touched; what then happens is renaming. The check tries
+    the environment before and after: if it fails, or is interrupted, everything is put back.
+
+    Raises
+    ------
+    BusyError
+        Another process is slimming this environment.
+    OutOfSpaceError
+        The disk has no room for the new files; nothing was changed.
+    SlimmedTooFarError
+        Something does not work any more; everything was put back.
+    """
+    with locked(root) as backup:
+        try:
+            plan = make_plan(contents_of(root), request, note, into=backup.new)
+        except OSError as error:
+            if isinstance(of_system(error), OutOfSpaceError) or error.errno == errno.EDQUOT:
+                raise OutOfSpaceError(
+                    f"{root}: the disk has no room for the smaller libraries beside the originals",
+                    "nothing was changed; free some space, or use --output DIR on another disk",
+                ) from error
+            raise
+        backup.put_back()
+        if plan.gone or plan.new:
+            if check:
+                check.before(plan.contents, plan.gone)
+            note("putting the new files in place")
+            backup.commit(plan)
+            try:
+                if check:
+                    check.after()
+            except BaseException:
+                backup.put_back()
+                raise
+    return plan
+
+
+def undo(root: Path) -> int:
+    """Put all originals back, and return how many there were.
+
+    Raises
+    ------
+    UsageError
+        Nothing was slimmed in place.
+    NotUndoneError
+        Some could not be put back; what there is of these is kept.
+    """
+    _there(root)
+    with locked(root) as backup:
+        count = len(backup.originals())
+        left = backup.put_back()
+        kept, lost = backup.kept(), backup.lost
+    happened, remedies = [f"{root}: {counted(count, 'file')} put back"], []
+    if kept.files:
+        example = f": {_some(left)}" if left else ""
+        happened.append(
+            f"{kept.files} not ({kept.size / 1e6:,.1f} MB), as they were installed anew, changed or removed since (of "
+            f"{_some(kept.packages)}{example})"
+        )
+        remedies.append(
+            f"the originals are kept below {root / BACKUP}, under their own paths: take what you need, or move away "
+            "what is in their places and undo again; --forget deletes them"
+        )
+    if lost:
+        packages = dict.fromkeys(one.package for one in lost)
+        happened.append(
+            f"{len(lost)} not, as their originals are gone (of {_some(packages)}: {_some(one.path for one in lost)})"
+        )
+        remedies.append("what lost its originals comes back by installing its package again")
+    if remedies:
+        raise NotUndoneError(", ".join(happened), "; ".join(remedies))
+    return count
+
+
+def forget(root: Path) -> int:
+    """Delete the originals, and return the bytes they took.
+
+    Raises
+    ------
+    UsageError
+        Nothing was slimmed in place.
+    PreflightError
+        The last slimming was cut short.
+    """
+    _there(root)
+    with locked(root) as backup:
+        size = backup.kept().size
+        backup.forget()
+    return size
+
+
+def not_put_back(root: Path) -> KeptOriginals:
+    """Return what is kept of former slimmings because it could not be put back."""
+    return Backup(root).kept(former=True)
+
+
+def copy(root: Path, folder: Path, request: SlimRequest, note: Note) -> SlimPlan:
+    """Write a smaller copy into a new or empty folder. Packages' files that are links to places outside become files.
+
+    Raises
+    ------
+    UsageError
+        There is something already, or it would lie in the environment itself.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists already", "name a new folder: --output DIR")
+    if folder.resolve().is_relative_to(root.resolve()):
+        raise UsageError(f"{folder} lies in the environment itself", "name a folder elsewhere: --output DIR")
+    contents = contents_of(root, follow=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        plan = make_plan(contents, request, note, into=beside)
+        note("copying what stays as it is")
+        for path, entry in contents.every.items():
+            if path not in plan.gone and path not in plan.new:
+                target = beside / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(entry.source, target, follow_symlinks=False)
+        _copy_folders(root, beside)
+        beside.chmod(stat.S_IMODE(root.stat().st_mode))
+        if folder.exists():
+            folder.rmdir()
+        beside.rename(folder)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    return plan
+
+
+def _copy_folders(root: Path, copy: Path) -> None:
+    """Give folders their modes and dates, and copy links to folders."""
+    for at, folders, _ in os.walk(root, topdown=False):
+        for name in folders:
+            source = Path(at, name)
+            target = copy / source.relative_to(root)
+            if source.is_symlink() and target.parent.is_dir():
+                shutil.copy2(source, target, follow_symlinks=False)
+            elif target.is_dir():
+                shutil.copystat(source, target)
+
+
+def names_itself(root: Path) -> list[str]:
+    """Return the programs of an environment that hold its path, and so run in that place only."""
+    own = os.fsencode(root.absolute())
+    return [
+        path.name
+        for path in sorted((root / "bin").glob("*"))
+        if path.is_file()
+        and not path.is_symlink()
+        and path.stat().st_size < 1 << 20
+        and own in path.read_bytes()
+    ]
+
+
+def _some(names: Iterable[str]) -> str:
+    first = [name if name.isprintable() else repr(name) for name in names]
+    return ", ".join(first[:3]) + (", …" if len(first) > 3 else "")
+
+
+def _there(root: Path) -> None:
+    if not (root / BACKUP).is_dir():
+        raise UsageError(f"nothing was slimmed in place in {root}", "megabuild slim --apply does that")
+
+
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[Backup]:
+    """Hold an environment's folder of originals, which is made if there is none, and removed if nothing came of it.
+
+    Raises
+    ------
+    BusyError
+        Another process is slimming this environment.
+    """
+    before = root.stat()
+    folder = root / BACKUP
+    if not folder.is_dir():
+        folder.mkdir()
+        give_to_owner(folder, root)
+        os.utime(root, ns=(before.st_atime_ns, before.st_mtime_ns))
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BusyError(f"another process is slimming {root}", "wait for it") from None
+    give_to_owner(folder / LOCK, root)
+    with lock:
+        lock.release()  # counted: the context holds it once more
+        backup = Backup(root)
+        backup.begin()
+        try:
+            yield backup
+        finally:
+            if not backup.applied:
+                backup.remove()

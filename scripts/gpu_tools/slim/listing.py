@@ -1,0 +1,132 @@
+"""What lies in an environment or an unpacked package, whose it is, and where the original of a slimmed file lies."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from gpu_tools.sizes.installed import sites, source_of
+from gpu_tools.slim.records import FileList, described_in, records, required
+
+#: The folder in an environment with the originals of what was slimmed.
+BACKUP = ".megabuild-slim"
+#: Told of what is being done, for people.
+Note = Callable[[str], None]
+#: A base environment has conda's cache and all others inside.
+_OTHERS = frozenset({"pkgs", "envs"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedFile:
+    """A file or symbolic link: where its original lies, and its status."""
+
+    source: Path
+    status: os.stat_result
+
+    @property
+    def size(self) -> int:
+        """Its bytes; links take no room."""
+        return self.status.st_size if stat.S_ISREG(self.status.st_mode) else 0
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a symbolic link."""
+        return stat.S_ISLNK(self.status.st_mode)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contents:
+    """An environment, or a package that was unpacked."""
+
+    root: Path
+    name: str
+    kind: str  #: ``environment``, ``wheel`` or ``package``.
+    every: Mapping[str, ListedFile]  #: All files and links by their path.
+    records: tuple[FileList, ...]  #: The installers' lists; files of none of them are not touched.
+
+    @cached_property
+    def owners(self) -> Mapping[str, str]:
+        """Packages' names by the paths of their files; byte code belongs to its source's."""
+        owners = {path: one.owner for one in self.records for path in one.files if path in self.every}
+        for path in self.every:
+            if path not in owners and (source := source_of(path)) in owners:
+                owners[path] = owners[source]
+        return owners
+
+    @cached_property
+    def links(self) -> Mapping[str, str]:
+        """Symbolic links of packages, and what they point to, as a path in the environment."""
+        return {
+            path: os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(self.every[path].source)))
+            for path in self.owners
+            if self.every[path].is_link
+        }
+
+    @cached_property
+    def outside(self) -> Mapping[str, str]:
+        """Links of packages, and folders of packages that are links, to places outside: uv's cache, for one."""
+        own = os.path.realpath(self.root)
+        found = {}
+        for path in (*self.links, *(os.path.relpath(site, self.root) for site in sites(self.root))):
+            to = os.path.realpath(self.every[path].source if path in self.every else self.root / path)
+            if not f"{to}/".startswith(f"{own}/"):
+                found[path] = to
+        return found
+
+    @cached_property
+    def requires(self) -> Mapping[str, Mapping[str, bool]]:
+        """By package: the names of those that it requires, and whether always, not only with an extra."""
+        found: dict[str, Mapping[str, bool]] = {}
+        for one in self.records:
+            metadata = self.every.get(described_in(one.path))
+            found[one.owner] = {**found.get(one.owner, {}), **(required(metadata.source) if metadata else {})}
+        return found
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(one.size for one in self.every.values())
+
+
+def scan(
+    root: Path, *, name: str, kind: str, originals: Mapping[str, Path], follow: bool = False
+) -> Contents:
+    """Look around in a folder. Links are not followed, and other file systems not entered.
+
+    ``originals`` of what was slimmed before come by their path in the environment. ``follow``: packages' files that are
+    links to places outside count as the files there.
+    """
+    every = {path: root / path for path in _walk(root)} | dict(originals)
+    entries: dict[str, ListedFile] = {}
+    for path, source in sorted(every.items()):
+        status = source.lstat()
+        if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+            entries[path] = ListedFile(source=source, status=status)
+
+    def original(path: str) -> Path:
+        return entries[path].source if path in entries else root / path
+
+    contents = Contents(
+        root=root, name=name, kind=kind, every=entries, records=tuple(records(root, original))
+    )
+    files = {path: Path(to) for path, to in contents.outside.items() if follow and os.path.isfile(to)}
+    followed = {path: ListedFile(source=to, status=to.stat()) for path, to in files.items()}
+    return replace(contents, every={**entries, **followed}) if followed else contents
+
+
+def _walk(root: Path) -> Iterator[str]:
+    device, conda = root.stat().st_dev, (root / "conda-meta").is_dir()
+    for folder, folders, names in os.walk(root):
+        top = folder == str(root)
+        folders[:] = [
+            name
+            for name in folders
+            if not (top and (name == BACKUP or (conda and name in _OTHERS)))
+            and os.lstat(os.path.join(folder, name)).st_dev == device
+        ]
+        before = "" if top else f"{os.path.relpath(folder, root)}/"
+        yield from (before + name for name in names)

@@ -1,0 +1,152 @@
+"""Packages' own tests: folders that only their authors run.
+
+A folder called ``test`` or ``tests`` stays when anything outside of it leads there: an import of any form, a string in
+the package that it lies in, an entry point, or its dotted name in a text, such as a docstring that tells readers to
+import it. Modules in it that are no tests (gensim.test.utils, pandas.tests.extension.base) may be meant for others:
+they stay, with the data beside them, and only the tests go.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from gpu_tools.sizes.installed import source_of
+from gpu_tools.slim.listing import Contents
+
+_NAMES = frozenset({"test", "tests"})
+_SITES = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|python3\.\d+)/")
+_WORD = re.compile(rb"\btests?\b")
+#: An import statement with such a word in it, on its line, on continued ones, or between parentheses.
+_IMPORT = re.compile(
+    rb"\b(?:import|from)\b(?:[^\n]*\\\r?\n)*[^\n]*\btests?\b|\bimport\s*\((?:[^)#]|#[^\n]*\n)*\btests?\b"
+)
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*?\.tests?\b")
+_TELLING = (".py", ".pyi", ".pth", ".dist-info/METADATA", ".dist-info/entry_points.txt")
+_TEST_MODULE = re.compile(r"test_.*|.*_tests?|conftest")
+
+
+def removable(contents: Contents) -> Iterator[str]:
+    """Return the files of tests that go."""
+    folders = _folders(contents)
+    used = _used(contents, folders)
+    for folder, files in folders.items():
+        if folder in used:
+            continue
+        modules = {path: contents.every[path].source.read_bytes() for path in _modules(folder, files)}
+        others = {path: content for path, content in modules.items() if not _is_test(path)}
+        if not any(map(_is_public, others.values())):
+            yield from files
+        elif not any(map(_imports_a_test, others.values())):
+            tests = modules.keys() - others.keys()
+            yield from (path for path in files if path in tests or source_of(path) in tests)
+
+
+def _folders(contents: Contents) -> Mapping[str, list[str]]:
+    """Return the files of each folder of tests, by its path as a module; byte code among them."""
+    folders: dict[str, list[str]] = {}
+    for path in contents.owners:
+        parts = _place(path, contents).parts[:-1]
+        at = next((number for number, part in enumerate(parts) if part in _NAMES), 0)
+        if at and "include" not in parts:
+            folders.setdefault("/".join(parts[: at + 1]), []).append(path)
+    return folders
+
+
+def _used(contents: Contents, folders: Mapping[str, list[str]]) -> set[str]:
+    """Return the folders to which something outside of them leads."""
+    found: set[str] = set()
+    for path in contents.owners:
+        place = _place(path, contents)
+        if not path.endswith(_TELLING) or _NAMES & set(place.parts[:-1]):
+            continue
+        content = contents.every[path].source.read_bytes()
+        if not _WORD.search(content):
+            continue
+        text = content.decode(errors="replace")
+        found |= {name.replace(".", "/") for name in _DOTTED.findall(text)}
+        inside = [f"{place.parent}/{name}" for name in _NAMES] if place.stem == "__init__" else []
+        if _IMPORT.search(content) or any(folder in folders for folder in inside):
+            found |= set(_named(text, place))
+    return found
+
+
+def _named(text: str, place: PurePosixPath) -> Iterator[str]:
+    """Return what a module imports, as paths of modules; for a package also what its strings name in it."""
+    for node in ast.walk(_parsed(text)):
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                yield from _upwards(one.name.split("."))
+        elif isinstance(node, ast.ImportFrom):
+            parts = list(place.parts[: -node.level]) if node.level else []
+            parts += (node.module or "").split(".") if node.module else []
+            yield from _upwards(parts)
+            yield from ("/".join([*parts, one.name]) for one in node.names)
+        elif place.stem == "__init__" and isinstance(node, ast.Constant) and node.value in _NAMES:
+            yield f"{place.parent}/{node.value}"
+
+
+def _upwards(parts: Sequence[str]) -> Iterator[str]:
+    """Return a module and the packages it lies in."""
+    yield from ("/".join(parts[: end + 1]) for end in range(len(parts)))
+
+
+def _modules(folder: str, files: Sequence[str]) -> Iterator[str]:
+    """Return the modules in a folder that can be imported: beside an ``__init__``, with names that Python can write."""
+    there = set(files)
+    for path in files:
+        if not path.endswith(".py"):
+            continue
+        inside = PurePosixPath(path.partition(f"{folder}/")[2])
+        packed = len(inside.parts) == 1 or os.path.join(os.path.dirname(path), "__init__.py") in there
+        if packed and not any(map(_is_private, inside.with_suffix("").parts)):
+            yield path
+
+
+def _is_private(name: str) -> bool:
+    return name != "__init__" and (name.startswith("_") or not name.isidentifier() or keyword.iskeyword(name))
+
+
+def _is_test(path: str) -> bool:
+    return _TEST_MODULE.fullmatch(PurePosixPath(path).stem) is not None
+
+
+def _is_public(content: bytes) -> bool:
+    """Say whether a module has a function or class that may be meant for others."""
+    return any(
+        isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        and not node.name.startswith(("_", "test", "Test", "setup", "teardown", "load_tests"))
+        for node in getattr(_parsed(content), "body", ())
+    )
+
+
+def _imports_a_test(content: bytes) -> bool:
+    """Say whether a module needs a test beside it."""
+    for node in ast.walk(_parsed(content)):
+        names = [one.name for one in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if any(_TEST_MODULE.fullmatch(name.rpartition(".")[2]) for name in names):
+            return True
+    return False
+
+
+def _parsed(source: str | bytes) -> ast.AST:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other people's source
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a template, or a test of just that
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _place(path: str, contents: Contents) -> PurePosixPath:
+    """Return a file's path below the folder that Python imports from; ``.`` for what lies elsewhere."""
+    found = _SITES.match(path)
+    if found:
+        return PurePosixPath(path[found.end() :])
+    return PurePosixPath(path if contents.kind == "wheel" else "")

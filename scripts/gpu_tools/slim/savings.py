@@ -1,0 +1,275 @@
+"""What a slimming takes away, step by step."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cuda_code import cuda_archs
+from gpu_tools.slim.fat_binary import code_for
+from gpu_tools.slim.features import FEATURES, Feature, unknown
+from gpu_tools.slim.library import LibrarySlimmed, slim_library
+from gpu_tools.slim.listing import Contents, ListedFile, Note
+from gpu_tools.slim.records import corrected
+from gpu_tools.slim.steps import STEPS, SlimRequest, SlimStep, select_steps
+from groundwork.errors import UsageError
+from groundwork.files import sync
+from groundwork.wording import counted
+
+#: Saving less than a page of a file is not worth a new one.
+_LEAST = 4096
+_ELF = b"\x7fELF"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saving:
+    """A step: the bytes it gives, and the number of files it removes or makes smaller."""
+
+    step: SlimStep
+    saves: int
+    files: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """The libraries with GPU code by what they have for a GPU (``sm_120``): machine code, PTX only, neither."""
+
+    name: str
+    own: tuple[str, ...]
+    ptx: tuple[str, ...]
+    none: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlimPlan:
+    """What goes and what stays."""
+
+    contents: Contents
+    request: SlimRequest
+    rows: tuple[Saving, ...]  #: Of the steps, those that give something.
+    gone: frozenset[str]  #: Files to remove.
+    slimmed: Mapping[str, LibrarySlimmed]  #: Libraries that become smaller.
+    left_alone: Mapping[str, str]  #: Libraries that are not understood, with the reason.
+    gpus: tuple[Gpu, ...]  #: What there is for each GPU that was named.
+    #: Steps that were left out, by name, with the feature that needs what they take.
+    spared: Mapping[str, Feature]
+    unknown: tuple[str, ...]  #: Packages for GPUs of which nothing here knows what they need as they run.
+    #: For files that change (libraries, lists) where their new content lies; empty while it is only a plan.
+    new: Mapping[str, Path]
+
+    @property
+    def before(self) -> int:
+        """Bytes of all files."""
+        return self.contents.size
+
+    @property
+    def after(self) -> int:
+        """Bytes that stay."""
+        return self.before - sum(row.saves for row in self.rows)
+
+    @property
+    def there(self) -> tuple[Feature, ...]:
+        """What packages like these can do."""
+        packages = frozenset(self.contents.owners.values())
+        return tuple(one for one in FEATURES if one.is_in(packages))
+
+    @property
+    def lost(self) -> tuple[Feature, ...]:
+        """What does not work any more."""
+        return tuple(one for one in self.there if any(one in row.step.costs for row in self.rows))
+
+    @property
+    def limited(self) -> tuple[Feature, ...]:
+        """What works in part only."""
+        every = {one for row in self.rows for one in row.step.limits}
+        return tuple(one for one in self.there if one in every and one not in self.lost)
+
+    @property
+    def works(self) -> tuple[Feature, ...]:
+        """What still works, if it did before."""
+        return tuple(one for one in self.there if one not in self.lost and one not in self.limited)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this as JSON values."""
+        return {
+            "subject": str(self.contents.name),
+            "kind": self.contents.kind,
+            "gpus": list(self.request.gpus),
+            "before": self.before,
+            "after": self.after,
+            "steps": [
+                {
+                    "name": row.step.name,
+                    "saves": row.saves,
+                    "files": row.files,
+                    "loses": row.step.loses,
+                    "costs": [one.name for one in row.step.costs if one in self.there],
+                    "limits": [one.name for one in row.step.limits if one in self.there],
+                }
+                for row in self.rows
+            ],
+            "works": [one.name for one in self.works],
+            "limited": [one.name for one in self.limited],
+            "lost": [one.name for one in self.lost],
+            "spared": {step: one.name for step, one in self.spared.items()},
+            "unknown": list(self.unknown),
+            "gpu_code": [
+                {"gpu": one.name, "own": len(one.own), "ptx": len(one.ptx), "none": list(one.none)}
+                for one in self.gpus
+            ],
+            "links": len(self.contents.outside),
+            "left_alone": [{"path": path, "reason": why} for path, why in self.left_alone.items()],
+        }
+
+
+def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path | None = None) -> SlimPlan:
+    """Find out what each step gives; the new content of files that change is written below ``into``, if that is given.
+
+    Raises
+    ------
+    UsageError
+        It is to be written, and nothing has code for a GPU that was named.
+    """
+    steps, spared = select_steps(request, contents)
+    note("looking for what nothing needs")
+    gone, rows = _removed(contents, request, steps)
+    looked_at = _libraries(contents, request, steps, gone, note, into)
+    slimmed = {path: one for path, one in looked_at.items() if one.before - one.after >= _LEAST}
+    gpus = tuple(_for_gpu(gpu, looked_at) for gpu in request.gpus)
+    if into is not None and not request.unsupported:
+        _refuse_without_code(contents, gpus)
+    for step in steps:
+        if step.picks is None:
+            saved = [one.gpu_code if step.name == "gpu-code" else one.symbols for one in slimmed.values()]
+            rows.append(Saving(step=step, saves=sum(saved), files=sum(map(bool, saved))))
+    new: dict[str, Path] = {}
+    if into is not None:
+        new = {path: into / path for path in slimmed}
+        _lists(contents, gone, new, into)
+    return SlimPlan(
+        contents=contents,
+        request=request,
+        rows=tuple(row for row in rows if row.saves or row.files),
+        gone=frozenset(gone),
+        slimmed=slimmed,
+        left_alone={
+            path: one.how.partition(": ")[2]
+            for path, one in looked_at.items()
+            if one.how.startswith("left alone")
+        },
+        gpus=gpus,
+        spared={step: one for step, one in spared.items() if _gives_something(step, contents, request)},
+        unknown=unknown(contents, {contents.owners[path] for path, one in looked_at.items() if one.code}),
+        new=new,
+    )
+
+
+def _gives_something(step: str, contents: Contents, request: SlimRequest) -> bool:
+    picks = next(one.picks for one in STEPS if one.name == step)
+    return picks is not None and any(True for _ in picks(contents, request))
+
+
+def _for_gpu(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> Gpu:
+    found: dict[str, list[str]] = {"own": [], "ptx": [], "none": []}
+    for path, one in libraries.items():
+        if one.code:
+            found[code_for(gpu, one.code)].append(path)
+    return Gpu(name=gpu, **{what: tuple(paths) for what, paths in found.items()})
+
+
+def _refuse_without_code(contents: Contents, gpus: Iterable[Gpu]) -> None:
+    for one in gpus:
+        if one.none and not (one.own or one.ptx):
+            number = cuda_archs.number(one.name)
+            raise UsageError(
+                f"nothing in {contents.name} has code for a GPU of {number // 10}.{number % 10}: "
+                f"{counted(len(one.none), 'file')} with code for others",
+                "correct --gpu (nvidia-smi --query-gpu=compute_cap --format=csv tells); if it is meant so, "
+                "--unsupported-gpu",
+            )
+
+
+def _removed(
+    contents: Contents, request: SlimRequest, steps: list[SlimStep]
+) -> tuple[set[str], list[Saving]]:
+    gone: set[str] = set()
+    rows = []
+    for step in steps:
+        # to remove a link to what lies elsewhere gives nothing
+        picked = set(step.picks(contents, request)) - gone - contents.outside.keys() if step.picks else set()
+        pointing = picked
+        while pointing:  # a link goes with what it points to
+            pointing = {path for path, to in contents.links.items() if to in pointing} - picked - gone
+            picked |= pointing
+        gone |= picked
+        if picked:
+            saved = sum(contents.every[path].size for path in picked)
+            rows.append(Saving(step=step, saves=saved, files=len(picked)))
+    return gone, rows
+
+
+def _libraries(
+    contents: Contents,
+    request: SlimRequest,
+    steps: list[SlimStep],
+    gone: set[str],
+    note: Note,
+    into: Path | None,
+) -> dict[str, LibrarySlimmed]:
+    """Return what becomes of each library that stays."""
+    names = {step.name for step in steps}
+    gpus = request.gpus if "gpu-code" in names else ()
+    if not gpus and "symbols" not in names:
+        return {}
+    looked_at: dict[str, LibrarySlimmed] = {}
+    found = sorted(path for path in contents.owners if path not in gone and _is_library(contents.every[path]))
+    for count, path in enumerate(found, 1):
+        note(f"libraries {count}/{len(found)}: {posixpath.basename(path)}")
+        entry = contents.every[path]
+        target = None if into is None else into / path
+        if target:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        one = looked_at[path] = slim_library(
+            entry.source, target, gpus=gpus, symbols="symbols" in names, keep_lto=request.lto_ir
+        )
+        if target and one.before - one.after >= _LEAST:
+            _like(entry, target)
+        elif target:
+            target.unlink(missing_ok=True)
+    return looked_at
+
+
+def _lists(contents: Contents, gone: set[str], new: dict[str, Path], into: Path) -> None:
+    """Write the installers' lists as they become, into ``into``."""
+    for record in contents.records:
+        entry = contents.every[record.path]
+        # lists tell of a link what its target holds
+        linked = {path: new[to] for path, to in contents.links.items() if to in new}
+        text = corrected(entry.source, record.path, gone, {**linked, **new})
+        if text is not None:
+            target = into / record.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
+            _like(entry, target)
+            new[record.path] = target
+
+
+def _is_library(entry: ListedFile) -> bool:
+    if entry.is_link or entry.size < _LEAST:
+        return False
+    with entry.source.open("rb") as stream:
+        return stream.read(len(_ELF)) == _ELF
+
+
+def _like(entry: ListedFile, target: Path) -> None:
+    """Give a new file mode, dates and owner of the original, and see that it is on the disk."""
+    shutil.copystat(entry.source, target)
+    if (entry.status.st_uid, entry.status.st_gid) != (os.geteuid(), os.getegid()):
+        os.chown(target, entry.status.st_uid, entry.status.st_gid)
+        os.chmod(target, entry.status.st_mode)
+    sync(target)

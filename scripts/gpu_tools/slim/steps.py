@@ -1,0 +1,237 @@
+"""The steps of a slimming: what each takes away, and which features that costs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from cuda_code.cuda_archs import number
+from gpu_tools.sizes.inside import by_name
+from gpu_tools.sizes.installed import source_of
+from gpu_tools.sizes.tree import Kind
+from gpu_tools.slim.features import (
+    COMPILE_CPU,
+    COMPILE_GPU,
+    DISTRIBUTED,
+    EXTENSIONS,
+    FEATURES,
+    KERNELS,
+    PROFILER,
+    STARTUP,
+    Feature,
+)
+from gpu_tools.slim.listing import Contents
+from gpu_tools.slim.needed import is_nvidia, not_needed
+from gpu_tools.slim.own_tests import removable
+from gpu_tools.verify.gpu_probe import archs_here
+from groundwork.arch_list import cuda_archs
+from groundwork.errors import NoGpuError, UsageError
+
+_GROUPS = {"compile": (COMPILE_CPU, COMPILE_GPU)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlimRequest:
+    """What is to be made smaller, and how far."""
+
+    gpus: tuple[str, ...] = ()  #: To keep code for, ``sm_120``; none: for all.
+    keep: frozenset[str] = frozenset()  #: Names of features, and of steps, that are not to be lost or taken.
+    lto_ir: bool = True  #: It stays.
+    unsupported: bool = False  #: Go on for a GPU for which nothing there has code.
+
+
+Picker = Callable[[Contents, SlimRequest], Iterable[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlimStep:
+    """Something that is taken away."""
+
+    name: str  #: As ``--keep`` takes it.
+    loses: str  #: What is gone with it, in words.
+    costs: tuple[Feature, ...] = ()  #: What does not work without it.
+    limits: tuple[Feature, ...] = ()  #: Of which a part does not work.
+    #: Returns the files to remove; None for a step that goes on inside libraries.
+    picks: Picker | None = None
+
+
+def wanted(keep: Iterable[str]) -> frozenset[str]:
+    """Check the names given for ``--keep``, with commas between them, and resolve those that stand for several.
+
+    Raises
+    ------
+    UsageError
+        One is neither a feature nor a step.
+    """
+    found: set[str] = set()
+    known = [*(one.name for one in FEATURES), *_GROUPS, *(step.name for step in STEPS)]
+    for name in _words(keep):
+        if name not in known:
+            raise UsageError(f"there is nothing called {name} to keep", f"choose of {', '.join(known)}")
+        found |= {feature.name for feature in _GROUPS[name]} if name in _GROUPS else {name}
+    return frozenset(found)
+
+
+def gpu_names(given: Iterable[str]) -> tuple[str, ...]:
+    """Return the GPUs given for ``--gpu`` as ``sm_120``; ``native`` stands for those of this machine.
+
+    Raises
+    ------
+    NoGpuError
+        Those of this machine were asked for, and there is none.
+    UsageError
+        Something else than an architecture was given.
+    """
+    found: dict[str, None] = {}
+    for word in _words(given):
+        here = archs_here() if word == "native" else word
+        if not here:
+            raise NoGpuError(
+                "no NVIDIA GPU was found on this machine (neither nvidia-smi nor the driver tells of one)",
+                "name the GPUs that it is to run on: --gpu 12.0",
+            )
+        for arch in cuda_archs(here):
+            if arch.endswith(("+PTX", "a", "f")):
+                raise UsageError(
+                    f"{arch} is not a GPU", "write the compute capability of a GPU, such as 9.0 or 12.0"
+                )
+            found[f"sm_{arch.replace('.', '')}"] = None
+    return tuple(found)
+
+
+def _words(texts: Iterable[str]) -> list[str]:
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
+
+
+def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimStep], dict[str, Feature]]:
+    """Return the steps to take: those that cost and limit nothing that is to be kept.
+
+    And by name those that are left out for a feature without which a package here is of little use.
+    """
+    packages = frozenset(contents.owners.values())
+    steps, spared = [], {}
+    for step in STEPS:
+        features = [one for one in (*step.costs, *step.limits) if one.is_in(packages)]
+        if step.name in request.keep or any(one.name in request.keep for one in features):
+            continue
+        vital = next((one for one in features if one.is_vital), None)
+        if vital:
+            spared[step.name] = vital
+        elif request.gpus or step.name not in ("gpu-code", "triton-ptxas"):
+            steps.append(step)
+    if contents.kind != "environment":  # who needs a library is not known
+        steps = [step for step in steps if not step.name.startswith(("nvidia-", "accelerators"))]
+    return steps, spared
+
+
+def _where(belongs: Callable[[str, str], bool]) -> Picker:
+    """Pick files by path and owner."""
+    return lambda contents, request: (path for path, owner in contents.owners.items() if belongs(path, owner))
+
+
+def _is_torch(owner: str) -> bool:
+    return owner in ("torch", "pytorch", "libtorch")
+
+
+def _is_of_triton(path: str, owner: str) -> bool:
+    return owner in ("triton", "pytorch-triton") and "/triton/" in f"/{path}" and ".dist-info/" not in path
+
+
+def _triton(contents: Contents, request: SlimRequest) -> Iterable[str]:
+    """Return Triton, if PyTorch is all that requires it: others may not even be imported without."""
+    names = ("triton", "pytorch-triton")
+    requirers = {
+        owner for owner, all_of in contents.requires.items() if any(all_of.get(one) for one in names)
+    }
+    if contents.kind != "environment" or all(map(_is_torch, requirers)):
+        return _where(_is_of_triton)(contents, request)
+    return ()
+
+
+def _is_triton_profiler(path: str, owner: str) -> bool:
+    tools = ("/bin/cuobjdump", "/bin/nvdisasm", "/libproton.so")
+    return _is_of_triton(path, owner) and ("/nvidia/lib/cupti/" in path or path.endswith(tools))
+
+
+def _other_ptxas(contents: Contents, request: SlimRequest) -> Iterable[str]:
+    """Return the ptxas that Triton uses for GPUs not named: it has one for sm_100 and later, one for all before."""
+    later = {number(gpu) >= 100 for gpu in request.gpus}
+    unused = {"ptxas-blackwell"} if later == {False} else {"ptxas"} if later == {True} else set()
+    tools = {path: os.path.basename(path) for path in _where(_is_of_triton)(contents, request)}
+    both = {"ptxas", "ptxas-blackwell"} <= set(tools.values())
+    return [path for path, name in tools.items() if both and name in unused]
+
+
+_BUILD = re.compile(r"(lib.+)_(cuda|rocm|hip|xpu)(\d*)\.so")
+#: As PyTorch's build writes them: ``cuda: Optional[str] = '13.0'``, and None for what it was not built for.
+_ACCELERATOR = re.compile(r"^(cuda|hip|xpu)\b[^=\n]*= ?['\"](\d+)", re.MULTILINE)
+
+
+def _other_builds(contents: Contents, request: SlimRequest) -> Iterable[str]:
+    """Return builds of a library for other accelerators, or other major versions, than PyTorch's.
+
+    bitsandbytes has fifteen, opens the one that fits ``torch.version``, and none of another major version.
+    """
+    version = next((path for path in contents.owners if path.endswith("/torch/version.py")), None)
+    text = contents.every[version].source.read_text(encoding="utf-8", errors="replace") if version else ""
+    torchs = dict(_ACCELERATOR.findall(text))
+    if not torchs:  # PyTorch for CPUs, or none: which one is opened is not known
+        return
+    builds: dict[str, list[tuple[str, str, str]]] = {}
+    for path in contents.owners:
+        if found := _BUILD.fullmatch(os.path.basename(path)):
+            kind = "hip" if found[2] == "rocm" else found[2]
+            builds.setdefault(f"{os.path.dirname(path)}/{found[1]}", []).append((path, kind, found[3]))
+    for several in builds.values():
+        fit = {path for path, kind, number in several if kind in torchs and number.startswith(torchs[kind])}
+        if fit:
+            yield from (path for path, _, _ in several if path not in fit)
+
+
+_LEGAL = re.compile(r"licen[cs]e|copying|copyright|notice|authors|eula", re.IGNORECASE)
+_DOCUMENTS = re.compile(
+    r"share/(?:doc|man|info|gtk-doc)/|(?:.*/)?(?:site|dist)-packages/(?:.*/)?docs?/", re.DOTALL
+)
+_NO_DOCUMENTS = (".py", ".pyc", ".pyi", ".so", ".json")
+
+
+def _is_documentation(path: str, owner: str) -> bool:
+    return bool(_DOCUMENTS.match(path) and not _LEGAL.search(path) and not path.endswith(_NO_DOCUMENTS))
+
+
+def _libraries_not_needed(*, for_measuring: bool) -> Picker:
+    return lambda contents, request: (
+        path for path, measures in not_needed(contents).items() if measures == for_measuring
+    )
+
+
+_COMPILING = (COMPILE_CPU, COMPILE_GPU, EXTENSIONS, STARTUP)
+#: In the order in which they are taken; a file counts for the first that takes it.
+STEPS = (
+    SlimStep(name="triton", loses="Triton", costs=(COMPILE_GPU, STARTUP), picks=_triton),
+    SlimStep(name="triton-profiler", loses="Proton, Triton's copies of CUDA's tools",
+             limits=(PROFILER,), picks=_where(_is_triton_profiler)),
+    SlimStep(name="triton-ptxas", loses="Triton's assembler for other GPUs", picks=_other_ptxas),
+    SlimStep(name="nvidia-unused", loses="NVIDIA's libraries that nothing loads",
+             picks=_libraries_not_needed(for_measuring=False)),
+    SlimStep(name="nvidia-profiling", loses="GPU's performance counters",
+             limits=(PROFILER,), picks=_libraries_not_needed(for_measuring=True)),
+    SlimStep(name="nvshmem-device", loses="NVSHMEM in Triton's kernels", limits=(DISTRIBUTED,),
+             picks=_where(lambda path, owner: os.path.basename(path) == "libnvshmem_device.bc")),
+    SlimStep(name="accelerators", loses="builds for other accelerators than torch's", picks=_other_builds),
+    SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, KERNELS),
+             picks=_where(lambda path, owner: by_name(path) == Kind.STATIC)),
+    SlimStep(name="headers-torch", loses="headers of torch", costs=_COMPILING,
+             picks=_where(lambda path, owner: _is_torch(owner) and by_name(path) == Kind.HEADERS)),
+    SlimStep(name="headers-nvidia", loses="headers of CUDA",
+             costs=(COMPILE_GPU, EXTENSIONS, STARTUP, KERNELS),
+             picks=_where(lambda path, owner: is_nvidia(owner) and by_name(path) == Kind.HEADERS)),
+    SlimStep(name="tests", loses="packages' own tests", picks=lambda contents, request: removable(contents)),
+    SlimStep(name="byte-code", loses="compiled Python, which comes back as it is run",
+             picks=lambda contents, request: (one for one in contents.owners if source_of(one) in contents.every)),
+    SlimStep(name="documentation", loses="documentation", picks=_where(_is_documentation)),
+    SlimStep(name="gpu-code", loses="code for other GPUs"),
+    SlimStep(name="symbols", loses="function names in debuggers and native traces"),
+)  # fmt: skip

@@ -1,0 +1,196 @@
+"""An ELF library's tables of segments and sections, with what must be known before a byte of it moves.
+
+The project's reader of ELF files tells names and places; here every field is kept, since the tables are written anew.
+(lief can write ELF files, too, but lays them out by rules of its own, with the whole file in memory several times.)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from cuda_code.elf_file import ElfFile
+
+LOAD, INTERP, PROGRAM_HEADERS = 1, 3, 6
+NULL, SYMTAB, STRTAB, RELA, NOBITS, REL, DYNSYM, SYMTAB_SHNDX, RELR = 0, 2, 3, 4, 8, 9, 11, 18, 19
+ALLOC, READABLE = 2, 4
+X86_64 = 62
+HEADER_SIZE = 64
+SEGMENT, SECTION = struct.Struct("<IIQQQQQQ"), struct.Struct("<IIQQQQIIQQ")
+_PROGRAM, _SHARED = 2, 3
+_SMALLEST_PAGE = 0x1000
+
+
+class NotUnderstood(ValueError):
+    """A library has a form that nothing here knows how to change."""
+
+
+class Segment(NamedTuple):
+    """A program header, field by field; ``size`` is that in the file."""
+
+    kind: int
+    flags: int
+    offset: int
+    address: int
+    physical: int
+    size: int
+    memory: int
+    align: int
+
+    @property
+    def end(self) -> int:
+        """Where it ends in the file."""
+        return self.offset + self.size
+
+
+class SectionHeader(NamedTuple):
+    """A section header, field by field; ``size`` is that in memory for one without bytes in the file (``.bss``)."""
+
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry: int
+
+    @property
+    def end(self) -> int:
+        """Where it ends in the file."""
+        return self.offset + (0 if self.kind in (NULL, NOBITS) else self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """Both tables of a library, and where they lie in it."""
+
+    segments: tuple[Segment, ...]
+    segments_at: int
+    sections: tuple[SectionHeader, ...]
+    sections_at: int
+    #: Of the sections, and which of those holds them.
+    names: tuple[str, ...]
+    names_in: int
+    machine: int
+    #: Bytes by whose multiples things may move.
+    page: int
+    #: Started by the kernel, not by the loader: it wants its program headers where it expects them.
+    is_program: bool
+
+    @property
+    def loaded(self) -> tuple[Segment, ...]:
+        """The segments that are mapped into memory, by address."""
+        return tuple(segment for segment in self.segments if segment.kind == LOAD)
+
+    @property
+    def own_ranges(self) -> tuple[tuple[int, int], ...]:
+        """Where in the file the header and both tables lie."""
+        return (
+            (0, HEADER_SIZE),
+            (self.segments_at, self.segments_at + len(self.segments) * SEGMENT.size),
+            (self.sections_at, self.sections_at + len(self.sections) * SECTION.size),
+        )
+
+    def mapped_by(self, start: int, end: int) -> Segment | None:
+        """Return the segment that maps a range of the file; None for one that is not mapped.
+
+        Raises
+        ------
+        NotUnderstood
+            Part of the range is mapped in another way than the rest, or has another meaning, too.
+        """
+        others = [(segment.offset, segment.end) for segment in self.segments if segment.kind != LOAD]
+        parts = [section for section in self.sections if section.offset < end and start < section.end]
+        taken = any(first < end and start < last for first, last in (*others, *self.own_ranges))
+        if taken or len(parts) > 1:
+            raise NotUnderstood(f"bytes {start} to {end} have two meanings")
+        touched = [segment for segment in self.loaded if segment.offset < end and start < segment.end]
+        if not touched:
+            return None
+        if len(touched) > 1 or start < touched[0].offset or touched[0].end < end:
+            raise NotUnderstood(f"bytes {start} to {end} are not mapped as one")
+        return touched[0]
+
+
+def read(library: ElfFile) -> Tables:
+    """Read a library's tables.
+
+    Raises
+    ------
+    NotUnderstood
+        It is no shared library or program, has no section headers, or its tables contradict each other.
+    """
+    data = library.data
+    kind, machine = struct.unpack_from("<HH", data, 16)
+    segments_at, sections_at = struct.unpack_from("<QQ", data, 32)
+    *sizes, section_count, names_in = struct.unpack_from("<6H", data, 52)
+    header_size, segment_size, segment_count, section_size = sizes
+    if kind not in (_PROGRAM, _SHARED):
+        raise NotUnderstood("neither a shared library nor a program")
+    if not section_count:
+        raise NotUnderstood("it has no section headers")
+    if (header_size, segment_size, section_size) != (HEADER_SIZE, SEGMENT.size, SECTION.size):
+        raise NotUnderstood("its tables have an unknown form")
+    if segments_at + segment_count * SEGMENT.size > len(data):
+        raise NotUnderstood("its program headers lie behind its end")
+    segments = tuple(
+        Segment(*SEGMENT.unpack_from(data, segments_at + index * SEGMENT.size))
+        for index in range(segment_count)
+    )
+    sections = tuple(
+        SectionHeader(*SECTION.unpack_from(data, sections_at + index * SECTION.size))
+        for index in range(section_count)
+    )
+    tables = Tables(
+        segments=segments,
+        segments_at=segments_at,
+        sections=sections,
+        sections_at=sections_at,
+        names=tuple(name for name, _ in library.every),
+        names_in=names_in,
+        machine=machine,
+        page=_step(machine, segments, sections),
+        is_program=kind == _PROGRAM or any(segment.kind == INTERP for segment in segments),
+    )
+    _check(tables, len(data))
+    return tables
+
+
+def _step(machine: int, segments: Sequence[Segment], sections: Sequence[SectionHeader]) -> int:
+    """Return the bytes by whose multiples things may move.
+
+    That is the machine's largest page, or what a section asks for, as far as the loader heeds it: it places a library
+    by its segments' alignment and knows no sections (glibc's ``_dl_map_segments``).
+    """
+    heeded = max((one.align for one in segments if one.kind == LOAD), default=1)
+    asked = max((one.align for one in sections if one.flags & ALLOC), default=1)
+    return max(_SMALLEST_PAGE if machine == X86_64 else 0x10000, min(asked, heeded))
+
+
+def _check(tables: Tables, size: int) -> None:
+    """Refuse tables that contradict each other or the file."""
+    loaded = tables.loaded
+    by_place = sorted(loaded, key=lambda segment: segment.offset)
+    ends = [one.end for one in tables.segments] + [one.end for one in tables.sections]
+    ends += [end for _, end in tables.own_ranges]
+    if not loaded:
+        raise NotUnderstood("nothing of it is mapped into memory")
+    if max(ends) > size:
+        raise NotUnderstood("its tables name what lies behind its end")
+    if size - max(ends) >= tables.page:
+        raise NotUnderstood("something lies behind its last section")
+    if any(one.address + one.memory > other.address for one, other in pairwise(loaded)) or any(
+        one.end > other.offset for one, other in pairwise(by_place)
+    ):
+        raise NotUnderstood("its segments overlap")
+    powers = [tables.page, *(segment.align for segment in loaded)]
+    if any(power & (power - 1) for power in powers) or any(one.size > one.memory for one in loaded):
+        raise NotUnderstood("its segments have an unknown form")
+    if any(one.size and (one.address - one.offset) % max(one.align, _SMALLEST_PAGE) for one in loaded):
+        raise NotUnderstood("its segments are not aligned to pages")

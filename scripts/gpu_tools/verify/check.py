@@ -1,0 +1,200 @@
+"""The check itself: every library of a subject against what is expected and against the torch beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cuda_code.judge import Judgement, Wanted, for_archs, for_cpu, judge, wrong_python, wrong_runtime
+from cuda_code.kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS
+from cuda_code.library_facts import LibraryFacts, read
+from gpu_tools.verify.answers import ComparedModule, built_with, remedy, unanswered, wrong_torch
+from gpu_tools.verify.built_for import BuiltFor, same_torch
+from gpu_tools.verify.subject import Library, Subject, open_subject
+from gpu_tools.verify.torch_beside import readable
+from gpu_tools.verify.verdict import Expectation, LibraryVerdict, Verdict
+from groundwork.arch_list import accelerator
+
+
+def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None = None) -> Verdict:
+    """Look into a package, a wheel or an environment.
+
+    Its libraries must fit the torch of the environment beside it, which is by default itself, where it is one. What is
+    not expected of them is taken from that torch, then from the metadata.
+
+    Raises
+    ------
+    UsageError
+        There is no such thing to look into, or ``beside`` is not an environment with torch.
+    IntegrityError
+        A package or wheel is damaged.
+    """
+    with open_subject(path) as subject:
+        if beside is None:
+            return _verdict(subject, subject, expect)
+        with open_subject(beside) as environment:
+            return _verdict(subject, environment, expect)
+
+
+def _verdict(subject: Subject, environment: Subject, expect: Expectation | None) -> Verdict:
+    torch = environment.torch
+    known = Expectation(accelerator="", python=environment.python)
+    if torch is not None:
+        known = replace(
+            known,
+            accelerator=accelerator(torch.cuda),
+            torch_version=torch.version,
+            archs=torch.archs,
+            exact_archs=bool(torch.promised),
+        )
+    asked = expect or Expectation(accelerator="")
+    expected = asked.filled(known)
+    verdicts: list[LibraryVerdict] = []
+    for name in sorted({library.module for library in subject.libraries}):
+        libraries = [library for library in subject.libraries if library.module == name]
+        said = subject.built_for.get(name, BuiltFor(source=""))
+        if subject is environment:
+            said = replace(said, python=said.python or subject.python)
+            if torch is not None and name == "torch":
+                said = replace(said, torch=torch.version, cuda=torch.cuda or "cpu")
+        verdicts += _judged(
+            ComparedModule(
+                name=name,
+                names=frozenset(library.path.rpartition("/")[2] for library in libraries),
+                asked=asked,
+                expected=expected,
+                beside=torch,
+                said=said,
+            ),
+            libraries,
+        )
+    return Verdict(subject=subject.name, libraries=tuple(verdicts))
+
+
+def _judged(module: ComparedModule, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
+    found: dict[str, LibraryFacts] = {}
+    for library in libraries:
+        try:
+            if facts := read(library.file, library.path):
+                found[library.path] = facts
+        except ValueError as error:
+            bad = Judgement(path=library.path, reason=str(error), remedy="get or build it again")
+            yield _without_facts(module, bad)
+    wanted = _wanted(module)
+    if module.name in KERNELS:
+        judged = judge(module.name, list(found.values()), wanted)
+    else:
+        judged = tuple(_other(module, facts, wanted) for facts in found.values())
+    for one in judged:
+        facts = found.get(one.path)
+        if facts is None:
+            yield _without_facts(module, one)
+        elif one.ok:
+            more = wrong_torch if module.name == "torch" else _beside
+            yield _library(module, facts, more(module, facts) or one)
+        else:
+            yield _library(module, facts, one)
+
+
+def _wanted(module: ComparedModule) -> Wanted:
+    expected, said = module.expected, module.said
+    cuda_version = expected.cuda_version or (said.cuda if said.cuda not in (None, "cpu") else None)
+    cuda = expected.cuda if module.wants_cuda is None else module.wants_cuda
+    if cuda is None and said.cuda is not None:
+        cuda = said.cuda != "cpu"
+    python = None if said.python == "abi3" else expected.python or said.python
+    return Wanted(
+        cuda=cuda,
+        cuda_major=int(cuda_version.split(".")[0]) if cuda_version else None,
+        archs=expected.archs if cuda is not False else (),
+        exact=expected.exact_archs,
+        python=python,
+    )
+
+
+def _other(module: ComparedModule, facts: LibraryFacts, wanted: Wanted) -> Judgement:
+    """Judge a library of torch's, or of a module not in the table: only what holds for all."""
+    if module.name == "torch":
+        return _torch(facts, wanted)
+    wrong = wrong_python(facts, wanted.python) or wrong_runtime(facts, wanted.cuda_major)
+    if wrong is None and module.asked.archs and facts.units:
+        wrong = for_archs(facts, wanted.archs, exact=wanted.exact)
+    if wrong is None and module.asked.cuda is False:
+        wrong = for_cpu(facts)
+    return wrong or Judgement(path=facts.path)
+
+
+def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
+    name = facts.path.rpartition("/")[2]
+    if wrong := wrong_runtime(facts, wanted.cuda_major):
+        return wrong
+    if name not in TORCH_KERNELS | TORCH_MAY_HAVE_KERNELS or wanted.cuda is False:
+        return Judgement(path=facts.path)
+    if name in TORCH_KERNELS and not facts.units:
+        return Judgement(path=facts.path, reason="libtorch was compiled without device code",
+                         remedy="build libtorch again with USE_CUDA=1 and TORCH_CUDA_ARCH_LIST set")  # fmt: skip
+    held = {f"{arch.removesuffix('+PTX')}" for arch in wanted.archs}
+    numbers = {name.partition("_")[2].rstrip("af") for name in facts.archs}
+    lacking = sorted(arch for arch in held if arch.replace(".", "") not in numbers)
+    if not lacking or not facts.units:
+        return Judgement(path=facts.path)
+    reason = f"no code for {', '.join('sm_' + arch.replace('.', '') for arch in lacking)}"
+    if name in TORCH_MAY_HAVE_KERNELS:  # the official wheels leave some out
+        return Judgement(path=facts.path, note=reason)
+    return Judgement(path=facts.path, reason=reason,
+                     remedy=f'build libtorch again with TORCH_CUDA_ARCH_LIST="{";".join(wanted.archs)}"')  # fmt: skip
+
+
+def _beside(module: ComparedModule, facts: LibraryFacts) -> Judgement | None:
+    """Judge a library against the torch beside it and what its metadata say; None where all is well."""
+    said, expected, torch = module.said, module.expected, module.beside
+    reason, python = "", expected.python
+    build = f"a build of {module.name} for torch {expected.torch_version}"
+    remedy = f"install {build}, or compile it there: no build isolation"
+    wanted_cuda = expected.cuda_version or "cpu"
+    if said.torch and expected.torch_version and not same_torch(said.torch, expected.torch_version):
+        reason = f"built for torch {said.torch} ({said.source}), not for {expected.torch_version}"
+    elif said.python not in (None, "abi3", python) and python is not None:
+        reason = f"built for Python {said.python} ({said.source}), not for {python}"
+        remedy = f"install the build for Python {python}, or rebuild with that Python"
+    elif said.cuda and expected.accelerator and said.cuda != wanted_cuda:
+        reason = f"built for {_processor(said.cuda)} ({said.source}), not for {_processor(wanted_cuda)}"
+    elif torch and (lacks := torch.lacks(facts.undefined)):
+        reason = f"built for another torch: {torch.version} has no {readable(lacks[0])}" + _more(lacks)
+    elif torch and (denied := torch.denies(facts.assertions)):
+        reason = f"built for another torch: its headers differ from {torch.version} at {denied[0]}" + _more(
+            denied
+        )
+    return Judgement(path=facts.path, reason=reason, remedy=remedy) if reason else None
+
+
+def _more(items: Sequence[str]) -> str:
+    return f" (and {len(items) - 1} more)" if len(items) > 1 else ""
+
+
+def _processor(cuda: str) -> str:
+    return "the CPU" if cuda == "cpu" else f"CUDA {cuda}"
+
+
+def _without_facts(module: ComparedModule, one: Judgement) -> LibraryVerdict:
+    return LibraryVerdict(path=one.path, module=module.name, ok=False, reason=one.reason, remedy=one.remedy)
+
+
+def _library(module: ComparedModule, facts: LibraryFacts, one: Judgement) -> LibraryVerdict:
+    said = module.said
+    question = unanswered(module, facts) if one.ok else ""
+    return LibraryVerdict(
+        path=facts.path,
+        module=module.name,
+        archs=facts.archs,
+        ptx=facts.ptx,
+        needed=facts.needed,
+        torch=said.torch,
+        cuda=built_with(module, facts),
+        python=facts.pythons[0][0] if facts.pythons and said.python != "abi3" else said.python,
+        ok=one.ok and not question,
+        unknown=bool(question),
+        reason=question or one.reason or one.note,
+        remedy=remedy(module) if question else one.remedy,
+    )

@@ -1,0 +1,173 @@
+"""What can be looked into: conda packages, wheels, and environments. Nothing of them is run or imported."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cuda_code.kernels import KERNELS
+from gpu_tools.verify.built_for import BuiltFor, from_conda, from_wheel
+from gpu_tools.verify.torch_beside import TorchBeside, find
+from groundwork.errors import IntegrityError, UsageError
+from groundwork.files import unpack
+
+_SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/]+)/")
+_TORCH_LIBRARY = re.compile(r"(?:lib/)?lib(?:torch|c10|caffe2|shm)\w*\.so")
+_PYTHON_FOLDER = re.compile(r"python(\d\.\d+t?)")
+_KINDS = ".conda, .tar.bz2, .whl, or the folder of an environment"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """A library of a subject: where it lies now, its path in the subject, and the module it belongs to."""
+
+    file: Path
+    path: str
+    module: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Something to look into."""
+
+    name: str  #: For people.
+    #: Libraries of torch and of its extensions; in a package, all of its libraries.
+    libraries: tuple[Library, ...]
+    built_for: dict[str, BuiltFor] = field(default_factory=dict)  #: What metadata say, per module.
+    torch: TorchBeside | None = None  #: The torch in it, for an environment.
+    python: str | None = None  #: An environment's Python, ``3.12``.
+
+
+@contextmanager
+def open_subject(path: Path) -> Iterator[Subject]:
+    """Open a package, a wheel or an environment; what is unpacked is deleted at the end.
+
+    Raises
+    ------
+    UsageError
+        There is nothing at ``path``, or it is something else.
+    IntegrityError
+        A package or wheel is damaged.
+    """
+    if path.is_dir():
+        yield _environment(path)
+        return
+    if not path.is_file():
+        raise UsageError(f"there is no {path}", f"give a file or folder: {_KINDS}")
+    if not path.name.endswith((".conda", ".tar.bz2", ".whl")):
+        raise UsageError(f"{path.name} cannot be looked into", f"give {_KINDS}")
+    with tempfile.TemporaryDirectory(prefix="megabuild-verify-") as folder:
+        unpacked = Path(folder)
+        try:
+            built_for = _wheel(path, unpacked) if path.suffix == ".whl" else _package(path, unpacked)
+            files = [one for one in unpacked.rglob("*.so*") if one.is_file() and not one.is_symlink()]
+        except IntegrityError:
+            raise
+        except Exception as error:  # rattler's errors share no base class
+            raise IntegrityError(f"{path} cannot be read: {error}", "get or build it again") from error
+        libraries = _named(unpacked, files)
+        modules = {library.module for library in libraries}
+        yield Subject(name=path.name, libraries=libraries, built_for=dict.fromkeys(modules, built_for))
+
+
+def _package(path: Path, folder: Path) -> BuiltFor:
+    if path.suffix == ".conda":
+        from rattler.package_streaming import extract
+
+        extract(path, folder)
+    else:
+        unpack(path, folder)
+    return from_conda(json.loads((folder / "info" / "index.json").read_text(encoding="utf-8")))
+
+
+def _wheel(path: Path, folder: Path) -> BuiltFor:
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(
+            folder, [name for name in archive.namelist() if ".so" in name or ".dist-info/" in name]
+        )
+    return _dist_info(next(folder.glob("*.dist-info")))
+
+
+def _dist_info(folder: Path) -> BuiltFor:
+    tags = folder / "WHEEL"  # absent where conda installed it
+    return from_wheel(
+        (folder / "METADATA").read_text(encoding="utf-8"),
+        tags.read_text(encoding="utf-8") if tags.is_file() else "",
+    )
+
+
+def site_packages(prefix: Path) -> tuple[Path, str]:
+    """Return an environment's site-packages and its Python's version.
+
+    Raises
+    ------
+    UsageError
+        The folder has no Python, or several of them without torch.
+    """
+    found = sorted(
+        (folder, version[1])
+        for name in ("site-packages", "dist-packages")
+        for folder in prefix.glob(f"lib*/python3.*/{name}")
+        if (version := _PYTHON_FOLDER.search(folder.parent.name)) and not folder.parent.parent.is_symlink()
+    )
+    with_torch = [(folder, version) for folder, version in found if (folder / "torch").is_dir()]
+    chosen = with_torch or found
+    if len(chosen) != 1:
+        count = f"{len(chosen)} Pythons" if chosen else "no Python"
+        raise UsageError(
+            f"{prefix} is not an environment: {count} in it",
+            "give the folder of a conda environment or a venv",
+        )
+    return chosen[0]
+
+
+def _environment(prefix: Path) -> Subject:
+    site, python = site_packages(prefix)
+    modules = ("torch", *KERNELS)
+    files = [path for module in modules for path in (site / module).rglob("*.so*") if path.is_file()]
+    shared = (path for path in prefix.glob("lib/*.so") if not path.is_symlink())
+    files += [path for path in shared if _TORCH_LIBRARY.fullmatch(path.name)]
+    built_for: dict[str, BuiltFor] = {}
+    for information in sorted(site.glob("*.dist-info")):
+        module = _module_named(information.name.partition("-")[0])
+        if module in modules and (information / "METADATA").is_file():
+            built_for[module] = _dist_info(information)
+    for record in sorted((prefix / "conda-meta").glob("*.json")):
+        module = _module_named(record.name.rpartition("-")[0].rpartition("-")[0])
+        if module in KERNELS:
+            built_for[module] = from_conda(json.loads(record.read_text(encoding="utf-8")))
+    return Subject(
+        name=str(prefix),
+        libraries=_named(prefix, files),
+        built_for=built_for,
+        torch=find(site, prefix),
+        python=python,
+    )
+
+
+def _module_named(name: str) -> str:
+    """Return the module of a distribution or conda package; of one that is no extension, its own name."""
+    word = name.lower().replace("-", "_")
+    return next((module for module in KERNELS if word in (module, f"py{module}")), word)  # pytorch_scatter
+
+
+def _named(folder: Path, files: Sequence[Path]) -> tuple[Library, ...]:
+    return tuple(
+        Library(file=file, path=(path := file.relative_to(folder).as_posix()), module=module_of(path))
+        for file in sorted(files)
+    )
+
+
+def module_of(path: str) -> str:
+    """Return the module that a library belongs to, by its path in a package, a wheel or an environment."""
+    if _TORCH_LIBRARY.fullmatch(path):
+        return "torch"
+    if found := _SITE.match(path):
+        return found[1]
+    return path.partition("/")[0]

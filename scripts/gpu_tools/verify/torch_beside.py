@@ -1,0 +1,144 @@
+"""The torch installed in an environment: what extensions beside it must fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from cuda_code import cuda_archs
+from cuda_code.elf_file import NotElf, opened
+from cuda_code.kernels import TORCH_KERNELS
+
+_VERSION = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
+_CUDA = re.compile(r"^cuda(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE)
+_ACTIVATED = re.compile(r'export CF_TORCH_CUDA_ARCH_LIST="([^"]*)"')
+# TORCH_INTERNAL_ASSERT, AT_ASSERT, and macros around them, which are reported at the line where they are used
+_ASSERT = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\s*\(")
+_TORCH_NAMES = re.compile(r"_ZN?[KVTISL0-9]*(?:N[KV]*)?(?:3c10|2at|5torch)")
+
+
+@dataclass(frozen=True)
+class TorchBeside:
+    """An installed torch, read without importing it."""
+
+    package: Path  #: Its folder in site-packages.
+    prefix: Path  #: The environment.
+    #: From ``torch/version.py``: ``2.13.0+cu130``; ``13.0`` or None.
+    version: str
+    cuda: str | None
+
+    def libraries(self) -> Iterator[Path]:
+        """Yield libtorch's libraries, which lie in torch/lib or, shared by all Pythons, in the prefix's lib."""
+        for folder in (self.package / "lib", self.prefix / "lib"):
+            for pattern in ("libtorch*.so", "libc10*.so"):
+                yield from (path for path in sorted(folder.glob(pattern)) if path.is_file())
+
+    @cached_property
+    def exported(self) -> frozenset[str]:
+        """Everything that libtorch's libraries provide."""
+        found: set[str] = set()
+        for path in self.libraries():
+            try:
+                with opened(path) as library:
+                    found |= library.exported()
+            except NotElf:
+                continue
+        return frozenset(found)
+
+    def lacks(self, undefined: frozenset[str]) -> list[str]:
+        """Return those of torch's own symbols that this torch does not have."""
+        return sorted(name for name in undefined if _TORCH_NAMES.match(name) and name not in self.exported)
+
+    def denies(self, assertions: frozenset[tuple[str, int]]) -> list[str]:
+        """Return the assertions that this torch's headers do not have at that line: ``c10/util/x.h:232``.
+
+        A library holds path and line of the assertions in the headers that it was compiled with. None where the
+        headers are not installed: then this tells nothing.
+        """
+        wrong = []
+        for header, line in sorted(assertions):
+            lines = self._assertion_lines(header)
+            if lines is not None and line not in lines:
+                wrong.append(f"{header}:{line}")
+        return wrong
+
+    def _assertion_lines(self, header: str) -> frozenset[int] | None:
+        places = (
+            self.package / "include",
+            self.package / "include/torch/csrc/api/include",
+            self.prefix / "include",
+        )
+        path = next((place / header for place in places if (place / header).is_file()), None)
+        if path is None:
+            return None
+        text = path.read_text(encoding="utf-8", errors="replace")
+        lines: set[int] = set()
+        for found in _ASSERT.finditer(text):
+            # compilers differ: the line where a macro's call begins, or where it ends
+            end = _closing(text, found.end())
+            lines |= {text.count("\n", 0, found.start()) + 1, text.count("\n", 0, end) + 1}
+        return frozenset(lines) if lines else None
+
+    @cached_property
+    def archs(self) -> tuple[str, ...]:
+        """The architectures that libtorch was built for, as in ``TORCH_CUDA_ARCH_LIST``; none for a CPU build."""
+        if self.cuda is None:
+            return ()
+        return self.promised or self._carried()
+
+    @cached_property
+    def promised(self) -> tuple[str, ...]:
+        """What libtorch's activation exports; none where it has no such script."""
+        for script in sorted((self.prefix / "etc/conda/activate.d").glob("libtorch*.sh")):
+            if found := _ACTIVATED.search(script.read_text(encoding="utf-8", errors="replace")):
+                return tuple(arch for arch in re.split(r"[; ]", found[1]) if arch)
+        return ()
+
+    def _carried(self) -> tuple[str, ...]:
+        for path in self.libraries():
+            if path.name in TORCH_KERNELS:
+                with opened(path) as library:
+                    units = cuda_archs.units(library)
+                names = frozenset().union(*(unit.sm for unit in units))
+                # a few kernels are compiled for more than the list: what most have is the list
+                most = {name for name in names if sum(name in unit.sm for unit in units) * 2 > len(units)}
+                return tuple(
+                    f"{cuda_archs.number(name) / 10:.1f}" for name in cuda_archs.ordered(frozenset(most))
+                )
+        return ()
+
+
+def find(site_packages: Path, prefix: Path) -> TorchBeside | None:
+    """Return the torch installed in ``site_packages``, or None."""
+    version_file = site_packages / "torch" / "version.py"
+    if not version_file.is_file():
+        return None
+    text = version_file.read_text(encoding="utf-8")
+    version, cuda = _VERSION.search(text), _CUDA.search(text)
+    if version is None:
+        return None
+    return TorchBeside(version_file.parent, prefix, version[1], cuda[1] if cuda else None)
+
+
+def readable(symbol: str) -> str:
+    """Return a mangled symbol's name without what it takes and returns: ``c10::detail::f``.
+
+    Itanium C++ ABI: nested names are identifiers, each after its length. What is of another form stays as it is.
+    """
+    start = re.match(r"_Z(?:T[VIS])?N[KVRO]*", symbol)
+    names, position = [], start.end() if start else 0
+    while found := re.compile(r"[1-9]\d*").match(symbol, position):
+        position = found.end() + int(found[0])
+        names.append(symbol[found.end() : position])
+    return "::".join(names) if start and names else symbol
+
+
+def _closing(text: str, position: int) -> int:
+    depth = 1
+    while depth and position < len(text):
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        position += 1
+    return position - 1

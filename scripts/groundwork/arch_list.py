@@ -1,0 +1,40 @@
+"""How people name what a build is for: CUDA architectures, and accelerators."""
+
+from __future__ import annotations
+
+import re
+
+from groundwork.errors import UsageError
+
+#: 12.0, 120 and sm_120 are the same; the smallest that was ever called so by PyTorch is 3.0, so that 12 is a slip.
+_ARCH = re.compile(r"(?:sm_?)?([3-9]|[1-9]\d)\.?(\d)([af]?)((?:\+PTX)?)", re.IGNORECASE)
+
+
+def accelerator(cuda_version: str | None) -> str:
+    """Return ``cpu``, or ``cuda130`` for CUDA 13.0 and any patch of it."""
+    return f"cuda{''.join(cuda_version.split('.')[:2])}" if cuda_version else "cpu"
+
+
+def cuda_archs(text: str) -> tuple[str, ...]:
+    """Return CUDA architectures as in ``TORCH_CUDA_ARCH_LIST``: ``("9.0", "12.0+PTX")`` for ``sm_90;120+ptx``.
+
+    The text has them with ``;``, ``,`` or blanks in between, with or without ``sm_`` and the dot.
+
+    Raises
+    ------
+    UsageError
+        The text holds something else.
+    """
+    archs: dict[str, None] = {}
+    for word in filter(None, re.split(r"[;,\s]+", text)):
+        found = _ARCH.fullmatch(word)
+        if not found:
+            raise unknown_arch(word)
+        major, minor, letter, ptx = found.groups()
+        archs[f"{major}.{minor}{letter.lower()}{ptx.upper()}"] = None
+    return tuple(archs)
+
+
+def unknown_arch(word: str) -> UsageError:
+    """Return the error for a word that is not an architecture."""
+    return UsageError(f"'{word}' is not a CUDA architecture", "write them like '9.0;12.0+PTX', or 'sm_90'")

@@ -1,0 +1,199 @@
+"""The one family of errors: each class has its own exit code, each error a remedy.
+
+Exit codes are part of the command line's contract: a number, once given out, keeps its meaning.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import ClassVar
+
+
+class MegabuildError(Exception):
+    """Something the user can act on; shown without a traceback.
+
+    `remedy`: what the user can do about it; empty where nothing helps.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class UsageError(MegabuildError):
+    """An argument that does not fit: an option, a filter that matches nothing, an answer at a prompt."""
+
+    exit_code = 2
+
+
+class ConfigError(MegabuildError):
+    """An unknown config, or a config or matrix file that cannot be read."""
+
+    exit_code = 3
+
+
+class PreflightError(MegabuildError):
+    """Something a long build would run into later: a missing tool, too little disk or memory."""
+
+    exit_code = 4
+
+
+class ProviderError(MegabuildError):
+    """A build environment cannot be made: no channel, no mirror, no interpreter."""
+
+    exit_code = 5
+
+
+class IntegrityError(MegabuildError):
+    """A file is not what its hash, its lock or its record says."""
+
+    exit_code = 6
+
+
+class IsolationError(MegabuildError):
+    """docker, podman or bubblewrap is missing or refused to start."""
+
+    exit_code = 7
+
+
+class BuildError(MegabuildError):
+    """The engine or a build script failed; the log tells where."""
+
+    exit_code = 8
+
+
+class SwapRefused(MegabuildError):
+    """The Python swap would have rebuilt something outside the Python side."""
+
+    exit_code = 9
+
+
+class PackageTestError(MegabuildError):
+    """A package was built, but its own test failed."""
+
+    exit_code = 10
+
+
+class BusyError(MegabuildError):
+    """Another run holds the lock of this config."""
+
+    exit_code = 11
+
+
+class OutOfSpaceError(MegabuildError):
+    """The disk is full, or would be."""
+
+    exit_code = 12
+
+
+class OutOfMemoryError(MegabuildError):
+    """A compiler got no memory, or was killed for want of it."""
+
+    exit_code = 13
+
+
+class VerdictError(MegabuildError):
+    """A built package or an installed library is not what it should be."""
+
+    exit_code = 14
+
+
+class NoGpuError(MegabuildError):
+    """There is no GPU on this machine, so nothing could be tried on one."""
+
+    exit_code = 15
+
+
+class AuditError(MegabuildError):
+    """A source of the audit cannot be read: no answer, a refusal, or an answer that makes no sense."""
+
+    exit_code = 16
+
+
+class FindingsError(MegabuildError):
+    """The audit found what ``--fail-on`` names."""
+
+    exit_code = 17
+
+
+class ChangesError(MegabuildError):
+    """``audit --compare`` found that something changed."""
+
+    exit_code = 18
+
+
+class UnknownError(MegabuildError):
+    """Nothing is wrong as far as can be told, but what was asked cannot be answered from what there is."""
+
+    exit_code = 19
+
+
+class NotUndoneError(MegabuildError):
+    """``slim --undo`` could not put everything back; the originals of the rest are kept."""
+
+    exit_code = 22
+
+
+class KilledError(MegabuildError):
+    """Something of the build was killed (SIGKILL), and nothing shows that memory ran out."""
+
+    exit_code = 23
+
+
+class NotReadError(MegabuildError):
+    """``audit --fail-on`` could not judge: a source that was asked could not be read."""
+
+    exit_code = 24
+
+
+class ElsewhereError(MegabuildError):
+    """The current folder is in another repository with a recipe than the one that would be audited."""
+
+    exit_code = 25
+
+
+class IncomparableError(MegabuildError):
+    """``audit --compare`` could not compare: nothing from outside was read in both reports."""
+
+    exit_code = 26
+
+
+class SlimmedTooFarError(MegabuildError):
+    """What worked before a slimming failed afterwards; the slimming was undone."""
+
+    exit_code = 27
+
+
+class Interrupted(MegabuildError):
+    """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
+
+    exit_code = 130
+
+
+#: What NFS without its lock daemon, and file systems in user space, answer to flock(2).
+LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REFUSED = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
+)
+
+
+def of_system(error: OSError) -> MegabuildError | None:
+    """Return a system's refusal as an error that the user can act on, or None where it may be a fault of ours."""
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno in _FULL:
+        return OutOfSpaceError(
+            f"{where}the disk is full, or has no room for further files",
+            "free some space, or put --output (and MEGABUILD_CACHE) on another disk, and run again: what is finished "
+            "is kept",
+        )
+    if error.errno in _REFUSED and error.filename:
+        return PreflightError(
+            f"{where}{error.strerror}",
+            "see to its permissions, or choose other places: --output for packages and work, MEGABUILD_CACHE for what "
+            "configs share",
+        )
+    return None

@@ -1,0 +1,253 @@
+"""What happens during a run, as values and as sentences: the command line shows them, tests look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from groundwork.package_id import PackageId
+from groundwork.text import UNICODE, display, duration
+from groundwork.wording import counted
+
+_STAGING = {
+    "fresh": "libtorch is made from the start",
+    "reuse": "the finished libtorch is reused",
+    "resume": "the compile of libtorch goes on where it stopped",
+    "recompile": "libtorch is made again, with objects from the object cache",
+}
+_UNPACKING = {
+    "fresh": "libtorch is taken out of its wheel",
+    "resume": "libtorch is taken out of its wheel again",
+    "recompile": "libtorch is taken out of its wheel again",
+}
+_PHASES = {
+    "staging": "environment",
+    "sync": "unpacking the source",
+    "python": "Python side",
+    "split": "taking the wheel apart",
+    "normalise": "writing the package so that it is the same every time",
+}
+
+
+class Event:
+    """Something that happened."""
+
+    def sentence(self) -> str | None:
+        """Return the line that it is worth, or None for what only a moving line shows."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted(Event):
+    """The state folder is locked and the log file is open."""
+
+    config: str
+    log: Path
+    isolation: str
+
+    def sentence(self) -> str:
+        return f"log: {display(self.log)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Event):
+    """One preflight check passed."""
+
+    check: str
+    detail: str
+
+    def sentence(self) -> str:
+        return f"checked {self.check}: {self.detail}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Healed(Event):
+    """Something that a killed run had left was removed."""
+
+    what: str
+
+    def sentence(self) -> str:
+        return f"removed {self.what}, left by a run that was killed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagingDecided(Event):
+    """What becomes of the former compile of libtorch."""
+
+    #: ``fresh`` (nothing was there), ``reuse`` (finished and unchanged), ``resume`` (the tree stays, what is missing or
+    #: changed is compiled), ``recompile`` (the tree goes, objects come from the object cache only)
+    decision: str
+    reasons: Sequence[str]  #: why, such as ``libprotobuf 6.31.1 -> 7.35.1``
+    compiles: bool = True  #: it is compiled, and not taken out of a wheel
+
+    def sentence(self) -> str:
+        because = f" ({'; '.join(self.reasons)})" if self.reasons else ""
+        words = _STAGING if self.compiles else {**_STAGING, **_UNPACKING}
+        return words.get(self.decision, self.decision) + because
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPhase(Event):
+    """What happens in a phase."""
+
+    #: ``sync``, ``configure``, ``compile``, ``install``, ``swap``, ``python``, ``package``; ``staging`` and ``test``
+    #: come from the engine itself, ``normalise`` from the driver
+    phase: str
+    package: str  #: what is being built, ``staging`` for libtorch's compile
+    python: str = ""  #: the Python version it is for, or an empty string
+
+    @property
+    def step(self) -> str:
+        """What is going on: ``libtorch: compile``, ``pytorch 3.12: Python side``."""
+        package = "libtorch" if self.package == "staging" else self.package
+        what = _PHASES.get(self.phase, self.phase)
+        return f"{package}{' ' + self.python if self.python else ''}: {what}"
+
+
+class PhaseStarted(InPhase):
+    """A phase has begun: a build script announced it, or the engine or the driver is at it."""
+
+    def sentence(self) -> str:
+        return self.step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(InPhase):
+    """Where ninja stands."""
+
+    #: ninja's steps
+    done: int
+    total: int
+    seconds: float  #: since ninja was started
+    eta_seconds: float | None  #: until it will be done at the present rate, or None while that is unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swapped(Event):
+    """The staged tree was re-pointed at another Python: how many steps ninja will run, how many are core objects."""
+
+    from_python: str
+    to_python: str
+    steps: int
+    core: int
+
+    def sentence(self) -> str:
+        return (
+            f"Python {self.from_python} -> {self.to_python}: {counted(self.steps, 'step')} to run, "
+            f"{counted(self.core, 'core object')} among them"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reused(Event):
+    """Objects that did not have to be compiled, out of how many; from the ``tree`` or from ``ccache``."""
+
+    objects: int
+    of: int
+    source: str
+
+    def sentence(self) -> str:
+        return f"{self.objects} of {self.of} objects reused from {self.source}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageStarted(Event):
+    """A build script of a package began."""
+
+    package: PackageId
+    python: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageBuilt(Event):
+    """A package file is there; its test comes next."""
+
+    package: PackageId
+    seconds: float
+
+    def sentence(self) -> str:
+        return f"{UNICODE.done} {self.package.label}: built in {duration(self.seconds)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestRun(Event):
+    """A package's test began."""
+
+    __test__ = False  # no test class, whatever its name makes pytest believe
+
+    name: str
+
+    def sentence(self) -> str:
+        return f"testing {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine(Event):
+    """A line as it goes into the log, secrets masked."""
+
+    #: ``driver``, ``engine``, ``staging``, or a package's name with its Python, ``test:`` in front for tests
+    source: str
+    text: str  #: the line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warned(Event):
+    """Something odd that does not stop the run."""
+
+    message: str
+
+    def sentence(self) -> str:
+        return f"{UNICODE.warning} {self.message}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskStarted(Event):
+    """One of several tasks that run at the same time began: an extension for one Python."""
+
+    task: str
+
+    def sentence(self) -> str:
+        return f"{self.task}: started"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEnded(Event):
+    """A task is over."""
+
+    task: str
+    status: str  #: ``built`` or ``failed``
+    message: str = ""  #: what went wrong
+
+    def sentence(self) -> str | None:
+        return f"{UNICODE.failed} {self.task}: {self.message}" if self.status == "failed" else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InTask(Event):
+    """Something happened in one of several tasks."""
+
+    task: str
+    event: Event
+
+    def sentence(self) -> str | None:
+        """Say it, with whose it is; where several tasks run at the same time, phases are for the moving lines."""
+        if isinstance(self.event, (PhaseStarted, TestRun)):
+            return None
+        line = self.event.sentence()
+        return f"{self.task}: {line}" if line and not isinstance(self.event, PackageBuilt) else line
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobsChanged(Event):
+    """From now on another number of compile jobs runs at once, all tasks together."""
+
+    count: int
+    reason: str
+
+    def sentence(self) -> str:
+        return f"{counted(self.count, 'compile job')} at once for all extensions together ({self.reason})"
+
+
+#: Whoever wants to know; called in the thread that runs :func:`megabuild.run.session.execute`.
+Reporter = Callable[[Event], None]

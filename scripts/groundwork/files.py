@@ -1,0 +1,264 @@
+"""Small files written in one step, and large ones read again only where something moved."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import filelock
+import platformdirs
+import psutil
+
+from groundwork.errors import LOCKLESS, IntegrityError, OutOfSpaceError, PreflightError, of_system
+
+_SCRATCH = ".scratch-"
+#: Linux's ioctl that makes a file share the blocks of another one until either is written to (ioctl_ficlone(2)).
+_FICLONE = 0x40049409
+#: The first date that a zip file can hold: 1980-01-01, in seconds since 1970.
+OLDEST_IN_ZIP = 315532800
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder for what configs share: ``MEGABUILD_CACHE``, or the user's cache folder."""
+    named = environ.get("MEGABUILD_CACHE", "")
+    return Path(named).absolute() if named else platformdirs.user_cache_path("megabuild")
+
+
+def writable(folder: Path, remedy: str) -> None:
+    """Make a folder that is to be written to, and try it.
+
+    Raises
+    ------
+    PreflightError
+        It cannot be made or written to.
+    OutOfSpaceError
+        There is no room.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        full = of_system(error)
+        if isinstance(full, OutOfSpaceError):
+            raise full from error
+        raise PreflightError(f"{folder} cannot be written to: {error.strerror}", remedy) from error
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader sees the former or the new one, never half of it; makes its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
+    try:
+        beside.unlink(missing_ok=True)
+        with beside.open("xb") as file:  # never through a link that somebody has put there
+            file.write(content.encode() if isinstance(content, str) else content)
+        os.replace(beside, path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) -> BinaryIO:
+    """Open for reading a file that somebody else may have made: neither a link is followed nor a pipe waited for.
+
+    `below`: a folder above it: of the folders in between, which somebody else may have made as well, none may be a
+      link.
+
+    Raises
+    ------
+    IntegrityError
+        It is a link, a pipe, a device or a folder.
+    OSError
+        It is not there or cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        if below is None:
+            descriptor = os.open(path, flags)
+        else:
+            descriptor = os.open(below, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            *folders, name = path.relative_to(below).parts
+            for part, more in (*((folder, os.O_DIRECTORY) for folder in folders), (name, 0)):
+                above = descriptor
+                try:
+                    descriptor = os.open(part, flags | more, dir_fd=above)
+                finally:
+                    os.close(above)
+    except OSError as error:
+        if path.is_symlink():
+            raise IntegrityError(f"{path} is a symbolic link, not a file", "delete it") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise IntegrityError(f"{path} is not a regular file", "delete it")
+    return os.fdopen(descriptor, "rb", buffering)
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a regular file with its date into place in one step; it shares blocks, never the inode, where it can.
+
+    Raises
+    ------
+    IntegrityError
+        The source is not a regular file.
+    OSError
+        The disk is full, or one of the two cannot be used.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".tmp-{uuid.uuid4().hex[:8]}-{target.name}")
+    try:
+        with open_regular(source) as old, beside.open("xb") as new:
+            try:
+                fcntl.ioctl(new, _FICLONE, old.fileno())
+            except OSError:  # another file system, or one that cannot share blocks
+                shutil.copyfileobj(old, new, 1 << 20)
+            dated = os.fstat(old.fileno())
+        os.utime(beside, ns=(dated.st_atime_ns, dated.st_mtime_ns))
+        os.replace(beside, target)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def link(source: Path, target: Path) -> None:
+    """Put a file into place in one step, sharing its blocks where the file system can."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".tmp-{uuid.uuid4().hex[:8]}-{target.name}")
+    try:
+        os.link(source, beside)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        shutil.copy2(source, beside)
+    os.replace(beside, target)
+    # still there where both were the same file already: then a rename does nothing
+    beside.unlink(missing_ok=True)
+
+
+def move(source: Path, target: Path) -> None:
+    """Put a file into another folder in one step."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        copy(source, target)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder or file; out of the way first, so that a kill in between leaves nothing that looks whole."""
+    if path.is_dir() and not path.is_symlink():
+        aside = path.with_name(f".removed-{uuid.uuid4().hex[:8]}")
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def sha256(path: Path) -> str:
+    """Return the sha256 of a file's content, in hex."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def unpack(tarball: Path, folder: Path) -> None:
+    """Unpack a tar archive; nothing of it lands outside the folder.
+
+    Raises
+    ------
+    IntegrityError
+        It cannot be read.
+    """
+    try:
+        with tarfile.open(tarball) as archive:
+            # Pythons without filters (3.10 before its twelfth micro version) ignore this
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(folder)
+    except (tarfile.TarError, EOFError) as error:
+        raise IntegrityError(
+            f"{tarball.name} cannot be unpacked: {error}", "get the archive again"
+        ) from error
+
+
+def modified(path: Path) -> int:
+    """Return when a file was last written to, in nanoseconds."""
+    return path.stat().st_mtime_ns
+
+
+class FileLock(filelock.FileLock):
+    """A lock file; where its file system has no locks (NFS without its lock daemon), that is a PreflightError."""
+
+    def acquire(self, *args: Any, **options: Any) -> filelock.AcquireReturnProxy[Any]:
+        """Hold the lock, as the library does."""
+        try:
+            return super().acquire(*args, **options)
+        except OSError as error:
+            if error.errno not in LOCKLESS:
+                raise
+            raise PreflightError(
+                f"{self.lock_file} cannot be locked: {error.strerror}",
+                "its file system has no locks; use one that has, such as a local disk (--output, MEGABUILD_CACHE)",
+            ) from error
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """Give a temporary folder below ``folder``; those of processes that were killed are removed first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for rest in folder.glob(f"{_SCRATCH}*"):
+        owner, dash, _ = rest.name.removeprefix(_SCRATCH).partition("-")
+        # a folder of somebody's may be called like that
+        if owner.isdecimal() and dash and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(rest, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f"{_SCRATCH}{os.getpid()}-") as name:
+        yield Path(name)
+
+
+def intact(path: Path, *, digest: str, size: int, when: int) -> bool:
+    """Say whether a file is what it was when it was looked into; it is read only if it was written to since."""
+    try:
+        status = path.stat()
+        return status.st_size == size and (status.st_mtime_ns == when or sha256(path) == digest)
+    except OSError:
+        return False
+
+
+def verified(path: Path, digest: str) -> bool:
+    """Say whether a file has a sha256; what was found is noted beside it, so that it need not be read every time."""
+    note = path.with_name(f"{path.name}.checked")
+    try:
+        status = path.stat()
+        now = json.dumps([digest, status.st_size, status.st_mtime_ns])
+        if note.is_file() and note.read_bytes() == now.encode():
+            return True
+        if sha256(path) != digest:
+            return False
+    except OSError:
+        return False
+    write(note, now)
+    return True

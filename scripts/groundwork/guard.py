@@ -1,0 +1,157 @@
+"""Run a command that ends with everything below it as soon as standard input closes. Standard library only.
+
+``python3 guard.py COMMAND…``
+
+The driver holds the other end of standard input and never writes to it. When the driver ends, in whatever way (also by
+``kill -9``, also with a container client in between), the pipe closes and the command ends with all its compilers and
+tests. The engine cannot do this itself: it holds Python's interpreter lock for hours, so no thread beside it would run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+#: Seconds between asking processes to end and killing them; ninja uses them to remove half-written objects.
+GRACE_SECONDS = 2.0
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def _prctl(option: int, value: int) -> None:
+    """Ask Linux for a process property; elsewhere there is none, and the pipe alone has to do."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _die_with_guard() -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def descendants(root: int) -> list[int]:
+    """Return the ids of all processes below ``root``, the deepest last; zombies are left out."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _processes():
+        children.setdefault(parent, []).append(pid)
+    found, queue = [], [root]
+    while queue:
+        for pid in children.get(queue.pop(), []):
+            found.append(pid)
+            queue.append(pid)
+    return found
+
+
+def _processes() -> list[tuple[int, int]]:
+    """Every living process with its parent."""
+    if not os.path.isdir("/proc/self"):
+        table = subprocess.run(
+            ["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=False
+        )
+        rows = [line.split() for line in table.stdout.splitlines()]
+        return [(int(row[0]), int(row[1])) for row in rows if len(row) > 2 and not row[2].startswith("Z")]
+    result = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    # the program's name, in parentheses, may hold spaces and parentheses
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] != "Z":
+                result.append((int(name), int(fields[1])))
+    return result
+
+
+def _signal_all(number: int) -> bool:
+    """Send a signal to everything below this process; say whether there was anything."""
+    below = descendants(os.getpid())
+    for pid in below:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    return bool(below)
+
+
+def reap(child: subprocess.Popen[bytes]) -> None:
+    """Take note of everything below this process that has ended, orphans included: nobody else would."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            if pid == child.pid:
+                child.returncode = os.waitstatus_to_exitcode(status)
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End everything below this process: asked first, killed after ``GRACE_SECONDS``."""
+    _signal_all(signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < deadline:
+        reap(child)
+        if not descendants(os.getpid()):
+            return
+        time.sleep(0.05)
+    while _signal_all(signal.SIGKILL):  # again, as long as something was forked in between
+        reap(child)
+        time.sleep(0.05)
+    reap(child)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``argv`` until it ends, or until standard input closes or a signal asks for the end.
+
+    Returns: The command's exit code, 128 + n where signal n killed it.
+    """
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, ask)
+    # so that the end of the command interrupts the wait below
+    woken, waking = os.pipe()
+    for side in (woken, waking):
+        os.set_blocking(side, False)
+    signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    # Grandchildren whose parents end stay below us instead of going to init, where they could not be found again.
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    before = _die_with_guard if sys.platform == "linux" else None
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=before)
+    while child.returncode is None:
+        reap(child)
+        if child.returncode is None and (asked or _input_closed(0.2, woken)):
+            asked.append(signal.SIGTERM)
+            break
+    end(child)
+    if asked:
+        return 128 + asked[0]
+    code = child.returncode
+    return 128 + signal.SIGKILL if code is None else code if code >= 0 else 128 - code
+
+
+def _input_closed(seconds: float, woken: int) -> bool:
+    """Wait for standard input to close, at most some seconds and until a byte in `woken` tells of a signal."""
+    try:
+        readable, _, _ = select.select([0, woken], [], [], seconds)
+        if woken in readable:
+            os.read(woken, 4096)
+        return 0 in readable and os.read(0, 4096) == b""
+    except InterruptedError:
+        return False
+    except (OSError, ValueError):
+        return True
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

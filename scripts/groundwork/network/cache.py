@@ -1,0 +1,125 @@
+"""What was fetched, kept on disk for as long as a user allows: by --max-age, not by what servers say of their pages.
+
+Libraries that keep answers go by the headers of HTTP. Here everything that takes long is kept, rattler's and git's
+answers too, offline counts everything however old, and an old answer stands in where a new one cannot be had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from groundwork import files
+from groundwork.errors import MegabuildError
+from groundwork.network.client import NetworkError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Something fetched, and when (ISO 8601 in UTC, to the second)."""
+
+    data: bytes
+    when: str
+
+
+class Cache:
+    """Entries in a folder, each one file that is whole or does not count. Safe for threads and several processes.
+
+    `folder`: Made when something is written. May be read-only or full: then nothing is kept, and that is told once.
+    `tell`: gets a sentence where an entry is spoilt, old or cannot be written.
+    """
+
+    def __init__(
+        self, folder: Path, *, offline: bool = False, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.folder = folder
+        self._offline, self._tell = offline, tell
+        self._lock = threading.Lock()
+        self._making: dict[str, threading.Lock] = {}
+        self._unwritable = False
+
+    def cached(self, key: str, max_age: float, make: Callable[[], bytes]) -> Entry:
+        """Return an entry if it is young enough, else a new one, else an old one.
+
+        Threads that want the same entry wait for the one that makes it.
+
+        Raises
+        ------
+        MegabuildError
+            It cannot be made, or must not be (offline), and there is no old one.
+        """
+        with self._lock:
+            lock = self._making.setdefault(key, threading.Lock())
+        with lock:
+            old = self._read(key)
+            if old is not None and (self._offline or 0 <= age(old.when) <= max_age):
+                return old
+            if self._offline:
+                raise NetworkError(
+                    "not in the cache, and --offline forbids to fetch it",
+                    "run it once with the network, without --offline",
+                )
+            try:
+                return self._write(key, make())
+            except MegabuildError as error:
+                if old is None:
+                    raise
+                self._tell(f"{error.message}: what was fetched at {old.when} is used")
+                return old
+
+    def _read(self, key: str) -> Entry | None:
+        path = self._path(key)
+        try:
+            line, _, data = path.read_bytes().partition(b"\n")
+            head = json.loads(line)
+            age(head["fetched"])  # a date that is none is noticed here
+            if head["key"] == key and head["sha256"] == hashlib.sha256(data).hexdigest():
+                return Entry(data=data, when=head["fetched"])
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._tell(f"cannot read the cache's {path.name[:12]}…: {error.strerror or error}")
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass
+        self._tell(f"the cache's {path.name[:12]}… is spoilt ({key}): it is fetched again")
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
+
+    def _write(self, key: str, data: bytes) -> Entry:
+        """Keep something; where the disk refuses, the entry is returned all the same."""
+        entry = Entry(data=data, when=now())
+        head = {"key": key, "fetched": entry.when, "sha256": hashlib.sha256(data).hexdigest()}
+        try:
+            files.write(self._path(key), json.dumps(head).encode() + b"\n" + data)
+        except OSError as error:
+            with self._lock:
+                told, self._unwritable = self._unwritable, True
+            if not told:
+                self._tell(f"nothing is kept, {self.folder} cannot be written: {error.strerror or error}")
+        return entry
+
+    def _path(self, key: str) -> Path:
+        # the hash, since a key holds addresses that come from outside and must not lead anywhere
+        name = hashlib.sha256(key.encode()).hexdigest()
+        return self.folder / "entries" / name[:2] / name
+
+
+def now() -> str:
+    """Return the time, ISO 8601 in UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def age(when: str) -> float:
+    """Return how many seconds ago `now` was that; below 0 if the clock has been set back. Raises ValueError."""
+    then = datetime.fromisoformat(when.replace("Z", "+00:00"))
+    if then.tzinfo is None:
+        raise ValueError(f"{when} has no time zone")
+    return (datetime.now(timezone.utc) - then).total_seconds()

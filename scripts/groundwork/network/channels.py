@@ -1,0 +1,30 @@
+"""Conda channels on the network: the address of one by its name, and whether it answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from rattler import Channel
+
+from groundwork.network.client import why_silent
+
+_SECONDS = 5.0
+_INDEXES = ("repodata.json.zst", "repodata.json")
+
+
+def channel_url(name: str, environ: Mapping[str, str] | None = None) -> str:
+    """Return the address of a channel: a URL as it is, a name below CONDA_CHANNEL_ALIAS or the engine's own alias.
+
+    `name`: an entry of `channel_sources`, possibly with a label ("conda-forge/label/x").
+    """
+    if "://" in name:
+        return name.rstrip("/")
+    alias = (os.environ if environ is None else environ).get("CONDA_CHANNEL_ALIAS", "").strip()
+    # rattler knows the public alias: no host name stands here
+    return f"{alias.rstrip('/')}/{name}" if alias else str(Channel(name).base_url).rstrip("/")
+
+
+def why_unreachable(url: str) -> str:
+    """Return why the channel at an address does not answer within five seconds; an empty string if it does."""
+    return why_silent([f"{url}/noarch/{index}" for index in _INDEXES], _SECONDS)

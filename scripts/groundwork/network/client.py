@@ -1,0 +1,288 @@
+"""The one way to servers: bounded in time, tried again where that may help, without secrets in what is told."""
+
+from __future__ import annotations
+
+import io
+import math
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from netrc import NetrcParseError
+from pathlib import Path
+from typing import IO, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_before_delay,
+    wait_random_exponential,
+)
+
+from groundwork.errors import ProviderError
+from groundwork.network import redact
+
+_ATTEMPTS = 3
+#: Statuses after which the same request may succeed (RFC 9110, RFC 6585).
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_REMEDY = "check the network and its proxy settings"
+
+Result = TypeVar("Result")
+
+
+class NetworkError(ProviderError):
+    """A server does not answer, refuses, or answers nonsense; where the audit asks, a value in its cells.
+
+    ``status`` is that of HTTP, or 0 where there was no answer.
+    """
+
+    def __init__(self, message: str, remedy: str = _REMEDY, status: int = 0) -> None:
+        super().__init__(message, remedy)
+        self.status = status
+
+
+class NotFound(NetworkError):
+    """The server answers and has no such thing."""
+
+
+class _Passing(Exception):
+    """A failure that may pass; ``pause`` is how many seconds the server asks to wait."""
+
+    def __init__(self, reason: str, pause: float) -> None:
+        super().__init__(reason)
+        self.pause = pause
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """Time limits of one request, in seconds."""
+
+    connect: float = 5.0
+    read: float = 10.0  #: of silence
+    total: float = 40.0  #: all attempts together
+    pause: float = 1.0  #: before the second attempt, at most; the third may wait twice as long
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a server sent: its body decoded, headers in lower case, the address it came from after redirects."""
+
+    url: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Client:
+    """Asks servers; safe for threads.
+
+    `seconds`, `patience`: for everything that this client is asked, and the limits of single requests.
+    `certificates`: a file of trusted certificates; None for those of the environment (``SSL_CERT_FILE``) or
+      certifi's.
+    `proxy`: its address; empty for what the environment says (``HTTPS_PROXY``, ``NO_PROXY``).
+    """
+
+    def __init__(
+        self,
+        *,
+        seconds: float = math.inf,
+        offline: bool = False,
+        patience: Patience | None = None,
+        certificates: Path | None = None,
+        proxy: str = "",
+    ) -> None:
+        self.offline = offline
+        self._end = time.monotonic() + seconds
+        self._patience = patience or Patience()
+        self._certificates, self._proxy = certificates, proxy
+        self.fetched = 0  #: bytes of all bodies that came, as they were sent
+        self._counting = threading.Lock()
+
+    def remaining(self) -> float:
+        """Return the seconds that are left, never below 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    def get(self, url: str, *, headers: Mapping[str, str] | None = None, limit: int = 64 << 20) -> Answer:
+        """Return the answer to a GET.
+
+        `url`: ``https:`` or ``http:``; may hold a user and a password, which are never shown.
+        `headers`: of the request. With a ``Range``, all but a part is refused before anything of it is read.
+
+        Raises
+        ------
+        NotFound
+            The server has no such thing.
+        NetworkError
+            No answer, a refusal, too long an answer, or ``offline``.
+        """
+        body = io.BytesIO()
+        response = self._bounded(url, headers or {}, body, limit)
+        return Answer(url=str(response.url), body=body.getvalue(), headers=response.headers)
+
+    def save(self, url: str, target: Path, *, limit: int = 16 << 30) -> None:
+        """Write the answer to a GET into a file, which is left half-written when that fails.
+
+        Raises
+        ------
+        NetworkError, OSError
+            As for `get`; the file cannot be written.
+        """
+        with target.open("wb") as stream:
+            self._bounded(url, {}, stream, limit)
+
+    def _bounded(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
+        shown = redact.address(url)
+        if self.offline:
+            raise NetworkError(f"{shown} is not asked: --offline", "run it once with the network")
+        seconds = min(self._patience.total, self.remaining())
+        if seconds <= 0:
+            raise NetworkError(f"{shown}: the time was over first", "allow more: --timeout SECONDS")
+        base = wait_random_exponential(multiplier=self._patience.pause, max=2 * self._patience.pause)
+
+        def pause(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            return max(base(state), error.pause if isinstance(error, _Passing) else 0.0)
+
+        retrying = Retrying(
+            stop=stop_after_attempt(_ATTEMPTS) | stop_before_delay(seconds),
+            wait=pause,
+            retry=retry_if_exception_type((_Passing, httpx.TransportError)),
+            reraise=True,
+        )
+        try:
+            return within(seconds, lambda: retrying(self._once, url, headers, into, limit))
+        except _Passing as error:
+            raise NetworkError(f"{shown} cannot be used: {_reason(error)}") from error
+        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError) as error:
+            # silence is about the server, not the page
+            raise NetworkError(f"{urlsplit(shown).netloc} cannot be used: {_reason(error)}") from error
+
+    def _once(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
+        shown = redact.address(url)
+        # as pip does: the user's netrc file, unless the address has a user itself
+        auth = httpx.USE_CLIENT_DEFAULT if urlsplit(url).username else _netrc()
+        with self._opened() as client, client.stream("GET", url, headers=headers, auth=auth) as response:
+            _check(response, shown, 206 if "Range" in headers else 200)
+            into.seek(0)
+            into.truncate()
+            for block in response.iter_bytes():
+                if into.tell() + len(block) > limit:
+                    raise NetworkError(f"{shown}: longer than the {limit} bytes it should have at most")
+                into.write(block)
+            with self._counting:
+                self.fetched += response.num_bytes_downloaded
+            return response
+
+    @cached_property
+    def _trusted(self) -> ssl.SSLContext:
+        """Made once: reading certificates takes longer than most answers."""
+        if not self._certificates:
+            return httpx.create_ssl_context()
+        try:
+            return ssl.create_default_context(cafile=str(self._certificates))
+        except OSError as error:
+            reason = f"no certificates can be read from {self._certificates}: {error}"
+            raise NetworkError(reason, "check PIP_CERT") from error
+
+    def _opened(self) -> httpx.Client:
+        return httpx.Client(
+            timeout=httpx.Timeout(self._patience.read, connect=self._patience.connect),
+            follow_redirects=True,
+            max_redirects=8,
+            verify=self._trusted,
+            proxy=self._proxy or None,
+            event_hooks={"response": [_no_downgrade]},
+            headers={"User-Agent": "megabuild"},
+        )
+
+
+def why_silent(urls: Sequence[str], seconds: float) -> str:
+    """Return an empty string if one of some addresses answers well within some seconds, else the reason.
+
+    They are asked for their heads, one after the other; the seconds are for all of them.
+    """
+
+    def ask() -> str:
+        said = ""
+        with httpx.Client(timeout=seconds, follow_redirects=True) as client:
+            for url in urls:
+                response = client.head(url)
+                if response.is_success:
+                    return ""
+                said = f"HTTP status {response.status_code}"
+        return said
+
+    try:
+        return within(seconds, ask)
+    except TimeoutError:
+        return f"no answer within {seconds:.0f} seconds"
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        return redact.text(str(error) or type(error).__name__)
+
+
+def within(seconds: float, action: Callable[[], Result]) -> Result:
+    """Return what an action returns, or raise what it raises, within some seconds; after them a TimeoutError.
+
+    For what no timeout of a library reaches, such as a name server that never answers. The action goes on in a daemon
+    thread when it is given up, so it must do no harm by ending late.
+    """
+    answers: list[Result] = []
+    problems: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answers.append(action())
+        except BaseException as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+    if problems:
+        raise problems[0]
+    if not answers:
+        raise TimeoutError(f"no end after {seconds:.0f} s")
+    return answers[0]
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, httpx.TimeoutException):
+        return f"no answer in time ({type(error).__name__})"
+    return redact.text(str(error) or type(error).__name__)
+
+
+def _netrc() -> httpx.Auth | None:
+    try:
+        return httpx.NetRCAuth()
+    except (OSError, NetrcParseError):  # there is none that can be read
+        return None
+
+
+def _check(response: httpx.Response, shown: str, wanted: int) -> None:
+    """Raise what a status means, unless it is that of an answer."""
+    status = response.status_code
+    if status == wanted:
+        return
+    said = f"HTTP status {status}"
+    if wanted == 206 and status in (200, 416, 501):
+        raise NetworkError(f"{shown}: the server does not give parts of files ({said})", status=status)
+    if status in _PASSING:
+        asked = response.headers.get("retry-after", "")
+        raise _Passing(said, float(asked) if asked.isdigit() else 0.0)
+    if status in (404, 410):
+        raise NotFound(f"{shown}: there is no such page ({said})", status=status)
+    remedy = "check the credentials of that server" if status in (401, 403, 407) else _REMEDY
+    raise NetworkError(f"{shown} cannot be used: {said}", remedy, status)
+
+
+def _no_downgrade(response: httpx.Response) -> None:
+    """Refuse a redirect that leaves encryption; credentials would follow it."""
+    following = response.next_request
+    if following is not None and response.url.scheme == "https" and following.url.scheme != "https":
+        shown = redact.address(str(response.url))
+        raise NetworkError(f"{shown}: it redirects from https to {following.url.scheme}")

@@ -1,0 +1,292 @@
+"""Package indexes of the simple API as pip is configured to use them: what pip asks, and which files a page links to.
+
+Pages are read as HTML (PEP 503, 658, 714), which every index serves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
+
+from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import InvalidVersion, Version
+
+from groundwork import pip_settings
+from groundwork.network import redact
+from groundwork.network.client import Answer, Client, NetworkError, NotFound, Patience
+
+#: What a page is asked for with.
+HEADERS = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
+#: Where upstream has wheels of PyTorch Geometric's extensions.
+PYG_INDEX = "https://data.pyg.org/whl"
+_SECONDS = 20.0
+#: pip's help names the index it would ask where nothing is configured, broken over lines.
+_DEFAULT = re.compile(r"--index-url <url>.*?\(default\s+(\S+?)\)", re.DOTALL)
+#: pip's sections in the order in which later ones win; the environment wins over files.
+_SECTIONS = ("global", "download", "install", ":env:")
+_HASH = re.compile(r"sha256=([0-9a-fA-F]{64})")
+_REMEDY = "check pip's configuration (pip config list)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configured:
+    """What pip would ask."""
+
+    indexes: tuple[
+        str, ...
+    ] = ()  #: addresses of simple indexes, which may hold credentials; the main one first
+    links: tuple[str, ...] = ()  #: folders, and addresses of pages, with links to files
+    certificates: Path | None = None  #: a file with those to trust
+    proxy: str = ""  #: its address, or empty
+
+    def client(self, patience: Patience | None = None) -> Client:
+        """Return a way to the indexes."""
+        return Client(patience=patience, certificates=self.certificates, proxy=self.proxy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A wheel or source archive that an index offers; all of it is the index's word."""
+
+    name: str
+    project: str  #: in canonical form: ``torch-scatter``
+    version: Version
+    url: str  #: without a fragment; may hold credentials
+    tags: frozenset[Tag] = frozenset()  #: of a wheel; empty for a source archive
+    sha256: str = ""  #: or empty
+    metadata: bool = False  #: whether its metadata lies beside it, at ``url`` + ``.metadata``
+    metadata_sha256: str = ""
+    yanked: bool = False  #: withdrawn by its authors
+
+
+def configured(environ: Mapping[str, str] | None = None) -> Configured:
+    """Ask pip for its configuration and its default index; without pip, go by its environment variables."""
+    environment = dict(os.environ if environ is None else environ)
+    settings = _settings(environment)
+    indexes: list[str] = []
+    if settings.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
+        main = settings.get("index-url") or settings.get("pypi-url") or _default(environment)
+        indexes = [main, *settings.get("extra-index-url", "").split()]
+    named = (environment.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
+    certificates = settings.get("cert") or next(filter(None, named), "")
+    proxy = settings.get("proxy", "")
+    return Configured(
+        indexes=tuple(dict.fromkeys(index.rstrip("/") for index in indexes if index)),
+        links=tuple(settings.get("find-links", "").split()),
+        # a folder of certificates is what SSL_CERT_DIR is for
+        certificates=Path(certificates) if certificates and Path(certificates).is_file() else None,
+        proxy=f"http://{proxy}" if proxy and "://" not in proxy else proxy,  # pip takes host:port, too
+    )
+
+
+_ASKING = threading.Lock()
+
+
+@cache
+def _known(environ: tuple[tuple[str, str], ...]) -> Configured:
+    return configured(dict(environ))  # pip takes seconds to say so
+
+
+def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
+    """Return what this process's pip would ask, and ``more`` addresses and folders after that; or ``index`` alone."""
+    with _ASKING:  # several Pythons ask at the same time
+        known = _known(tuple(sorted(os.environ.items())))
+    given = (index,) if index else (*known.indexes, *more)
+    folders = tuple(one for one in given if "://" not in one)
+    return replace(
+        known,
+        indexes=tuple(dict.fromkeys(one.rstrip("/") for one in given if "://" in one)),
+        links=folders if index else (*known.links, *folders),
+    )
+
+
+def offered(
+    project: str, where: Configured, fetch: Callable[[str], Answer]
+) -> tuple[tuple[File, ...], tuple[str, ...]]:
+    """Return all wheels and source archives of a project, and why some of the indexes say nothing.
+
+    Where two have the same file, the first counts. Pages are fetched by `groundwork.network.client.Client.get`, or a
+    cache before it.
+
+    Raises
+    ------
+    NetworkError
+        No index answers, or none has anything of it.
+    """
+    found: dict[str, File] = {}
+    troubles: list[str] = []
+    name = canonicalize_name(project)
+    for place in (*(f"{index}/{name}/" for index in where.indexes), *where.links):
+        try:
+            for file in listed(place, fetch):
+                if file.project == name:
+                    found.setdefault(file.name, file)
+        except NotFound:
+            continue
+        except NetworkError as error:
+            troubles.append(error.message)
+    if not found:
+        nothing = f"no index that pip is configured to use has {name}"
+        raise NetworkError("; ".join(troubles) or nothing, _REMEDY)
+    return tuple(found.values()), tuple(troubles)
+
+
+def links(page: str, address: str) -> tuple[File, ...]:
+    """Return the wheels and source archives that a page of HTML links to, in its order; links may be relative."""
+    parser = _Page(address)
+    parser.feed(page)
+    parser.close()
+    return tuple(parser.found)
+
+
+def parsed(name: str) -> tuple[str, Version, frozenset[Tag]] | None:
+    """Return project, version and tags by a file's name; a source archive has no tags, anything else is None."""
+    try:
+        if name.endswith(".whl"):
+            project, version, _, tags = parse_wheel_filename(name)
+            return project, version, tags
+        return *parse_sdist_filename(name), frozenset()
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+        return None
+
+
+def best_first(files: Iterable[File], python: str, platforms: Sequence[str] = ()) -> list[File]:
+    """Return the wheels whose tags fit a Python ("3.13t"): the newest first, of one version the most specific.
+
+    ``platforms`` are those of wheels, the best first; empty for this machine's.
+    """
+    digits = [int(part) for part in python.removesuffix("t").split(".")]
+    name, platforms = f"cp{''.join(map(str, digits))}", platforms or list(platform_tags())
+    own = cpython_tags(digits, abis=[f"cp{python.replace('.', '')}"], platforms=platforms)
+    order = [*own, *compatible_tags(digits, interpreter=name, platforms=platforms)]
+    rank = {tag: number for number, tag in enumerate(order)}
+    fitting = [file for file in files if not rank.keys().isdisjoint(file.tags)]
+    return sorted(
+        fitting,
+        key=lambda file: (file.version, -min(rank[tag] for tag in file.tags & rank.keys())),
+        reverse=True,
+    )
+
+
+def local_path(url: str) -> Path:
+    """Return where a ``file:`` address leads to."""
+    return Path(unquote(urlsplit(url).path))
+
+
+def listed(place: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
+    """Yield the files that a page or a folder leads to; raises NetworkError."""
+    if "://" not in place:
+        folder = Path(place).expanduser()
+        yield from links("".join(f'<a href="{path.as_uri()}">' for path in sorted(folder.glob("*.whl"))), "")
+    elif urlsplit(place).scheme == "file":
+        page = local_path(place) / ("index.html" if place.endswith("/") else "")
+        if page.is_file():
+            yield from links(page.read_text(encoding="utf-8", errors="replace"), page.as_uri())
+    else:
+        answer = fetch(place)
+        files = links(answer.body.decode("utf-8", errors="replace"), answer.url)
+        if not files:
+            raise NetworkError(f"{redact.address(place)} is no page of a package index", _REMEDY)
+        # a page from the network must not lead to files of this machine
+        remote = (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
+        yield from (replace(file, url=with_user(file.url, place)) for file in remote)
+
+
+class _Page(HTMLParser):
+    """Collects files; a ``<base>`` in the head changes what links are relative to."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.base = address
+        self.found: list[File] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        try:
+            target = urljoin(self.base, (given.get("href") or "").strip())
+            if tag == "base":
+                self.base = target
+            elif tag == "a" and (file := linked(target, given)):
+                self.found.append(file)
+        except ValueError:  # not an address at all
+            return
+
+
+def linked(link: str, given: Mapping[str, str | None]) -> File | None:
+    """Return the wheel or source archive that a link with these attributes leads to, or None."""
+    url, fragment = urldefrag(link)
+    name = unquote(urlsplit(url).path).rpartition("/")[2]
+    known = parsed(name)
+    if known is None:
+        return None
+    # PEP 714's name, then PEP 658's, which some indexes still use
+    keys = (key for key in ("data-core-metadata", "data-dist-info-metadata") if key in given)
+    metadata = next((given[key] or "true" for key in keys), "false")
+    own, beside = _HASH.search(fragment), _HASH.search(metadata)
+    return File(
+        name=name,
+        project=known[0],
+        version=known[1],
+        tags=known[2],
+        url=url,
+        sha256=own[1].lower() if own else "",
+        metadata=metadata != "false",
+        metadata_sha256=beside[1].lower() if beside else "",
+        yanked="data-yanked" in given,
+    )
+
+
+def with_user(url: str, place: str) -> str:
+    """Return an address with the credentials of its index if it lies on the same server, as pip does."""
+    parts, (user, at, host) = urlsplit(url), urlsplit(place).netloc.rpartition("@")
+    if not at or parts.netloc != host or parts.scheme != urlsplit(place).scheme:
+        return url
+    return urlunsplit(parts._replace(netloc=f"{user}@{host}"))
+
+
+def _settings(environment: Mapping[str, str]) -> dict[str, str]:
+    found = pip_settings.settings(_said(environment, "config", "list"), _SECTIONS)
+    variables = {
+        name[4:].lower().replace("_", "-"): value
+        for name, value in environment.items()
+        if name.startswith("PIP_") and value
+    }
+    return found | variables
+
+
+def _default(environment: Mapping[str, str]) -> str:
+    match = _DEFAULT.search(_said(environment, "download", "--help"))
+    return match[1] if match else ""
+
+
+def _said(environment: Mapping[str, str], *arguments: str) -> str:
+    """Return what pip says, or nothing where there is none; it may hold credentials: neither shown nor logged."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

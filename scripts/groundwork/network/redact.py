@@ -1,0 +1,65 @@
+"""Addresses and messages without what gives access: they are shown, logged and kept in reports."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from urllib.parse import quote, urlsplit, urlunsplit
+
+# An @ belongs to the user's part if no slash, question mark or blank comes before it; passwords may hold further ones.
+_USER = re.compile(r"(?<=://)[^/?#\s'\"]*@")
+_QUERY = re.compile(r"(://[^\s?#]*)\?[^\s'\")>\]]*")
+#: Tokens of conda channels stand in the path: ``/t/<token>/conda-forge``.
+_TOKEN = re.compile(r"/t/[^/\s]+(?=/)")
+#: The same within an address, where a line of a log holds other paths too.
+_TOKEN_OF_ADDRESS = re.compile(r"(://[^\s'\"]*?/t/)[^/\s'\"]+(?=/)")
+_PARAMETER = re.compile(
+    r"([?&][^=&\s]*(?:token|key|pass|secret|auth|sig|credential)[^=&\s]*=)[^&\s'\"#]+", re.IGNORECASE
+)
+_SECRET_NAME = re.compile(
+    r"TOKEN|PASS|SECRET|KEY|CREDENTIAL|AUTH(?!OR)|(?:^|_)PAT(?:_|$)|(?:^|_)PWD$", re.IGNORECASE
+)
+_FOLDERS = frozenset({"PWD", "OLDPWD"})
+#: Shorter values are everyday words and numbers, whose masking would make a log unreadable.
+_SHORTEST_SECRET = 6
+MASK = "***"
+
+
+class Mask:
+    """Takes secrets out of text: values of variables whose names sound secret, and what gives access in addresses."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        values = {
+            value
+            for name, value in environ.items()
+            if _SECRET_NAME.search(name) and name not in _FOLDERS and not os.path.isabs(value)
+        }
+        # a log has one line at a time, and an address has the value in another spelling
+        lines = {line.strip() for value in values for line in value.splitlines()}
+        secrets = {text for line in values | lines for text in (line, quote(line, safe=""))}
+        longest_first = sorted(
+            (text for text in secrets if len(text) >= _SHORTEST_SECRET), key=len, reverse=True
+        )
+        self._secrets = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def __call__(self, text: str) -> str:
+        """Return the text with every secret replaced."""
+        if self._secrets:
+            text = self._secrets.sub(MASK, text)
+        if "://" in text:
+            text = _USER.sub(f"{MASK}@", text)
+            text = _TOKEN_OF_ADDRESS.sub(rf"\1{MASK}", text)
+        return _PARAMETER.sub(rf"\1{MASK}", text) if "=" in text else text
+
+
+def address(url: str) -> str:
+    """Return an address without user, password, token, query and fragment."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, _TOKEN.sub("/t/…", parts.path), "", ""))
+
+
+def text(message: str) -> str:
+    """Return a message in which no address shows user, password, token or query."""
+    return _TOKEN.sub("/t/…", _QUERY.sub(r"\1", _USER.sub("", message)))

@@ -1,0 +1,233 @@
+"""Which wheels fit together for one Python: asked of uv, which reads pages and metadata alone.
+
+pip answers the same, but where an index has no metadata beside its wheels it downloads every wheel for that, and still
+does with ``--dry-run`` (pip 26.3): 2.5 GB for PyTorch with CUDA.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from groundwork.errors import ProviderError
+from groundwork.network import redact
+from groundwork.network.client import NetworkError, NotFound, Patience
+from groundwork.network.index import HEADERS, Configured, File, best_first, linked, listed, with_user
+
+REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
+_SECONDS = 600.0
+#: For a page of an index, which a firewall may hide.
+HASTE = Patience(connect=4.0, read=20.0, total=20.0)
+#: Of uv's variables those that say whom to trust; others would change what is chosen, or where it is looked for.
+_KEPT = ("UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
+_SET = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_NO_WRAP": "1"}
+_OPTIONS = ("--quiet", "--color=never", "--no-config", "--no-header", "--format=pylock.toml",
+            "--only-binary=:all:", "--index-strategy=unsafe-best-match")  # fmt: skip
+#: What uv's proofs begin and end with.
+_UNSATISFIABLE = "we can conclude that your requirements are unsatisfiable."
+_NO_SOLUTION = "No solution found"
+
+
+class Unsatisfied(ProviderError):
+    """No wheels meet the requirements; the message has uv's explanation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The Python that wheels are for."""
+
+    version: str  #: ``3.12.1``
+    executable: Path | None = None  #: None where it is not here; whether it is free-threaded only it can tell
+    free_threaded: bool = False
+    platforms: tuple[str, ...] = ()  #: of wheels, where it is for another machine: the best first
+
+    @property
+    def python(self) -> str:
+        """X.Y, with a "t" for free-threaded builds."""
+        return ".".join(self.version.split(".")[:2]) + ("t" if self.free_threaded else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wheel:
+    url: str
+    hashes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Package:
+    wheels: list[_Wheel]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pylock:
+    """What is needed here of a file as PEP 751 has it."""
+
+    packages: list[_Package]
+
+
+def resolve(
+    requirements: Sequence[str],
+    target: Target,
+    where: Configured,
+    *,
+    dependencies: bool = True,
+    without: Iterable[str] = (),
+    cache: Path | None = None,
+) -> tuple[File, ...]:
+    """Return the wheels that meet some requirements (``numpy==2.*``), ordered by name.
+
+    What they require is wanted, too, unless ``dependencies`` says otherwise, and but for the projects in ``without``.
+    An index that does not answer is left out if there are others. uv keeps pages and metadata in ``cache``, or nowhere.
+
+    Raises
+    ------
+    Unsatisfied
+        There is no such wheel, or they do not fit together.
+    ProviderError
+        No index answers; uv is missing or failed.
+    """
+    words = _words(target, cache, dependencies=dependencies)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as left_out:
+        if names := "\n".join(without):
+            left_out.write(names)
+            left_out.flush()
+            words.append(f"--excludes={left_out.name}")
+        try:
+            return _asked(words, requirements, target, where)
+        except ProviderError as error:
+            silent = _silent(where, canonicalize_name(Requirement(requirements[0]).name))
+            if not silent:
+                raise
+            told, failed = "\n".join(silent.values()), error
+        rest = replace(
+            where,
+            indexes=tuple(one for one in where.indexes if one not in silent),
+            links=tuple(one for one in where.links if one not in silent),
+        )
+        if not rest.indexes + rest.links:
+            raise ProviderError(f"resolving wheels for Python {target.python}: {told}", REMEDY) from failed
+        try:
+            return _asked(words, requirements, target, rest)
+        except ProviderError as error:
+            raise type(error)(f"{error.message}\n{told}", REMEDY) from error
+
+
+def _words(target: Target, cache: Path | None, *, dependencies: bool) -> list[str]:
+    words = [_uv(), "pip", "compile", *_OPTIONS, f"--python={target.executable or sys.executable}"]
+    words.append(f"--cache-dir={cache}" if cache else "--no-cache")
+    if not target.free_threaded:  # uv takes no "3.13t" as a version
+        words.append(f"--python-version={target.version}")
+    if target.platforms:
+        _, _, minor, machine = target.platforms[0].split("_", 3)
+        # the newest that uv knows by name
+        words.append(f"--python-platform={machine}-manylinux_2_{min(int(minor), 40)}")
+    return words if dependencies else [*words, "--no-deps"]
+
+
+def _uv() -> str:
+    """Return where uv is: beside this program's Python, or else on PATH."""
+    # not uv.find_uv_bin, which fails now and then where threads call it for the first time at the same moment
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    found = shutil.which("uv", path=path)
+    if found is None:
+        raise ProviderError(
+            "uv, which finds out which wheels fit together, is not installed", "Install it: pip install uv"
+        )
+    return found
+
+
+def _asked(
+    words: Sequence[str], requirements: Sequence[str], target: Target, where: Configured
+) -> tuple[File, ...]:
+    try:
+        done = subprocess.run(
+            [*words, *([] if where.indexes else ["--no-index"]), "-"],
+            input="\n".join(requirements),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            env=_environment(where),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ProviderError(f"resolving wheels for Python {target.python}: {error}", REMEDY) from error
+    if done.returncode:
+        raise _error(done.stderr.strip() or f"uv ended with {done.returncode}", target.python)
+    lock = msgspec.toml.decode(done.stdout, type=_Pylock)
+    return tuple(_best(package, target, where) for package in lock.packages)
+
+
+def _environment(where: Configured) -> dict[str, str]:
+    """Return uv's environment: addresses may hold credentials, which everybody sees among a program's arguments."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("UV_") or name in _KEPT}
+    for name in ("PYTHONPATH", "PYTHONHOME", "RUST_LOG"):  # another Python would import this one's modules
+        kept.pop(name, None)
+    # of the same version the first index counts; uv asks its default index last
+    *others, default = where.indexes or ("",)
+    folders = [Path(one).expanduser().absolute() for one in where.links if "://" not in one]
+    pages = [
+        *(one for one in where.links if "://" in one), *(one.as_uri() for one in folders if one.is_dir())
+    ]  # fmt: skip
+    settings = {
+        "UV_INDEX": " ".join(others),
+        "UV_DEFAULT_INDEX": default,
+        "UV_FIND_LINKS": ",".join(one.replace(",", "%2C") for one in pages),
+        "SSL_CERT_FILE": str(where.certificates or ""),
+        **dict.fromkeys(
+            ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), where.proxy
+        ),
+    }
+    return kept | _SET | {name: value for name, value in settings.items() if value}
+
+
+def _best(package: _Package, target: Target, where: Configured) -> File:
+    """Return the wheel that an installer takes of those that fit; uv has taken credentials out of its address."""
+    known = {wheel.url: wheel.hashes.get("sha256", "") for wheel in package.wheels}
+    found = [file for url in known if (file := linked(url, {}))]
+    best = (best_first(found, target.python, target.platforms) or found)[0]
+    url = best.url
+    for place in (*where.indexes, *where.links):
+        url = with_user(url, place)
+    return replace(best, url=url, sha256=known[best.url])
+
+
+def _error(said: str, python: str) -> ProviderError:
+    """Return what uv said, without what does not help a user of this program: its own options."""
+    text, *hints = redact.text(said).split("\nhint: ")
+    helpful = [f"hint: {hint.strip()}" for hint in hints if "`--" not in hint]
+    first, *causes = [line.strip().removeprefix("cause: ") for line in text.strip().splitlines()]
+    if _NO_SOLUTION not in first:
+        told = "\n".join([first.removeprefix("error: "), *causes, *helpful])
+        return ProviderError(f"resolving wheels for Python {python}: {told}", REMEDY)
+    if len(causes) == 1:
+        reason = causes[0].removeprefix("Because ").removesuffix(f", {_UNSATISFIABLE}")
+        fact, _, wanted = reason.rpartition(" and you require ")
+        causes = [fact if fact and wanted in fact else reason]
+    return Unsatisfied(
+        "\n".join([f"no wheels fit Python {python}: {causes[0]}", *causes[1:], *helpful]), REMEDY
+    )
+
+
+def _silent(where: Configured, project: str) -> dict[str, str]:
+    """Return which indexes and pages of links do not answer, and why."""
+    client = where.client(HASTE)
+    pages = {index: f"{index}/{project}/" for index in where.indexes}
+    found: dict[str, str] = {}
+    for place in (*where.indexes, *where.links):
+        try:
+            list(listed(pages.get(place, place), lambda url: client.get(url, headers=HEADERS)))
+        except NetworkError as error:
+            if not isinstance(error, NotFound) or place not in pages:
+                found[place] = error.message
+    return found

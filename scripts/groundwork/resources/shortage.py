@@ -1,0 +1,82 @@
+"""Whether memory ran out: what programs say, what the kernel counts, and how little was free."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from groundwork.resources.machine import CGROUP, OWN_GROUPS, Machine, groups, measure
+
+_VMSTAT = Path("/proc/vmstat")
+_SECONDS = 1.0
+_SAMPLES = 30
+#: Share of memory that is free when daemons such as earlyoom and systemd-oomd, whom the kernel does not count, kill.
+_LITTLE = 0.1
+_LACKED = re.compile(
+    r"\bcannot allocate memory\b|virtual memory exhausted|std::bad_alloc|out of memory allocating",
+    re.IGNORECASE,
+)
+_KILLED = re.compile(
+    r"Killed signal terminated program|signal 9|\bKilled\s{2,}|: Killed\b|exit code:? 137|\[code=137\]",
+    re.IGNORECASE,
+)
+
+
+def lacked_memory(text: str) -> bool:
+    """Say whether a program complains in its output that it got no memory."""
+    return _LACKED.search(text) is not None
+
+
+def was_killed(text: str) -> bool:
+    """Say whether a program's output shows that something it started was ended by SIGKILL, for whatever reason."""
+    return _KILLED.search(text) is not None
+
+
+def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = CGROUP, own: Path = OWN_GROUPS) -> int | None:
+    """Return a number that grows whenever the kernel kills for want of memory; None where it does not count.
+
+    ``oom_kill`` stands in /proc/vmstat (proc(5)), which counts in containers, too; and in a cgroup's memory.events
+    (version 2) or memory.oom_control (version 1).
+    """
+    files = [vmstat]
+    names = ("memory.events", "memory.oom_control")
+    files += [group / name for group in groups(cgroup, own, "memory") for name in names]
+    found = [count for path in files if (count := _counted(path)) is not None]
+    return sum(found) if found else None
+
+
+def _counted(path: Path) -> int | None:
+    try:
+        words = [line.split() for line in path.read_text().splitlines()]
+    except OSError:
+        return None
+    return next((int(line[1]) for line in words if len(line) == 2 and line[0] == "oom_kill"), None)
+
+
+class Watch:
+    """Watches memory from now on."""
+
+    def __init__(
+        self, kills: Callable[[], int | None] = kernel_kills, machine: Callable[[], Machine] = measure
+    ) -> None:
+        self._kills, self._machine = kills, machine
+        self._before = kills()
+        self._next = 0.0
+        self._free: deque[float] = deque(maxlen=_SAMPLES)
+
+    def tick(self) -> None:
+        """Look how much is free, at most once a second."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _SECONDS
+            now = self._machine()
+            self._free.append(now.memory_free / now.memory)
+
+    def short(self) -> bool:
+        """Say whether memory ran out, or nearly so in the last half minute; where nobody counts, it is assumed."""
+        now = self._kills()
+        if self._before is None or now is None:
+            return True
+        return now > self._before or min(self._free, default=1.0) < _LITTLE

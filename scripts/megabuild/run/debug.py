@@ -1,0 +1,103 @@
+"""`--debug`: the environment of one output, made ready, and how to get into it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+
+from groundwork import files
+from groundwork.errors import BuildError, UsageError
+from groundwork.result import Result
+from groundwork.text import display
+from megabuild.engine.job import Job
+from megabuild.engine.supervisor import run_worker
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan
+from megabuild.run.pytorch import describe_pytorch
+from megabuild.run.session import locked
+from megabuild.run.view import View
+
+_STAGING = "libtorch-staging"
+_FOLDER, _ENTER = "debug", "debug-enter"
+
+
+def debug_package(plan: Plan, output: str | None) -> Result:
+    """Make the build and host environments of an output, and tell how to enter them and run its script.
+
+    The output is a package's name; without one it is ``libtorch-staging``, libtorch's compile. Of several Pythons the
+    last counts.
+
+    Raises
+    ------
+    UsageError
+        The recipe has no such output.
+    BuildError
+        An environment cannot be solved or a source cannot be fetched.
+    BusyError
+        The config is being built.
+    """
+    options, output = plan.options, output or _STAGING
+    isolation = plan.usable_isolation()
+    isolation.check()
+    options.state.mkdir(parents=True, exist_ok=True)
+    with locked(options):  # a worker that starts ends what is left of others
+        seen, work = describe_pytorch(plan, isolation, plan.jobs.count)
+        if output == _STAGING:  # what is tried out must not end up in packages
+            work = replace(work, env={**work.env, "TORCH_TREE": f"{seen.state_inside}/{_FOLDER}/tree"})
+        (seen.state / _FOLDER).mkdir(exist_ok=True)
+        seen = replace(seen, mounts=[*seen.mounts, seen.shown(_FOLDER, writable=True)])
+        paths = _made(seen, work, output)
+    lines = _how_to_enter(seen, options, paths)
+    return Result(format="debug-session", document={"paths": paths, "enter": lines}, lines=lines)
+
+
+def _made(seen: View, work: Job, output: str) -> dict[str, str]:
+    """Have the engine make the environments, where the build would run; returns paths as they are there."""
+    said: list[str] = []
+    outcome = run_worker(
+        seen,
+        work,
+        on_line=said.append,
+        on_tick=lambda: None,
+        script="debug_session.py",
+        arguments=[output, f"{seen.state_inside}/{_FOLDER}"],
+    )
+    if outcome.kind == "killed":
+        raise BuildError("\n".join([f"{outcome.message}:", *said[-10:]]))
+    found = outcome.document
+    if "outputs" in found:
+        raise UsageError(outcome.message, f"there are: {', '.join(found['outputs'])}")
+    if not outcome.ok:
+        remedy = "packages of this config that it needs must have been built before"
+        raise BuildError(f"the environment of {output} cannot be made: {outcome.message}", remedy)
+    return dict(found["paths"])
+
+
+def _how_to_enter(seen: View, options: Options, paths: Mapping[str, str]) -> list[str]:
+    """Write a script that opens a shell in the environment; returns the lines that tell of it."""
+    isolation = seen.isolation
+    inner = f"cd {shlex.quote(paths['work_dir'])} && source build_env.sh && exec bash --norc -i"
+    command = isolation.command(
+        ["bash", "-c", inner],
+        mounts=seen.mounts,
+        env={},
+        cwd=seen.state_inside,
+        name=f"{seen.name}-{_FOLDER}",
+    )
+    if "--interactive" in command:  # a container: a person at a terminal is there now
+        command.insert(command.index("--interactive"), "--tty")
+    passed = {key: value for key, value in isolation.environment({}).items() if os.environ.get(key) != value}
+    exports = [f"export {key}={shlex.quote(value)}" for key, value in passed.items()]
+    enter = options.state / _ENTER  # where no build can put another one in its place
+    files.write(enter, "\n".join(["#!/bin/sh", *exports, f"exec {shlex.join(command)}", ""]))
+    enter.chmod(0o755)
+    return [
+        f"work folder   {paths['work_dir']}",
+        f"host prefix   {paths['host_prefix']}",
+        f"build prefix  {paths['build_prefix']}",
+        "",
+        f"enter it:     {display(enter)}",
+        "and in there: bash -x conda_build.sh",
+    ]

@@ -1,0 +1,125 @@
+"""The task of one of PyTorch Geometric's extensions for one Python, against the PyTorch that the run has published."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from groundwork import channel_folder, events, files
+from groundwork.errors import MegabuildError
+from groundwork.network.redact import Mask
+from groundwork.resources.jobs import Budget
+from megabuild.engine.job import Job
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan, PlanItem, Task
+from megabuild.plan.published import paths
+from megabuild.run.logfile import LogFile
+from megabuild.run.pytorch import NAME as PYTORCH
+from megabuild.run.view import View, job, view
+from megabuild.run.work import Run, Work
+from pyg_extensions.sources import BASE
+from pyg_extensions.table import archs_of, find
+
+#: A channel of the run's own PyTorch, beside the folders of tasks.
+_TORCH = "torch"
+
+
+class ExtensionWork(Work):
+    """Builds one extension for one Python."""
+
+    def __init__(self, run: Run, budget: Budget, task: Task) -> None:
+        super().__init__(run, folder(run.plan.options) / task.name, budget)
+        self.name = task.name
+        self.needs = (PYTORCH, *task.needs)
+        self.cpu_seconds = task.cpu_seconds
+        if task.how == "compile" and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache"):
+            # what one Python's build compiles, the next finds in the object cache
+            self.alone = task.extension
+        self._task = task
+
+    def tell(self, event: events.Event) -> None:
+        """Pass an event on, with a word about whose it is."""
+        super().tell(events.InTask(task=self.name, event=event))
+
+    @property
+    def items(self) -> Sequence[PlanItem]:
+        """The task's."""
+        return self._task.items
+
+    def log(self) -> AbstractContextManager[LogFile]:
+        """Open a log of its own: several tasks' lines in one would be no use to anybody."""
+        return LogFile(self._state / "logs", self.name, Mask(os.environ))
+
+    def dependencies(self) -> list[Path]:
+        """Return packages of other extensions besides."""
+        others = (task for task in self._plan.extensions.tasks if task.name in self._task.needs)
+        names = (package.file_name for task in others for package in task.packages)
+        return [*super().dependencies(), *paths(self._plan.options.packages, names)]
+
+    def describe(self, jobs: int) -> tuple[View, Job]:
+        """Show the engine its sources, its wheel and PyTorch's packages besides the usual."""
+        plan, task = self._plan, self._task
+        local = self._local()
+        more = {key: Path(value.removeprefix("file://")) for key, value in local.items()}
+        if task.wheel is not None:
+            more["wheel"] = task.wheel.parent
+        channels = (folder(plan.options) / _TORCH, *plan.environment.channels)
+        seen = view(
+            plan, self._run.isolation, state=self._state, recipe=task.recipe, channels=channels, more=more
+        )
+        inside = {
+            key: (f"file://{seen.more[key]}" if value.startswith("file://") else seen.more[key],)
+            for key, value in local.items()
+        }
+        env = {
+            "PYG_CCACHE": seen.launcher,
+            "PYG_WHEEL": f"{seen.more['wheel']}/{task.wheel.name}" if task.wheel else "",
+            "MAKEFLAGS": "",  # a jobserver of somebody who started us has nothing to do with our share of the jobs
+        }
+        return seen, job(plan, seen, {**task.overrides, **inside}, jobs=jobs, env=env)
+
+    def _local(self) -> dict[str, str]:
+        """Return the variant values that name folders on this machine: as paths, or as file URLs."""
+        extension, overrides = find(self._task.extension), self._task.overrides
+        keys = [BASE, f"{extension.key}_git", *([extension.checkout.key] if extension.checkout else [])]
+        values = {key: overrides.get(key, ("",))[0] for key in keys}
+        return {key: value for key, value in values.items() if value.startswith(("/", "file://"))}
+
+    def check(self, package: Path) -> None:
+        """Look for the kernels and for the PyTorch it was built against."""
+        from pyg_extensions import contents  # not before: runs without extensions need none of it
+
+        config = self._plan.config
+        contents.check_package(
+            package,
+            accelerator=config.accelerator,
+            archs=archs_of(config.variant),
+            python=self._task.python,
+            torch_version=config.torch_version,
+        )
+
+    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
+        """Say that it runs once more, with fewer jobs."""
+        return events.JobsChanged(count=jobs, reason=f"{self.name} ran out of memory and is built once more")
+
+
+def folder(options: Options) -> Path:
+    """Return the folder in which every task has one of its own."""
+    return options.state / "pyg"
+
+
+def make_torch_channel(plan: Plan) -> None:
+    """Make a channel of the plan's published PyTorch packages, and of nothing else.
+
+    The published channel itself is indexed anew whenever an extension is added, while other tasks read it.
+    """
+    options = plan.options
+    channel = folder(options) / _TORCH
+    published = paths(options.packages, (item.package.file_name for item in plan.items))
+    channel_folder.drop_packages(channel, keep=frozenset(path.name for path in published))
+    for path in published:
+        files.link(path, channel / path.parent.name / path.name)
+    channel_folder.index(channel, options.config.platform)

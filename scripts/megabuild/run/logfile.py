@@ -1,0 +1,41 @@
+"""One log file per run: every line with its time and its source, secrets masked."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import AbstractContextManager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TextIO
+
+from groundwork.network.redact import Mask
+from groundwork.wording import plain
+
+
+class LogFile(AbstractContextManager["LogFile"]):
+    """The log of one run, whose name begins the file's; ``latest.log`` beside it points to it."""
+
+    def __init__(self, folder: Path, run_name: str, mask: Mask) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+        self.path = folder / f"{run_name}-{stamp}.log"
+        self.mask = mask
+        self._lock = threading.Lock()  # a task writes in its own thread, the run in another one
+        self._file: TextIO = self.path.open("x", encoding="utf-8", errors="replace", buffering=1)
+        latest = folder / f".latest-{os.getpid()}"
+        latest.unlink(missing_ok=True)
+        latest.symlink_to(self.path.name)
+        os.replace(latest, folder / "latest.log")
+
+    def write(self, source: str, text: str) -> str:
+        """Write one line; return it masked, and without what would steer the terminal that it is shown on."""
+        masked = plain(self.mask(text))
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        with self._lock:
+            self._file.write(f"{now} {source:<16} {masked}\n")
+        return masked
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,216 @@
+"""Checks before anything long: what hours would show, seconds can tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from groundwork import files
+from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
+from groundwork.resources.machine import disk_free, measure
+from groundwork.resources.shortage import Watch
+from groundwork.wording import counted
+from megabuild.configs.render import PlannedPackage
+from megabuild.engine.job import Job
+from megabuild.engine.logs import LogFollower, ScriptLine
+from megabuild.engine.supervisor import run_worker
+from megabuild.isolation.base import Isolation
+from megabuild.plan import stamp
+from megabuild.plan.estimate import GB
+from megabuild.plan.plan import Plan
+from megabuild.plan.solving import Solver
+from megabuild.run.disk import size_of
+from megabuild.run.failure import Failure, excerpt
+from megabuild.run.view import View
+
+#: The engine makes prefixes of 255 characters out of this path, and work folders go deeper than it does.
+_LONGEST_PATH = 160
+_SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@=-]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+_SCRIPT = r"""
+cat > check.cpp <<'EOF'
+#include <iostream>
+#include <vector>
+int main() {
+  std::vector<int> answers{42};
+  std::cout << "::megabuild:: answer " << answers.front() << std::endl;
+}
+EOF
+echo "::megabuild:: compiler $("${CXX:?no C++ compiler is set}" --version | head -n 1)"
+$CXX ${CXXFLAGS:-} check.cpp -o check ${LDFLAGS:-}
+./check
+mkdir -p "$PREFIX/share/megabuild-check"
+echo done > "$PREFIX/share/megabuild-check/done"
+"""
+#: Of the small program: the driver's recipe in a folder where no other one lies, and a folder of the build's.
+_RECIPE, _FOLDER = "preflight/recipe.yaml", "tmp/preflight"
+_COMPILERS = re.compile(r"(gcc|gxx|clang|clangxx|sysroot|macosx_deployment_target)_")
+_ANSWER, _COMPILER = "::megabuild:: answer 42", "::megabuild:: compiler "
+
+Check = tuple[str, str]
+
+
+def checks(plan: Plan, isolation: Isolation) -> Iterator[Check]:
+    """Run all checks that need no compiler, cheapest first; each gives its name and what it found.
+
+    Raises
+    ------
+    MegabuildError
+        The first check that fails.
+    """
+    yield "path", _path(plan.options.state, plan.options.state_inside(isolation))
+    yield "disk", _disk(plan)
+    yield "memory", _memory(plan)
+    yield "source", _source(plan)
+    isolation.check()
+    yield "isolation", isolation.name
+    yield "packages", f"{counted(_environments(plan), 'environment')} can be put together"
+
+
+def _environments(plan: Plan) -> int:
+    """Solve every environment, apart from packages that the run itself will make; return how many there are."""
+    packages = [item.package for item in plan.items]
+    solver = Solver(plan.environment, plan.options.config.platform, {package.name for package in packages})
+    for package in packages:
+        solver.built_with(package)
+    return solver.count
+
+
+def _path(state: Path, inside: str) -> str:
+    for path in dict.fromkeys((str(state), inside)):
+        bad = sorted(set(_SAFE_PATH.sub("", path)))
+        if bad:
+            shown = " ".join(repr(character) for character in bad)
+            raise PreflightError(
+                f"the output folder's path {path} holds {shown}, which compilers and build scripts stumble over",
+                "choose another one with --output",
+            )
+    if len(inside) > _LONGEST_PATH:
+        raise PreflightError(
+            f"the output folder's path is {len(inside)} characters long, {_LONGEST_PATH} are possible: {inside}",
+            "choose a shorter one with --output",
+        )
+    return str(state)
+
+
+def _disk(plan: Plan) -> str:
+    state, remedy = plan.options.state, "free some space, or put --output on another disk"
+    kept = size_of(stamp.kept(plan.staging_decision, state / "tree")).allocated
+    free, there = disk_free(state), size_of(state).allocated - kept
+    needed = max(plan.estimate.disk - there, 0)
+    if free < needed:
+        if kept:
+            remedy += f", or remove {state}/tree*: a former compile, {kept / GB:.1f} GB, kept until this one ends well"
+        raise OutOfSpaceError(
+            f"{state}: {free / GB:.1f} GB are free, about {needed / GB:.1f} GB are needed", remedy
+        )
+    return f"{free / GB:.0f} GB free, about {needed / GB:.1f} GB needed"
+
+
+def _memory(plan: Plan) -> str:
+    machine, per_job = measure(), plan.estimate.memory_per_job
+    if machine.memory < per_job:
+        raise OutOfMemoryError(
+            f"the largest compile takes about {per_job / GB:.1f} GB, this machine has {machine.memory / GB:.1f} GB",
+            "build on a machine with more memory",
+        )
+    return f"{machine.memory_free / GB:.1f} GB free, {counted(plan.jobs.count, 'compile job')} ({plan.jobs.reason})"
+
+
+def _source(plan: Plan) -> str:
+    options = plan.options
+    kind = next(iter(plan.overrides.get("torch_source", ())), options.config.variant["torch_source"][0])
+    if kind == "official" and options.torch_source is None:
+        digest = plan.overrides.get("torch_sha256", options.config.variant.get("torch_sha256", ("",)))[0]
+        if not _SHA256.fullmatch(digest):
+            raise IntegrityError(
+                f"{options.config.name} names no sha256 for the source of PyTorch {options.config.torch_version}",
+                "add torch_sha256 to conda_build_config.yaml",
+            )
+        return f"official {options.config.torch_version}, sha256 {digest[:12]}…"
+    own = kind == "model" and options.torch_source is None
+    folder = options.root / "rehearsal" / "model" if own else plan.environment.source
+    if folder is None or not folder.is_dir() or not os.listdir(folder):
+        raise PreflightError(
+            f"there is no source tree at {folder}", "fetch it again: the provider's cache is incomplete"
+        )
+    return f"{kind} at {folder}"
+
+
+def toolchain(
+    planned: Sequence[PlannedPackage],
+    seen: View,
+    template: Job,
+    *,
+    on_log: Callable[[ScriptLine], None],
+    on_tick: Callable[[], None],
+) -> str:
+    """Compile and run a small program the way the build will compile; return the compiler's own name and version.
+
+    It goes through everything the real build will go through: the isolation, its mounts, the channel, the engine, the
+    activation of the compilers, which are those of the plan's staging, or of its first package. A missing mount or a
+    compiler that cannot link shows here within seconds. Where nothing of the plan is compiled with a C++ compiler, the
+    answer is empty. ``template`` is the build's own job; what ``on_tick`` raises ends the check.
+
+    Raises
+    ------
+    PreflightError
+        It does not work; the message shows what the compiler said.
+    OutOfSpaceError, OutOfMemoryError, KilledError
+        It is not the toolchain's fault.
+    """
+    tools = next((package.staging_build or package.build for package in planned if package.build), ())
+    specs = [spec for spec in tools if _COMPILERS.match(spec)]
+    if not any("xx_" in spec for spec in specs):
+        return ""
+    recipe = {
+        "package": {"name": "megabuild-check", "version": "1"},
+        "build": {"number": 0, "script": [_SCRIPT]},
+        "requirements": {"build": specs},
+    }
+    files.write(seen.state / _RECIPE, json.dumps(recipe))  # JSON is YAML
+    seen = replace(seen, mounts=[*seen.mounts, seen.shown(_RECIPE)])
+    folder = seen.state / _FOLDER
+    small = replace(
+        template, recipe=f"{seen.state_inside}/{_RECIPE}", output_dir=f"{seen.state_inside}/{_FOLDER}/out",
+        test="skip", leftovers=(), keep_build=True, variant_config=(),
+    )  # fmt: skip
+    follower, lines, memory = LogFollower(folder), list[str](), Watch()
+
+    def tick(*, last: bool = False) -> None:
+        for line in follower.poll(last=last):
+            lines.append(line.text)
+            on_log(line)
+        memory.tick()
+        on_tick()
+
+    try:
+        with follower:
+            outcome = run_worker(seen, small, on_line=lines.append, on_tick=tick)
+            tick(last=True)
+        well = outcome.ok and _ANSWER in lines
+        failure = Failure(
+            outcome=outcome,
+            lines=lines,
+            what="the toolchain check",
+            jobs=1,
+            state=seen.state,
+            short=memory.short(),
+        )
+        lacking = None if well else failure.of_resources()
+    finally:
+        for made in (folder, (seen.state / _RECIPE).parent):
+            files.remove(made)
+    if lacking is not None:
+        raise lacking
+    if not well:
+        raise PreflightError(
+            f"the toolchain does not compile a small program: {outcome.message.splitlines()[0]}\n{excerpt(lines)}",
+            "the build environment has no working C++ compiler: see the provider's notes in --plan",
+        )
+    return next((line.removeprefix(_COMPILER) for line in lines if line.startswith(_COMPILER)), "")

@@ -1,0 +1,141 @@
+"""From the output of a run's build scripts to events: packages, phases, ninja's counters, what was reused."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from groundwork import events, files
+from groundwork.errors import IntegrityError
+from groundwork.progress import MARKER, Phases
+from megabuild.engine.logs import UNKNOWN, ScriptLine
+
+_STAGING_SCRIPT = ("build", "", "")
+STAGING = "staging"
+
+#: A compile behind ninja's counter: in CMake's words, or as the command itself where ninja is told to be verbose.
+_COMPILE = re.compile(r"^\[\d+/\d+ [\d.]+s\] (?:Building \w+ object (\S+)|.* -o (\S+\.o) -c )")
+#: What ccache writes its results into, below the state folder.
+STATS = "tmp/ccache-stats.log"
+_HITS = frozenset({"direct_cache_hit", "preprocessed_cache_hit"})
+_MISSES = frozenset({"cache_miss"})
+
+
+@dataclass
+class Totals:
+    """What a run's summary needs of its log."""
+
+    swaps: dict[str, dict[str, int]] = field(default_factory=dict)
+    reused: Counter[str] = field(default_factory=Counter)
+    staging_seconds: float = 0.0
+
+
+class Parser:
+    """Turns log lines into events, and keeps the totals."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.totals = Totals()
+        self._clock = clock
+        self._phases = Phases(clock)
+        self._script: tuple[str, str, str] = ("", "", "")
+        self._began = clock()
+
+    def feed(self, line: ScriptLine) -> Iterator[events.Event]:
+        """Give the events of one line."""
+        yield from self._script_changed(line)
+        if event := self._phases.feed(line.text, line.package.name or STAGING, line.python):
+            yield event
+        elif marker := MARKER.match(line.text):
+            yield from self._marker(marker[1], marker[2])
+
+    def seconds(self) -> float:
+        """Seconds since the build script that is running, or was the last to run, began; none where that was a test."""
+        # a package without a script of its own comes right after the test of another one
+        return 0.0 if self._script[0] == "test" else self._clock() - self._began
+
+    def _script_changed(self, line: ScriptLine) -> Iterator[events.Event]:
+        if line.script == self._script or line.package.name == UNKNOWN:
+            return
+        if self._script == _STAGING_SCRIPT:
+            self.totals.staging_seconds = self.seconds()
+        self._script, self._began = line.script, self._clock()
+        self._phases.script_began()
+        if line.kind == "test":
+            yield events.TestRun(name=line.package.name)
+        elif line.package.name:
+            yield events.PackageStarted(package=line.package, python=line.python)
+        else:
+            yield events.PhaseStarted(phase=STAGING, package=STAGING)
+
+    def _marker(self, kind: str, rest: str) -> Iterator[events.Event]:
+        values = dict(word.split("=", 1) for word in rest.split() if "=" in word)
+        if kind == "swap" and {"to", "steps", "core"} <= values.keys():
+            swap = events.Swapped(
+                from_python=values.get("from", ""),
+                to_python=values["to"],
+                steps=_number(values["steps"]),
+                core=_number(values["core"]),
+            )
+            self.totals.swaps[swap.to_python] = {"steps": swap.steps, "core": swap.core}
+            yield swap
+        elif kind == "reused" and {"objects", "of"} <= values.keys():
+            reused = events.Reused(
+                objects=_number(values["objects"]),
+                of=_number(values["of"]),
+                source=values.get("source", "tree"),
+            )
+            self.totals.reused[reused.source] += reused.objects
+            yield reused
+
+
+class Objects:
+    """Counts objects that did not have to be compiled: those that the tree kept, those that the object cache had."""
+
+    def __init__(self, state: Path) -> None:
+        self._stats = state / STATS
+        self._tree = state / "tree"
+        self._compiled: set[str] = set()
+        self._before = 0
+
+    def begin(self) -> None:
+        """Note what is there before anything is compiled."""
+        self._stats.unlink(missing_ok=True)
+        self._before = _count(self._tree)
+
+    def feed(self, line: ScriptLine) -> None:
+        """Note what staging compiles."""
+        if not line.package.name and (match := _COMPILE.match(line.text)):
+            self._compiled.add(match[1] or match[2])
+
+    def reused(self, totals: Totals) -> Iterator[events.Reused]:
+        """Give one event per source that saved compiles, and add them to the totals."""
+        if self._before and self._compiled:
+            of = max(_count(self._tree), self._before)
+            kept = max(0, min(self._before, of - len(self._compiled)))
+            totals.reused["tree"] += kept
+            yield events.Reused(objects=kept, of=of, source="tree")
+        hits, misses = self._cache()
+        if hits:
+            totals.reused["ccache"] += hits
+            yield events.Reused(objects=hits, of=hits + misses, source="ccache")
+
+    def _cache(self) -> tuple[int, int]:
+        try:
+            with files.open_regular(self._stats) as file:
+                words = file.read().decode(errors="replace").split()
+        except (OSError, IntegrityError):
+            return 0, 0
+        return sum(word in _HITS for word in words), sum(word in _MISSES for word in words)
+
+
+def _count(tree: Path) -> int:
+    """Number of object files in a tree."""
+    return sum(1 for _ in tree.glob("build/**/*.o")) if tree.is_dir() else 0
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,133 @@
+"""The task of libtorch and every Python's pytorch: one recipe, one compiled tree that is used again where it fits."""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+from collections.abc import Sequence
+from dataclasses import replace
+
+from groundwork import events
+from groundwork.errors import MegabuildError, SwapRefused
+from groundwork.resources.jobs import Budget
+from groundwork.wording import counted
+from megabuild.engine import output_folder
+from megabuild.engine.job import Job
+from megabuild.isolation.base import Isolation
+from megabuild.plan import stamp
+from megabuild.plan.fingerprint import inherits
+from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.planning import compare_with_disk
+from megabuild.plan.report import staging_decided
+from megabuild.run import preflight
+from megabuild.run.disk import DiskWatch
+from megabuild.run.logfile import LogFile
+from megabuild.run.summary import Summary
+from megabuild.run.view import View, job, view
+from megabuild.run.work import Made, Run, Work
+
+NAME = "pytorch"
+
+
+class PyTorchWork(Work):
+    """Builds PyTorch's packages; what it prints goes into the run's own log."""
+
+    name = NAME
+    vital = True
+
+    def __init__(self, run: Run, budget: Budget, log: LogFile) -> None:
+        super().__init__(run, run.plan.options.state, budget)
+        self._log = log
+        self._tree = self._state / "tree"
+        self._disk = DiskWatch(self._state)
+        self._mended = False
+
+    @property
+    def items(self) -> Sequence[PlanItem]:
+        """Those of the plan."""
+        return self._plan.items
+
+    def log(self) -> contextlib.AbstractContextManager[LogFile]:
+        """Return the run's log, which stays open."""
+        return contextlib.nullcontext(self._log)
+
+    def describe(self, jobs: int) -> tuple[View, Job]:
+        """Lay out what the engine sees, and describe the task to the worker."""
+        return describe_pytorch(self._plan, self._run.isolation, jobs)
+
+    def prepare(self, seen: View, job: Job, log: LogFile) -> None:
+        """Try the compiler, and make the tree fit before anything is compiled in it."""
+        plan = self._plan
+        compiler = preflight.toolchain(
+            plan.missing, seen, job, on_log=lambda line: self.write(log, line), on_tick=self.halt
+        )
+        self.tell(events.Checked(check="toolchain", detail=compiler or "nothing to compile"))
+        decision = plan.staging_decision
+        self.tell(staging_decided(plan))
+        stamp.apply(decision, self._tree, self._out, plan.staging)
+        # The recipe's own, which sync_tree.py imports: a recipe stands alone, so it is run from there.
+        tree_dates = runpy.run_path(str(plan.options.recipes / "tree_dates.py"))
+        if seconds := tree_dates["mend"](self._tree).seconds:
+            self.tell(
+                events.Warned(
+                    message=f"the clock was set back: dates in {self._tree} lay in the future, and were set back by "
+                    f"{seconds} s; otherwise ninja would not see what has changed"
+                )
+            )
+
+    def run(self, jobs: int) -> Made:
+        """Build what is missing; nothing that an attempt before this one has published is made again."""
+        self._plan = compare_with_disk(self._plan)
+        return super().run(jobs)
+
+    def occasion(self, event: events.Event | None) -> None:
+        """Look how much of the disk it takes."""
+        telling = isinstance(event, (events.PhaseStarted, events.PackageStarted, events.TestRun))
+        self._disk.tick(occasion=telling)
+
+    def mend(self, error: MegabuildError) -> str:
+        """Have staging run once more where the swap is refused over a tree that staging was not asked about."""
+        if not isinstance(error, SwapRefused) or self._mended:
+            return ""
+        if self._plan.staging_decision.decision != "reuse":
+            return ""
+        self._mended = True
+        output_folder.drop_stagings(self._out)
+        return "staging runs once more, over the objects that are there"
+
+    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
+        """Say that it runs once more, with fewer jobs."""
+        why = f"once more with {counted(jobs, 'compile job')}"
+        return events.Warned(message=f"{error.message.splitlines()[0]}: {why}")
+
+    def add_to(self, summary: Summary) -> Summary:
+        """Add what this task knows to the run's summary."""
+        totals = self._parser.totals
+        own = (item.package for item in self.items)
+        made = [package for package in own if inherits(package) and package.file_name in self._seconds]
+        return replace(
+            summary,
+            staging=self._plan.staging_decision.decision,
+            staging_seconds=round(totals.staging_seconds, 1),
+            compiles=self._plan.compiles_torch,
+            swaps={python: dict(values) for python, values in totals.swaps.items()},
+            reused=dict(totals.reused),
+            disk=self._disk.result(len(made)),
+        )
+
+
+def describe_pytorch(plan: Plan, isolation: Isolation, jobs: int) -> tuple[View, Job]:
+    """Lay out what the engine sees of PyTorch's task, and describe it to the worker."""
+    options, channels = plan.options, plan.environment.channels
+    seen = view(
+        plan, isolation, state=options.state, recipe=options.recipe, channels=channels, written=("tree",)
+    )
+    source = {"torch_source_path": (seen.source,)} if seen.source is not None else {}
+    env = {
+        "STAGING_FINGERPRINT": plan.staging.digest,
+        "TORCH_TREE": f"{seen.state_inside}/tree",
+        "TORCH_CCACHE": seen.launcher,
+        "MAX_JOBS": str(jobs),
+    }
+    made = job(plan, seen, {**plan.overrides, **source}, jobs=jobs, env=env)
+    return seen, replace(made, keep_going=options.keep_going)

@@ -1,0 +1,274 @@
+"""One run of a plan from lock to summary."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from filelock import Timeout
+
+from groundwork import events, files, stopping
+from groundwork.errors import BuildError, BusyError, Interrupted, MegabuildError
+from groundwork.files import FileLock
+from groundwork.network.redact import Mask
+from groundwork.package_id import PackageId
+from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
+from groundwork.resources.machine import measure
+from groundwork.wording import counted
+from megabuild.engine import archive
+from megabuild.engine.supervisor import end_strays
+from megabuild.isolation.base import Isolation
+from megabuild.isolation.container import Container
+from megabuild.plan import published, stamp
+from megabuild.plan.estimate import GB
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.planning import compare_with_disk
+from megabuild.plan.published import PublishedPackage, is_published, records
+from megabuild.run.extension import ExtensionWork, make_torch_channel
+from megabuild.run.graph import Graph, Inbox
+from megabuild.run.logfile import LogFile
+from megabuild.run.preflight import checks
+from megabuild.run.pytorch import NAME as PYTORCH
+from megabuild.run.pytorch import PyTorchWork
+from megabuild.run.summary import PackageResult, Summary
+from megabuild.run.took import Meter
+from megabuild.run.work import Made, Run, Work
+
+#: Extensions that are built at the same time.
+_AT_ONCE = 3
+
+
+def execute(plan: Plan, reporter: events.Reporter) -> Summary:
+    """Run a plan to its end; the reporter is told what happens, in this thread.
+
+    The summary is also written to ``run.json`` in the state folder, whatever happened.
+
+    Raises
+    ------
+    MegabuildError
+        What stopped the run; everything finished is kept.
+    """
+    options = plan.options
+    files.writable(options.state, "choose another folder with --output")
+    with (
+        locked(options),
+        stopping.by_signals(),
+        LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
+    ):
+        run = _Run(plan, log, reporter)
+        error = "interrupted"
+        try:
+            run.go()
+            error = ""
+        except MegabuildError as failed:
+            error = log.mask(failed.message)
+            raise
+        except KeyboardInterrupt as stop:
+            raise Interrupted(
+                f"interrupted by {str(stop) or 'Ctrl-C'}",
+                "finished packages and objects are kept: run again to continue",
+            ) from None
+        except Exception as failed:
+            error = log.mask(f"{type(failed).__name__}: {failed}")
+            raise
+        finally:
+            published.note_channels(options.packages, plan.environment.channels)
+            summary = run.summary(error)
+            if error:
+                log.write("driver", f"error: {error}")
+            summary.write(options.state / "run.json")
+    return summary
+
+
+@contextlib.contextmanager
+def locked(options: Options) -> Iterator[None]:
+    """Hold the config's lock; the process that has it is named in a file beside it.
+
+    Raises
+    ------
+    BusyError
+        Another process has it.
+    """
+    holder = options.state / "lock.pid"
+    lock = FileLock(options.state / "lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        owner = holder.read_text() if holder.exists() else "unknown"
+        raise BusyError(
+            f"{options.run_name} is already being built (process {owner}, {options.state})",
+            "wait for it, or give another --output",
+        ) from None
+    with lock:
+        lock.release()  # counted: the context holds it once more
+        files.write(holder, str(os.getpid()))
+        yield
+
+
+class _Run:
+    """What :func:`execute` does, with what it has found out so far."""
+
+    def __init__(self, plan: Plan, log: LogFile, reporter: events.Reporter) -> None:
+        self._damage = published.heal(plan.options.packages, plan.options.config.platform)
+        self._plan = compare_with_disk(plan)
+        self._log = log
+        self._reporter = reporter
+        self._meter = Meter()
+        self._pytorch: PyTorchWork | None = None
+        self._failed: dict[str, MegabuildError] = {}
+
+    def go(self) -> None:
+        """Check, build, publish."""
+        plan, options = self._plan, self._plan.options
+        if not plan.missing and not plan.extensions.missing:
+            self._started("none")
+            return
+        isolation = plan.usable_isolation()
+        self._started(isolation.name)
+        self._meter.blind = isinstance(isolation, Container)
+        for name, found in checks(plan, isolation):
+            self._tell(events.Checked(check=name, detail=found))
+        jobs, per_job, memory = plan.jobs, plan.estimate.memory_per_job, measure().memory
+        if jobs.count > 1 and jobs.count * per_job > memory:
+            self._tell(
+                events.Warned(
+                    message=f"{jobs.count} compile jobs ({jobs.reason}) may take {jobs.count * per_job / GB:.0f} GB "
+                    f"of memory, and there are {memory / GB:.0f}"
+                )
+            )
+        ended = end_strays(options.state)
+        if ended:
+            self._tell(events.Healed(what=f"{counted(ended, 'process')} of an earlier run"))
+        self._build(isolation)
+
+    def _started(self, isolation: str) -> None:
+        config = self._plan.options.run_name
+        self._tell(events.RunStarted(config=config, log=self._log.path, isolation=isolation))
+        for what in self._damage:
+            self._tell(events.Warned(message=what))
+
+    def _build(self, isolation: Isolation) -> None:
+        """Run the tasks that are to be done: PyTorch's, and one for every extension and Python."""
+        plan = self._plan
+        inbox: Inbox = queue.SimpleQueue()
+        run = Run(plan=plan, isolation=isolation, tell=inbox.put, stop=threading.Event())
+        works: list[Work] = []
+        done = {task.name for task in plan.extensions.tasks if task.exists}
+        if plan.missing:
+            self._pytorch = PyTorchWork(run, Budget(lambda: plan.jobs), self._log)
+            works.append(self._pytorch)
+        else:
+            done.add(PYTORCH)
+            make_torch_channel(plan)
+        budget = Budget(self._extension_jobs, tasks=_AT_ONCE, on_chosen=self._tell_jobs)
+        for task in plan.extensions.missing:
+            if task.how == "nothing":
+                self._failed[task.name] = BuildError(task.reason)
+            else:
+                works.append(ExtensionWork(run, budget, task))
+        Graph(
+            works,
+            done=done,
+            failed=self._failed,
+            tell=self._tell,
+            publish=self._publish,
+            inbox=inbox,
+            stop=run.stop,
+        ).run()
+
+    def _extension_jobs(self) -> Jobs:
+        options = self._plan.options
+        return jobs_within(
+            measure(),
+            bytes_per_job=bytes_per_compile(cuda=options.config.cuda_version is not None),
+            most=options.memory,
+            requested=options.cpu_count,
+            environ=os.environ,
+        )
+
+    def _tell_jobs(self, jobs: Jobs) -> None:
+        self._tell(events.JobsChanged(count=jobs.count, reason=jobs.reason))
+
+    def _publish(self, work: Work, made: Made) -> None:
+        """Put what a task has made into the channel, if no file of it belongs to another package as well."""
+        channel, plan = self._plan.options.packages, self._plan
+        names = [package.path.name for package in made.archives]
+        if names:
+            known = records(channel)
+            wanted = {item.package.file_name: item.fingerprint for item in plan.all_items}
+            others = [
+                archive.read(channel / known[name].path)
+                for name, fingerprint in wanted.items()
+                if name in known and name not in names and known[name].fingerprint == fingerprint
+            ]
+            archive.check_owners([*made.archives, *others])
+            now = published.publish(
+                channel,
+                made.archives,
+                platform=plan.options.config.platform,
+                fingerprints=wanted,
+                seconds=made.seconds,
+            )
+            if not work.vital:
+                for name in names:
+                    self._log.write("driver", f"published {name} ({now[name].size} bytes)")
+        if work.vital and made.error is None:
+            self._meter.pytorch_is_done()
+            stamp.finished(plan.options.state / "tree")
+            if plan.extensions.missing:
+                make_torch_channel(plan)
+
+    def _tell(self, event: events.Event) -> None:
+        if not isinstance(event, (events.LogLine, events.Progress, events.InTask)):
+            self._log.write("driver", str(event))
+        self._reporter(event)
+
+    def summary(self, error: str) -> Summary:
+        """Put together what is known."""
+        plan, options = self._plan, self._plan.options
+        known = records(options.packages)
+        wrong = dict.fromkeys(self._pytorch.broken if self._pytorch else (), "")
+        for task in plan.extensions.tasks:
+            if task.name in self._failed:
+                why = self._failed[task.name].message.splitlines()[0]
+                wrong |= {package.file_name: why for package in task.packages}
+        rows = tuple(self._row(item, known, wrong) for item in plan.all_items)
+        result = Summary(
+            ok=not error and all(row.status in ("built", "skipped") for row in rows),
+            config=options.run_name,
+            packages=rows,
+            seconds=round(self._meter.seconds, 1),
+            log=self._log.path,
+            channel=options.packages,
+            staging=plan.staging_decision.decision,
+            error=error,
+        )
+        return self._meter.compared(plan, self._pytorch.add_to(result) if self._pytorch else result)
+
+    def _row(
+        self, item: PlanItem, known: Mapping[str, PublishedPackage], wrong: Mapping[str, str]
+    ) -> PackageResult:
+        """Describe a package by what is published of it, or by what went wrong."""
+        channel, name = self._plan.options.packages, item.package.file_name
+        record = known.get(name)
+        row = PackageResult(
+            package=PackageId.of(item.package),
+            status="failed" if name in wrong else "missing",
+            note=wrong.get(name, ""),
+        )
+        if record is None or not is_published(channel, record, item.fingerprint):
+            return row
+        return replace(
+            row,
+            status="skipped" if item.exists else "built",
+            size=record.size,
+            sha256=record.sha256,
+            seconds=0.0 if item.exists else record.seconds,
+            path=str(channel / record.path),
+            note="",
+        )

@@ -1,0 +1,168 @@
+"""The end of a run in figures, as text and as JSON; ``run.json`` has those of the last run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from groundwork import files
+from groundwork.errors import BuildError
+from groundwork.package_id import PackageId
+from groundwork.result import Result
+from groundwork.text import UNICODE, display, duration, size, table
+from groundwork.wording import counted
+
+_HASH_DIGITS = 12
+_MARKS = {
+    "built": f"{UNICODE.done} built",
+    "skipped": f"{UNICODE.kept} was there",
+    "failed": f"{UNICODE.failed} failed",
+    "missing": f"{UNICODE.dash} missing",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageResult:
+    """One row of the closing table."""
+
+    package: PackageId
+    status: str  #: ``built``, ``skipped`` (it was there), ``failed`` or ``missing``
+    size: int = 0  #: bytes of the package file, 0 where there is none
+    sha256: str = ""
+    seconds: float = 0.0  #: duration of the build script, 0 for skipped packages
+    path: str = ""
+    note: str = ""  #: why it failed, in a line
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as JSON knows it, the identity's fields among the others."""
+        rest = {key: value for key, value in vars(self).items() if key != "package"}
+        return {**self.package._asdict(), **rest}
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> PackageResult:
+        """Read a row that JSON kept; raises a KeyError or a TypeError where it is not one."""
+        rest = dict(row)
+        return cls(package=PackageId(*(rest.pop(field) for field in PackageId._fields)), **rest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskUse:
+    """What a run took on disk, in bytes."""
+
+    peak: int = 0  #: most that the state folder held at one time, allocated blocks
+    peak_apparent: int = 0  #: the same, as the sum of file sizes (shared blocks counted each time)
+    tree: int = 0  #: allocated by the CMake tree at most
+    #: size of what the engine keeps of staging (work folder and prefix), which it copies for every inheriting package
+    staged: int = 0
+    #: ``staged`` times the number of such copies: one into the cache, one per inheriting package
+    copied: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a run did."""
+
+    ok: bool  #: every planned package is published
+    config: str  #: the run's name
+    packages: tuple[PackageResult, ...]  #: a row per planned package, in build order
+    seconds: float  #: duration of the run
+    log: Path  #: the run's log file
+    channel: Path  #: the published channel, to give to a solver
+    staging: str = ""  #: the decision about staging, as in ``StagingDecided``
+    staging_seconds: float = 0.0  #: duration of libtorch's compile, 0 where it was reused
+    compiles: bool = True  #: it was compiled, and not taken out of a wheel
+    #: per Python: ninja steps after the swap and core objects among them
+    swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    #: objects that did not have to be compiled, by source
+    reused: Mapping[str, int] = field(default_factory=dict)
+    disk: DiskUse = field(default_factory=DiskUse)
+    memory: int = 0  #: bytes of the largest process that this machine ran for it, 0 where nobody knows
+    #: what the plan said of duration and memory, 0 where what it spoke of was not done as a whole
+    estimated_seconds: float = 0.0
+    estimated_memory: int = 0
+    error: str = ""  #: what went wrong, empty when nothing did
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as JSON knows it."""
+        packages = [row.to_dict() for row in self.packages]
+        return {**asdict(self), "packages": packages, "log": str(self.log), "channel": str(self.channel)}
+
+    def write(self, path: Path) -> None:
+        """Write ``run.json`` so that a reader sees the former or the new one, never half of it."""
+        files.write(
+            path, json.dumps(Result(format="run", document=self.to_dict()).to_json(), indent=1) + "\n"
+        )
+
+    def result(self, use: Mapping[str, str]) -> Result:
+        """Return what the command says in the end; ``use`` has, by program, a line that installs what was built."""
+        lines = ["", *summary_lines(self)]
+        if use:
+            lines += ["", "to use it, whichever you have:", *(f"  {line}" for line in use.values())]
+        return Result(
+            format="run",
+            document={**self.to_dict(), "use": dict(use)},
+            lines=lines,
+            exit_code=0 if self.ok else BuildError.exit_code,
+        )
+
+
+def packages_of_last_run(state: Path) -> list[PackageResult]:
+    """Return the rows that the last run left in ``run.json``; none where it ended before there was anything to tell."""
+    try:
+        document = json.loads((state / "run.json").read_text())
+        return [PackageResult.from_dict(row) for row in document["packages"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def package_lines(packages: Sequence[PackageResult]) -> list[str]:
+    """Return the closing table; it fits 80 columns."""
+    rows = [
+        (
+            row.package.label,
+            size(row.size) if row.size else "",
+            row.sha256[:_HASH_DIGITS],
+            duration(row.seconds) if row.seconds else "",
+            _MARKS.get(row.status, f"  {row.status}"),
+        )
+        for row in packages
+    ]
+    lines = table(("package", "size", "sha256", "time", "status"), rows, right=frozenset({1, 3}))
+    notes = [
+        f"  {row.package.name} {row.package.kind}".rstrip() + f": {row.note}" for row in packages if row.note
+    ]
+    return [*lines, *(["", "failed:", *notes] if notes else [])]
+
+
+def summary_lines(summary: Summary) -> list[str]:
+    """Return a summary for people; the table in it fits 80 columns."""
+    lines = [*package_lines(summary.packages), ""]
+    if summary.staging_seconds:
+        how = "compiled" if summary.compiles else "unpacked"
+        lines.append(f"libtorch was {how} in {duration(summary.staging_seconds)}")
+    for python, figures in summary.swaps.items():
+        counts = ", ".join(
+            f"{count} {what.removesuffix('s') if count == 1 else what}" for what, count in figures.items()
+        )
+        lines.append(f"swap to Python {python}: {counts}")
+    for source, count in summary.reused.items():
+        lines.append(f"{counted(count, 'object')} reused from {source}")
+    if summary.estimated_seconds:
+        took = f"took {duration(summary.seconds)}, estimated {duration(summary.estimated_seconds)}"
+        if summary.memory and summary.estimated_memory:
+            took += (
+                f"; the largest process {size(summary.memory)}, estimated {size(summary.estimated_memory)}"
+            )
+        lines.append(took)
+    if summary.disk.peak:
+        tree = f", of which the work tree took {size(summary.disk.tree)}" if summary.compiles else ""
+        lines.append(f"disk: {size(summary.disk.peak)} at the peak{tree}")
+    if summary.error:
+        lines.append(f"{UNICODE.failed} {summary.error}")
+    end = "done" if summary.ok else "not everything was built"
+    lines.append(f"{end} in {duration(summary.seconds)}; channel: {display(summary.channel)}")
+    lines.append(f"log: {display(summary.log)}")
+    return lines

@@ -1,0 +1,77 @@
+"""What a run took, put beside what its plan said of it, and remembered for the next plan."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from dataclasses import replace
+
+from groundwork.package_id import PackageId
+from megabuild.plan import learned
+from megabuild.plan.plan import Plan
+from megabuild.run.summary import Summary
+
+_UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
+
+
+class Meter:
+    """Measures from the moment it is made: time, and what the programs that this process started took."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._cpu, self._largest = _used()
+        self._pytorch: tuple[float, float, int] | None = None
+        #: programs run in a container: they are no children of ours, and nobody knows what they took
+        self.blind = False
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been."""
+        return time.monotonic() - self._began
+
+    def pytorch_is_done(self) -> None:
+        """Note what PyTorch's part took; the extensions come next."""
+        cpu, _ = _used()
+        self._pytorch = self.seconds, 0.0 if self.blind else cpu - self._cpu, self._memory()
+
+    def compared(self, plan: Plan, summary: Summary) -> Summary:
+        """Return a summary with what was measured; what was done as a whole is compared, and remembered."""
+        summary = replace(summary, memory=self._memory())
+        whole = summary.staging in ("fresh", "recompile") or not plan.missing
+        if not summary.ok or summary.reused or not whole or not (plan.missing or plan.extensions.missing):
+            return summary  # nothing was done, or only the rest of something
+        of = {PackageId.of(one): one.python for one in plan.missing if one.python}
+        rows = [row for row in summary.packages if row.package in of]
+        pythons, scripts = len(set(of.values())), sum(row.seconds for row in rows)
+        if self._pytorch is not None and summary.staging_seconds and pythons:
+            seconds, cpu, memory = self._pytorch
+            taken = learned.Taken(
+                jobs=plan.jobs.count,
+                pythons=pythons,
+                staging=summary.staging_seconds,
+                python=round(scripts / pythons, 1),
+                rest=round(max(0.0, seconds - summary.staging_seconds - scripts), 1),
+                cores=round(cpu / seconds, 2),
+                memory=memory,
+                disk=summary.disk.peak,
+            )
+            learned.keep(plan.options, taken)
+        figures = plan.estimate
+        per_job = figures.memory_per_job if plan.missing else 0
+        return replace(
+            summary,
+            estimated_seconds=round((figures.hours + figures.hours_of_extensions) * 3600, 1),
+            estimated_memory=max(per_job, figures.memory_of_extensions),
+        )
+
+    def _memory(self) -> int:
+        """Bytes of the largest program so far; 0 where nobody knows, one before us having been larger."""
+        largest = _used()[1]
+        return largest if largest > self._largest and not self.blind else 0
+
+
+def _used() -> tuple[float, int]:
+    """Return the CPU seconds of all programs that were started and have ended, and the bytes of the largest."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * _UNIT

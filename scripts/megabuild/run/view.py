@@ -1,0 +1,180 @@
+"""How the engine sees a task: fixed paths inside an isolation, the real ones on the host."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+import rattler_build
+
+import megabuild
+from groundwork import files
+from megabuild.configs.overrides import chosen
+from megabuild.engine.job import Job
+from megabuild.engine.supervisor import Place
+from megabuild.isolation.base import Isolation, Mount
+from megabuild.plan.options import INSIDE
+from megabuild.plan.plan import Plan
+from megabuild.run.progress import STATS
+
+VARIANT = "variant.yaml"
+COMPILER_LAUNCHER = "compiler-launcher"
+#: How the engine is told of virtual packages.
+_OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"}
+#: What a build writes, below its task's folder: all else there is the driver's, and it sees single files of that.
+_WRITABLE = ("out", "tmp")
+#: Set by whoever trusts what a run compiles: its objects are put where builds of other configs look for theirs.
+SHARE_OBJECTS = "MEGABUILD_SHARE_OBJECTS"
+_SHARED = "shared"
+LAUNCHER = """\
+#!/bin/sh
+# In front of every compiler of this config: the object cache where there is one, else the compiler itself. Always this
+# file, since another command line would compile everything again.
+program={program}
+# A build may have put us on PATH under the cache's name: round and round it would go.
+case "${{MEGABUILD_LAUNCHED:-}}" in xx*) exec "$@" ;; esac
+MEGABUILD_LAUNCHED="x${{MEGABUILD_LAUNCHED:-}}"
+export MEGABUILD_LAUNCHED
+command -v "$program" >/dev/null 2>&1 || exec "$@"
+CCACHE_DIR={folder}
+CCACHE_REMOTE_STORAGE={shared}
+CCACHE_STATSLOG={stats}
+CCACHE_MAXSIZE={size}
+export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_STATSLOG CCACHE_MAXSIZE
+exec "$program" "$@"
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View(Place):
+    """One task seen from inside, with what the supervisor needs."""
+
+    recipe: str  #: the recipe file's path inside
+    channels: tuple[str, ...]  #: URLs, as the engine needs them
+    source: str | None  #: the provider's source tree inside, or None
+    #: what the engine must be told through its environment: its caches, and the machine to build for
+    environment: Mapping[str, str]
+    #: further folders that were asked for, by name: their paths inside
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def launcher(self) -> str:
+        """The program in front of compilers, inside."""
+        return f"{self.state_inside}/{COMPILER_LAUNCHER}"
+
+
+def view(
+    plan: Plan,
+    isolation: Isolation,
+    *,
+    state: Path,
+    recipe: Path,
+    channels: Sequence[Path | str],
+    more: Mapping[str, Path] | None = None,
+    written: Sequence[str] = (),
+) -> View:
+    """Lay out mounts and paths for one task; folders that are missing are made.
+
+    ``state`` belongs to this task alone; the recipe file is below the folder of PyTorch's; channels are in order of
+    priority. ``more`` are further folders to show, by a name for them; ``written`` names further folders below
+    ``state`` to which the build writes.
+    """
+    options, cache = plan.options, plan.options.cache
+    mounts: list[Mount] = []
+
+    def shown(name: str, source: Path, *, writable: bool = False) -> str:
+        target = f"{INSIDE}/{name}"
+        if writable:
+            source.mkdir(parents=True, exist_ok=True)
+        mounts.append(Mount(source=source, target=target, writable=writable))
+        return isolation.path(target, source)
+
+    state_inside = isolation.path(f"{INSIDE}/state", state)
+    recipes = shown("recipe", options.recipes)
+    if (options.root / "rehearsal").is_dir():
+        shown("rehearsal", options.root.absolute() / "rehearsal")
+    scripts = shown("scripts", Path(megabuild.__file__).resolve().parent.parent)
+    site = shown("site", Path(rattler_build.__file__).resolve().parent.parent)
+    urls = []
+    for number, channel in enumerate(channels):
+        if isinstance(channel, Path):
+            inside = shown(f"channel{number or ''}", channel.resolve())
+            urls.append(f"file://{inside}")
+        else:
+            urls.append(channel)
+    source = shown("source", plan.environment.source) if plan.environment.source else None
+    others = {name: shown(name, folder) for name, folder in (more or {}).items()}
+    on_host = isolation.name == "host"
+    environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
+    # Nobody can prove what a build has put into a cache: it is for builds of the same config, and of no other.
+    environment["RATTLER_CACHE_DIR"] = shown("rattler", cache / "rattler" / options.run_name, writable=True)
+    objects, trusted = cache / "objects", os.environ.get(SHARE_OBJECTS, "") not in ("", "0")
+    own = shown("ccache", objects / options.run_name, writable=True)
+    (objects / _SHARED).mkdir(parents=True, exist_ok=True)
+    shared = shown("objects", objects / _SHARED, writable=trusted)
+    _write_launcher(
+        state / COMPILER_LAUNCHER,
+        folder=own,
+        shared=f"file:{quote(shared)}" + ("" if trusted else "|read-only"),
+        stats=f"{state_inside}/{STATS}",
+    )
+    seen = View(
+        isolation=isolation,
+        state=state,
+        state_inside=state_inside,
+        scripts_inside=scripts,
+        python=sys.executable if on_host else "python3",
+        site_inside=site,
+        mounts=mounts,
+        recipe=f"{recipes}/{recipe.relative_to(options.recipes).as_posix()}",
+        channels=tuple(urls),
+        source=source,
+        environment=environment,
+        more=others,
+    )
+    for name in (*_WRITABLE, *written):
+        (state / name).mkdir(parents=True, exist_ok=True)
+        mounts.append(seen.shown(name, writable=True))
+    mounts += [seen.shown(name) for name in (COMPILER_LAUNCHER, VARIANT)]
+    return seen
+
+
+def _write_launcher(path: Path, **values: str) -> None:
+    # The engine gives scripts an environment of their own, which has neither.
+    values["program"] = os.environ.get("TORCH_CCACHE", "") or "ccache"
+    values["size"] = os.environ.get("CCACHE_MAXSIZE", "") or "40G"
+    words = {name: shlex.quote(value) for name, value in values.items()}
+    files.write(path, LAUNCHER.format(**words))
+    path.chmod(0o755)
+
+
+def job(
+    plan: Plan, seen: View, overrides: Mapping[str, Sequence[str]], *, jobs: int, env: Mapping[str, str]
+) -> Job:
+    """Describe a task to the worker, but for its packages.
+
+    Writes the variant file that the engine reads: its own command line could do the same with it. ``overrides`` are
+    variant values in place of the config's, ``env`` is what else the recipe's scripts are told.
+    """
+    config = plan.options.config
+    made = chosen(config, overrides)
+    document = {
+        **{key: list(value) for key, value in made.variant.items()},
+        "zip_keys": [list(group) for group in made.zip_keys],
+    }
+    files.write(seen.state / VARIANT, json.dumps(document, indent=1))  # JSON is YAML
+    return Job(
+        recipe=seen.recipe,
+        output_dir=f"{seen.state_inside}/out",
+        target_platform=config.platform,
+        build_platform=config.platform,
+        variant_config=[f"{seen.state_inside}/{VARIANT}"],
+        channels=seen.channels,
+        env={"CPU_COUNT": str(jobs), **env, **seen.environment},
+    )

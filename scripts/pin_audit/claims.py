@@ -1,0 +1,216 @@
+"""A row of the table, and what is said in it: upstream's claims, what the recipe asks for, what conda-forge has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TypeVar
+
+from packaging.markers import InvalidMarker, Marker
+
+from pin_audit.facts import (
+    UPSTREAM,
+    AnyFact,
+    Build,
+    Fact,
+    GlobalPin,
+    Newest,
+    RecipeCommit,
+    RecipePin,
+    Requirement,
+    Submodule,
+)
+from pin_audit.names import Dependency
+from pin_audit.versions import Spec, described, newest, pin
+
+_CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
+_MACHINES = {"64": "x86_64", "aarch64": "aarch64", "arm64": "arm64"}
+
+
+class Status(str, Enum):
+    """A row's status, the gravest first."""
+
+    CONFLICT = "conflict"
+    OLDER = "recipe older"
+    NEWER = "recipe newer"
+    MISSING = "pin missing"
+    UNKNOWN = "unknown"
+    UNPINNED = "upstream unpinned"
+    IN_STEP = "in step"
+
+
+GRAVITY = tuple(Status)
+#: A status as it is typed: ``recipe-older``.
+STATUSES = {status.value.replace(" ", "-"): status for status in Status}
+Kind = TypeVar("Kind", bound=Fact)
+#: A status with the sentence that explains it.
+Judged = tuple[Status, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRow:
+    """One dependency, or the GPU architectures of one CUDA version."""
+
+    #: As conda-forge calls it, a submodule's path where it has no name there, or ``CUDA 13.0``.
+    name: str
+    facts: tuple[AnyFact, ...]  #: in a stable order
+    builds: tuple[Build, ...]  #: all configs that are looked at
+    entry: Dependency
+    #: What becomes of upstream's copy: ``vendored`` (compiled in), ``system`` (the environment's is used), ``unused``.
+    use: str = ""
+    why: str = ""  #: the switch or the reason behind that
+    decided_by: str = ""  #: the row that decides this one's version
+    wheel_cuda: str = ""  #: the CUDA version that upstream's wheels are for
+    torch: str = ""  #: the PyTorch that an extension's recipe asks for
+    troubles: Mapping[str, str] = field(default_factory=dict)  #: by source: why it says nothing at all
+    status: Status = Status.UNKNOWN
+    sentence: str = ""
+
+    @property
+    def vendored_only(self) -> bool:
+        """Whether it is about upstream's copy alone: the recipe asks for nothing of this name."""
+        return bool(self.use) and not self.all(RecipePin, RecipeCommit)
+
+    def all(self, *kinds: type[Kind]) -> list[Kind]:
+        """Return the facts of some kinds."""
+        return [one for one in self.facts if isinstance(one, kinds)]
+
+    def platforms(self, configs: Collection[str]) -> frozenset[str]:
+        """Return conda's platforms of some configs."""
+        return frozenset(build.platform for build in self.builds if build.name in configs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What the recipe asks for, for some configs."""
+
+    fact: RecipePin
+    spec: Spec
+    configs: frozenset[str]
+
+    @property
+    def text(self) -> str:
+        """What it asks for, without a build string that comes with a version."""
+        if self.fact.value == "*":
+            return "any version"
+        return self.fact.value if self.spec.any else self.fact.value.partition(" ")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A version, or a range of versions, that upstream names for some configs."""
+
+    fact: Fact
+    spec: Spec
+    version: str  #: where it names one: ``2.1.0``, of a tag or of a commit after it
+    hard: bool  #: the wheel's metadata, to which pip holds everybody; the rest is known to work, no more
+    configs: frozenset[str]
+
+
+def excludes(fact: Fact) -> bool:
+    """Whether the recipe says that a package must not be there, in the usual way: older than anything."""
+    return isinstance(fact, RecipePin) and fact.value.startswith("<0.0a")
+
+
+def asks_of(row: AuditRow) -> list[Ask]:
+    """Return what the recipe asks for; a bare name beside a pinned one of the same row means what that one lets it."""
+    found = [
+        Ask(fact=one, spec=Spec(one.value), configs=frozenset(b.name for b in row.builds if one.holds.met(b)))
+        for one in row.all(RecipePin)
+        if not excludes(one) and Spec(one.value).readable
+    ]
+    pinned = frozenset[str]().union(*(ask.configs for ask in found if not ask.spec.any))
+    left = (replace(ask, configs=ask.configs - pinned) if ask.spec.any else ask for ask in found)
+    return [ask for ask in left if ask.configs or not ask.spec.any]
+
+
+def claims_of(row: AuditRow) -> list[Claim]:
+    """Return what upstream claims for configs that are looked at; what names no version claims nothing."""
+    found = []
+    for fact in row.all(*UPSTREAM):
+        where = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
+        if fact.trouble or not where or (row.torch and fact.holds.torch not in ("", row.torch)):
+            continue
+        hard = isinstance(fact, Requirement)
+        if hard or re.match(r"\s*[<>=!~]", fact.value):
+            spec = Spec(fact.value, pep440=True)
+            if spec.readable and not spec.any:
+                found.append(Claim(fact=fact, spec=spec, version=spec.exact, hard=hard, configs=where))
+        elif not (isinstance(fact, Submodule) and fact.commit and fact.commit.startswith(fact.value)):
+            for word in fact.value.split(", "):
+                if version := described(_CUDA_TAG.sub(r"\1.\2", word)):
+                    spec = Spec(f"=={version}")
+                    found.append(Claim(fact=fact, spec=spec, version=version, hard=False, configs=where))
+    return found
+
+
+def is_optional(fact: Fact) -> bool:
+    """Whether a requirement is one of an extra, which an installation need not have."""
+    return isinstance(fact, Requirement) and "extra" in fact.holds.marker
+
+
+def cuda_of_wheel(facts: Iterable[Fact]) -> str:
+    """Return the CUDA version that a wheel's requirements are for, or an empty string."""
+    for fact in facts:
+        if isinstance(fact, Requirement) and re.match(r"cuda-toolkit$|nvidia-cuda-runtime", fact.name):
+            numbers = re.findall(r"\d+", fact.value)
+            if len(numbers) > 1:
+                return ".".join(numbers[:2])
+    return ""
+
+
+def pins(row: AuditRow, configs: frozenset[str], of: str = "") -> list[str]:
+    """Return the values of conda-forge's pins that hold for any of the configs; all, or those ``of`` one package."""
+    platforms = row.platforms(configs)
+    word = of.replace("-", "_")
+    return [
+        value
+        for one in row.all(GlobalPin)
+        if not one.holds.platforms or platforms & set(one.holds.platforms)
+        if not word or one.name.replace("-", "_") == word or one.name in row.entry.keys
+        for value in one.values
+        if pin(value).readable
+    ]
+
+
+def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
+    """Return the newest version of the row's first package, of all or that some configs could get; or nothing."""
+    first = row.entry.conda[:1] or (row.entry.name,)
+    wanted = None if configs is None else row.platforms(configs) | {"noarch"}
+    return newest(
+        one.value
+        for one in row.all(Newest)
+        if not one.trouble and one.name in first
+        if wanted is None or not one.holds.platforms or set(one.holds.platforms) & wanted
+    )
+
+
+def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:
+    from_nvidia = isinstance(fact, Requirement) and re.match(r"(nvidia|cuda)-", fact.name)
+    if from_nvidia and build.cuda != wheel_cuda:
+        return False
+    return fact.holds.met(build) and _marker_holds(fact.holds.marker, build.platform)
+
+
+def _marker_holds(text: str, platform: str) -> bool:
+    if not text:
+        return True
+    system, _, machine = platform.partition("-")
+    extra = re.search(r"""extra\s*==\s*["']([^"']+)""", text)
+    environment = {
+        "extra": extra[1] if extra else "",
+        "os_name": "posix",
+        "sys_platform": "darwin" if system == "osx" else "linux",
+        "platform_system": "Darwin" if system == "osx" else "Linux",
+        "platform_machine": _MACHINES.get(machine, machine),
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "python_version": "3.12",  # whose wheels are read
+        "python_full_version": "3.12.0",
+    }
+    try:
+        return Marker(text).evaluate(environment)
+    except (InvalidMarker, KeyError, ValueError):
+        return True

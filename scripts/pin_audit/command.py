@@ -1,0 +1,137 @@
+"""The audit as a command: from what is asked to what is shown, written and returned."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from groundwork.errors import (
+    ChangesError,
+    ElsewhereError,
+    FindingsError,
+    IncomparableError,
+    Interrupted,
+    NotReadError,
+    UsageError,
+)
+from groundwork.result import Result
+from groundwork.wording import counted
+from pin_audit.claims import STATUSES, Status
+from pin_audit.make_report import AuditOptions, make
+from pin_audit.names import names
+from pin_audit.report import jsonfile
+from pin_audit.report.blocks import change_blocks, report_blocks
+from pin_audit.report.jsonfile import Report
+from pin_audit.report.markdown import insert, markdown
+from pin_audit.report.terminal import text_lines
+
+
+def audit(
+    options: AuditOptions,
+    root: Path,
+    *,
+    tell: Callable[[str], None],
+    progress: Callable[[str], None],
+) -> Result:
+    """Make a report on the repository `root`, show and write it, and judge it as ``--fail-on`` says."""
+    wanted = statuses(options.fail_on) if options.fail_on else ()
+    if options.start is None or options.only:
+        _check_folder(root, Path.cwd(), tell)
+    try:
+        report, warnings = make(options, root, progress=progress)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted", "what was fetched is cached; run it again to go on") from None
+    for warning in warnings:
+        tell(f"! {warning}")
+    if options.write is not None:
+        written = insert(options.write, markdown(report, level=3))
+        tell(f"{'written' if written else 'in step already'}: {options.write}")
+    lines, code = _shown(report, options, tell)
+    found = [
+        f"{audit.target.package}: {name}" for audit in report.audits for name in audit.with_status(wanted)
+    ]
+    if found:
+        tell(f"--fail-on {options.fail_on}: {', '.join(found)}")
+        code = FindingsError.exit_code
+    elif options.fail_on:
+        code = _judged(report, options.fail_on, wanted, options.skipped, tell) or code
+    return jsonfile.result(report, lines, code)
+
+
+def statuses(text: str) -> tuple[Status, ...]:
+    """Return the statuses of a list with commas between them: ``conflict,recipe-older``; raises UsageError."""
+    words = [part.strip().lower().replace(" ", "-").replace("_", "-") for part in text.split(",")]
+    for word in words:
+        if word not in STATUSES:
+            raise UsageError(f"'{word}' is not a status", f"they are: {', '.join(STATUSES)}")
+    return tuple(STATUSES[word] for word in words)
+
+
+def _check_folder(root: Path, folder: Path, tell: Callable[[str], None]) -> None:
+    """Refuse to audit `root` for somebody who stands in another repository with a recipe; else say what is audited."""
+    if folder.is_relative_to(root):
+        return
+    for one in (folder, *folder.parents):
+        if any((one / "recipe" / name).is_file() for name in ("recipe.yaml", "meta.yaml")):
+            raise ElsewhereError(
+                f"{one} has a recipe of its own, and what is audited here are those of {root}",
+                f"to audit these, go there first: cd {shlex.quote(str(root))}",
+            )
+    tell(f"auditing the recipes of {root}")
+
+
+def _judged(
+    report: Report,
+    fail_on: str,
+    wanted: tuple[Status, ...],
+    skipped: tuple[str, ...],
+    tell: Callable[[str], None],
+) -> int:
+    """Say what --fail-on could not judge; return the exit code for that where a source as a whole was not read."""
+    unread = {
+        name: None
+        for audit in report.audits
+        for name in audit.not_read()
+        if not any(fnmatchcase(name, pattern) for pattern in skipped)
+    }
+    unknown = sum(len(audit.with_status([Status.UNKNOWN])) for audit in report.audits)
+    rows = sum(len(audit.rows) + len(audit.archs) for audit in report.audits)
+    if unknown and Status.UNKNOWN not in wanted:
+        tell(f"--fail-on {fail_on}: {unknown} of {counted(rows, 'row')} could not be judged")
+    if not unread:
+        return 0
+    tell(
+        f"error: --fail-on {fail_on} found nothing, but these were not read: {', '.join(unread)}\n"
+        "  have them read once where there is a network, name local stand-ins (--help), or leave them out: --skip NAME"
+    )
+    return NotReadError.exit_code
+
+
+def _shown(report: Report, options: AuditOptions, tell: Callable[[str], None]) -> tuple[list[str], int]:
+    """Return the lines of the form that is wanted, or write them, and the exit code for what --compare found."""
+    code, output = 0, options.output
+    if options.compare is not None:
+        old = jsonfile.read(options.compare, names())
+        found = jsonfile.compare(old, report, names())
+        if found.empty:
+            code = IncomparableError.exit_code
+            tell(
+                f"error: nothing from outside this repository was read both in {options.compare} and now\n"
+                "  have it read once where there is a network, or name local stand-ins (--help)"
+            )
+        elif found.changes or found.lonely:
+            code = ChangesError.exit_code
+        if options.form is None and output is None:
+            return text_lines(change_blocks(found, old.made), options.width), code
+        tell(f"{counted(len(found.changes), 'cell')} changed since {old.made}")
+    if output is not None:
+        as_json = options.form == "json" or (options.form is None and output.suffix == ".json")
+        jsonfile.write(jsonfile.text(report) if as_json else markdown(report), output)
+        tell(f"written: {output}")
+    elif options.form == "markdown":
+        return markdown(report).splitlines(), code
+    elif options.form is None and options.write is None:
+        return text_lines(report_blocks(report, ages=True), options.width), code
+    return [], code

@@ -1,0 +1,84 @@
+"""Asks all sources at once, in bounded time; whatever becomes of one of them, its outcome is a value."""
+
+from __future__ import annotations
+
+import math
+import pkgutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from groundwork.errors import MegabuildError
+from pin_audit.facts import SourceOutcome
+from pin_audit.request import AuditRequest
+
+#: Where each source's ``read(request)`` is, in `sources`; those that wait for the network begin first.
+_PLACES = {
+    "submodules": "submodules:read",
+    "upstream_commit": "submodules:read_commit",
+    "channel": "channel:read",
+    "wheel_metadata": "wheel_metadata:read",
+    "pinning": "pinning:read",
+    "ci_pins": "ci_pins:read",
+    "upstream_archs": "ci_pins:read_archs",
+    "recipe_pins": "recipe_pins:read",
+    "recipe_commits": "recipe_commits:read",
+    "recipe_archs": "recipe_archs:read",
+}
+SOURCES = tuple(_PLACES)
+#: Those that need nothing but this repository.
+OWN = ("recipe_pins", "recipe_commits", "recipe_archs")
+_AT_ONCE = 8
+_LATE = "not finished within the time limit (--timeout)"
+_GRACE = 3.0  # seconds after the time limit, in which sources notice it themselves
+
+Read = Callable[[AuditRequest], SourceOutcome]
+
+
+def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
+    """Return the functions of some sources by name."""
+    return {name: pkgutil.resolve_name(f"{__package__}.sources.{_PLACES[name]}") for name in wanted}
+
+
+def gather(
+    requests: Sequence[AuditRequest], reads: Mapping[str, Read]
+) -> dict[str, tuple[SourceOutcome, ...]]:
+    """Ask every source for every package; returns the outcomes by package, in the order of `reads`.
+
+    There is one request per package; their services end the whole in time.
+    """
+    wanted = [(request, name) for name in reads for request in requests]
+    waiting = iter(wanted)  # next() on it is one step for threads
+    found: dict[tuple[str, str], SourceOutcome] = {}
+    answered = threading.Semaphore(0)
+
+    def work() -> None:
+        for request, name in waiting:
+            request.services.report(name, f"{request.target.package}: {name}")
+            found[request.target.package, name] = outcome_of(request, name, reads[name])
+            answered.release()
+
+    # Daemons, not a pool: a name server that never answers must not keep the program from ending.
+    for _ in range(min(_AT_ONCE, len(wanted))):
+        threading.Thread(target=work, daemon=True).start()
+    end = math.inf
+    while len(found) < len(wanted) and time.monotonic() < end:
+        answered.acquire(timeout=0.2)  # short, so that Ctrl-C is heard
+        if requests[0].services.remaining() <= 0:
+            end = min(end, time.monotonic() + _GRACE)
+    return {
+        one.target.package: tuple(
+            found.get((one.target.package, name), SourceOutcome(source=name, trouble=_LATE)) for name in reads
+        )
+        for one in requests
+    }
+
+
+def outcome_of(request: AuditRequest, name: str, read: Read) -> SourceOutcome:
+    """Ask one source."""
+    try:
+        return read(request)
+    except MegabuildError as error:
+        return SourceOutcome(source=name, trouble=error.message)
+    except Exception as error:  # a fault of ours in one source must not cost the whole table
+        return SourceOutcome(source=name, trouble=f"unexpected {type(error).__name__}: {error}")

@@ -1,0 +1,243 @@
+"""The status of a row, with a sentence: is there a version that everybody accepts, and does the recipe ask for it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pin_audit.ci_rules import NAMED
+from pin_audit.claims import (
+    GRAVITY,
+    Ask,
+    AuditRow,
+    Claim,
+    Judged,
+    Status,
+    asks_of,
+    best_for,
+    claims_of,
+    is_optional,
+    pins,
+)
+from pin_audit.facts import UPSTREAM, CiPin, RecipePin, Submodule, config_words
+from pin_audit.versions import Spec, admits_older, common, lowest, pin, side, within
+
+_MOST_SENTENCES = 2
+#: With what the recipe asks for there, or None where that is nothing.
+_Problem = tuple[Status, str, Ask | None]
+
+
+def judge(row: AuditRow) -> Judged:
+    """Return a row's status and the sentence that explains it."""
+    asks = asks_of(row)
+    if not asks and (judged := _without_recipe(row)):
+        return judged
+    claimed = claims_of(row)
+    if row.use == "vendored" and (judged := _vendored(row, asks)):
+        return judged
+    if not claimed and not row.decided_by and (reason := _silent(row)):
+        return Status.UNKNOWN, reason
+    found = list(_problems(row, asks, claimed))
+    if not found:
+        return _no_problem(row, asks, claimed)
+    worst = min((status for status, _, _ in found), key=GRAVITY.index)
+    about: dict[str, list[Ask]] = {}
+    for status, text, ask in found:
+        if status is worst:
+            about.setdefault(text, []).extend([ask] if ask else [])
+    sentences = [text + _where(row, those, asks) for text, those in about.items()]
+    more = f"; and {len(sentences) - _MOST_SENTENCES} more" if len(sentences) > _MOST_SENTENCES else ""
+    return worst, "; ".join(sentences[:_MOST_SENTENCES]) + more
+
+
+def _problems(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Iterator[_Problem]:
+    hard = [claim for claim in claimed if claim.hard]
+    soft = [claim for claim in claimed if not claim.hard]
+    at_run = [ask for ask in asks if "run" in ask.fact.sections] or list(asks)
+    if hard and not asks:
+        texts = ", ".join(dict.fromkeys(claim.spec.text for claim in hard))
+        yield Status.MISSING, f"upstream's wheel needs {texts}, and the recipe does not ask for it", None
+    for claim in hard:
+        for ask in at_run:
+            if claim.configs & ask.configs and (verdict := _against_wheel(row, ask, claim)):
+                yield *verdict, ask
+        if verdict := _beyond_conda_forge(row, claim):
+            yield *verdict, None
+    for ask in asks:
+        about = [claim for claim in soft if claim.configs & ask.configs]
+        judged = [verdict for claim in about if (verdict := _against_known(row, ask, claim))]
+        if about and len(judged) == len(about) and not (hard and ask.spec.any):
+            yield *min(judged, key=lambda verdict: GRAVITY.index(verdict[0])), ask
+        for verdict in (_against_pin(row, ask), _against_channel(row, ask)):
+            if verdict:
+                yield *verdict, ask
+
+
+def _where(row: AuditRow, those: Sequence[Ask], asks: Sequence[Ask]) -> str:
+    """Return in brackets where something holds; nothing where that is wherever the recipe asks for it."""
+    covered = frozenset[str]().union(*(ask.configs for ask in those))
+    if covered >= frozenset[str]().union(*(ask.configs for ask in asks)):
+        return ""
+    scopes = dict.fromkeys(config_words(ask.fact.holds.configs, row.builds) for ask in those)
+    return f" [{', '.join(filter(None, scopes))}]" if any(scopes) else ""
+
+
+def _no_problem(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Judged:
+    texts: dict[str, list[Ask]] = {}
+    for ask in asks:
+        texts.setdefault(ask.text, []).append(ask)
+    asked = ", ".join(text + _where(row, those, asks) for text, those in texts.items()) or "any version"
+    if row.use == "system":
+        asked = f"{asked} of the environment ({row.why})"
+    if row.decided_by:
+        return Status.IN_STEP, f"{row.decided_by} decides its version"
+    if not claimed:
+        elsewhere = any(one.value not in ("", "*") for one in row.all(*UPSTREAM))
+        if elsewhere and not asks:
+            return Status.IN_STEP, "upstream needs it for builds that are not made here"
+        here = " for these builds" if elsewhere else ""
+        return Status.UNPINNED, f"upstream names no version{here}, the recipe asks for {asked}"
+    names = ", ".join(dict.fromkeys(claim.fact.value for claim in claimed))
+    return Status.IN_STEP, f"upstream has {names}, the recipe asks for {asked}"
+
+
+def _without_recipe(row: AuditRow) -> Judged | None:
+    upstream = row.all(*UPSTREAM)
+    if row.use == "unused":
+        return Status.IN_STEP, f"not compiled here: {row.why}"
+    if "recipe_pins" in row.troubles:
+        return Status.UNKNOWN, f"the recipe was not read: {row.troubles['recipe_pins']}"
+    if upstream and all(is_optional(one) for one in upstream):
+        return Status.IN_STEP, "upstream needs it for an extra only"
+    if upstream and not row.use and all(isinstance(one, CiPin) for one in upstream):
+        return Status.UNKNOWN, "only upstream's CI names it, the recipe does not ask for it"
+    return None
+
+
+def _vendored(row: AuditRow, asks: Sequence[Ask]) -> Judged | None:
+    copies = row.all(Submodule)
+    note = f"; {row.entry.note}" if row.entry.note else ""
+    if not note and asks:
+        note = "; the recipe asks for a package of this name as well"
+    if value := next((one.value for one in copies if one.value), ""):
+        return Status.IN_STEP, f"upstream's copy is compiled in, {value}{note}"
+    if copies:
+        return Status.UNKNOWN, f"upstream's copy is compiled in, and not known: {copies[0].trouble}{note}"
+    if "submodules" in row.troubles:
+        return Status.UNKNOWN, f"upstream's copy is compiled in; submodules were not read{note}"
+    return None
+
+
+def _silent(row: AuditRow) -> str:
+    """Return why nobody can tell what upstream has, or an empty string where upstream was heard."""
+    broken = [one for one in row.all(*UPSTREAM) if one.trouble]
+    if broken:
+        return broken[0].trouble
+    sections = {section for one in row.all(RecipePin) for section in one.sections}
+    if row.entry.submodules and "submodules" in row.troubles:
+        return "upstream's submodules were not read"
+    if "wheel_metadata" in row.troubles and "run" in sections:
+        return "upstream's wheel was not read"
+    if "ci_pins" in row.troubles and {"host", "build"} & sections and {row.name, *row.entry.ci} & NAMED:
+        return "upstream's CI was not read"
+    return ""
+
+
+# ---- two sides held against each other: a status and a sentence, or None where both agree ------------------------
+
+
+def _against_wheel(row: AuditRow, ask: Ask, claim: Claim) -> Judged | None:
+    needs, asks = claim.spec.text, ask.text
+    if common([claim.spec, ask.spec]) is None:
+        return _conflict(f"the wheel needs {needs}, the recipe asks for {asks}")
+    if claim.version:
+        return _bare(row, claim, "the wheel needs") if ask.spec.any and not row.decided_by else None
+    if within(ask.spec, claim.spec):
+        return None
+    if ask.spec.any:
+        return Status.MISSING, f"the wheel needs {needs}, the recipe asks for any version"
+    if admits_older(ask.spec, claim.spec):
+        return Status.OLDER, f"the recipe's {asks} admits versions older than the wheel's {needs}"
+    return Status.MISSING, f"the recipe's {asks} admits versions that the wheel's {needs} excludes"
+
+
+def _against_known(row: AuditRow, ask: Ask, claim: Claim) -> Judged | None:
+    """Compare with what upstream vendors or tests with."""
+    what = "upstream vendors" if isinstance(claim.fact, Submodule) else "upstream's CI has"
+    shown = claim.fact.value
+    if ask.spec.any:
+        return None if row.decided_by else _bare(row, claim, what)
+    both = f"{what} {shown}, the recipe asks for {ask.text}"
+    if not claim.version:
+        return _conflict(both) if common([claim.spec, ask.spec]) is None else None
+    match side(ask.spec, claim.version):
+        case "at":
+            return None
+        case "older":
+            return Status.OLDER, both
+        case "newer":
+            return Status.NEWER, both
+        case _:
+            return Status.CONFLICT, f"{what} {shown}, which the recipe's {ask.text} leaves out"
+
+
+def _bare(row: AuditRow, claim: Claim, what: str) -> Judged | None:
+    """Judge a dependency without a constraint by what the channel would give it."""
+    best = best_for(row)
+    if best and not claim.version and not claim.hard and claim.spec.admits(best):
+        return None
+    if not best or not claim.version:
+        # what upstream only tests with is not a pin that could be missing
+        status = Status.MISSING if claim.hard or not claim.version else Status.UNKNOWN
+        return status, f"{what} {claim.fact.value}, the recipe asks for any version"
+    if Spec(f"{claim.version}.*").admits(best) or claim.spec.admits(best):
+        return None
+    status = Status.OLDER if Spec(f"<{claim.version}").admits(best) else Status.NEWER
+    return status, f"{what} {claim.fact.value}; the recipe takes the newest, {best}"
+
+
+def _beyond_conda_forge(row: AuditRow, claim: Claim) -> Judged | None:
+    """Compare what the wheel needs with what conda-forge pins, and with what it has at all."""
+    pinned = [pin(value) for value in pins(row, claim.configs)]
+    if pinned and all(common([claim.spec, one]) is None for one in pinned):
+        texts = ", ".join(dict.fromkeys(one.text for one in pinned))
+        return _conflict(f"the wheel needs {claim.spec.text}, conda-forge pins {texts}")
+    return _beyond_channel(row, claim, f"the wheel needs {claim.spec.text}")
+
+
+def _against_pin(row: AuditRow, ask: Ask) -> Judged | None:
+    """Compare with conda-forge's pin; a migration in progress counts as well as what it migrates from."""
+    if not set(ask.fact.sections) & {"build", "host"}:
+        return None
+    found = pins(row, ask.configs, of=ask.fact.name)
+    pinned = [pin(value) for value in found]
+    texts = ", ".join(dict.fromkeys(found))
+    if not pinned:
+        return None
+    if ask.spec.any:
+        if ask.fact.value != "*" or all(one.any for one in pinned):
+            return None
+        return Status.MISSING, f"conda-forge pins {texts}, the recipe asks for any version"
+    if any(common([ask.spec, one]) for one in pinned):
+        return None
+    both = f"the recipe asks for {ask.text}, conda-forge pins {texts}"
+    if "host" in ask.fact.sections:
+        return _conflict(both)
+    floor = lowest(ask.spec)  # empty where no version at all is admitted
+    older = bool(floor) and all(side(one, floor) == "newer" for one in pinned)
+    return (Status.OLDER if older else Status.NEWER), both
+
+
+def _against_channel(row: AuditRow, ask: Ask) -> Judged | None:
+    return None if ask.spec.any else _beyond_channel(row, ask, f"the recipe asks for {ask.text}")
+
+
+def _beyond_channel(row: AuditRow, wanted: Ask | Claim, text: str) -> Judged | None:
+    """Say that the channel has nothing new enough."""
+    best = best_for(row, wanted.configs)
+    if best and not wanted.spec.admits(best) and side(wanted.spec, best) == "newer":
+        return Status.CONFLICT, f"{text}, conda-forge has nothing newer than {best}"
+    return None
+
+
+def _conflict(text: str) -> Judged:
+    return Status.CONFLICT, f"no version satisfies both: {text}"

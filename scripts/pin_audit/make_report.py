@@ -1,0 +1,212 @@
+"""From what is asked to the report: targets and services are made, sources asked, tables drawn up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from msgspec import structs
+
+from groundwork.errors import AuditError, MegabuildError, UsageError
+from groundwork.files import cache_folder
+from groundwork.network.cache import now
+from megabuild.configs.config import Config, available, load, select
+from pin_audit import git
+from pin_audit.facts import AuditTarget, SourceOutcome
+from pin_audit.gather import OWN, SOURCES, gather, sources
+from pin_audit.names import names
+from pin_audit.recipe_lines import names_in, requirement_lines
+from pin_audit.report.jsonfile import Report, read
+from pin_audit.request import AuditRequest, Local, Once
+from pin_audit.services import Services
+from pin_audit.sources.wheel_metadata import newest_version
+from pin_audit.table import tabulate
+from pin_audit.targets import AuditedPackage, find, packages, target
+from pin_audit.trees import open_tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """The options of the command line: what is audited, how, with what in place of what is fetched, what comes out."""
+
+    package_words: tuple[str, ...] = ()
+    every: bool = False
+    version: str | None = None
+    patterns: tuple[str, ...] = ()
+    repository: str | None = None
+    tree: Path | None = None
+    wheel: Path | None = None
+    pinning: Path | None = None
+    repodata: Path | None = None
+    start: Path | None = None  #: ``--from``; with ``only``, those sources are read anew
+    only: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    offline: bool = False
+    max_age: float = 24.0  #: hours
+    timeout: float = 300.0  #: seconds
+    form: str | None = None  #: ``markdown`` or ``json`` instead of a table for terminals
+    output: Path | None = None
+    write: Path | None = None
+    compare: Path | None = None
+    fail_on: str | None = None  #: statuses with commas between them
+    width: int = 100  #: of a table for terminals, in characters
+
+
+def make(
+    options: AuditOptions, root: Path, *, progress: Callable[[str], None] = lambda _: None
+) -> tuple[Report, tuple[str, ...]]:
+    """Make a report on this repository; with it comes what the cache had to say."""
+    _check(options)
+    wanted = _chosen(options.only, options.skipped)
+    mapping = names()
+    old = _only(read(options.start, mapping), options) if options.start else None
+    if old is not None and not options.only:
+        return old, ()
+    configs = _configs(options, root)
+    reads = sources(wanted)
+    warnings: dict[str, None] = {}
+
+    def report(source: str, text: str) -> None:
+        if source == "cache":
+            warnings[text] = None
+        else:
+            progress(text)
+
+    services = Services(
+        cache_folder(os.environ) / "audit",
+        offline=options.offline,
+        seconds=options.timeout,
+        max_age=options.max_age * 3600.0,
+        report=report,
+    )
+    if old is not None:
+        targets = [_again(audit.target, configs, root) for audit in old.audits]
+    else:
+        targets = [
+            target(
+                one,
+                configs,
+                root,
+                version=_version(options, one, configs, services),
+                repository=options.repository,
+            )
+            for one in _packages(options)
+        ]
+    requests = [_request(one, options, configs, services, root) for one in targets]
+    try:
+        found = gather(requests, reads)
+    finally:
+        git.stop()
+    audits = []
+    for one in targets:
+        outcomes = tuple(_with_remark(outcome, options, one) for outcome in found[one.package])
+        for before in old.audits if old else ():
+            if before.target.package == one.package:
+                outcomes += tuple(outcome for outcome in before.outcomes if outcome.source not in reads)
+        audits.append(tabulate(one, outcomes, mapping))
+    made = old.made if old and set(reads) <= set(OWN) else now()
+    return Report(made=made, audits=tuple(audits)), tuple(warnings)
+
+
+def _check(options: AuditOptions) -> None:
+    """Refuse options that do not go together."""
+    if options.every and options.package_words:
+        raise UsageError("--all and --package exclude each other", "leave one out")
+    if options.every or len(options.package_words) > 1:
+        for name in ("version", "repository", "tree", "wheel"):
+            if getattr(options, name):
+                raise UsageError(f"--{name} is about one package", "name it with --package, without --all")
+
+
+def _chosen(only: tuple[str, ...], skipped: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the sources to ask, by names or globs of those that are wanted (none: all) and of those that are not."""
+
+    def among(name: str, patterns: tuple[str, ...]) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    for pattern in (*only, *skipped):
+        if not any(among(name, (pattern,)) for name in SOURCES):
+            raise UsageError(f"'{pattern}' is not a source of the audit", f"they are: {', '.join(SOURCES)}")
+    left = tuple(name for name in SOURCES if among(name, only or ("*",)) and not among(name, skipped))
+    if not left:
+        raise UsageError("every source is left out", "skip fewer")
+    return left
+
+
+def _only(report: Report, options: AuditOptions) -> Report:
+    """Narrow a report to the packages that were named."""
+    if not options.package_words:
+        return report
+    wanted = {find(word).name for word in options.package_words}
+    left = tuple(audit for audit in report.audits if audit.target.package in wanted)
+    missing = wanted - {audit.target.package for audit in left}
+    if missing:
+        raise UsageError(f"{options.start} has no {', '.join(sorted(missing))}", "name a report that has it")
+    return replace(report, audits=left)
+
+
+def _again(old: AuditTarget, configs: tuple[Config, ...], root: Path) -> AuditTarget:
+    """Return a report's target as this repository has it now."""
+    again = target(find(old.package), configs, root, version=old.version, repository=old.repository)
+    return structs.replace(again, tag=old.tag)
+
+
+def _configs(options: AuditOptions, root: Path) -> tuple[Config, ...]:
+    """Return those that were named; else those that build with conda-forge's packages, which is what is compared."""
+    everything = available(root)
+    chosen = {name for pattern in options.patterns for name in select(everything, pattern)}
+    loaded = (load(root, name) for name in everything if name in chosen or not options.patterns)
+    return tuple(config for config in loaded if chosen or config.provider == "conda-forge")
+
+
+def _packages(options: AuditOptions) -> tuple[AuditedPackage, ...]:
+    if options.every:
+        return packages()
+    return tuple(dict.fromkeys(find(word) for word in options.package_words or ("pytorch",)))
+
+
+def _version(
+    options: AuditOptions, package: AuditedPackage, configs: tuple[Config, ...], services: Services
+) -> str | None:
+    if options.version != "newest":
+        return options.version
+    try:
+        torch = next((config.torch_version for config in configs), "")
+        return newest_version(package.wheel, package.index, torch, services)
+    except MegabuildError as error:
+        raise AuditError(error.message, error.remedy) from error
+
+
+def _request(
+    one: AuditTarget, options: AuditOptions, configs: tuple[Config, ...], services: Services, root: Path
+) -> AuditRequest:
+    try:
+        recipe = names_in(requirement_lines(one.recipe)) if one.recipe else ()
+    except AuditError:
+        recipe = ()  # recipe_pins says so
+    return AuditRequest(
+        target=one,
+        services=services,
+        repository=Once(lambda: open_tree(one, services)),
+        configs=tuple(config for config in configs if config.name in {build.name for build in one.builds}),
+        root=root,
+        local=Local(
+            wheel=options.wheel, tree=options.tree, pinning=options.pinning, repodata=options.repodata
+        ),
+        names=names().wanted(one.package, recipe),
+    )
+
+
+def _with_remark(outcome: SourceOutcome, options: AuditOptions, one: AuditTarget) -> SourceOutcome:
+    """Say of values from a stand-in that they are."""
+    remark = ""
+    if options.tree is not None and outcome.source in ("ci_pins", "upstream_archs"):
+        remark = f"read from a local folder (--tree), which need not be {one.tag}"
+    elif options.pinning is not None and outcome.source == "pinning":
+        remark = "read from local files (--pinning)"
+    if not remark or all(fact.trouble for fact in outcome.facts):
+        return outcome
+    return structs.replace(outcome, trouble="; ".join(filter(None, (outcome.trouble, remark))))

@@ -1,0 +1,139 @@
+"""The table as headings, sentences, grids and remarks: what Markdown and terminals show, each in its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from groundwork.network.cache import age
+from groundwork.wording import counted
+from pin_audit.claims import AuditRow, Status
+from pin_audit.report.cells import CellPart, cells, partition_rows
+from pin_audit.report.jsonfile import Comparison, Report
+from pin_audit.table import Audit
+
+_USES = {"vendored": "compiled in", "system": "the environment's instead", "unused": "not compiled"}
+_NAMES_WIDTH = 24
+_FRESH = 90.0  # seconds; what is younger was fetched by this very run
+Cell = str | Status | Sequence[CellPart]
+
+
+class Heading(NamedTuple):
+    """A package, and what else is said of its table."""
+
+    text: str
+    remark: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A table; every row has as many cells as there are heads."""
+
+    heads: tuple[str, ...]
+    rows: list[tuple[Cell, ...]]
+
+
+class Remark(NamedTuple):
+    """Something to say of a row or a source."""
+
+    about: str
+    text: str
+    grave: bool = False
+
+
+Block = Heading | str | Grid | list[Remark]
+
+
+def report_blocks(report: Report, *, ages: bool) -> Iterator[Block]:
+    """Yield what there is to show of a report; `ages` of what came from the cache are for people who just asked."""
+    for audit in report.audits:
+        yield from filter(None, _audit(audit, report, ages=ages))
+
+
+def change_blocks(found: Comparison, since: str) -> Iterator[Block]:
+    """Yield what changed since a report, one row per cell, and what could not be compared."""
+    rows: list[tuple[Cell, ...]] = [
+        (one.row, one.column, one.before or "-", one.after or "-") for one in found.changes
+    ]
+    nothing = "nothing that both have read changed" if found.unread or found.values else "nothing changed"
+    heads = ("package", "column", since[:10], "now")
+    yield Grid(heads=heads, rows=rows) if rows else f"{nothing} since {since[:10]}"
+    for name in found.lonely:
+        yield f"{name} is in one of the two reports only"
+    values = [counted(found.values, "single value")] if found.values else []
+    for unread in filter(None, (", ".join(found.unread), *values)):
+        yield f"not compared, since one of the two has not read them: {unread}"
+
+
+def _audit(audit: Audit, report: Report, *, ages: bool) -> Iterator[Block]:
+    target = audit.target
+    commit = f" ({audit.commit[:10]})" if audit.commit else ""
+    yield Heading(
+        f"{target.package} {target.version}",
+        f"upstream's {target.tag}{commit}, as of {report.day.isoformat()}",
+    )
+    compared, silent, vendored = partition_rows(audit.rows)
+    if compared:
+        yield Grid(
+            heads=("package", "upstream", "recipe", "conda-forge", "status"),
+            rows=[(row.name, *cells(row).values(), row.status) for row in compared],
+        )
+    if silent:
+        yield f"Without a version, here as elsewhere: {', '.join(row.name for row in silent)}"
+    if vendored:
+        yield Grid(
+            heads=("vendored upstream", "upstream", "in this build", "conda-forge"),
+            rows=[_vendored(row) for row in vendored],
+        )
+    if audit.archs:
+        yield Grid(
+            heads=("CUDA", "upstream", "recipes", "status"),
+            rows=[
+                (row.name.removeprefix("CUDA "), cells(row)["upstream"], cells(row)["recipe"], row.status)
+                for row in audit.archs
+            ],
+        )
+    yield [_remark(status, text, names) for (status, text), names in audit.findings().items()]
+    yield audit.counts()
+    if ages:
+        yield _cached(audit)
+    if unread := [Remark(source, reason) for source, reason in audit.unread().items()]:
+        yield "Not read, or not wholly:"
+        yield unread
+
+
+def _vendored(row: AuditRow) -> tuple[Cell, ...]:
+    use = _USES[row.use] + (f" ({row.why})" if row.why else "")
+    return (row.name, cells(row)["upstream"], use, cells(row)["conda-forge"])
+
+
+def _remark(status: Status, text: str, names: Sequence[str]) -> Remark:
+    about = ", ".join(names)
+    if len(about) > _NAMES_WIDTH:
+        about, text = f"{len(names)} rows", f"{text}: {about}"
+    return Remark(about, text, grave=status is Status.CONFLICT)
+
+
+def _cached(audit: Audit) -> str:
+    """Say how old what came from the cache is."""
+    read = []
+    for outcome in audit.outcomes:
+        oldest = max((_age(one.where.fetched) for one in outcome.facts), default=0.0)
+        if oldest > _FRESH:
+            read.append(f"{outcome.source} cached {_for_people(oldest)} ago")
+    return f"read: {'; '.join(read)}" if read else ""
+
+
+def _age(fetched: str) -> float:
+    try:
+        return age(fetched)
+    except ValueError:  # a local file's
+        return 0.0
+
+
+def _for_people(seconds: float) -> str:
+    for length, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,242 @@
+"""What stands in a row's cells: short texts, each with an address and where it holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pin_audit.claims import AuditRow, Status, excludes, is_optional
+from pin_audit.commits import short_revision
+from pin_audit.facts import (
+    UPSTREAM,
+    Build,
+    CiPin,
+    GlobalPin,
+    Migration,
+    Newest,
+    RecipeArchs,
+    RecipeCommit,
+    RecipePin,
+    Submodule,
+    TagCommit,
+    UpstreamArchs,
+    config_words,
+    short_platforms,
+)
+from pin_audit.versions import Spec, common, newest, pin
+
+NOT_READ = "not read"
+_ANY = "any"
+_MANY = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellPart:
+    """One value in a cell."""
+
+    text: str
+    scope: str = ""  #: where it holds, in a few words; shown in brackets, as scopes are everywhere
+    notes: tuple[str, ...] = ()  #: who says it, and the like; shown in parentheses
+    url: str = ""  #: where it was read, for a person to open; may be empty
+
+    @property
+    def remark(self) -> str:
+        """What stands behind the value: ``[cuda129]``, ``(wheel)``."""
+        scope, notes = self.scope, ", ".join(filter(None, self.notes))
+        return f"{f'[{scope}]' if scope else ''} {f'({notes})' if notes else ''}".strip()
+
+
+Cells = Mapping[str, Sequence[CellPart]]
+
+
+def cells(row: AuditRow) -> Cells:
+    """Return a row's cells: ``upstream``, ``recipe`` and ``conda-forge``."""
+    if row.all(UpstreamArchs, RecipeArchs):
+        return {"upstream": _upstream_archs(row), "recipe": _recipe_archs(row), "conda-forge": ()}
+    return {"upstream": _upstream(row), "recipe": _recipe(row), "conda-forge": _conda_forge(row)}
+
+
+def partition_rows(rows: Iterable[AuditRow]) -> tuple[list[AuditRow], list[AuditRow], list[AuditRow]]:
+    """Return rows with something to compare, those where nobody names a version, those of upstream's copy alone."""
+    vendored = [row for row in rows if row.vendored_only]
+    asked = [row for row in rows if not row.vendored_only]
+    silent = [row for row in asked if _says_nothing(row)]
+    return [row for row in asked if row not in silent], silent, vendored
+
+
+def _says_nothing(row: AuditRow) -> bool:
+    found = cells(row)
+    return (
+        all(part.text == _ANY or part.text.startswith("* ") for part in found["recipe"])
+        and not found["upstream"]
+        and not found["conda-forge"]
+        and row.status is Status.UNPINNED
+    )
+
+
+def _upstream(row: AuditRow) -> Sequence[CellPart]:
+    """Return what upstream says: its copy, its wheel's requirement, its CI for the CUDA versions of the recipe."""
+    here = {build.cuda for build in _asking(row)} - {""}
+    pinned = bool(row.all(RecipeCommit))
+    parts: list[CellPart] = []
+    for fact in row.all(*UPSTREAM, TagCommit):
+        notes = ["extra" if is_optional(fact) else fact.who]
+        commit = short_revision(fact.commit) if isinstance(fact, Submodule) else ""
+        if fact.trouble:  # of a submodule the commit is known even where nothing describes it
+            parts.append(CellPart(text=commit or NOT_READ, notes=(*notes,)))
+            continue
+        cuda = fact.holds.cuda
+        if (
+            cuda
+            and here
+            and here.isdisjoint(cuda)
+            and {one.partition(".")[0] for one in here}.isdisjoint(cuda)
+        ):
+            continue
+        if pinned:
+            notes.append(commit)
+        if isinstance(fact, CiPin) and not cuda:
+            notes += fact.holds.words(row.builds).split(", ")
+        elif len(here) != 1:
+            notes += [f"CUDA {one}" for one in cuda]
+        value = short_revision(fact.value) if isinstance(fact, TagCommit) else fact.value
+        text = _ANY if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
+        parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
+    if any(part.text != NOT_READ for part in parts):
+        parts = [part for part in parts if part.text != NOT_READ]
+    everywhere = {f"CUDA {one}" for one in here}
+    return [
+        replace(part, notes=tuple(note for note in part.notes if note not in everywhere))
+        if everywhere <= set(part.notes)
+        else part
+        for part in _merged(parts)
+    ]
+
+
+def _asking(row: AuditRow) -> list[Build]:
+    """Return the configs for which the recipe asks for it."""
+    return [build for build in row.builds if any(one.holds.met(build) for one in row.all(RecipePin))]
+
+
+def _recipe(row: AuditRow) -> Sequence[CellPart]:
+    """Return what the recipe asks for; a bare name beside pinned ones, and build strings that differ, are left out."""
+    found = [one for one in row.all(RecipePin) if not one.trouble and not excludes(one)]
+    pinned = [one for one in found if one.value != "*"]
+    covered = {config for one in pinned for config in one.holds.configs}
+    rest = [one for one in found if one.value == "*" and set(one.holds.configs) - covered]
+    values: dict[str, list[RecipePin]] = {}
+    for one in [*pinned, *rest]:
+        text = _ANY if one.value == "*" else one.value.partition(" ")[0]
+        if text == "*":  # any version, of one build
+            text = one.value
+        values.setdefault(text, []).append(one)
+    commits = [_commit(one, row) for one in row.all(RecipeCommit)]
+    if row.name == "python":
+        return [*([CellPart(text=_python(", ".join(values)))] if values else []), *commits]
+    scopes = {
+        text: config_words({name for one in those for name in one.holds.configs}, row.builds)
+        for text, those in values.items()
+    }
+    if len(set(scopes.values())) < len(values):  # the same configs: then it is the section
+        for text, those in values.items():
+            sections = sorted({word for one in those for word in one.sections})
+            scopes[text] = ", ".join(filter(None, [scopes[text], *sections]))
+    return [
+        *(CellPart(text=text, scope=scopes[text] if len(values) > 1 else "") for text in values),
+        *commits,
+    ]
+
+
+def _commit(fact: RecipeCommit, row: AuditRow) -> CellPart:
+    """Return a commit that a recipe pins, with whose recipe that is."""
+    words = (fact.recipe if fact.recipe != row.name else "", config_words(fact.holds.configs, row.builds))
+    return CellPart(text=short_revision(fact.value) or _ANY, scope=", ".join(filter(None, words)))
+
+
+def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
+    """Return the global pin, where it is being migrated to, and the newest version in the channel.
+
+    Left out: pins for platforms for which the recipe does not ask for it, and paused migrations, unless the recipe is
+    ahead with one.
+    """
+    here = {build.platform for build in _asking(row)}
+    parts: list[CellPart] = []
+    asked = [Spec(one.value) for one in row.all(RecipePin) if one.value != "*"]
+    pinned = row.all(GlobalPin)
+    pins = [pin(value) for one in pinned if not isinstance(one, Migration) for value in one.values]
+    readable = [one for one in pins if one.readable]
+    ahead = [one for one in asked if one.readable and not any(common([one, other]) for other in readable)]
+    for fact in pinned:
+        where = set(fact.holds.platforms)
+        values = dict.fromkeys(value for value in fact.values if value != "None")
+        if not values or (here and where and not where & here):
+            continue
+        notes = [f"migration {fact.migration}" if isinstance(fact, Migration) else "pin"]
+        wanted = any(common([one, pin(value)]) for one in ahead for value in fact.values)
+        if isinstance(fact, Migration) and fact.paused and not wanted:
+            continue
+        if where and not where >= here:
+            notes += short_platforms(where)
+        text = _python(", ".join(values)) if row.name == "python" else ", ".join(values)
+        parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
+    return [*_merged(parts), *_newest(row)]
+
+
+def _newest(row: AuditRow) -> list[CellPart]:
+    by_version: dict[str, list[Newest]] = {}
+    for one in row.all(Newest):
+        if not one.trouble:
+            by_version.setdefault(one.value, []).append(one)
+    best = newest(by_version)
+    parts = []
+    for version, facts in sorted(by_version.items(), key=lambda item: item[0] != best):
+        where = {name for one in facts for name in one.holds.platforms}
+        notes = ("newest", *(() if version == best else short_platforms(where)))
+        parts.append(CellPart(text=version, notes=notes, url=facts[0].where.url))
+    return parts
+
+
+def _upstream_archs(row: AuditRow) -> Sequence[CellPart]:
+    return [
+        CellPart(text=" ".join(one.archs) or one.value, notes=one.holds.platforms, url=one.where.url)
+        for one in row.all(UpstreamArchs)
+        if (one.archs or one.value) and not one.trouble
+    ]
+
+
+def _recipe_archs(row: AuditRow) -> Sequence[CellPart]:
+    """Return the recipes' lists, with where they hold, and whose each is: ``all recipes``, ``all but pyg-lib``."""
+    ours = row.all(RecipeArchs)
+    everybody = {one.recipe for one in ours}
+    found: dict[tuple[str, str], set[str]] = {}
+    for one in ours:
+        found.setdefault((" ".join(one.archs), ", ".join(one.holds.platforms)), set()).add(one.recipe)
+    parts = []
+    for (archs, scope), names in found.items():
+        others = everybody - names
+        whose = ", ".join(sorted(names))
+        if len(everybody) >= _MANY and len(names) > len(others):
+            whose = f"all but {', '.join(sorted(others))}" if others else "all recipes"
+        parts.append(CellPart(text=archs, scope=scope, notes=(whose,)))
+    return parts
+
+
+def _merged(parts: Iterable[CellPart]) -> list[CellPart]:
+    """Put together who says the same."""
+    found: dict[str, CellPart] = {}
+    for part in parts:
+        other = found.get(part.text, part)
+        notes = tuple(dict.fromkeys((*other.notes, *part.notes)))
+        found[part.text] = replace(part, notes=notes, url=other.url or part.url)
+    return list(found.values())
+
+
+def _python(text: str) -> str:
+    """Return several Pythons in short: ``3.10 to 3.13``."""
+    numbers = sorted(
+        set(re.findall(r"(?<![\w.])3\.\d+", text)), key=lambda one: [int(part) for part in one.split(".")]
+    )
+    if len(numbers) > 1:
+        return f"{numbers[0]} to {numbers[-1]}"
+    return text.replace(" *_cp", " cp").partition(" ")[0] if text.startswith("3") else text

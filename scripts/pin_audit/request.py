@@ -1,0 +1,67 @@
+"""What every source of the audit is asked: what is audited, and with which means."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from groundwork.errors import AuditError
+from megabuild.configs.config import Config
+from pin_audit.facts import AuditTarget
+from pin_audit.services import Services
+from pin_audit.trees import GitTree, LocalTree, Tree
+
+Made = TypeVar("Made")
+
+
+class Once(Generic[Made]):
+    """Makes something when it is first wanted; whoever comes later gets the same, or the same refusal."""
+
+    def __init__(self, make: Callable[[], Made]) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self._made: Made | AuditError | None = None
+
+    def __call__(self) -> Made:
+        with self._lock:
+            if self._made is None:
+                try:
+                    self._made = self._make()
+                except AuditError as error:
+                    self._made = error
+            if isinstance(self._made, AuditError):
+                raise self._made
+            return self._made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """Local stand-ins that the user named; None where the network or the cache is asked."""
+
+    wheel: Path | None = None  #: of the package
+    tree: Path | None = None  #: a folder with upstream's files
+    pinning: Path | None = None  #: a ``conda_build_config.yaml`` or a folder with one and with migrations
+    repodata: Path | None = None  #: a folder with ``<platform>/repodata.json`` or ``repodata.json.zst``
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRequest:
+    """One package at one version, and the means to ask about it."""
+
+    target: AuditTarget
+    services: Services
+    repository: Callable[[], GitTree]  #: opens upstream's repository at the target's tag; raises AuditError
+    configs: tuple[Config, ...]  #: those whose variants are looked at
+    root: Path  #: this repository
+    local: Local = Local()
+    names: tuple[str, ...] = ()  #: conda names whose newest version and global pin are wanted
+
+    def tree(self) -> Tree:
+        """Return upstream's files: those of the repository, or of a folder that stands in; raises AuditError."""
+        return LocalTree(self.local.tree) if self.local.tree is not None else self.repository()
+
+    def shown(self, path: Path) -> str:
+        """Return a file's path in this repository, or its name alone where it lies elsewhere."""
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else path.name

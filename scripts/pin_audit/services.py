@@ -1,0 +1,44 @@
+"""The means that all sources of the audit share: servers, the cache before them, and time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from groundwork.network import redact
+from groundwork.network.cache import Cache
+from groundwork.network.client import Client, Patience
+
+DAY = 86400.0
+
+
+class Services:
+    """The way to servers, the cache before it, and the time for all of it; shared by all sources, safe for threads.
+
+    Offline, only the cache and local files are asked. The seconds are for everything; after `max_age` seconds what can
+    change (an index page, repodata, a branch) is asked for again. `report` gets a source's name and a sentence, from
+    any thread.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        offline: bool = False,
+        seconds: float = 300.0,
+        max_age: float = DAY,
+        report: Callable[[str, str], None] = lambda _source, _text: None,
+        patience: Patience | None = None,
+    ) -> None:
+        self.folder = folder.absolute()
+        self.offline, self.max_age, self.patience = offline, max_age, patience
+        self.client = Client(seconds=seconds, offline=offline, patience=patience)
+        self.cached = Cache(folder, offline=offline, tell=lambda text: self.report("cache", text)).cached
+        self.remaining = self.client.remaining  #: the seconds that are left, never below 0
+        self._report, self._reporting = report, threading.Lock()
+
+    def report(self, source: str, text: str) -> None:
+        """Tell what happens; secrets in addresses are taken out."""
+        with self._reporting:
+            self._report(source, redact.text(text))

@@ -1,0 +1,205 @@
+"""conda-forge's global pins and the migrations in progress, per platform, each with the line of its key.
+
+They come from the newest conda-forge-pinning package, or from a folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from rattler.package_streaming import PackageArchive
+from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
+
+from groundwork.errors import AuditError
+from groundwork.network.client import within
+from pin_audit.facts import GlobalPin, Holds, Migration, SourceOutcome, Where
+from pin_audit.request import AuditRequest
+from pin_audit.services import Services
+from pin_audit.sources.channel import CONDA_FORGE, newest
+
+SOURCE = "pinning"
+_PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
+#: conda-forge builds PyTorch with CUDA, and its pins for that are asked for by this variable.
+_CUDA = re.compile(r"""os\.environ\.get\(\s*["']CF_CUDA_ENABLED["']\s*(,\s*["'][^"']*["']\s*)?\)""")
+_KEY = re.compile(r"^(?=[A-Za-z_][\w.-]*\s*:)", re.MULTILINE)
+_LIST = re.compile(r"(?P<key>[\w.-]+)\s*:\s*(\[|(#.*)?\n(\s*(#.*)?\n)*\s*-)")
+_PAUSED = re.compile(r"^\s+paused:\s*(true|yes|on)\b", re.MULTILINE | re.IGNORECASE)
+_REPOSITORY = "https://github.com/conda-forge/conda-forge-pinning-feedstock"
+_CONFIG = "conda_build_config.yaml"
+_PACKAGE = "conda-forge-pinning"
+_LARGEST_FILE, _LARGEST_ARCHIVE = 4 << 20, 32 << 20  # bytes
+#: As the files lie in the package, in the repository, in a checkout of it, or beside each other.
+_MEMBER = re.compile(
+    r"(?:.*/)?(?:[\w.-]*(?P<config>conda_build_config\.yaml)"
+    r"|(?:conda-forge-)?migrations/(?P<migration>[^/]+\.ya?ml))"
+)
+_REMEDY = "name a folder with conda_build_config.yaml and migrations: --pinning FOLDER"
+
+
+class _Files(msgspec.Struct, frozen=True, kw_only=True):
+    """The texts, those of migrations in progress by file name, and where they are from."""
+
+    config: str
+    migrations: Mapping[str, str]
+    commit: str = ""  #: of the repository, where it is known
+    fetched: str = ""  #: when it came; ISO 8601
+    package: str = ""  #: the package's file name
+
+
+def read(request: AuditRequest) -> SourceOutcome:
+    """Return the pins of the request's names and of every key of its configs, then the migrations of those.
+
+    Keys of conda_build_config.yaml have underscores where names have hyphens; facts are called like the keys. A key
+    with several values, such as those zipped with ``cuda_compiler_version``, has them all in one fact.
+    """
+    local = request.local.pinning
+    files = _from_local(local) if local is not None else _from_network(request.services)
+    platforms = tuple(sorted({config.platform for config in request.configs})) or _PLATFORMS
+    wanted = {re.sub("[-.]", "_", name).lower() for name in request.names}
+    wanted |= {key for config in request.configs for key in config.variant}
+    facts: list[GlobalPin] = []
+    troubles: list[str] = []
+    for name, text in {_CONFIG: files.config, **files.migrations}.items():
+        path = name if name == _CONFIG else f"migrations/{name}"
+        shown = local.name if local is not None and local.is_file() else path
+        try:
+            facts += (
+                fact for fact in _facts(text, platforms, _where(files, shown, path)) if fact.name in wanted
+            )
+        except AuditError as error:
+            troubles.append(error.message)
+    if local is not None and local.is_file():
+        troubles.append(f"no migrations: {local.name} is a single file")
+    return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
+
+
+def _where(files: _Files, file: str, path: str) -> Where:
+    """Return where a document is; the line is added for each value."""
+    return Where(
+        file=f"{files.package}/{file}" if files.package else file,
+        url=f"{_REPOSITORY}/blob/{files.commit or 'main'}/recipe/{path}",
+        commit=files.commit,
+        fetched=files.fetched,
+    )
+
+
+def _facts(text: str, platforms: Sequence[str], where: Where) -> Iterator[GlobalPin]:
+    """Yield one fact for each set of values of each key, with the platforms where it holds."""
+    lists, lines = _lists(text)
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for platform in platforms:
+        for key, values in _selected(lists, platform, where.file).items():
+            found.setdefault((key, values), []).append(platform)
+    for (key, values), having in sorted(found.items(), key=lambda item: lines.get(item[0][0], 0)):
+        line = lines.get(key)
+        # without a commit the line may be another one by now
+        url = f"{where.url}#L{line}" if where.commit else where.url
+        pin = GlobalPin(
+            name=key,
+            value=", ".join(values),
+            values=values,
+            holds=Holds(platforms=tuple(having) if len(having) < len(platforms) else ()),
+            where=msgspec.structs.replace(where, line=line, url=url),
+        )
+        if "migrations/" in where.file:
+            paused = _PAUSED.search(text) is not None
+            pin = Migration(**msgspec.structs.asdict(pin), migration=Path(where.file).stem, paused=paused)
+        yield pin
+
+
+def _lists(text: str) -> tuple[str, Mapping[str, int]]:
+    """Return the part of a file that the engine reads, lists of values, and the line of each key, counted from 1."""
+    parts, lines, number = [], {}, 1
+    for block in _KEY.split(text):
+        if match := _LIST.match(block):
+            parts.append(block)
+            lines[match["key"]] = number
+        number += block.count("\n")
+    return _CUDA.sub('"True"', "".join(parts)), lines
+
+
+def _selected(lists: str, platform: str, where: str) -> dict[str, tuple[str, ...]]:
+    """Return the values that hold on a platform; selectors are the engine's business."""
+    if not lists:
+        raise AuditError(f"{where} holds no lists of values", "check the file named by --pinning")
+    target = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
+    with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
+        path = Path(folder, _CONFIG)
+        path.write_text(lists, encoding="utf-8")
+        try:
+            config = VariantConfig.from_conda_build_config(path, JinjaConfig(target))
+            return {key: tuple(map(str, config[key])) for key in config.keys() if config[key]}  # noqa: SIM118
+        except (RattlerBuildError, OSError, ValueError, TypeError, RecursionError) as error:
+            remedy = "check the file named by --pinning, or the network in between"
+            raise AuditError(f"{where} cannot be parsed: {error}", remedy) from error
+
+
+def _from_local(path: Path) -> _Files:
+    """Return what a file or a folder has; of a file, no migrations. Raises AuditError where there is nothing."""
+    try:
+        if not path.is_dir():
+            return _Files(config=path.read_text(encoding="utf-8"), migrations={})
+        members = {
+            name: file.read_bytes()
+            for file in path.rglob("*.y*ml")
+            if _MEMBER.fullmatch(name := file.relative_to(path).as_posix())
+        }
+    except (OSError, UnicodeError) as error:
+        raise AuditError(f"cannot read {path}: {error}", _REMEDY) from error
+    return _sorted(members, str(path))
+
+
+def _from_network(services: Services) -> _Files:
+    """Return what the newest package in the channel has; kept in the cache."""
+    entry = services.cached(_PACKAGE, services.max_age, lambda: msgspec.json.encode(_from_package(services)))
+    return msgspec.structs.replace(msgspec.json.decode(entry.data, type=_Files), fetched=entry.when)
+
+
+def _from_package(services: Services) -> _Files:
+    url, found = newest("noarch", (_PACKAGE,), services)
+    if not found:
+        raise AuditError(f"{CONDA_FORGE} has no {_PACKAGE}", _REMEDY)
+    name, said = found[0].file, found[0].sha256
+    content = services.client.get(f"{url}/noarch/{name}", limit=_LARGEST_ARCHIVE).body
+    digest = hashlib.sha256(content).hexdigest()
+    if said not in ("", digest):
+        raise AuditError(f"{name}: sha256 is {digest[:12]}…, the channel says {said[:12]}…", _REMEDY)
+    with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
+        path = Path(folder, Path(name).name)
+        path.write_bytes(content)
+        try:
+            members, commit = within(services.remaining(), lambda: asyncio.run(_members(path)))
+        except Exception as error:  # of rattler's own kinds, and of broken archives
+            raise AuditError(f"{name} cannot be read: {error}", _REMEDY) from error
+    return msgspec.structs.replace(_sorted(members, name), commit=commit, package=name)
+
+
+async def _members(path: Path) -> tuple[dict[str, bytes], str]:
+    archive = await PackageArchive.from_path(path)
+    members: dict[str, bytes] = {}
+    async for entry in archive.stream("pkg"):
+        if entry.is_file and entry.size <= _LARGEST_FILE and _MEMBER.fullmatch(entry.name):
+            members[entry.name] = await entry.read()
+    about = msgspec.json.decode(await archive.read_file("info/about.json") or b"{}")
+    commit = about.get("extra", {}).get("sha", "") if isinstance(about, dict) else ""
+    return members, commit if re.fullmatch("[0-9a-f]{40}", str(commit)) else ""
+
+
+def _sorted(members: Mapping[str, bytes], where: str) -> _Files:
+    configs, migrations = [], {}
+    for name, content in sorted(members.items(), key=lambda item: (item[0].count("/"), item[0])):
+        text = content.decode("utf-8", errors="replace")
+        match = _MEMBER.fullmatch(name)
+        if match and match["migration"]:
+            migrations[match["migration"]] = text
+        else:
+            configs.append(text)
+    if not configs:
+        raise AuditError(f"{where} has no {_CONFIG}", _REMEDY)
+    return _Files(config=configs[0], migrations=dict(sorted(migrations.items())))

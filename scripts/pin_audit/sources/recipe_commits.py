@@ -1,0 +1,67 @@
+"""What the recipes of this repository take from git, as rendered for every config, and the line that names the commit.
+
+All recipes are read, whatever package is audited: one may build a library that another one's upstream vendors, and is
+then meant to take the same commit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from groundwork.errors import AuditError, ConfigError
+from groundwork.network import redact
+from megabuild.configs.config import Config
+from megabuild.configs.render import render
+from pin_audit.facts import Holds, RecipeCommit, SourceOutcome
+from pin_audit.recipe_lines import git_lines, key_lines, place
+from pin_audit.request import AuditRequest
+from pin_audit.targets import packages
+
+
+def read(request: AuditRequest) -> SourceOutcome:
+    """Render every recipe that takes something from git."""
+    target = request.target
+    recipes = {one.name: request.root / one.recipe for one in packages()}
+    if target.recipe is not None:
+        recipes[target.package] = target.recipe
+    facts: list[RecipeCommit] = []
+    troubles: list[str] = []
+    for name, recipe in recipes.items():
+        try:
+            facts += _of_recipe(name, recipe, request) if recipe.is_file() else []
+        except (AuditError, ConfigError) as error:
+            troubles.append(error.message)
+    facts.sort(key=lambda one: (one.name, one.recipe, one.value))
+    return SourceOutcome(source="recipe_commits", facts=tuple(facts), trouble="; ".join(troubles))
+
+
+def _of_recipe(name: str, recipe: Path, request: AuditRequest) -> list[RecipeCommit]:
+    lines = git_lines(recipe)
+    if not lines:
+        return []
+    found: dict[tuple[str, str], list[Config]] = {}
+    built = 0
+    for config in request.configs:
+        kept = [package for package in render(config, recipe) if not package.skipped]
+        built += bool(kept)
+        for taken in dict.fromkeys(pair for package in kept for pair in package.git):
+            found.setdefault(taken, []).append(config)
+    keys = key_lines(request.root)
+    key = next((one.key for one in packages() if one.name == request.target.package), "")
+    facts = []
+    for (address, revision), configs in found.items():
+        shown = redact.address(address) if "://" in address else address
+        # wherever the recipe is built at all
+        everywhere = len(configs) == built
+        facts.append(
+            RecipeCommit(
+                name=shown.rstrip("/").removesuffix(".git").rpartition("/")[2],
+                value=revision,
+                holds=Holds() if everywhere else Holds(configs=tuple(config.name for config in configs)),
+                where=place(address, revision, lines, keys, request.shown(recipe)),
+                address=shown,
+                recipe=name,
+                version=configs[0].variant.get(key, ("",))[0],
+            )
+        )
+    return facts

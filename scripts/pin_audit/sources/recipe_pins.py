@@ -1,0 +1,113 @@
+"""The constraint that each rendered variant of a recipe really has, and the line where it comes from.
+
+The recipe is rendered by the engine for every config, so that what is reported is what a build would ask a solver for.
+The switches of PyTorch's build that choose between vendored and system libraries are reported as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from groundwork.errors import AuditError, ConfigError
+from megabuild.configs.config import RECIPES, Config, recipe_of
+from megabuild.configs.render import PlannedPackage, render
+from pin_audit.facts import AnyFact, Holds, RecipePin, SourceOutcome, Switch, Where
+from pin_audit.names import names
+from pin_audit.recipe_lines import key_lines, place, requirement_lines
+from pin_audit.request import AuditRequest
+from pin_audit.switches import SCRIPT, switches
+
+SOURCE = "recipe_pins"
+
+
+@dataclass
+class _Occurrences:
+    """Everywhere that one value of one dependency was met."""
+
+    recipe: Path  #: the first that asks for it
+    configs: dict[str, None] = field(default_factory=dict)
+    sections: set[str] = field(default_factory=set)
+
+
+def read(request: AuditRequest) -> SourceOutcome:
+    """Render the recipe for every config of the target."""
+    recipe = request.target.recipe
+    if recipe is None:
+        return SourceOutcome(source=SOURCE, trouble="this repository has no recipe of it")
+    lines, keys = {recipe: requirement_lines(recipe)}, key_lines(request.root)
+    rendered: list[tuple[Config, Path, tuple[PlannedPackage, ...]]] = []
+    troubles: list[str] = []
+    for config in request.configs:
+        request.services.report(SOURCE, f"{request.target.package}: {config.name}")
+        used = recipe
+        if (
+            recipe.parent == request.root / RECIPES
+        ):  # PyTorch's: another one where official wheels are taken apart
+            used = recipe_of(request.root, config)
+        try:
+            if used not in lines:
+                lines[used] = requirement_lines(used)
+            rendered.append((config, used, render(config, used)))
+        except ConfigError as error:
+            troubles.append(error.message)
+    own = {package.name for *_, packages in rendered for package in packages}
+    found: dict[tuple[str, str], _Occurrences] = {}
+    for config, used, packages in rendered:
+        for section, spec in _asked(packages):
+            name, _, value = spec.partition(" ")
+            if name not in own and not name.startswith("__"):
+                short = name.removesuffix(f"_{config.platform}")
+                met = found.setdefault((short, value or "*"), _Occurrences(used))
+                met.configs[config.name] = None
+                met.sections.add(section)
+    pins = [
+        RecipePin(
+            name=name,
+            value=value,
+            holds=Holds(configs=tuple(met.configs)),
+            where=place(name, value, lines[met.recipe], keys, request.shown(met.recipe)),
+            sections=tuple(sorted(met.sections)),
+        )
+        for (name, value), met in found.items()
+    ]
+    switched, trouble = _switches(request, recipe.parent / SCRIPT)
+    facts: list[AnyFact] = sorted(
+        [*pins, *switched], key=lambda one: (one.name, one.value, one.holds.configs)
+    )
+    return SourceOutcome(
+        source=SOURCE, facts=tuple(facts), trouble="; ".join(filter(None, [*troubles, trouble]))
+    )
+
+
+def _asked(packages: tuple[PlannedPackage, ...]) -> Iterator[tuple[str, str]]:
+    """Yield section and spec of all that is asked for."""
+    for package in packages:
+        if not package.skipped:
+            sections = {
+                "build": (*package.staging_build, *package.build),
+                "host": (*package.staging_host, *package.host),
+                "run": package.run,
+                "constraint": package.constraints,
+            }
+            yield from ((section, spec) for section, specs in sections.items() for spec in specs)
+
+
+def _switches(request: AuditRequest, script: Path) -> tuple[list[Switch], str]:
+    """Ask for the switches of every config that compiles PyTorch."""
+    compiling = [config for config in request.configs if config.provider != "wheel"]
+    if not script.is_file() or not compiling:
+        return [], ""
+    found: dict[tuple[str, str, int], list[str]] = {}
+    try:
+        for config in compiling:
+            for name, (value, line) in switches(script, config, names().switches()).items():
+                found.setdefault((name, value, line), []).append(config.name)
+    except AuditError as error:
+        return [], error.message
+    file = request.shown(script)
+    return [
+        Switch(name=name, value=value, holds=Holds(configs=tuple(where)), where=Where(file=file, line=line))
+        for (name, value, line), where in found.items()
+    ], ""

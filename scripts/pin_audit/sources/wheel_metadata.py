@@ -1,0 +1,260 @@
+"""Requires-Dist of upstream's released wheels: from the metadata beside them, or their own end; or of a local wheel.
+
+Of a version's many wheels one is read per platform: the one for CPython 3.12, else for the CPython next to it. Where
+platforms do not agree on a requirement, the fact names those that have it. Extensions are looked for on PyG's
+own index.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from packaging.metadata import parse_email
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement as Parsed
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from groundwork.errors import AuditError, MegabuildError
+from groundwork.network import redact
+from groundwork.network.client import Answer, Client
+from groundwork.network.core_metadata import BROKEN, beside, inside, of_file
+from groundwork.network.index import (
+    HEADERS,
+    PYG_INDEX,
+    Configured,
+    File,
+    configured,
+    local_path,
+    offered,
+    parsed,
+)
+from pin_audit.facts import Holds, Requirement, SourceOutcome, Where
+from pin_audit.request import AuditRequest
+from pin_audit.services import Services
+
+SOURCE = "wheel_metadata"
+_PYTHON = 12  # CPython 3.x whose wheel is read
+#: conda's platforms by the end of a wheel's platform tag, in the order in which they are read; musllinux has none.
+_PLATFORMS = {
+    "linux-64": r"(many)?linux.*_x86_64",
+    "linux-aarch64": r"(many)?linux.*_aarch64",
+    "osx-arm64": r"macosx_.*_(arm64|universal2)",
+    "osx-64": r"macosx_.*_x86_64",
+    "win-64": r"win_amd64",
+    "noarch": r"any",
+}
+
+
+#: A wheel's platform, the requirements of its METADATA, and where that is.
+_Metadata = tuple[str, Sequence[str], Where]
+
+
+def read(request: AuditRequest) -> SourceOutcome:
+    """Return every Requires-Dist of the target's wheels, one fact each."""
+    local = request.local.wheel
+    found, troubles = ([_local(local, request)], ()) if local is not None else _from_index(request)
+    return SourceOutcome(source=SOURCE, facts=_facts(found), trouble="; ".join(troubles))
+
+
+def newest_version(wheel: str, index: str, torch: str, services: Services) -> str:
+    """Return the newest version that an index has of a distribution; for extensions, beside some PyTorch.
+
+    Raises
+    ------
+    MegabuildError
+        No index answers, or none has it.
+    """
+    return str(_newest(_offered(wheel, index, torch, services)[0]))
+
+
+def _offered(
+    wheel: str, index: str, torch: str, services: Services
+) -> tuple[list[File], tuple[str, ...], Client]:
+    """Return the wheels of a package on the indexes where it is looked for, and the way to them; pages are cached."""
+    where = Configured(links=(_page(torch),)) if index == "pyg" else configured()
+    client = Client(
+        seconds=services.remaining(),
+        offline=services.offline,
+        patience=services.patience,
+        certificates=where.certificates,
+        proxy=where.proxy,
+    )
+
+    def fetch(url: str) -> Answer:
+        def make() -> bytes:
+            answer = client.get(url, headers=HEADERS)
+            # credentials in the address are not kept on disk
+            kept = {"url": redact.address(answer.url), "page": answer.body.decode("utf-8", errors="replace")}
+            return msgspec.json.encode(kept)
+
+        entry = services.cached(f"index page {redact.address(url)}", services.max_age, make)
+        kept = msgspec.json.decode(entry.data)
+        return Answer(url=kept["url"], body=kept["page"].encode())
+
+    services.report(SOURCE, f"looking for wheels of {wheel}")
+    files, troubles = offered(wheel, where, fetch)
+    return [file for file in files if file.tags], troubles, client
+
+
+def _page(torch: str) -> str:
+    return f"{PYG_INDEX}/torch-{torch}%2Bcpu.html"
+
+
+def _torch(request: AuditRequest) -> str:
+    return next((config.torch_version for config in request.configs), "")
+
+
+def _newest(files: Sequence[File]) -> Version:
+    """Return the newest version that is neither a pre-release nor yanked, or the newest at all if there is none."""
+    if not files:
+        raise AuditError("no index has a wheel of it", "check pip's configuration (pip config list)")
+    good = [one for one in files if not one.version.is_prerelease and not one.yanked]
+    return Version(max(one.version for one in good or files).public)
+
+
+def _from_index(request: AuditRequest) -> tuple[Sequence[_Metadata], Sequence[str]]:
+    target, services = request.target, request.services
+    files, troubles, client = _offered(target.wheel, target.index, _torch(request), services)
+    try:
+        version = Version(target.version)
+    except InvalidVersion as error:
+        reason = f"'{target.version}' is not a version that a wheel can have"
+        raise AuditError(reason, "check --version") from error
+    fitting = [file for file in files if Version(file.version.public) == version]
+    if not fitting:
+        reason = f"there is no wheel of version {version}; the newest is {_newest(files)}"
+        raise AuditError(reason, "check the version")
+    chosen = _one_per_platform(fitting, {config.platform for config in request.configs})
+
+    found: dict[str, _Metadata] = {}
+    reasons: dict[str, list[str]] = {}
+
+    def one(platform: str) -> None:
+        try:
+            found[platform] = _remote(platform, chosen[platform], request, client)
+        except MegabuildError as error:
+            reasons.setdefault(error.message, []).append(platform)
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        list(pool.map(one, chosen))
+    failed = (f"{', '.join(sorted(platforms))}: {reason}" for reason, platforms in reasons.items())
+    return [found[platform] for platform in chosen if platform in found], (*troubles, *failed)
+
+
+def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict[str, File]:
+    """Return for each platform the wheel to read: without a local version where there is one, for CPython 3.12 or next.
+
+    Wheels for other platforms than those of the configs count only if none is for these.
+    """
+
+    def distance(file: File) -> int:
+        found = ((re.fullmatch(r"cp3(\d+)", tag.interpreter), tag.abi.endswith("t")) for tag in file.tags)
+        minors = ((int(match[1]), free) for match, free in found if match)
+        return min((2 * abs(n - _PYTHON) + (n > _PYTHON) + 1000 * free for n, free in minors), default=0)
+
+    found: dict[str, File] = {}
+    for file in sorted(files, key=lambda file: (file.version.local or "", distance(file), file.name)):
+        for platform, pattern in _PLATFORMS.items():
+            if any(re.fullmatch(pattern, tag.platform) for tag in file.tags):
+                found.setdefault(platform, file)
+    ordered = {platform: found[platform] for platform in _PLATFORMS if platform in found}
+    wanted = {platform: file for platform, file in ordered.items() if platform in {*platforms, "noarch"}}
+    return wanted if platforms and wanted else ordered
+
+
+def _remote(platform: str, file: File, request: AuditRequest, client: Client) -> _Metadata:
+    def make() -> bytes:
+        content = beside(client, file) if file.metadata else inside(client, file).content
+        _required(content, file.project, file.version)  # before it is kept
+        return content
+
+    if urlsplit(file.url).scheme == "file":
+        return _local(local_path(file.url), request, platform)
+    key = f"wheel metadata {file.name} {file.sha256 or redact.address(file.url)}"
+    entry = request.services.cached(key, math.inf, make)
+    pyg = request.target.index == "pyg"
+    where = Where(
+        file=_inside(file.name),
+        url=_page(_torch(request)) if pyg else "",
+        index="PyG's" if pyg else "pip's",
+        package=file.project,
+        version=str(file.version),
+        fetched=entry.when,
+    )
+    return platform, _required(entry.data, file.project, file.version), where
+
+
+def _local(path: Path, request: AuditRequest, platform: str = "") -> _Metadata:
+    """Return the metadata of a wheel on this machine, if it is one of the target."""
+    known = parsed(path.name)
+    if known is None or not known[2]:
+        raise AuditError(f"{path.name} is not named like a wheel", "name a file *.whl: --wheel FILE")
+    project, version, _ = known
+    target = request.target
+    wanted = canonicalize_name(target.wheel or project)
+    if project != wanted or version.public != target.version:
+        reason = f"{path.name} is not a wheel of {wanted} {target.version}"
+        raise AuditError(reason, "name the right one: --wheel FILE")
+    try:
+        content = of_file(path).content
+    except OSError as error:
+        reason = f"cannot read {path}: {error.strerror or error}"
+        raise AuditError(reason, "check the file named by --wheel") from error
+    except BROKEN as error:
+        raise AuditError(f"{path} is not a wheel, or a broken one: {error}", "check the wheel") from error
+    where = Where(file=_inside(path.name), package=project, version=str(version))
+    return platform, _required(content, project, version), where
+
+
+def _inside(wheel: str) -> str:
+    return f"{wheel}/{'-'.join(wheel.split('-')[:2])}.dist-info/METADATA"
+
+
+def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
+    """Return the requirements in a METADATA, which must be that of a project's version."""
+    raw, _ = parse_email(content)
+    try:
+        fits = (
+            canonicalize_name(raw.get("name", "")) == project and Version(raw.get("version", "")) == version
+        )
+    except InvalidVersion:
+        fits = False
+    if not fits:
+        reason = f"what came is not the metadata of {project} {version}"
+        raise AuditError(reason, "the index or a proxy is at fault")
+    return raw.get("requires_dist", [])
+
+
+def _facts(found: Sequence[_Metadata]) -> tuple[Requirement, ...]:
+    """Return one fact for each requirement, wherever it stands, in the order of the first wheel."""
+    places: dict[str, list[tuple[str, Where]]] = {}
+    for platform, requirements, where in found:
+        for text in requirements:
+            places.setdefault(text, []).append((platform, where))
+    facts = []
+    for text, having in places.items():
+        platforms = tuple(dict.fromkeys(platform for platform, _ in having))
+        holds = Holds(platforms=platforms if len(platforms) < len(found) else ())
+        try:
+            known = Parsed(text)
+        except InvalidRequirement:
+            trouble = f"'{text}' is not a requirement that can be understood"
+            name = text.split()[0].rstrip(";")
+            facts.append(Requirement(name=name, holds=holds, where=having[0][1], trouble=trouble))
+            continue
+        facts.append(
+            Requirement(
+                name=canonicalize_name(known.name),
+                value=f"@ {known.url}" if known.url else str(known.specifier) or "*",
+                holds=msgspec.structs.replace(holds, marker=str(known.marker or "")),
+                where=having[0][1],
+            )
+        )
+    return tuple(facts)

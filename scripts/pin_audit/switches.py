@@ -1,0 +1,71 @@
+"""The USE_* switches that the recipe's build really sets: bash is asked, per config, with the line of each."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from groundwork.errors import AuditError
+from megabuild.configs.config import Config
+
+SCRIPT = "build_env.sh"
+_SECONDS = 20.0
+# set here, since root's bash takes no PS4 from its environment
+_TRACE = "PS4='+$LINENO '; set -x; source \"$0\""
+_TRACED = re.compile(r"\++(?P<line>\d+) export (?P<words>.*)")
+_ASSIGNED = re.compile(r"([A-Z_][A-Z0-9_]*)=(\S*)")
+
+
+def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[str, tuple[str, int]]:
+    """Run the script of flags as a build of this config would; return each switch's value and the line that sets it.
+
+    It sets variables and nothing else; it runs with an environment of its own, in an empty folder. Raises AuditError
+    where there is no bash, or the script fails for this config.
+    """
+    bash = shutil.which("bash")
+    if bash is None:
+        raise AuditError("bash is not installed: the build's switches cannot be read", "install bash")
+    single = {key: values[0] for key, values in config.variant.items() if len(values) == 1 and key.islower()}
+    with tempfile.TemporaryDirectory(prefix="megabuild-switches-") as folder:
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "SRC_DIR": folder,
+            "PREFIX": folder,
+            "RECIPE_DIR": str(script.parent),
+            "CPU_COUNT": "1",
+            "target_platform": config.platform,
+            "build_platform": config.platform,
+            **single,
+            "torch_optimization": "2",
+        }
+        try:
+            done = subprocess.run(
+                [bash, "--noprofile", "--norc", "-euc", _TRACE, str(script)],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=_SECONDS,
+                check=False,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise AuditError(f"cannot run {script}: {error}", "correct the script") from error
+    lines = done.stderr.splitlines()
+    if done.returncode != 0:
+        reason = next((line for line in reversed(lines) if line[:1] != "+"), "")
+        raise AuditError(f"{script} fails for {config.name}: {reason}", "correct the script")
+    return {
+        name: (value.strip("'\""), int(traced["line"]))
+        for traced in map(_TRACED.fullmatch, lines)
+        if traced
+        for name, value in _ASSIGNED.findall(traced["words"])
+        if name in wanted
+    }

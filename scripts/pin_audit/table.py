@@ -1,0 +1,208 @@
+"""From facts to the table: one row per dependency, one per CUDA version for the architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pin_audit.archs import arch_rows
+from pin_audit.claims import GRAVITY, AuditRow, Status, cuda_of_wheel, excludes
+from pin_audit.commits import by_row, verdict
+from pin_audit.facts import (
+    UPSTREAM,
+    AnyFact,
+    AuditTarget,
+    CiPin,
+    GlobalPin,
+    Newest,
+    RecipeCommit,
+    RecipePin,
+    Requirement,
+    SourceOutcome,
+    Submodule,
+    Switch,
+    TagCommit,
+    harmless,
+)
+from pin_audit.gather import OWN, SOURCES
+from pin_audit.judge import judge
+from pin_audit.names import Dependency, Names
+from pin_audit.versions import Spec
+
+_OFF = frozenset({"0", "OFF", "NO", "FALSE", "N"})  # what PyTorch's setup.py takes for off
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """One package's table, and what it was made of; ``archs`` are the rows of CUDA versions."""
+
+    target: AuditTarget
+    commit: str
+    rows: tuple[AuditRow, ...]
+    archs: tuple[AuditRow, ...]
+    outcomes: tuple[SourceOutcome, ...]
+
+    def with_status(self, wanted: Iterable[Status]) -> list[str]:
+        """Return the names of the rows that have one of some statuses."""
+        among = set(wanted)
+        return [row.name for row in (*self.rows, *self.archs) if row.status in among]
+
+    def not_read(self) -> list[str]:
+        """Return the sources outside this repository that were asked, and of which nothing could be read."""
+        return [one.source for one in self.outcomes if one.source not in OWN and one.unread]
+
+    def counts(self) -> str:
+        """Return how many rows have each status, in words: ``1 conflict, 20 in step``."""
+        found = {status: len(self.with_status([status])) for status in GRAVITY}
+        return (
+            ", ".join(f"{count} {status.value}" for status, count in found.items() if count)
+            or "nothing found"
+        )
+
+    def findings(self) -> dict[tuple[Status, str], list[str]]:
+        """Return what there is to say of rows that are not in step, the gravest first: who each sentence is about."""
+        found: dict[tuple[Status, str], list[str]] = {}
+        for row in sorted((*self.rows, *self.archs), key=lambda row: GRAVITY.index(row.status)):
+            if row.status not in (Status.IN_STEP, Status.UNPINNED):
+                found.setdefault((row.status, row.sentence), []).append(row.name)
+        return found
+
+    def unread(self) -> dict[str, str]:
+        """Return what each source could not read: as a whole, or by the names of single values."""
+        found = {}
+        for outcome in self.outcomes:
+            single = sorted({one.name for one in outcome.facts if one.trouble})
+            texts = [outcome.trouble] if outcome.trouble else []
+            if single and len(single) < len({one.name for one in outcome.facts}):
+                texts.append(f"not found: {', '.join(single)}")
+            if texts or single:
+                found[outcome.source] = "; ".join(texts or ["nothing of it was found"])
+            if single and outcome.source in ("ci_pins", "upstream_archs"):
+                found[outcome.source] += " (what upstream writes elsewhere now needs a rule in ci_rules.py)"
+        return found
+
+
+def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Names) -> Audit:
+    """Make a package's table of what every source found, in any order."""
+    ordered = tuple(sorted(map(harmless, outcomes), key=lambda outcome: outcome.source))
+    facts = [fact for outcome in ordered for fact in outcome.facts]
+    switches = [fact for fact in facts if isinstance(fact, Switch)]
+    drafts = _drafts(facts, names, by_row(facts, target, names))
+    _fold(drafts, names)
+    troubles = _troubles(ordered)
+    wheel_cuda, torch = cuda_of_wheel(facts), _torch(facts)
+    rows = []
+    for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
+        entry = names.entries.get(name, Dependency(name=name, conda=(name,)))
+        found = sorted(draft, key=lambda one: (one.kind, one.name, one.holds.words(target.builds), one.value))
+        use, why = _use(entry, found, switches)
+        row = AuditRow(
+            name=name,
+            facts=tuple(found),
+            builds=target.builds,
+            entry=entry,
+            use=use,
+            why=why,
+            decided_by=entry.follows if entry.follows in drafts else "",
+            wheel_cuda=wheel_cuda,
+            torch=torch,
+            troubles=troubles,
+        )
+        rows.append(_judged(row, target))
+    commits = [one.where.commit for kind in (TagCommit, Submodule) for one in facts if isinstance(one, kind)]
+    return Audit(
+        target=target,
+        commit=next(filter(None, commits), ""),
+        rows=tuple(rows),
+        archs=arch_rows(facts, target, troubles.get("upstream_archs", "")),
+        outcomes=ordered,
+    )
+
+
+def _judged(row: AuditRow, target: AuditTarget) -> AuditRow:
+    """Add status and sentence: the graver one, with what led to it, and with what there is to say of commits."""
+    versions = judge(row) if row.all(*UPSTREAM, RecipePin) else None
+    commits = verdict(row, target)
+    found = [judged for judged in (versions, commits) if judged is not None]
+    status, sentence = min(found, key=lambda judged: GRAVITY.index(judged[0]))
+    if versions and commits and status is versions[0]:
+        sentence = f"{versions[1]}; {commits[1]}"
+    return replace(row, status=status, sentence=sentence)
+
+
+def _drafts(
+    facts: Sequence[AnyFact], names: Names, commits: Sequence[tuple[str, AnyFact]]
+) -> dict[str, list[AnyFact]]:
+    drafts: dict[str, list[AnyFact]] = {}
+    for fact in facts:
+        if isinstance(fact, (*UPSTREAM, RecipePin)) and not excludes(fact):
+            drafts.setdefault(_row_of(fact, names), []).append(fact)
+    for row, fact in commits:
+        drafts.setdefault(row, []).append(fact)
+    for fact in facts:  # of what nobody asks for there is no row
+        if isinstance(fact, (GlobalPin, Newest)) or excludes(fact):
+            rows = {_row_of(fact, names), *names.by_key(fact.name, fact.holds.platforms)}
+            for row in sorted(rows & drafts.keys()):
+                drafts[row].append(fact)
+    return drafts
+
+
+def _row_of(fact: AnyFact, names: Names) -> str:
+    if isinstance(fact, Submodule):
+        return names.by_submodule(fact.name)
+    if isinstance(fact, Requirement):
+        return names.by_distribution(fact.name)
+    return names.by_ci(fact.name) if isinstance(fact, CiPin) else names.by_conda(fact.name)
+
+
+def _torch(facts: Iterable[AnyFact]) -> str:
+    asked = (Spec(one.value).exact for one in facts if isinstance(one, RecipePin) and one.name == "pytorch")
+    return next(filter(None, asked), "")
+
+
+def _fold(drafts: dict[str, list[AnyFact]], names: Names) -> None:
+    """Put a row about which upstream says nothing into the one that decides its version."""
+    for name in list(drafts):
+        entry = names.entries.get(name)
+        followed = drafts.get(entry.follows) if entry and entry.follows else None
+        if followed is not None and not any(isinstance(one, UPSTREAM) for one in drafts[name]):
+            followed += [one for one in drafts.pop(name) if isinstance(one, (RecipePin, RecipeCommit))]
+
+
+def _use(entry: Dependency, facts: Sequence[AnyFact], switches: Sequence[Switch]) -> tuple[str, str]:
+    """Say what becomes of upstream's copy in the configs that compile it, the strongest use first."""
+    if not entry.submodules and not any(isinstance(one, Submodule) for one in facts):
+        return "", ""
+    if entry.unused:
+        return "unused", entry.unused
+    compiled = {config for one in switches for config in one.holds.configs}
+    found: dict[str, str] = {}
+    for config in sorted(compiled) or [""]:
+        use, why = _use_in(entry, {one.name: one for one in switches if config in one.holds.configs})
+        found.setdefault(use, why)
+    return next((use, found[use]) for use in ("system", "vendored", "unused") if use in found)
+
+
+def _use_in(entry: Dependency, switches: Mapping[str, Switch]) -> tuple[str, str]:
+    needed = switches.get(entry.needs)
+    if needed is not None and needed.value.upper() in _OFF:
+        return "unused", _said(needed)
+    name, _, wanted = entry.system.partition("=")
+    switch = switches.get(name)
+    if switch is not None and (switch.value.upper() in _OFF) == (wanted == "0"):
+        return "system", _said(switch)
+    return "vendored", ""
+
+
+def _said(switch: Switch) -> str:
+    return f"{switch.name}={switch.value}, {switch.where.file}:{switch.where.line}"
+
+
+def _troubles(outcomes: Iterable[SourceOutcome]) -> dict[str, str]:
+    """Say of each source why there is nothing of it, where it failed as a whole or was not asked."""
+    troubles = dict.fromkeys(SOURCES, "not asked")
+    for outcome in outcomes:
+        troubles.pop(outcome.source, None)
+        if outcome.trouble and all(one.trouble for one in outcome.facts):
+            troubles[outcome.source] = outcome.trouble
+    return troubles

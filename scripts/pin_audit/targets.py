@@ -1,0 +1,92 @@
+"""What can be audited: the packages of this repository, with where upstream keeps them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct, convert
+from ruamel.yaml import YAML
+
+from groundwork.errors import UsageError
+from megabuild.configs.config import Config
+from pin_audit.facts import AuditTarget, Build
+from pin_audit.names import plain
+
+_FILE = Path(__file__).with_name("packages.yaml")
+
+
+class AuditedPackage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of packages.yaml, whose head describes the fields."""
+
+    name: str
+    repository: str
+    tag: str
+    wheel: str
+    index: str
+    recipe: str
+    key: str
+
+
+@cache
+def packages() -> tuple[AuditedPackage, ...]:
+    """Return what packages.yaml lists, in its order: PyTorch first."""
+    document = YAML(typ="safe", pure=True).load(_FILE.read_text(encoding="utf-8"))
+    return tuple(convert({"name": name, **fields}, AuditedPackage) for name, fields in document.items())
+
+
+def find(name: str) -> AuditedPackage:
+    """Return the package somebody means: conda's name or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``.
+
+    Raises UsageError where there is none.
+    """
+    word, names = plain(name), [one.name for one in packages()]
+    for one in packages():
+        if word in (plain(one.name), plain(one.wheel), plain(one.name).removeprefix("pytorch_")):
+            return one
+    close = difflib.get_close_matches(word, names, n=1)
+    raise UsageError(
+        f"'{name}' is not a package of this repository",
+        f"did you mean {close[0]}?" if close else f"they are: {', '.join(names)}",
+    )
+
+
+def target(
+    package: AuditedPackage,
+    configs: Sequence[Config],
+    root: Path,
+    *,
+    version: str | None = None,
+    repository: str | None = None,
+) -> AuditTarget:
+    """Return what is audited of a package, at the configs' version or at another one of upstream's.
+
+    A config for another version of PyTorch than most are for (Debian's) counts only where that version is asked for.
+    Raises UsageError where the version is not one, or no config is left.
+    """
+    if not configs:
+        raise UsageError("no config is left to look at", "name others: --config GLOB")
+    if version is not None and not re.fullmatch(r"\d[0-9A-Za-z.+_-]*", version):
+        raise UsageError(f"'{version}' is not a version", "write it like 2.13.0, without the tag's v")
+    built = {config.name: config.variant.get(package.key, ("",))[0] for config in configs}
+    usual, _ = Counter(built.values()).most_common(1)[0]
+    wanted = version or usual
+    looked_at = [one for one in configs if built[one.name] == (wanted if wanted in built.values() else usual)]
+    if package.key != "torch_version":  # an extension: beside the PyTorch that most configs have
+        torch, _ = Counter(config.torch_version for config in looked_at).most_common(1)[0]
+        looked_at = [config for config in looked_at if config.torch_version == torch]
+    recipe = root / package.recipe
+    return AuditTarget(
+        package=package.name,
+        version=wanted,
+        repository=repository or package.repository,
+        tag=package.tag.format(version=wanted),
+        wheel=package.wheel,
+        index=package.index,
+        recipe=recipe if recipe.is_file() else None,
+        builds=tuple(map(Build.of, looked_at)),
+    )

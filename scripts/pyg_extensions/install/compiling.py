@@ -1,0 +1,269 @@
+"""Compiling an extension in an environment: tools, compilers, variables, and a log to look into when it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from packaging.version import Version
+
+from groundwork import files, guard
+from groundwork.errors import BuildError, KilledError, OutOfMemoryError, PreflightError
+from groundwork.resources.jobs import Jobs, bytes_per_compile, compile_jobs
+from groundwork.resources.machine import Machine
+from groundwork.resources.shortage import Watch, lacked_memory, was_killed
+from pyg_extensions.install.pip import Pip
+from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
+from pyg_extensions.install.user_environment import UserEnvironment, clean
+from pyg_extensions.program import run
+from pyg_extensions.table import Extension
+
+_NINJA = Version("1.13")  # the first that takes part in a jobserver
+_SETUPTOOLS = Version("70.1")  # the first that makes wheels without the wheel package
+#: An error of a compiler, of a linker, or of Python.
+_ERROR = re.compile(
+    r"(?:^|[\s:])(?:fatal error|error|undefined reference to|[A-Z]\w*Error)\b:?\s*\S", re.MULTILINE
+)
+_LOOK_SECONDS = 0.2  # between two looks at a log
+_FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
+
+
+def jobs_for(environment: UserEnvironment, machine: Machine, asked: int | None) -> Jobs:
+    """Return how many compile jobs fit into the machine."""
+    per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
+    return compile_jobs(machine, bytes_per_job=per_job, requested=asked, environ=os.environ)
+
+
+def log_folder(usual: Path, cache: Path) -> Path:
+    """Return a folder for a run's logs, in the cache where the usual one lies on a disk that is read-only."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    try:
+        files.writable(usual, "")
+    except PreflightError:
+        usual = cache / "logs"
+    return usual / f"install-pyg-{stamp}-{os.getpid()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """What compiles."""
+
+    environment: UserEnvironment  #: whose PyTorch to compile against
+    wrapper: Path  #: ``recipe/pyg/common/build_wheel.py``, which runs setup.py files with ninja
+    jobs: int  #: compile jobs at a time
+    #: folder for build tools that the environment does not have, which never gets them itself, and temporary files
+    folder: Path
+    objects: Path  #: ccache's folder, which configs share; the user's own where he names one
+
+    @property
+    def tools(self) -> Path:
+        """Where build tools lie that the environment does not have."""
+        return self.folder / "tools"
+
+    def environ(self, work: Path, archs: Sequence[str]) -> dict[str, str]:
+        """Return the environment variables of a build in ``work``; architectures mean nothing for the CPU.
+
+        Raises
+        ------
+        PreflightError
+            PyTorch is for CUDA and there is no nvcc.
+        """
+        made = clean(os.environ)
+        # a jobserver of somebody else knows nothing of our memory; flags of an active conda environment are not ours
+        for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", *_FORCED):
+            made.pop(name, None)
+        beside = str(self.environment.interpreter.parent)
+        made["PATH"] = os.pathsep.join([str(self.tools / "bin"), beside, made.get("PATH", os.defpath)])
+        made["PYTHONPATH"] = str(self.tools)
+        made |= {
+            "CPU_COUNT": str(self.jobs),
+            "CMAKE_BUILD_PARALLEL_LEVEL": str(self.jobs),
+            "FORCE_NINJA": "1",
+        }
+        # Compilers, pip and setup.py leave temporary files when they are killed: with ours, they are deleted.
+        made["TMPDIR"] = str(self.folder)
+        # The object cache that builds use (PyTorch 2.13 and newer put it before g++ and nvcc): hits in another folder.
+        made |= {"CCACHE_BASEDIR": str(work), "CCACHE_NOHASHDIR": "1", "NINJA_STATUS": "[%f/%t %es] "}
+        made.setdefault("CCACHE_DIR", str(self.objects))
+        link = work / "env"  # headers by one name for all environments
+        link.symlink_to(self.environment.prefix)
+        made["BUILD_ENV_LINK"] = str(link)
+        if shutil.which("ccache", path=made["PATH"]):
+            made |= {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX", "CUDA")}
+        if self.environment.cuda_version is None:
+            return {**made, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
+        home = cuda_home(self.environment, made)
+        made |= {"FORCE_CUDA": "1", "FORCE_ONLY_CUDA": "1", "CUDA_HOME": str(home)}
+        made["TORCH_CUDA_ARCH_LIST"] = ";".join(archs)
+        made["PATH"] = os.pathsep.join([str(home / "bin"), made["PATH"]])
+        made["LIBRARY_PATH"] = os.pathsep.join(
+            filter(None, [str(_plain_names(home, work)), made.get("LIBRARY_PATH", "")])
+        )
+        return made
+
+    def check(self, environ: Mapping[str, str], archs: Sequence[str]) -> None:
+        """Try the compilers.
+
+        Raises
+        ------
+        PreflightError
+            One is not there, does not compile, or does not fit PyTorch.
+        """
+        check_cpp(environ, self.folder)
+        if self.environment.cuda_version is not None:
+            check_cuda(self.environment, Path(environ["CUDA_HOME"]), archs, environ, self.folder)
+
+    def prepare(self, extension: Extension, pip: Pip) -> None:
+        """Put build tools that are missing into `tools`.
+
+        Raises
+        ------
+        ProviderError
+            pip cannot get them.
+        """
+        path = os.pathsep.join(
+            [str(self.tools / "bin"), str(self.environment.interpreter.parent), os.environ["PATH"]]
+        )
+        have, missing = self.environment.distributions, []
+        if not _fits(_program_version("ninja", path), _NINJA):
+            missing.append(f"ninja>={_NINJA}")
+        able = ("wheel" in have and "setuptools" in have) or _fits(have.get("setuptools", ""), _SETUPTOOLS)
+        if not able and not (self.tools / "setuptools").is_dir():
+            missing.append(f"setuptools>={_SETUPTOOLS},<82")  # PyTorch's own limit
+        if not extension.has_sdist and not _fits(_program_version("cmake", path), Version("3.18")):
+            missing.append("cmake>=3.18,<4")
+        if missing:
+            pip.run(
+                "install",
+                *("--target", str(self.tools), "--upgrade", "--no-deps", *missing),
+                what=f"no build tools ({', '.join(missing)})",
+            )
+
+    def ask(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:
+        """Run setup.py without compiling.
+
+        Raises
+        ------
+        BuildError
+            It fails; the message has its own words.
+        """
+        status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
+        if status != 0:
+            lines = log.read_text(errors="replace").splitlines()
+            said = next(
+                (line.strip() for line in reversed(lines) if _ERROR.search(line)), f"exit status {status}"
+            )
+            raise BuildError(
+                f"its setup.py fails: {said} (see {log})", "fix what the log reports and start again"
+            )
+
+    def build(
+        self,
+        source: Path,
+        log: Path,
+        environ: Mapping[str, str],
+        seen: Callable[[str], None] = lambda line: None,
+    ) -> Path:
+        """Compile, and return the wheel; ``seen`` takes the lines of the log while it grows.
+
+        Raises
+        ------
+        BuildError
+            It failed; the message has the first error of the log.
+        OutOfMemoryError
+            A compiler got no memory, or was killed for want of it.
+        KilledError
+            Somebody else killed it.
+        """
+        memory = Watch()
+        out = source.parent / "wheels"
+        status = _logged(
+            [str(self.environment.interpreter), str(self.wrapper), str(out)], source, log, environ, seen
+        )
+        wheels = sorted(out.glob("*.whl"))
+        if status == 0 and len(wheels) == 1:
+            return wheels[0]
+        text = log.read_text(errors="replace")
+        killed = was_killed(text)
+        if lacked_memory(text) or (killed and memory.short()):
+            raise OutOfMemoryError(
+                f"a compiler was killed for want of memory, see {log}", "use fewer jobs: --jobs 1"
+            )
+        if killed:
+            raise KilledError(
+                f"a compiler was killed by a signal (kill -9?); memory did not run out, see {log}",
+                "find out who sends it, and start again",
+            )
+        line = next(
+            (line.strip() for line in text.splitlines() if _ERROR.search(line)), f"exit status {status}"
+        )
+        raise BuildError(
+            f"it does not compile: {line} (see {log})", "fix what the log reports and start again"
+        )
+
+
+def _plain_names(home: Path, work: Path) -> Path:
+    """NVIDIA's wheels have libcudart.so.13 but no libcudart.so, which the linker looks for."""
+    folder = work / "cuda-links"
+    folder.mkdir(parents=True, exist_ok=True)
+    for library in (home / "lib").glob("*.so.*"):
+        plain = folder / library.name.partition(".so.")[0]
+        with contextlib.suppress(FileExistsError):
+            plain.with_name(plain.name + ".so").symlink_to(library)
+    return folder
+
+
+def _program_version(program: str, path: str) -> str:
+    found = shutil.which(program, path=path)
+    if found is None:
+        return ""
+    match = re.search(r"\d+(?:\.\d+)+", run([found, "--version"], timeout=30).stdout)
+    return match[0] if match else ""
+
+
+def _fits(version: str, least: Version) -> bool:
+    return bool(version) and Version(version) >= least
+
+
+def _logged(
+    argv: Sequence[str],
+    folder: Path,
+    log: Path,
+    environ: Mapping[str, str],
+    seen: Callable[[str], None] = lambda line: None,
+) -> int:
+    """Run a build below a guard, which ends it with us, however we end."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as stream, log.open(errors="replace") as written:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__, *argv],
+            cwd=folder,
+            env=dict(environ),
+            stdin=subprocess.PIPE,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        try:
+            rest = ""
+            while True:
+                ended = process.poll()
+                *lines, rest = (rest + written.read()).split("\n")
+                for line in lines:
+                    seen(line)
+                if ended is not None:
+                    return ended
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            process.stdin.close()
+            process.wait()  # until nobody can write to its folder any more

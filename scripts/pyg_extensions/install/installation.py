@@ -1,0 +1,136 @@
+"""Extensions on their way into an environment: what is asked for, what was decided, what became of it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from groundwork import events
+from groundwork.errors import MegabuildError, UsageError
+from groundwork.network.index import File, local_path
+from pyg_extensions.install.user_environment import UserEnvironment
+from pyg_extensions.pyg_index import PygIndex
+from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, find, release
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstallOptions:
+    """What holds for all extensions."""
+
+    environment: UserEnvironment  #: where to
+    mode: str  #: ``auto``, ``prebuilt`` or ``source``
+    index: PygIndex  #: where wheels are looked for
+    sources: Path | None  #: a folder with the extensions' sources, or None
+    cache: Path  #: the folder that configs share
+    #: CUDA archs to compile for and to ask of wheels; empty: those of the machine's GPUs, else PyTorch's own
+    archs: tuple[str, ...]
+    force: bool  #: install what is there and works once more
+    wrapper: Path  #: ``recipe/pyg/common/build_wheel.py``
+    logs: Path  #: where each run makes a folder for its logs
+    wheel_dir: Path | None  #: where the wheels that were installed are copied to, or None
+    jobs: int  #: compile jobs at a time
+    report: Callable[[str], None]  #: takes a sentence for everything that takes time
+    progress: events.Reporter  #: takes where a compile stands
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtensionRequest:
+    """What is asked for of one."""
+
+    extension: Extension
+    #: only this one, or an empty string: the newest wheel that fits, or the matrix's version from source
+    version: str
+    release: ExtensionRelease  #: what is compiled where there is no wheel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where one comes from."""
+
+    #: ``there``, ``prebuilt`` (an index's wheel), ``kept`` (compiled here earlier), ``source``; empty: from nowhere
+    how: str = ""
+    named: str = ""  #: the version of what is there, or of the sources
+    wheel: Path | None = None  #: the wheel, where it lies on this machine
+    offered: File | None = None  #: an index's wheel that was not fetched
+    archs: tuple[str, ...] = ()  #: CUDA archs to compile for
+    place: Path | None = None  #: where what is compiled is kept
+    imported: bool = False  #: what is there has been imported beside all that it imports itself
+
+    @property
+    def version(self) -> str:
+        """What will be installed, or is."""
+        wheel = self.wheel.name if self.wheel else self.offered.name if self.offered else ""
+        return wheel.split("-")[1] if wheel else self.named
+
+    @property
+    def size(self) -> int | None:
+        """The wheel's in bytes, where it lies on this machine; an index's page does not say it."""
+        path = self.wheel
+        if self.offered and self.offered.url.startswith("file:"):
+            path = local_path(self.offered.url)
+        with contextlib.suppress(OSError):
+            return path.stat().st_size if path else None
+        return None
+
+
+@dataclass(kw_only=True)
+class Installation:
+    """What became of one so far."""
+
+    request: ExtensionRequest
+    origin: Origin = field(default_factory=Origin)
+    notes: list[str] = field(
+        default_factory=list
+    )  #: why it is not prebuilt, what is wrong with what is there
+    needs: tuple[str, ...] = ()  #: what the wheel that was installed needs besides PyTorch
+    error: MegabuildError | None = None  #: why nothing can be done, or why it is not installed
+    seconds: float = 0.0  #: wall time spent on it
+
+    @property
+    def name(self) -> str:
+        """The distribution and the module."""
+        return self.request.extension.name
+
+    @contextlib.contextmanager
+    def attempt(self, report: Callable[[str], None], who: str | None = None) -> Iterator[None]:
+        """Note the time that something takes, and why it fails, which does not keep the others from going on."""
+        started = time.monotonic()
+        try:
+            yield
+        except MegabuildError as error:
+            report(f"{self.name if who is None else who} failed: {error.message}")
+            self.error, self.origin = error, Origin()
+        finally:
+            self.seconds += time.monotonic() - started
+
+
+def requested(words: Sequence[str], variant: Variant) -> tuple[ExtensionRequest, ...]:
+    """Return a request for each of the words, ``torch_scatter`` or ``torch_scatter==2.1.2``; without any, for all.
+
+    Each is there once, in the order in which they need each other.
+
+    Raises
+    ------
+    UsageError
+        There is no such extension, or that is not a version.
+    """
+    asked: dict[str, str] = {}
+    for word in words or [extension.name for extension in EXTENSIONS]:
+        name, _, version = word.partition("==")
+        try:
+            asked[find(name).name] = str(Version(version)) if version else ""
+        except InvalidVersion as error:
+            raise UsageError(f"'{version}' is not a version", f"write it like {name}==2.1.2") from error
+    requests = []
+    for extension in EXTENSIONS:
+        if extension.name in asked:
+            known, version = release(extension, variant), asked[extension.name]
+            if version not in ("", known.version):  # the matrix knows nothing of that one
+                known = ExtensionRelease(name=extension.name, version=version)
+            requests.append(ExtensionRequest(extension=extension, version=version, release=known))
+    return tuple(requests)

@@ -1,0 +1,295 @@
+"""From an extension to its wheel in an environment, in five steps: decide, get ready, compile, judge, install.
+
+What is to be done is decided for all of them first, and everything that a compile needs is tried, before the first one
+is compiled. What then turns out not to work is decided about once more, without it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from groundwork import files
+from groundwork.errors import IntegrityError, MegabuildError, ProviderError, UsageError
+from groundwork.progress import Phases
+from groundwork.wording import counted
+from pyg_extensions.archives import identity, unpacked
+from pyg_extensions.contents import look_inside
+from pyg_extensions.install.compiling import Workshop, log_folder
+from pyg_extensions.install.installation import ExtensionRequest, Installation, InstallOptions, Origin
+from pyg_extensions.install.kept_wheels import KeptWheels
+from pyg_extensions.install.pip import Pip
+from pyg_extensions.install.user_environment import why_unfit
+from pyg_extensions.wheels import WantedWheel, find_wheel, offers
+
+
+def plan(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[Installation]:
+    """Decide about each, in the order in which they need each other; nothing is changed, fetched or reported."""
+    decider = _Decider(replace(options, report=lambda sentence: None), fetch=False)
+    found: list[Installation] = []
+    for request in requests:
+        found.append(decider.decide(request, after=found))
+    return found
+
+
+def install(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[Installation]:
+    """Install all, in the order in which they need each other; one that fails does not keep the others from it.
+
+    Raises
+    ------
+    PreflightError
+        The environment, or another folder, cannot be written to.
+    """
+    options.environment.check_writable()
+    files.writable(options.cache, "choose another folder: MEGABUILD_CACHE")
+    if options.wheel_dir:
+        files.writable(options.wheel_dir, "choose another folder: --wheel-dir")
+    with files.scratch(options.cache / "install-pyg") as folder:
+        decider = _Decider(options, fetch=True)
+        installer = _Installer(options, decider, folder)
+        found: list[Installation] = []
+        for request in requests:
+            found.append(decider.decide(request, after=found))
+            with found[-1].attempt(options.report):
+                installer.prepare(found[-1])
+        for one in found:
+            if one.error is None:
+                with one.attempt(options.report):
+                    installer.finish(one)
+    return found
+
+
+class _Decider:
+    """Step 1: what is there and fits, what was compiled here earlier, an index's wheel, the sources, in this order.
+
+    Without ``fetch`` nothing is read but what is here and the index's pages.
+    """
+
+    def __init__(self, options: InstallOptions, *, fetch: bool) -> None:
+        self._options, self._environment, self._report = options, options.environment, options.report
+        self._fetch = fetch
+        self.kept = KeptWheels(cache=options.cache, environment=options.environment)
+
+    def decide(self, request: ExtensionRequest, after: Sequence[Installation]) -> Installation:
+        """Decide about an extension; those that it may import are decided about already."""
+        one = Installation(request=request)
+        self._report(f"{one.name}:")
+        with one.attempt(self._report, who=" "):
+            # what imports another one can be tried only when that one is as it will be
+            imported = all(other.origin.how == "there" for other in after)
+            if version := self._there(one, imported=imported):
+                one.origin = Origin(how="there", named=version, imported=imported)
+            else:
+                one.origin = self.elsewhere(one)
+        return one
+
+    def _there(self, one: Installation, *, imported: bool) -> str:
+        """Return the version of what is there and fits, else nothing."""
+        there, asked = self._environment.distributions.get(one.name), one.request.version
+        if there is None or self._options.force:
+            return ""
+        if asked and there.partition("+")[0] != asked:
+            one.notes.append(f"{there} was there, {asked} was asked for")
+            return ""
+        problem = look_inside(self._environment.prefix, self.wanted(one))
+        if not problem and imported:
+            problem = why_unfit(one.request.extension, self._environment)
+        if problem:
+            one.notes.append(f"{there} was there, but {problem}")
+            self._report(f"  {one.notes[-1]}")
+        return "" if problem else there
+
+    def elsewhere(self, one: Installation, *, wheels: bool = True) -> Origin:
+        """Decide where an extension comes from that is not there; ``wheels`` says whether to look at the index's.
+
+        Raises
+        ------
+        ProviderError
+            There is no wheel, and nothing may be compiled.
+        UsageError
+            There is nothing to compile for.
+        """
+        mode = self._options.mode
+        compiled = Origin() if mode == "prebuilt" else self._compiled(one.request)
+        if compiled.how == "kept":
+            return compiled
+        if mode != "source" and wheels and (prebuilt := self._prebuilt(one)):
+            return prebuilt
+        if mode == "prebuilt":
+            raise ProviderError(one.notes[-1], "allow compiling it: --pyg auto")
+        if self._environment.cuda_version is not None and not compiled.archs:
+            raise UsageError(
+                "it is not known what to compile for: there is no GPU here, and this PyTorch names no archs",
+                'name them: --arch-list "9.0;12.0"',
+            )
+        return compiled
+
+    def _prebuilt(self, one: Installation) -> Origin | None:
+        """Return the best wheel of the index, or None, with a note why there is none."""
+        wanted, version, index = self.wanted(one), one.request.version, self._options.index
+        if self._fetch:
+            choice = find_wheel(
+                wanted,
+                version,
+                index=index,
+                cache=self._options.cache,
+                report=lambda sentence: self._report(f"  {sentence}"),
+                judge=look_inside,
+            )
+            reason = choice.reason
+            if choice.wheel is not None:
+                return Origin(how="prebuilt", wheel=choice.wheel)
+        else:
+            fit = offers(wanted, version, index)
+            reason = fit.reason
+            if fit.wheels:
+                return Origin(how="prebuilt", offered=fit.wheels[0])
+        one.notes.append(f"no wheel: {reason}")
+        self._report(f"  {one.notes[-1]}")
+        return None
+
+    def _compiled(self, request: ExtensionRequest) -> Origin:
+        """Return what compiling it is, or the wheel that an earlier compile made."""
+        extension, version = request.extension, request.release.version
+        archs = extension.able(self._environment.archs(self._options.archs))
+        source = identity(extension, request.release, self._options.sources)
+        place = self.kept.place(extension.name, version, source, archs, os.environ)
+        if wheel := self.kept.find(place):
+            return Origin(how="kept", wheel=wheel, archs=archs, place=place)
+        return Origin(how="source", named=version, archs=archs, place=place)
+
+    def wanted(self, one: Installation) -> WantedWheel:
+        """Return what an extension must be; what was compiled here must have code for all that it was compiled for."""
+        compiled = one.origin.how in ("kept", "source")
+        # A wheel, and what is there, must run on the GPUs that were named or are here. Where neither is known, the look
+        # inside asks that it runs on whatever the PyTorch beside it runs on.
+        archs = one.origin.archs if compiled else self._options.archs or self._environment.devices
+        return WantedWheel(
+            extension=one.request.extension,
+            target=self._environment,
+            archs=archs if self._environment.cuda_version else (),
+            exact_archs=compiled,
+            beside=self._environment.prefix,
+        )
+
+
+class _Installer:
+    """Steps 2 to 5, in a folder that ends with them."""
+
+    def __init__(self, options: InstallOptions, decider: _Decider, folder: Path) -> None:
+        self._options, self._decider, self._folder = options, decider, folder
+        self._environment, self._report = options.environment, options.report
+        self._pip = Pip(environment=options.environment, links=options.sources, temporary=folder)
+        self._workshop = Workshop(
+            environment=options.environment,
+            wrapper=options.wrapper,
+            jobs=options.jobs,
+            folder=folder,
+            objects=options.cache / "ccache",
+        )
+        self._logs = log_folder(options.logs, options.cache)
+        # by architectures, what is wrong with the compilers; by name, sources and environment variables
+        self._compilers: dict[tuple[str, ...], MegabuildError | None] = {}
+        self._ready: dict[str, tuple[Path, dict[str, str]]] = {}
+
+    def prepare(self, one: Installation) -> None:
+        """Step 2: where it is to be compiled, get everything that takes, and try it."""
+        if one.origin.how != "source":
+            return
+        extension, archs, options = one.request.extension, one.origin.archs, self._options
+        work = self._folder / one.name
+        work.mkdir()
+        environ = self._workshop.environ(work, archs)
+        if archs not in self._compilers:
+            self._report("trying the compilers")
+            self._compilers[archs] = None
+            try:
+                self._workshop.check(environ, archs)
+            except MegabuildError as error:
+                self._compilers[archs] = error
+        if problem := self._compilers[archs]:
+            raise problem
+        self._workshop.prepare(extension, self._pip)
+        source = unpacked(extension, one.request.release, work, folder=options.sources, cache=options.cache)
+        self._workshop.ask(source, self._log(one), environ)
+        self._ready[one.name] = (source, environ)
+
+    def finish(self, one: Installation) -> None:
+        """Do what was decided; what turns out not to work is decided about once more, without it."""
+        if one.origin.how == "there":
+            if one.origin.imported or not (problem := why_unfit(one.request.extension, self._environment)):
+                return
+            one.notes.append(f"{one.origin.version} was there, but {problem}")
+            one.origin = self._decider.elsewhere(one)
+            self.prepare(one)
+        while wheel := one.origin.wheel:
+            try:
+                self._put(one, wheel)
+                break
+            except (IntegrityError, ProviderError) as error:
+                one.notes.append(f"wheel: {error.message}")
+                if self._options.mode == "prebuilt":
+                    raise ProviderError(one.notes[-1], "allow compiling it: --pyg auto") from error
+            self._report(f"  {one.notes[-1]}")
+            if one.origin.place:  # where wheels are kept that were compiled earlier
+                shutil.rmtree(one.origin.place)
+            one.origin = self._decider.elsewhere(one, wheels=False)
+            self.prepare(one)
+        else:
+            wheel = self._compile(one)
+            self._put(one, wheel)
+        one.needs = self._decider.kept.needs(wheel, self._folder / f"{one.name}-libraries")
+        if self._options.wheel_dir:
+            shutil.copy(wheel, self._options.wheel_dir)
+        one.origin = replace(one.origin, wheel=wheel)
+
+    def _compile(self, one: Installation) -> Path:
+        """Steps 3 and 4: compile, look inside, and return the wheel that is kept."""
+        origin, log, phases = one.origin, self._log(one), Phases()
+        source, environ = self._ready.pop(one.name)
+        what = f"{origin.version} for {', '.join(origin.archs)}" if origin.archs else origin.version
+        jobs = counted(self._options.jobs, "job")
+        self._report(f"{one.name}: compiling {what} with {jobs}, log: {log}")
+
+        def seen(text: str) -> None:
+            if event := phases.feed(text, one.name, self._environment.python):
+                self._options.progress(event)
+
+        seen("::megabuild:: phase compile")
+        made = self._workshop.build(source, log, environ, seen)
+        if problem := look_inside(made, self._decider.wanted(one)):
+            raise IntegrityError(f"it was compiled, but {problem} (see {log})", "fix what the log reports")
+        assert origin.place is not None
+        wheel = self._decider.kept.keep(made, origin.place)
+        shutil.rmtree(self._folder / one.name)
+        return wheel
+
+    def _put(self, one: Installation, wheel: Path) -> None:
+        """Step 5: install a wheel and what it requires, PyTorch left as it is, and prove it."""
+        self._report(f"{one.name}: installing {wheel.name}")
+        what = f"pip does not install {wheel.name}"
+        self._pip.run("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=what)
+        constraints = self._folder / "constraints.txt"
+        constraints.write_text(f"torch=={self._environment.torch_version}\n")
+        lacking: ProviderError | None = None
+        try:
+            what = f"what {one.name} requires"
+            self._pip.run("install", "--constraint", str(constraints), str(wheel), what=what)
+        except ProviderError as error:
+            lacking = error
+        problem = look_inside(self._environment.prefix, self._decider.wanted(one))
+        problem = problem or why_unfit(one.request.extension, self._environment)
+        if problem and lacking is not None:
+            raise ProviderError(f"{problem} ({lacking.message})", lacking.remedy)
+        if problem:  # worse than nothing: a program would go wrong with it later, and elsewhere
+            self._pip.run("uninstall", "--yes", one.name, what=f"pip does not remove {one.name}")
+            raise IntegrityError(
+                f"it was installed, and removed again: {problem}",
+                "see what it was compiled with, or use another index",
+            )
+
+    def _log(self, one: Installation) -> Path:
+        return self._logs / f"{one.name}.log"

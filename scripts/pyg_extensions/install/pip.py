@@ -1,0 +1,70 @@
+"""pip for somebody else's environment: its own, or this one's where it has none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from groundwork.errors import ProviderError
+from pyg_extensions.install.user_environment import UserEnvironment, clean
+from pyg_extensions.program import run
+
+_QUIET = ("--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1")
+_LINES = 4
+_SECONDS = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pip:
+    """Calls pip."""
+
+    environment: UserEnvironment  #: where packages go
+    #: a folder with archives that are looked at beside what pip is configured to use, or None
+    links: Path | None = None
+    #: for pip's temporary files, of which a pip that is killed leaves some; None for the usual one
+    temporary: Path | None = None
+
+    def run(self, command: str, *arguments: str, what: str) -> None:
+        """Install or uninstall; never with pip's cache of built wheels, which knows nothing of how they were built.
+
+        ``what`` is the subject of a message.
+
+        Raises
+        ------
+        ProviderError
+            It failed; the message has pip's own words.
+        """
+        links = ("--find-links", str(self.links)) if self.links and command != "uninstall" else ()
+        argv = [*self._program(), command, *_QUIET, "--no-cache-dir", *links, *arguments]
+        environ = clean(os.environ) | ({"TMPDIR": str(self.temporary)} if self.temporary else {})
+        done = run(argv, timeout=_SECONDS, environ=environ)
+        if done.returncode != 0:
+            raise ProviderError(
+                f"{what}: {last_words(done.stdout + done.stderr)}",
+                "check the network and pip's configuration (pip config list), or name a folder of archives: "
+                "--pyg-sources FOLDER",
+            )
+
+    def _program(self) -> Sequence[str]:
+        if "pip" in self.environment.distributions:
+            return (str(self.environment.interpreter), "-m", "pip")
+        if importlib.util.find_spec("pip") is not None:
+            return (sys.executable, "-m", "pip", "--python", str(self.environment.interpreter))
+        raise ProviderError(
+            f"{self.environment.prefix} has no pip",
+            f"put it there: {self.environment.interpreter} -m ensurepip",
+        )
+
+
+def last_words(text: str) -> str:
+    """Return what matters of a failed program's output: its errors, else its last lines, in one line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [
+        line for line in lines if not line.lower().startswith(("warning:", "[notice]", "note:", "hint:"))
+    ]
+    errors = [line for line in lines if line.lower().startswith(("error:", "fatal error:"))]
+    return "; ".join((errors or lines)[-_LINES:]) or "it printed nothing"

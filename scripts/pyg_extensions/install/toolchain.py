@@ -1,0 +1,174 @@
+"""Compilers, tried on a few lines before an extension is compiled: C++, and CUDA where PyTorch is for CUDA."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from groundwork.errors import PreflightError
+from pyg_extensions.install.user_environment import UserEnvironment
+from pyg_extensions.program import run
+
+_SECONDS = 120.0
+_CPP = "#include <vector>\nint size() { return static_cast<int>(std::vector<int>(1).size()); }\n"
+#: What PyTorch's headers for CUDA (ATen/cuda/CUDAContextLight.h) and the extensions' sources include of CUDA's.
+_CUDA = """\
+#include <cuda_runtime.h>
+#include <cub/version.cuh>
+#include <cublas_v2.h>
+#include <cuda_profiler_api.h>
+#include <curand_kernel.h>
+#include <cusolverDn.h>
+#include <cusparse.h>
+#if CUDART_VERSION / 1000 != {major}
+#error the headers are for another CUDA than {version}
+#endif
+__global__ void add(float *x) {{ *x += 1; }}
+"""
+_ERROR = re.compile(r"\b(?:fatal error|error|fatal)\b\s*:?\s*(.*)", re.IGNORECASE)
+_MISSING = re.compile(r"([\w./]+\.c?u?h(?:pp)?): No such file")
+
+
+def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
+    """Compile and link a few lines with the C++ compiler that PyTorch will call, and with ``CC`` where it is set.
+
+    ``environ`` are the environment variables of the build, ``folder`` is to work in.
+
+    Raises
+    ------
+    PreflightError
+        A compiler is not there, or does not compile.
+    """
+    source = folder / "trial.cpp"
+    source.write_text(_CPP)
+    for variable in ("CXX", "CC"):
+        said = environ.get(variable, "").strip()
+        if not said and variable == "CC":
+            continue
+        words = shlex.split(said or "c++")
+        named = f"{variable} is '{said}', which" if said else "there is no C++ compiler: c++"
+        remedy = (
+            f"correct or unset {variable}"
+            if said
+            else "install one (Debian: apt-get install g++), or set CXX"
+        )
+        if shutil.which(words[0], path=environ.get("PATH")) is None:
+            raise PreflightError(f"{named} is not found", remedy)
+        flags = ["-shared", "-fPIC", "-x", "c++", str(source), "-o", str(folder / "trial.so")]
+        problem = _problem([*words, *flags, *(["-lstdc++"] if variable == "CC" else [])], environ, folder)
+        if problem:
+            raise PreflightError(f"{said or 'c++'} does not compile two lines of C++: {problem}", remedy)
+
+
+def cuda_home(
+    environment: UserEnvironment, environ: Mapping[str, str], usual: Path = Path("/usr/local/cuda")
+) -> Path:
+    """Return the folder of the CUDA toolkit: ``CUDA_HOME``, NVIDIA's wheels in the environment, or nvcc on PATH.
+
+    Last comes the ``usual`` place of NVIDIA's installer, which is looked for with a version at its end first.
+
+    Raises
+    ------
+    PreflightError
+        There is none.
+    """
+    version = environment.cuda_version or ""
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if named := environ.get(variable):
+            if (Path(named) / "bin" / "nvcc").is_file():
+                return Path(named)
+            raise PreflightError(
+                f"{variable} is {named}, where there is no bin/nvcc", f"correct or unset {variable}"
+            )
+    for place in _places(environment, environ, usual):
+        if (place / "bin" / "nvcc").is_file():
+            return place
+    raise PreflightError(f"there is no nvcc, and PyTorch here is for CUDA {version}", _remedy(version))
+
+
+def _places(environment: UserEnvironment, environ: Mapping[str, str], usual: Path) -> Iterator[Path]:
+    version = environment.cuda_version or ""
+    yield environment.site / "nvidia" / f"cu{version.partition('.')[0]}"
+    yield environment.prefix
+    if on_path := shutil.which("nvcc", path=environ.get("PATH")):
+        beside = Path(on_path).resolve().parent.parent
+        # a script that calls an nvcc elsewhere stands beside no headers; Debian's does
+        yield beside if (beside / "include" / "cuda_runtime.h").is_file() else _asked(on_path) or beside
+    yield usual.with_name(f"{usual.name}-{version}")
+    yield usual
+
+
+def _asked(nvcc: str) -> Path | None:
+    """Return what nvcc itself takes for the folder of its toolkit, which it prints with the commands it would run."""
+    _, said = _run([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"])
+    found = re.search(r"^#\$ TOP=(.+)$", said, re.MULTILINE)
+    return Path(found[1].strip()).resolve() if found else None
+
+
+def check_cuda(
+    environment: UserEnvironment, home: Path, archs: Sequence[str], environ: Mapping[str, str], folder: Path
+) -> None:
+    """Ask nvcc for its version, and compile a kernel of one line for all architectures, with the headers needed.
+
+    ``home`` is the toolkit's folder; architectures are as in ``TORCH_CUDA_ARCH_LIST``, the rest as for
+    :func:`check_cpp`.
+
+    Raises
+    ------
+    PreflightError
+        nvcc does not run, is for another CUDA than PyTorch, lacks headers, or does not compile.
+    """
+    version, nvcc = environment.cuda_version or "", str(home / "bin" / "nvcc")
+    major = version.partition(".")[0]
+    status, said = _run([nvcc, "--version"], environ)
+    release = re.search(r"release (\d+)\.(\d+)", said)
+    if status or release is None:
+        raise PreflightError(f"{nvcc} does not run: {_first_error(said, status)}", _remedy(version))
+    if release[1] != major:  # within a major version they fit together (CUDA Compatibility Guide)
+        raise PreflightError(
+            f"{nvcc} is for CUDA {release[1]}.{release[2]}, PyTorch here is for CUDA {version}",
+            _remedy(version),
+        )
+    source = folder / "trial.cu"
+    source.write_text(_CUDA.format(major=major, version=version))
+    flags = [f"-I{home / 'include'}", *(["-ccbin", environ["CC"]] if environ.get("CC") else [])]
+    for arch in archs:
+        number = arch.removesuffix("+PTX").replace(".", "")
+        kinds = ("sm", "compute") if arch.endswith("+PTX") else ("sm",)
+        flags += [f"-gencode=arch=compute_{number},code={kind}_{number}" for kind in kinds]
+    problem = _problem([nvcc, *flags, "-c", str(source), "-o", str(folder / "trial.o")], environ, folder)
+    if missing := _MISSING.search(problem):
+        raise PreflightError(f"CUDA's headers in {home} lack {missing[1]}", _remedy(version))
+    if problem:
+        raise PreflightError(
+            f"{nvcc} does not compile a kernel of one line for {' '.join(archs)}: {problem}",
+            "fix what it reports: another host compiler (CC, CXX), another --arch-list, or another CUDA toolkit "
+            "(CUDA_HOME)",
+        )
+
+
+def _remedy(version: str) -> str:
+    return (
+        f'pip install "cuda-toolkit[nvcc,cccl,curand,profiler]=={version}.*" in that environment, or '
+        "set CUDA_HOME"
+    )
+
+
+def _problem(argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> str:
+    status, said = _run(argv, environ, folder)
+    return _first_error(said, status) if status else ""
+
+
+def _first_error(said: str, status: int) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return next((line for line in lines if _ERROR.search(line)), (lines or [f"exit status {status}"])[-1])
+
+
+def _run(
+    argv: Sequence[str], environ: Mapping[str, str] | None = None, folder: Path | None = None
+) -> tuple[int, str]:
+    done = run(argv, timeout=_SECONDS, environ=environ, folder=folder)
+    return done.returncode, done.stdout + done.stderr

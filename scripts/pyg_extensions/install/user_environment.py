@@ -1,0 +1,235 @@
+"""The environment that gets the extensions: which Python, PyTorch and GPU it has, and whether one works in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from groundwork.errors import PreflightError, UsageError
+from groundwork.files import writable
+from pyg_extensions.program import TIMED_OUT, run
+from pyg_extensions.pyg_index import WheelTarget
+from pyg_extensions.table import Extension
+
+_SCRIPT = Path(__file__).with_name("ask_python.py")
+_SECONDS = 180.0  # `import torch` from a cold disk takes its time
+#: All but the name of the module is the same for all of them. Every extension says which CUDA it was compiled with, -1
+#: for none: a wrong build imports happily and fails only at the first operation on a GPU.
+_PROOF = """\
+import importlib, sys
+import torch
+name = sys.argv[1]
+importlib.import_module(name)
+found = getattr(torch.ops, "pyg" if name == "pyg_lib" else name).cuda_version()
+wanted = torch.version.cuda
+if wanted is None and found > 0:
+    sys.exit("it was compiled with CUDA, PyTorch here was not")
+if wanted is not None and found <= 0:
+    sys.exit("it was compiled without CUDA, PyTorch here is for CUDA " + wanted)
+compiled = "%d.%d" % (found // 1000, found % 1000 // 10)
+if wanted is not None and compiled.split(".")[0] != wanted.split(".")[0]:
+    sys.exit("it was compiled with CUDA %s, PyTorch here is for CUDA %s" % (compiled, wanted))
+"""
+_PLATFORM = re.compile(r"(?P<system>linux|macosx|win)(?:[-_][\d.]+)?[-_](?P<machine>\w+)")
+_SYSTEMS = {"linux": "linux", "macosx": "osx", "win": "win"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserEnvironment(WheelTarget):
+    """What was found out about an environment, which wheels must fit."""
+
+    interpreter: Path
+    prefix: Path  #: the environment's folder
+    site: Path  #: where compiled packages lie in it
+    torch_archs: tuple[str, ...]  #: what PyTorch itself has kernels for, as in ``TORCH_CUDA_ARCH_LIST``
+    devices: tuple[str, ...]  #: Capabilities of the GPUs that PyTorch sees: ``("9.0",)``
+    distributions: Mapping[str, str]  #: installed distributions, normalised with ``_``, and their versions
+    managed: bool = False  #: its distributor wants pip to install nothing into it
+
+    def check_writable(self) -> None:
+        """Try whether packages can be put into it.
+
+        Raises
+        ------
+        PreflightError
+            They cannot.
+        """
+        remedy = "name an environment of your own: python3 -m venv DIR, and --python DIR"
+        if self.managed:
+            raise PreflightError(f"{self.prefix} belongs to the system: pip installs nothing into it", remedy)
+        writable(self.site, f"see to its permissions, or {remedy}")
+
+    def archs(self, asked: Sequence[str]) -> tuple[str, ...]:
+        """Return what to compile for: what was asked for, the machine's GPUs, else PyTorch's own list.
+
+        A machine without a GPU may be preparing an environment for any: then what PyTorch runs on, extensions run on
+        too.
+        """
+        if self.cuda_version is None:
+            return ()
+        return tuple(asked) or self.devices or self.torch_archs
+
+
+def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
+    """Return the interpreter of the environment that is meant.
+
+    Named is an interpreter, a program on PATH, or an environment's folder; None is the active environment, which names
+    itself in ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
+
+    Raises
+    ------
+    UsageError
+        Nothing of that kind is there.
+    """
+    if named is None:
+        for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+            if environ.get(variable):
+                return _inside(Path(environ[variable]), f"{variable} names")
+        for program in ("python3", "python"):
+            found = shutil.which(program, path=environ.get("PATH"))
+            if found:
+                return Path(found)
+        raise UsageError(
+            "no environment is active, and there is no python3 on PATH", "name one: --python PATH"
+        )
+    path = Path(named).expanduser()
+    if path.is_dir():
+        return _inside(path.absolute(), "you named")
+    if path.is_file() and os.access(path, os.X_OK):
+        return path.absolute()  # not resolved: a virtual environment is known by its link
+    found = shutil.which(named, path=environ.get("PATH")) if os.sep not in named else None
+    if found:
+        return Path(found)
+    raise UsageError(f"there is no Python {named}", "name an interpreter or an environment's folder")
+
+
+def look(python: Path) -> UserEnvironment:
+    """Ask an interpreter.
+
+    Raises
+    ------
+    PreflightError
+        It does not run, has no PyTorch, or one that does not import or is not for CUDA or the CPU.
+    """
+    facts = _ask(python)
+    if facts["implementation"] != "cpython":
+        raise PreflightError(f"{python} is {facts['implementation']}", "PyTorch needs CPython")
+    torch, problem = facts["torch"], facts["torch_problem"]
+    if torch is None and (problem or "torch" in facts["distributions"]):
+        raise PreflightError(
+            f"{python} has PyTorch, but `import torch` fails: {problem or 'its files are not there'}",
+            f"repair that first ({python} -m pip install --force-reinstall torch), or name another environment: "
+            "--python PATH",
+        )
+    if torch is None:
+        raise PreflightError(
+            f"{python} has no PyTorch",
+            "install PyTorch into this environment first (pip install torch), or name another one: --python PATH",
+        )
+    if torch["hip"]:
+        raise PreflightError(
+            f"{python} has PyTorch for ROCm", "there are no wheels for it; build it from source by hand"
+        )
+    try:
+        Version(torch["version"])
+    except InvalidVersion as error:
+        raise PreflightError(
+            f"{python} has a PyTorch of version '{torch['version']}'", "install a released PyTorch"
+        ) from error
+    return UserEnvironment(
+        interpreter=python,
+        prefix=Path(facts["prefix"]),
+        site=Path(facts["site"]),
+        python=facts["python"] + ("t" if facts["free_threaded"] else ""),
+        platform=_conda_platform(facts["platform"]),
+        glibc=facts["glibc"] or "2.17",
+        torch_version=torch["version"],
+        cuda_version=torch["cuda"],
+        torch_archs=archs_from_flags(torch["archs"]),
+        devices=tuple(dict.fromkeys(torch["devices"])),
+        distributions=facts["distributions"],
+        managed=facts["managed"],
+    )
+
+
+def archs_from_flags(flags: list[str]) -> tuple[str, ...]:
+    """Return ``("9.0", "12.0+PTX")`` for ``["sm_90", "sm_120", "compute_120"]``."""
+    archs: dict[str, str] = {}
+    for flag in flags:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", flag)
+        if match:
+            arch = f"{match[2]}.{match[3]}{match[4]}"
+            archs[arch] = archs.get(arch, "") or ("+PTX" if match[1] == "compute" else "")
+    return tuple(arch + ptx for arch, ptx in archs.items())
+
+
+def _inside(folder: Path, said: str) -> Path:
+    for name in ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe"):
+        if (folder / name).is_file():
+            return folder / name
+    raise UsageError(f"{said} {folder}, where there is no Python", "name another environment: --python PATH")
+
+
+def _ask(python: Path) -> dict[str, Any]:
+    done = _run(python, str(_SCRIPT))
+    if done.returncode == TIMED_OUT:
+        raise PreflightError(f"{python}: `import torch` takes more than {_SECONDS:.0f} s", "try again")
+    try:
+        facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        runs = done.returncode and _run(python, "-c", "").returncode == 0
+        what = "has PyTorch, but `import torch` ends it" if runs else "does not run"
+        raise PreflightError(
+            f"{python} {what}: {_last_line(done)}", "name another one: --python PATH"
+        ) from error
+    return facts
+
+
+def why_unfit(extension: Extension, environment: UserEnvironment) -> str:
+    """Import an installed extension beside its PyTorch and ask it; return why it does not work there, or nothing."""
+    done = _run(environment.interpreter, "-c", _PROOF, extension.name)
+    if done.returncode == TIMED_OUT:
+        return f"`import {extension.name}` takes more than {_SECONDS:.0f} s"
+    if done.returncode == 0:
+        return ""
+    said = _last_line(done)
+    return said if said.startswith("it ") else f"`import {extension.name}` fails: {said}"
+
+
+def clean(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables without those that lead a Python to another one's modules."""
+    kept = {name: value for name, value in environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore", "PIP_DEFAULT_TIMEOUT": "10"}
+
+
+def _run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python in an empty folder, where nothing that lies about is imported."""
+    with tempfile.TemporaryDirectory() as empty:
+        argv = [str(python), "-I", *arguments]
+        return run(argv, timeout=_SECONDS, environ=clean(os.environ), folder=Path(empty))
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    ended = f"it ends with status {done.returncode}"
+    if done.returncode < 0:
+        ended = f"it is ended by {signal.Signals(-done.returncode).name}"
+    return (done.stderr.strip().splitlines() or [ended])[-1]
+
+
+def _conda_platform(name: str) -> str:
+    match = _PLATFORM.fullmatch(name)
+    if match is None:
+        raise PreflightError(f"no wheels are known for '{name}'", "use Linux, macOS or Windows")
+    system, machine = _SYSTEMS[match["system"]], match["machine"]
+    return f"{system}-{'64' if machine in ('x86_64', 'amd64') else machine}"

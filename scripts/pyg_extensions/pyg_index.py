@@ -1,0 +1,204 @@
+"""Wheels of an index in PyG's form, and which of them fits a PyTorch, an accelerator, a Python and a platform.
+
+A page ``<base>/torch-<version>+<cpu|cuNNN>.html``, from a URL or from a local folder, is a plain list of links (pip's
+find-links). Wheels are built once for each minor version of PyTorch: the page of 2.13.1 links to those of 2.13.0, and
+where 2.13.1 has no page, that of 2.13.0 serves it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from packaging.tags import Tag, cpython_tags, mac_platforms
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from groundwork.errors import ProviderError, UsageError
+from groundwork.network.client import Client, NetworkError, Patience
+from groundwork.network.index import PYG_INDEX, File, links, local_path
+
+_PATIENCE = Patience(read=20.0, total=20.0)
+_BUILT_FOR = re.compile(r"pt(?P<major>\d)(?P<minor>\d+)(?P<tag>cpu|cu\d{2,4})")
+_MACHINES = {"64": "x86_64", "aarch64": "aarch64", "ppc64le": "ppc64le", "arm64": "arm64"}
+#: The oldest glibc of a manylinux tag, per machine (PEP 600); names of the older scheme (PEP 599 and before).
+_OLDEST_GLIBC = {"x86_64": 5}
+_LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelTarget:
+    """What a wheel must fit."""
+
+    python: str  #: ``3.12``, or ``3.14t`` for a free-threaded one
+    torch_version: str  #: ``2.13.0``; a local part counts for nothing
+    cuda_version: str | None  #: ``13.0``, or None for PyTorch without CUDA
+    platform: str  #: conda's name: ``linux-64``
+    glibc: str = "2.28"  #: the newest that may be asked for
+
+    @property
+    def tag(self) -> str:
+        """``cpu`` or ``cu130``."""
+        return cuda_tag(self.cuda_version)
+
+    @property
+    def torch_minor(self) -> str:
+        """``2.13``."""
+        return ".".join(Version(self.torch_version).base_version.split(".")[:2])
+
+    def tags(self) -> tuple[Tag, ...]:
+        """All tags of wheels that fit, the best first."""
+        version = tuple(int(part) for part in self.python.removesuffix("t").split("."))
+        abi = f"cp{version[0]}{version[1]}{'t' if self.python.endswith('t') else ''}"
+        return tuple(cpython_tags(version, abis=[abi], platforms=list(_platforms(self.platform, self.glibc))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Fitting wheels, the best first, and for an empty list the reason."""
+
+    wheels: tuple[File, ...]
+    reason: str = ""
+
+
+def cuda_tag(cuda_version: str | None) -> str:
+    """Return ``cu130`` for ``13.0``, and ``cpu`` for None."""
+    return "cu" + "".join(cuda_version.split(".")[:2]) if cuda_version else "cpu"
+
+
+def built_for(wheel: File) -> tuple[str, str] | None:
+    """Return PyTorch's minor version and the CUDA tag that a wheel's version names: ``("2.13", "cu130")``."""
+    match = _BUILT_FOR.fullmatch(wheel.version.local or "")
+    return (f"{match['major']}.{match['minor']}", match["tag"]) if match else None
+
+
+class PygIndex:
+    """An index at a URL, or a local folder with the same content; its pages are read once.
+
+    Raises
+    ------
+    UsageError
+        The folder does not exist.
+    """
+
+    def __init__(self, source: str = PYG_INDEX) -> None:
+        if urlsplit(source).scheme not in ("http", "https", "file"):
+            folder = Path(source).expanduser().absolute()
+            if not folder.is_dir():
+                raise UsageError(
+                    f"there is no folder {folder}", "name an index: a URL, or a folder with its pages"
+                )
+            source = folder.as_uri()
+        self._base = source.rstrip("/") + "/"
+        self._pages: dict[str, str | ProviderError | None] = {}
+
+    def wheels(self, torch_version: str, tag: str) -> tuple[File, ...]:
+        """Return all wheels that it offers for a PyTorch and ``cpu`` or ``cu130``; nothing when it has no page for it.
+
+        Raises
+        ------
+        ProviderError
+            The index does not answer, or answers with an error; it is not asked again.
+        """
+        exact = Version(torch_version).base_version
+        first = ".".join([*exact.split(".")[:2], "0"])
+        for version in dict.fromkeys((exact, first)):
+            address = f"{self._base}torch-{version}%2B{tag}.html"
+            page = self._page(address)
+            if page is not None:
+                return tuple(file for file in dict.fromkeys(links(page, address)) if file.tags)
+        return ()
+
+    def _page(self, address: str) -> str | None:
+        if address not in self._pages:
+            try:
+                self._pages[address] = read_page(address)
+            except ProviderError as error:
+                self._pages[address] = error
+        page = self._pages[address]
+        if isinstance(page, ProviderError):
+            raise ProviderError(page.message, page.remedy)
+        return page
+
+
+def read_page(address: str) -> str | None:
+    """Return a page's text, or None where there is no such page.
+
+    Raises
+    ------
+    ProviderError
+        No answer within 20 seconds, or a refusal.
+    """
+    try:
+        if urlsplit(address).scheme == "file":
+            return local_path(address).read_text(encoding="utf-8", errors="replace")
+        return Client(patience=_PATIENCE).get(address).body.decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except NetworkError as error:
+        # a bucket behind a web server that may not be listed answers 403 for what it does not have
+        if error.status in (403, 404):
+            return None
+        raise
+    except OSError as error:
+        raise ProviderError(
+            f"cannot read {local_path(address)}: {error.strerror}",
+            "check the folder's permissions and the disk",
+        ) from error
+
+
+def fitting(name: str, wheels: Sequence[File], target: WheelTarget, version: str | None) -> Fit:
+    """Choose among an index's wheels those of a distribution, of one version or, with None, of any."""
+    mine = [wheel for wheel in wheels if wheel.project == canonicalize_name(name)]
+    order = {tag: place for place, tag in enumerate(target.tags())}
+    misfits: list[tuple[int, str]] = []
+    fits: list[tuple[Version, int, str, File]] = []
+    for wheel in mine:
+        places = [order[tag] for tag in wheel.tags if tag in order]
+        misfit = _misfit(wheel, target, version, tagged=bool(places))
+        if misfit:
+            misfits.append(misfit)
+        else:
+            fits.append((wheel.version, -min(places), wheel.name, wheel))
+    if fits:
+        return Fit(wheels=tuple(fit[-1] for fit in sorted(fits, key=lambda fit: fit[:3], reverse=True)))
+    if not mine:
+        reason = f"the index has no wheel of it for torch {target.torch_minor} {target.tag}"
+    else:
+        one = "the index's wheel" if len(mine) == 1 else f"none of the index's {len(mine)} wheels fits; one"
+        reason = f"{one} {min(misfits, key=lambda misfit: misfit[0])[1]}"
+    return Fit(wheels=(), reason=reason)
+
+
+def _misfit(wheel: File, target: WheelTarget, version: str | None, *, tagged: bool) -> tuple[int, str] | None:
+    """Return how far a wheel is from fitting, and why it does not fit."""
+    its = built_for(wheel)
+    if its is not None and its != (target.torch_minor, target.tag):
+        return 3, f"is for torch {its[0]} {its[1]}"
+    if version is not None and wheel.version.public != Version(version).public:
+        return 2, f"is version {wheel.version.public}, not {version}"
+    if not tagged:
+        return 1, f"is for {min(str(tag) for tag in wheel.tags)}"
+    return None
+
+
+def _platforms(platform: str, glibc: str) -> Iterator[str]:
+    """Platform tags of wheels for a conda platform, the best first."""
+    system, _, word = platform.partition("-")
+    machine = _MACHINES.get(word, word)
+    if system == "linux":
+        newest = int(glibc.split(".")[1])
+        for minor in range(newest, _OLDEST_GLIBC.get(machine, 17) - 1, -1):
+            yield f"manylinux_2_{minor}_{machine}"
+            if minor in _LEGACY:
+                yield f"{_LEGACY[minor]}_{machine}"
+        yield f"linux_{machine}"
+    elif system == "osx":
+        yield from mac_platforms((15, 0), machine)
+    elif system == "win":
+        yield "win_amd64" if machine == "x86_64" else f"win_{machine}"
+    else:
+        raise UsageError(f"no wheels are known for '{platform}'", "use --pyg source")

@@ -1,0 +1,172 @@
+"""Where the extensions' sources are: in a folder that a user names, on an index, or in upstream's repository.
+
+A folder may hold archives as on the index or flat as pip leaves them, checkouts (``pyg-lib``, ``METIS``) with their
+submodules, and clones (``pytorch_scatter``, bare ones will do) that have the commit an archive was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from groundwork.errors import IntegrityError, ProviderError, UsageError
+from groundwork.network.client import why_silent
+from pyg_extensions.program import run
+from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, release
+
+BASE = "pyg_source_base"
+METIS = "pyg_sparse_metis"
+_REMEDY = "put its sources into a folder (README) and name it with --pyg-sources"
+_ASKING = 6.0  # seconds: only whether an address answers
+
+#: Gets archives from pip's index into a folder.
+Download = Callable[[Sequence[ExtensionRelease]], Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """What a build will take; filled while it is looked for."""
+
+    #: variant values that lead to the sources
+    overrides: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: extensions whose sources are not available, with the reason
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)  #: by extension: a sentence for the plan
+    folders: dict[str, Path] = field(default_factory=dict)  #: local folders that are compiled, by extension
+
+
+def answers(address: str) -> str:
+    """Return an empty string if an address answers within a few seconds, else the reason why not."""
+    return why_silent([address], _ASKING)
+
+
+def find(
+    recipes: Collection[str],
+    variant: Variant,
+    given: str | None,
+    ask: Callable[[str], str] = answers,
+    download: Download | None = None,
+) -> Sources:
+    """Look for the sources of extensions, by conda's names; nothing is fetched that the engine can fetch by itself.
+
+    The user's folder or URL, ``given``, comes first. Where the usual address does not answer, pip's index is asked for
+    the archives, with ``download``.
+
+    Raises
+    ------
+    UsageError
+        ``given`` is neither a URL nor a folder.
+    """
+    wanted = sorted((one for one in EXTENSIONS if one.conda in recipes), key=lambda one: one.conda)
+    search = _Search(wanted, variant, given, ask)
+    search.archives(download)
+    for extension in wanted:
+        search.commit(extension)
+    for extension in wanted:
+        search.checkout(extension)
+    return search.found
+
+
+class _Search:
+    """One search, whose steps build on each other."""
+
+    def __init__(
+        self, extensions: Sequence[Extension], variant: Variant, given: str | None, ask: Callable[[str], str]
+    ) -> None:
+        self.found = Sources()
+        self._extensions = extensions
+        self._variant = variant
+        self._url = given if given and "://" in given else None
+        self._folder = Path(given).absolute() if given and not self._url else None
+        if self._folder and not self._folder.is_dir():
+            raise UsageError(f"there is no folder {self._folder}", "--pyg-sources takes a folder or a URL")
+        self._ask = ask
+        self._asked: dict[str, str] = {}
+
+    def _why(self, url: str) -> str:
+        """Say why an address does not answer; each is asked once."""
+        if url not in self._asked:
+            self._asked[url] = self._ask(url)
+        return self._asked[url]
+
+    def archives(self, download: Download | None) -> None:
+        """Find archives: in the user's folder, at the usual address or the user's, in pip's index."""
+        known = {one.conda: release(one, self._variant) for one in self._extensions}
+        wanted = {name: one for name, one in known.items() if one.sha256}
+        found, folder = self.found, self._folder
+        if folder and (there := {name for name, one in wanted.items() if one.within(folder)}):
+            found.overrides[BASE] = (folder.as_uri(),)
+            lacking = wanted.keys() - there
+            found.left_out.update(
+                {name: f"{folder} has no {wanted[name].archive}" for name in sorted(lacking)}
+            )
+            return
+        if self._url:
+            found.overrides[BASE] = (self._url,)
+        base = self._url or self._variant.get(BASE, ("",))[0]
+        if not wanted or base.startswith("file:"):
+            return
+        # one address speaks for all: they are on the same index
+        first = next(iter(wanted.values()))
+        reason = self._why(f"{base}/{first.name}/{first.archive}")
+        if reason and download is not None and not self._url:
+            try:
+                found.overrides[BASE] = (download(list(wanted.values())).as_uri(),)
+            except (ProviderError, IntegrityError) as error:
+                reason = f"{reason}; {error.message}"
+            else:
+                note = "source archives come from the index that pip is configured to use"
+                found.notes.update(dict.fromkeys(wanted, note))
+                return
+        if reason:
+            for name, one in wanted.items():
+                found.left_out[name] = f"{one.name}'s source is not available ({reason}): {_REMEDY}"
+
+    def commit(self, extension: Extension) -> None:
+        """Find the commit an archive was made from: in a clone in the user's folder, or, if need be, upstream."""
+        name, key, commit = extension.conda, f"{extension.key}_git", release(extension, self._variant).commit
+        if key not in self._variant:
+            return
+        found = self.found
+        clone = extension.clone_within(self._folder) if self._folder else None
+        if clone is not None and not _has(clone, commit):
+            found.left_out[name] = f"{clone} has no commit {commit}: fetch the tag of that version into it"
+        elif clone is not None:
+            found.overrides[key] = (clone.as_uri(),)
+            found.notes[name] = f"{name}'s source is commit {commit[:12]} of {clone}"
+            found.left_out.pop(name, None)
+        # one repository speaks for all: they are on the same host
+        elif name in found.left_out and not self._why(
+            next(one.repository for one in self._extensions if one.has_sdist)
+        ):
+            found.overrides[key] = (extension.git,)
+            where = f"commit {commit[:12]} of {extension.repository}"
+            found.notes[name] = f"{name}'s archive is not available: {where} instead"
+            del found.left_out[name]
+
+    def checkout(self, extension: Extension) -> None:
+        """Find sources that are a repository: in the user's folder, one that the config names, or upstream's."""
+        about, name, found = extension.checkout, extension.conda, self.found
+        if about is None or (extension.has_sdist and self._variant.get(METIS, ("none",))[0] == "none"):
+            return
+        named = self._variant.get(about.key, ("None",))[0]
+        local = about.within(self._folder) if self._folder else None
+        if local is None and named not in ("None", ""):
+            local = Path(named)
+        if local is not None:
+            found.overrides[about.key] = (str(local),)
+            found.folders[name] = local
+        elif reason := self._why(about.repository):
+            if extension.has_sdist:
+                found.overrides[METIS] = ("none",)
+                found.notes[name] = (
+                    f"METIS's sources are not available ({reason}): {name} is built without METIS"
+                )
+            else:
+                found.left_out[name] = f"its repository cannot be reached ({reason}): {_REMEDY}"
+
+
+def _has(clone: Path, commit: str) -> bool:
+    """Say whether a clone, with or without a work tree, has a commit."""
+    return run(["git", "-C", clone, "cat-file", "-e", f"{commit}^{{commit}}"], timeout=60).returncode == 0

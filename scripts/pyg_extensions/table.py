@@ -1,0 +1,195 @@
+"""The one table of PyTorch Geometric's extensions: names, sources, kinds and costs.
+
+What is in their libraries stands in :mod:`cuda_code.kernels`, which goes into packages' tests; versions and hashes
+stand in ``conda_build_config.yaml``, under the keys that begin with :attr:`Extension.key`.
+
+CPU seconds are those with g++ 12 and PyTorch 2.13: of C++ as measured by ``benchmarks/pyg.py`` and, for pyg-lib, in a
+run of ``linux_64_cuda130_wheel``; a .cu file took 80 s for two GPU architectures and 25 s more for each further one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from groundwork.errors import UsageError
+
+_SECONDS_PER_CUDA_FILE = 30
+_SECONDS_PER_ARCH = 25
+
+Variant = Mapping[str, tuple[str, ...]]
+
+
+def _number(arch: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", arch))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkout:
+    """Sources that are a git repository with submodules."""
+
+    key: str  #: the variant key that names a local folder with them
+    folders: tuple[str, ...]  #: what that folder may be called below the one that a user names
+    repository: str  #: where they are otherwise
+
+    def within(self, folder: Path) -> Path | None:
+        """Return where a folder of sources has them."""
+        return next((folder / name for name in self.folders if (folder / name).is_dir()), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extension:
+    """One extension."""
+
+    conda: str  #: the conda package, and the folder of its recipe: ``pytorch_scatter``
+    name: str  #: distribution and Python module, which are the same word: ``torch_scatter``
+    key: str  #: how its keys in conda_build_config.yaml begin: ``pyg_scatter``
+    repository: str  #: where it is developed
+    cpp_seconds: int  #: CPU seconds of compiling its C++ for one Python with an empty object cache
+    cuda_files: int  #: how many files nvcc compiles besides
+    #: sources of it that come as a checkout: all of pyg-lib, and METIS for torch_sparse
+    checkout: Checkout | None = None
+    oldest_arch: str = "0.0"  #: the oldest GPU architecture that it can be compiled for
+
+    @property
+    def has_sdist(self) -> bool:
+        """Whether upstream puts source archives on an index; else its checkout is all there is."""
+        return self.conda != "pyg-lib"
+
+    @property
+    def git(self) -> str:
+        """The address to clone it from."""
+        return f"{self.repository}.git"
+
+    def checkout_within(self, folder: Path) -> Path | None:
+        """Return where a folder of sources has a checkout of the extension itself."""
+        places = (folder / self.conda, folder / self.name)
+        return next((place for place in places if (place / "setup.py").is_file()), None)
+
+    def clone_within(self, folder: Path) -> Path | None:
+        """Return where a folder of sources has a clone of it, with or without a work tree."""
+        places = (folder / self.conda, folder / f"{self.conda}.git")
+        return next((place for place in places if place.is_dir()), None)
+
+    def able(self, archs: Sequence[str]) -> tuple[str, ...]:
+        """Return those GPU architectures that it can be compiled for."""
+        return tuple(arch for arch in archs if _number(arch) >= _number(self.oldest_arch))
+
+    def cpu_seconds(self, archs: int) -> int:
+        """Return the CPU seconds of compiling it for one Python and that many GPU architectures, 0 for the CPU."""
+        per_file = _SECONDS_PER_CUDA_FILE + _SECONDS_PER_ARCH * archs if archs else 0
+        return self.cpp_seconds + self.cuda_files * per_file
+
+
+#: In the order of installing: torch_sparse imports torch_scatter.
+EXTENSIONS = (
+    Extension(
+        conda="pyg-lib",
+        name="pyg_lib",
+        key="pyg_lib",
+        repository="https://github.com/pyg-team/pyg-lib",
+        cpp_seconds=800,
+        cuda_files=14,
+        checkout=Checkout(
+            key="pyg_lib_source_path",
+            folders=("pyg-lib", "pyg_lib"),
+            repository="https://github.com/pyg-team/pyg-lib.git",
+        ),
+        oldest_arch="6.0",
+    ),
+    Extension(
+        conda="pytorch_scatter",
+        name="torch_scatter",
+        key="pyg_scatter",
+        repository="https://github.com/rusty1s/pytorch_scatter",
+        cpp_seconds=110,
+        cuda_files=3,
+    ),
+    Extension(
+        conda="pytorch_sparse",
+        name="torch_sparse",
+        key="pyg_sparse",
+        repository="https://github.com/rusty1s/pytorch_sparse",
+        cpp_seconds=410,
+        cuda_files=4,
+        checkout=Checkout(
+            key="pyg_metis_source_path",
+            folders=("METIS", "metis"),
+            repository="https://github.com/KarypisLab/METIS.git",
+        ),
+    ),
+    Extension(
+        conda="pytorch_cluster",
+        name="torch_cluster",
+        key="pyg_cluster",
+        repository="https://github.com/rusty1s/pytorch_cluster",
+        cpp_seconds=340,
+        cuda_files=7,
+    ),
+    Extension(
+        conda="pytorch_spline_conv",
+        name="torch_spline_conv",
+        key="pyg_spline_conv",
+        repository="https://github.com/rusty1s/pytorch_spline_conv",
+        cpp_seconds=120,
+        cuda_files=2,
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtensionRelease:
+    """An extension as the matrix names it; what the matrix does not know is empty."""
+
+    name: str  #: the distribution: ``torch_scatter``
+    version: str = ""  #: ``2.1.2``
+    sha256: str = ""  #: of its source archive
+    commit: str = ""  #: that the archive was made from
+
+    @property
+    def archive(self) -> str:
+        """The source archive's file name, as upstream has it."""
+        return f"{self.name}-{self.version}.tar.gz"
+
+    def within(self, folder: Path) -> Path | None:
+        """Return where a folder has the archive: as on the index, or flat as pip leaves it."""
+        dashed = self.archive.replace(self.name, self.name.replace("_", "-"), 1)
+        places = (f"{self.name}/{self.archive}", self.archive, dashed)
+        return next((folder / place for place in places if (folder / place).is_file()), None)
+
+
+def find(name: str) -> Extension:
+    """Return the extension of a name: conda's or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``.
+
+    Raises
+    ------
+    UsageError
+        There is no such extension.
+    """
+    word = re.sub(r"[-_.]+", "_", name.strip().lower())
+    for extension in EXTENSIONS:
+        if word in (extension.name, extension.conda.replace("-", "_"), extension.key.removeprefix("pyg_")):
+            return extension
+    known = ", ".join(extension.conda for extension in EXTENSIONS)
+    raise UsageError(f"there is no extension '{name}'", f"there are: {known}")
+
+
+def release(extension: Extension, variant: Variant) -> ExtensionRelease:
+    """Return what the matrix says about an extension, from a config's keys and values."""
+    names = ("version", "sha256", "commit")
+    values = {name: variant.get(f"{extension.key}_{name}", ("",))[0] for name in names}
+    return ExtensionRelease(name=extension.name, **values)
+
+
+def recipes(root: Path) -> dict[str, Path]:
+    """Return the recipes of extensions below a repository, by conda's name, sorted."""
+    folder = root.absolute() / "recipe" / "pyg"
+    return {path.parent.name: path for path in sorted(folder.glob("*/recipe.yaml"))}
+
+
+def archs_of(variant: Variant) -> tuple[str, ...]:
+    """Return the CUDA architectures of a config, none for a CPU build."""
+    listed = variant.get("torch_cuda_arch_list", ("",))[0]
+    return tuple(arch for arch in re.split(r"[;, ]", listed) if arch not in ("", "None"))

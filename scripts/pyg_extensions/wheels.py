@@ -1,0 +1,142 @@
+"""Prebuilt or compile, for one extension and Python: a wheel that fits and holds what it should, or why none does."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from groundwork import files
+from groundwork.errors import IntegrityError, ProviderError
+from groundwork.network import redact
+from groundwork.network.client import Client, Patience
+from groundwork.network.index import File, local_path
+from groundwork.wheel_file import why_broken
+from pyg_extensions.pyg_index import Fit, PygIndex, WheelTarget, fitting
+from pyg_extensions.table import Extension
+
+_FOLDER = "pyg-wheels"
+_PATIENCE = Patience(read=20.0, total=900.0)  # with kernels for many GPUs they have some tens of megabytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A wheel, or why there is none."""
+
+    wheel: Path | None  #: the verified wheel in the cache, or None: compile
+    reason: str  #: for the plan: the wheel's name, or why there is none
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedWheel:
+    """What a wheel's libraries must be; the question to whoever looks inside."""
+
+    extension: Extension
+    target: WheelTarget  #: PyTorch, accelerator, Python
+    #: CUDA archs that must be covered, as in ``TORCH_CUDA_ARCH_LIST``; empty where any will do
+    archs: tuple[str, ...] = ()
+    #: they must be there themselves; otherwise it is enough that such a GPU can run what is there
+    exact_archs: bool = False
+    #: the environment with the PyTorch that the wheel is to work with, where there is one already
+    beside: Path | None = None
+
+
+#: Looks inside a wheel: an empty string for one that is what was wanted, else what it is instead.
+Judge = Callable[[Path, WantedWheel], str]
+
+
+def find_wheel(
+    wanted: WantedWheel,
+    version: str,
+    *,
+    index: PygIndex,
+    cache: Path,
+    report: Callable[[str], None],
+    judge: Judge,
+) -> Choice:
+    """Look for a wheel that fits, of the newest version where none is named, fetch it into the cache and look inside.
+
+    There is a choice in any case: an index that does not answer, a broken file or a wheel that fails is a reason to
+    compile. ``report`` takes a sentence for everything that takes time.
+    """
+    fit = offers(wanted, version, index)
+    problem = fit.reason
+    for wheel in fit.wheels:
+        try:
+            path = _in_cache(wheel, cache, report)
+        except (ProviderError, IntegrityError) as error:
+            problem = problem or error.message
+            continue
+        report(f"looking into {wheel.name}")
+        found = judge(path, wanted)
+        if not found:
+            return Choice(wheel=path, reason=wheel.name)
+        problem = problem or f"the wheel {found}"
+    return Choice(wheel=None, reason=problem)
+
+
+def offers(wanted: WantedWheel, version: str, index: PygIndex) -> Fit:
+    """Return the wheels that fit by their names, the best first; as for :func:`find_wheel`, but nothing is fetched."""
+    target = wanted.target
+    try:
+        offered = index.wheels(target.torch_version, target.tag)
+    except ProviderError as error:
+        return Fit(wheels=(), reason=error.message)
+    if not offered:
+        return Fit(wheels=(), reason=f"the index has no page for torch {target.torch_minor} {target.tag}")
+    return fitting(wanted.extension.name, offered, target, version or None)
+
+
+def _in_cache(wheel: File, cache: Path, report: Callable[[str], None]) -> Path:
+    """Return a whole copy of the wheel in the cache, from there if it is in it."""
+    key = hashlib.sha256(f"{wheel.url}#{wheel.sha256 or None}".encode()).hexdigest()[:16]
+    path = cache / _FOLDER / key / wheel.name
+    if wheel.sha256 and path.is_file() and files.sha256(path) == wheel.sha256:
+        return path
+    # Without a hash an index may change a file under the same name; a local folder costs nothing to read again.
+    kept = not wheel.sha256 and not wheel.url.startswith("file:") and path.is_file()
+    if not kept or why_broken(path):
+        report(f"fetching {wheel.name}")
+        fetch(wheel.url, path, wheel.sha256)
+    broken = why_broken(path)
+    if broken:
+        path.unlink()
+        raise IntegrityError(f"the wheel is damaged: {broken}", "the index or a proxy in between is at fault")
+    return path
+
+
+def fetch(address: str, target: Path, sha256: str) -> Path:
+    """Copy a file from an ``http:``, ``https:`` or ``file:`` address to ``target``.
+
+    It appears there complete and with the right hash, where one is known, or not at all.
+
+    Raises
+    ------
+    ProviderError
+        No answer, no such file, or the connection broke three times.
+    IntegrityError
+        The file has another hash.
+    """
+    try:
+        with files.scratch(target.parent) as empty:
+            partial = empty / target.name
+            if urlsplit(address).scheme == "file":
+                shutil.copyfile(local_path(address), partial)
+            else:
+                Client(patience=_PATIENCE).save(address, partial)
+            found = files.sha256(partial)
+            if sha256 and found != sha256:
+                raise IntegrityError(
+                    f"{target.name}: sha256 is {found[:12]}…, the index says {sha256[:12]}…",
+                    "the index or a proxy in between is at fault",
+                )
+            partial.replace(target)
+    except OSError as error:
+        raise ProviderError(
+            f"cannot copy {redact.address(address)}: {error.strerror or error}",
+            "check the folder's permissions and the disk",
+        ) from error
+    return target

@@ -14,6 +14,7 @@ from rich.text import Text
 from command_line.configs import config_names
 from command_line.exits import Invocation, run
 from command_line.options import GroupedCommand, option
+from command_line.root import is_checkout, log_folder
 from command_line.root import repository as root_of_repository
 from groundwork.errors import (
     AuditError,
@@ -77,6 +78,8 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 )
 @option(WHAT, "--package", "-p", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
         help="pytorch (the default), pyg-lib, pytorch_scatter, ...; more than once.")  # fmt: skip
+@option(WHAT, "--root", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+        help="Repository with recipes and configs.  [default: this one; if installed, the current folder]")  # fmt: skip
 @option(WHAT, "--all", "every", is_flag=True, help="Every package of this repository.")
 @option(
     WHAT, "--version", metavar="X", help="Instead of the recipe's: 2.13.0, or newest (that an index has)."
@@ -111,7 +114,7 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(HOW, "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS",
         help="For the whole audit; what has not answered by then is a value in its cells.")  # fmt: skip
 @click.pass_context
-def audit(context: click.Context, /, **asked: Any) -> Result:
+def audit(context: click.Context, /, root: Path | None, **asked: Any) -> Result:
     """Compare what upstream, the recipe and conda-forge say of every dependency.
 
     Upstream's submodules, its wheel's requirements and its CI's pins; the constraint that each variant of the recipe
@@ -135,12 +138,19 @@ def audit(context: click.Context, /, **asked: Any) -> Result:
 
         return command(
             options,
-            root_of_repository(),
+            _root(root),
             tell=tell,
             progress=lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis")),
+            named=root is not None,
         )
+
+
+def _root(given: Path | None) -> Path:
+    if given is not None:
+        return given.absolute()
+    return root_of_repository() if is_checkout() else Path.cwd()
 
 
 def main() -> None:
     """Run the command line and end the process."""
-    run(audit, name="audit-pins", invocation=Invocation(log_folder=root_of_repository() / "output" / "logs"))
+    run(audit, name="audit-pins", invocation=Invocation(log_folder=log_folder()))

@@ -14,7 +14,7 @@ import click
 from command_line.configs import choose, config_names, person_present
 from command_line.exits import Invocation, run
 from command_line.options import GroupedCommand, option
-from command_line.root import repository
+from command_line.root import log_folder, output_folder, repository
 from groundwork.result import Result
 from megabuild.configs.config import Config, available, load, select
 from megabuild.configs.listing import listed
@@ -109,7 +109,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
     root, pattern = repository(), given["pattern"]
     if given["output"] == "":
         raise click.UsageError("--output names no folder")
-    folder = Path(given["output"] or root / "output").absolute()
+    folder = output_folder(given["output"])
     invocation.log_folder = folder / "logs"
     if given["output_id"] and not given["debug"]:
         raise click.UsageError("--output-id goes with --debug")
@@ -132,7 +132,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
 
 def main() -> None:
     """Run the command line of `build-locally.py`, the name that conda-smithy gave it, and end the process."""
-    run(build, name="build-locally.py", invocation=Invocation(log_folder=repository() / "output" / "logs"))
+    run(build, name="build-locally.py", invocation=Invocation(log_folder=log_folder()))
 
 
 def _machine_platform() -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from command_line.exits import Invocation
 from command_line.options import GroupedCommand, option
-from command_line.root import repository
+from command_line.root import output_folder
 from groundwork.result import Result
 
 EXAMPLES = """
@@ -55,7 +55,7 @@ def create(context: click.Context, /, **given: Any) -> Result:
     invocation.json = given["as_json"]
     folder, began = given["folder"], time.monotonic()
     wanted = prefix.requested(
-        Path(given["output"] or repository() / "output").absolute(),
+        output_folder(given["output"]),
         given["config"],
         given["packages"],
         python=given["python"],

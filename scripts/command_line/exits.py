@@ -16,6 +16,7 @@ from typing import NoReturn, TextIO, cast
 
 import click
 
+from command_line.root import lacking_extra
 from command_line.streams import Output
 from groundwork import stopping
 from groundwork.bootstrap import damaged_part, mistrust, open_streams
@@ -104,7 +105,7 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except Exception as error:
-        refused = of_system(error) if isinstance(error, OSError) else None
+        refused = of_system(error) if isinstance(error, OSError) else lacking_extra(error)
         return _told(refused, invocation) if refused else _crashed(error, invocation)
     if isinstance(result, Result):
         return result.exit_code

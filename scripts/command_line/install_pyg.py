@@ -12,13 +12,12 @@ from rich.console import Console
 from command_line.exits import Invocation, run
 from command_line.options import GroupedCommand, option
 from command_line.reporters import reporter
-from command_line.root import repository
+from command_line.root import log_folder
+from groundwork.arch_list import cuda_archs
 from groundwork.files import cache_folder
 from groundwork.network.index import PYG_INDEX
 from groundwork.resources.machine import measure
 from groundwork.result import Result
-from megabuild.configs.config import available, load
-from megabuild.configs.overrides import cuda_archs
 from pyg_extensions.table import EXTENSIONS
 
 EXAMPLES = """
@@ -92,12 +91,12 @@ def install_pyg(
     from pyg_extensions.install.user_environment import interpreter, look
     from pyg_extensions.install.views import environment_lines, install_result, plan_result
     from pyg_extensions.pyg_index import PygIndex
+    from pyg_extensions.table import matrix
 
     invocation: Invocation = context.obj
     invocation.json = as_json
-    root, archs = repository(), cuda_archs(arch_list or "")
-    # the extensions' versions are the same in every config
-    requests = requested(extensions, load(root, available(root)[0]).variant)
+    archs = cuda_archs(arch_list or "")
+    requests = requested(extensions, matrix())
     environment = look(interpreter(python, os.environ))
     fitting = jobs_for(environment, measure(), jobs)
     click.echo("\n".join(environment_lines(environment, environment.archs(archs), fitting)), err=True)
@@ -110,7 +109,6 @@ def install_pyg(
             cache=cache_folder(os.environ),
             archs=archs,
             force=force,
-            wrapper=root / "recipe" / "pyg" / "common" / "build_wheel.py",
             logs=invocation.log_folder,
             wheel_dir=wheel_dir.absolute() if wheel_dir else None,
             jobs=fitting.count,
@@ -124,4 +122,4 @@ def install_pyg(
 
 def main() -> None:
     """Run the command line and end the process."""
-    run(install_pyg, name="install-pyg", invocation=Invocation(log_folder=repository() / "output" / "logs"))
+    run(install_pyg, name="install-pyg", invocation=Invocation(log_folder=log_folder()))

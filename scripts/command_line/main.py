@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from command_line.exits import Invocation, run
-from command_line.root import repository
+from command_line.root import log_folder
 from groundwork.bootstrap import import_whole
 
 #: Commands, with how their own helps begin. Each stands in the module of its name, beside this one.
@@ -62,4 +62,4 @@ def megabuild() -> None:
 
 def main() -> None:
     """Run the command line and end the process."""
-    run(megabuild, name="megabuild", invocation=Invocation(log_folder=repository() / "output" / "logs"))
+    run(megabuild, name="megabuild", invocation=Invocation(log_folder=log_folder()))

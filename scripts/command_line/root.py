@@ -2,11 +2,69 @@
 
 from __future__ import annotations
 
+import json
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+import platformdirs
+
+from groundwork.errors import PreflightError
 from groundwork.text import display as display
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def is_checkout() -> bool:
+    """Return whether this runs in the repository, rather than installed in an environment."""
+    return (_ROOT / "recipe" / "recipe.yaml").is_file()
 
 
 def repository() -> Path:
-    """Return the repository this package is a part of."""
-    return Path(__file__).resolve().parents[2]
+    """Return the repository this package is a part of.
+
+    Raises
+    ------
+    PreflightError
+        This is an installed copy: configs and recipes are not in it.
+    """
+    if is_checkout():
+        return _ROOT
+    source = _installed_from()
+    where = f"it was installed from {source}" if source.startswith("file:") else "clone the repository"
+    if source and not source.startswith("file:"):
+        where = f"git clone {source}"
+    raise PreflightError(
+        "this needs the repository with its configs and recipes, which are not installed with the program",
+        f"{where}; there: python3 build-locally.py",
+    )
+
+
+def lacking_extra(error: Exception) -> PreflightError | None:
+    """Return what to say of an import that failed because a plain `pip install` leaves out conda's side."""
+    if is_checkout() or not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    return PreflightError(
+        f"this needs {error.name.partition('.')[0]}, which comes with the extra 'conda'",
+        "install that, too: pip install 'megabuild[conda]', with the address that megabuild came from",
+    )
+
+
+def _installed_from() -> str:
+    """Return the address that the installer noted (PEP 610), a folder's without quoting; empty without one."""
+    try:
+        noted = json.loads(distribution("megabuild").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, OSError, ValueError):
+        return ""
+    address = str(noted.get("url", ""))
+    return unquote(address) if urlsplit(address).scheme == "file" else address
+
+
+def log_folder() -> Path:
+    """Return where logs and crash files go: beside what is built, else into the user's folder for logs."""
+    return _ROOT / "output" / "logs" if is_checkout() else platformdirs.user_log_path("megabuild")
+
+
+def output_folder(given: str | None) -> Path:
+    """Return the output folder of builds: the one given, the repository's, else that of the current folder."""
+    return Path(given or (_ROOT if is_checkout() else Path()) / "output").absolute()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ from rich.console import Console
 
 from command_line.exits import Invocation
 from command_line.options import GroupedCommand, option
-from command_line.root import repository
+from command_line.root import is_checkout, output_folder, repository
 from groundwork.result import Result
 
 EXAMPLES = """
@@ -49,9 +48,10 @@ def wheels(context: click.Context, /, **given: Any) -> Result:
     invocation: Invocation = context.obj
     invocation.json = given["as_json"]
     began = time.monotonic()
-    date = source_date(repository(), os.environ)
+    output = output_folder(given["output"])
+    date = source_date(repository() if is_checkout() else output, os.environ)
     request = Request(
-        output=Path(given["output"] or repository() / "output").absolute(),
+        output=output,
         config=given["config"],
         pythons=given["pythons"],
         names=given["packages"],

@@ -201,6 +201,8 @@ def import_whole(module: str) -> ModuleType:
 
 def damaged_part(error: Exception) -> str:
     """Return the module or file of the private environment that an import failed for; empty for a fault of ours."""
+    if not (Path(sys.prefix) / STAMP).is_file():
+        return ""  # an environment of the user's
     if isinstance(error, ModuleNotFoundError):
         return "" if (error.name or "").partition(".")[0] in OURS else str(error.name)
     if isinstance(error, SyntaxError) and not error.filename:

@@ -34,10 +34,14 @@ def audit(
     *,
     tell: Callable[[str], None],
     progress: Callable[[str], None],
+    named: bool = False,
 ) -> Result:
-    """Make a report on the repository `root`, show and write it, and judge it as ``--fail-on`` says."""
+    """Make a report on the repository `root`, show and write it, and judge it as ``--fail-on`` says.
+
+    Whoever has not `named` it and stands in another repository with a recipe is refused.
+    """
     wanted = statuses(options.fail_on) if options.fail_on else ()
-    if options.start is None or options.only:
+    if not named and (options.start is None or options.only):
         _check_folder(root, Path.cwd(), tell)
     try:
         report, warnings = make(options, root, progress=progress)
@@ -77,7 +81,7 @@ def _check_folder(root: Path, folder: Path, tell: Callable[[str], None]) -> None
         if any((one / "recipe" / name).is_file() for name in ("recipe.yaml", "meta.yaml")):
             raise ElsewhereError(
                 f"{one} has a recipe of its own, and what is audited here are those of {root}",
-                f"to audit these, go there first: cd {shlex.quote(str(root))}",
+                f"to audit these, name them: --root {shlex.quote(str(root))}",
             )
     tell(f"auditing the recipes of {root}")
 

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ruamel.yaml import YAML
+
 from groundwork.errors import UsageError
 
 _SECONDS_PER_CUDA_FILE = 30
@@ -174,6 +176,12 @@ def find(name: str) -> Extension:
             return extension
     known = ", ".join(extension.conda for extension in EXTENSIONS)
     raise UsageError(f"there is no extension '{name}'", f"there are: {known}")
+
+
+def matrix() -> Variant:
+    """Return the keys and values of a config; what they say of extensions is the same in all of them."""
+    text = Path(__file__).with_name("recipe").joinpath("variant.yaml").read_text(encoding="utf-8")
+    return {key: tuple(map(str, values)) for key, values in YAML(typ="safe", pure=True).load(text).items()}
 
 
 def release(extension: Extension, variant: Variant) -> ExtensionRelease:

@@ -27,6 +27,8 @@ from pyg_extensions.install.user_environment import UserEnvironment, clean
 from pyg_extensions.program import run
 from pyg_extensions.table import Extension
 
+#: Runs setup.py files with ninja; a part of the recipes.
+_WRAPPER = Path(__file__).parents[1] / "recipe" / "build_wheel.py"
 _NINJA = Version("1.13")  # the first that takes part in a jobserver
 _SETUPTOOLS = Version("70.1")  # the first that makes wheels without the wheel package
 #: An error of a compiler, of a linker, or of Python.
@@ -58,11 +60,11 @@ class Workshop:
     """What compiles."""
 
     environment: UserEnvironment  #: whose PyTorch to compile against
-    wrapper: Path  #: ``recipe/pyg/common/build_wheel.py``, which runs setup.py files with ninja
     jobs: int  #: compile jobs at a time
     #: folder for build tools that the environment does not have, which never gets them itself, and temporary files
     folder: Path
     objects: Path  #: ccache's folder, which configs share; the user's own where he names one
+    wrapper: Path = _WRAPPER
 
     @property
     def tools(self) -> Path:

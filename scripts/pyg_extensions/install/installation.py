@@ -30,7 +30,6 @@ class InstallOptions:
     #: CUDA archs to compile for and to ask of wheels; empty: those of the machine's GPUs, else PyTorch's own
     archs: tuple[str, ...]
     force: bool  #: install what is there and works once more
-    wrapper: Path  #: ``recipe/pyg/common/build_wheel.py``
     logs: Path  #: where each run makes a folder for its logs
     wheel_dir: Path | None  #: where the wheels that were installed are copied to, or None
     jobs: int  #: compile jobs at a time

@@ -185,7 +185,6 @@ class _Installer:
         self._pip = Pip(environment=options.environment, links=options.sources, temporary=folder)
         self._workshop = Workshop(
             environment=options.environment,
-            wrapper=options.wrapper,
             jobs=options.jobs,
             folder=folder,
             objects=options.cache / "ccache",

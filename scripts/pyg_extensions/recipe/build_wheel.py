@@ -1,0 +1,1 @@
+../../../recipe/pyg/common/build_wheel.py

@@ -1,0 +1,199 @@
+"""The built distribution, installed away from any checkout: every command that promises to work there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import wheels_world as world
+
+from megabuild.providers.environment import machine_platform
+
+#: Nothing of these is loaded by commands that look at an environment of pip's.
+HEAVY = ("megabuild", "rattler", "rattler_build", "pin_audit", "conda_wheels")
+
+
+class Installed:
+    """An environment with the distribution, and an empty folder to work in."""
+
+    def __init__(self, environment: Path, folder: Path) -> None:
+        self.environment = environment
+        self.folder = folder
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """Run ``megabuild``; return standard output, or standard error after a failure."""
+        outside = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+        }
+        done = subprocess.run(
+            [str(self.environment / "bin" / "megabuild"), *words],
+            cwd=self.folder,
+            env={**outside, "MEGABUILD_CACHE": str(self.folder / "cache"), "HOME": str(self.folder)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stderr if code else done.stdout
+
+
+def _uv(*words: str) -> None:
+    subprocess.run(["uv", *words, "--quiet"], check=True)
+
+
+@pytest.fixture(scope="module")
+def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy of what git knows of: building leaves files behind."""
+    if shutil.which("uv") is None:
+        pytest.skip("uv is not installed")
+    tree = tmp_path_factory.mktemp("tree")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=repository, capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.split("\0"):
+        if name.startswith(("scripts/", "recipe/", ".ci_support/")) or (name and "/" not in name):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(repository / name, tree / name, follow_symlinks=False)
+    folder = tmp_path_factory.mktemp("dist")
+    _uv("build", "--wheel", "--out-dir", str(folder), str(tree))
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def _installed(wheel: str, folder: Path) -> Installed:
+    environment, empty = folder / "environment", folder / "empty"
+    empty.mkdir()
+    _uv("venv", "--python", sys.executable, str(environment))
+    _uv("pip", "install", "--python", str(environment), wheel)
+    return Installed(environment, empty)
+
+
+@pytest.fixture(scope="module")
+def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The distribution as ``pip install`` leaves it."""
+    return _installed(str(wheel), tmp_path_factory.mktemp("light"))
+
+
+@pytest.fixture(scope="module")
+def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The distribution with its extra for conda."""
+    return _installed(f"{wheel}[conda]", tmp_path_factory.mktemp("full"))
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a run built elsewhere."""
+    if machine_platform() != "linux-64":
+        pytest.skip("packages of linux-64")
+    return world.make(tmp_path_factory.mktemp("world"))
+
+
+def test_it_is_light(light: Installed) -> None:
+    site = next(light.environment.glob("lib/python3*/site-packages"))
+    there = {path.name for path in site.iterdir()}
+    assert "gpu_tools" in there
+    assert not there & {"rattler", "rattler_build", "uv"}
+    assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 40_000_000
+
+
+@pytest.mark.parametrize("package", ["slim", "sizes", "verify"])
+def test_tools_for_gpu_code_load_nothing_of_the_driver(light: Installed, package: str) -> None:
+    program = (
+        "import importlib, pkgutil, sys, gpu_tools\n"
+        f"for one in pkgutil.walk_packages(gpu_tools.__path__, 'gpu_tools.'):\n"
+        f"    if one.name.startswith('gpu_tools.{package}'): importlib.import_module(one.name)\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])\n"
+    )
+    python = light.environment / "bin" / "python"
+    done = subprocess.run([str(python), "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_an_environment_is_measured_and_slimmed(light: Installed) -> None:
+    measured = json.loads(light.run("sizes", str(light.environment), "--json"))
+    assert {"click", "rich"} <= {package["name"] for package in measured["packages"]}
+    planned = json.loads(light.run("slim", str(light.environment), "--json"))
+    assert planned["state"] == "planned"
+    assert planned["after"] < planned["before"]
+
+
+def test_an_environment_is_slimmed_and_put_back(light: Installed, tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    _uv("venv", "--python", sys.executable, str(environment))
+    _uv("pip", "install", "--python", str(environment), "markdown-it-py")
+    before = set(environment.rglob("*"))
+    light.run("slim", str(environment), "--apply")
+    assert set(environment.rglob("*")) != before
+    light.run("slim", str(environment), "--undo")
+    assert set(environment.rglob("*")) == before
+
+
+def test_what_is_no_gpu_machine_says_so(light: Installed, tmp_path: Path) -> None:
+    said = light.run("verify-gpu", str(light.environment), code=15)
+    assert "GPU" in said
+
+
+def test_install_pyg_looks_for_a_pytorch(light: Installed) -> None:
+    said = light.run("install-pyg", "--plan", "--python", str(light.environment), code=4)
+    assert "PyTorch" in said
+
+
+@pytest.mark.parametrize("words", [["build", "linux_64_cpu"], ["configs"]])
+def test_building_says_where_a_checkout_is(light: Installed, words: list[str]) -> None:
+    said = light.run(*words, code=4)
+    assert "needs the repository" in said
+    assert "build-locally.py" in said
+
+
+def test_what_needs_conda_names_the_extra(light: Installed, output: Path) -> None:
+    said = light.run("wheels", world.CONFIG, "--output", str(output), code=4)
+    assert "megabuild[conda]" in said
+
+
+def test_every_command_is_completed(light: Installed) -> None:
+    assert "_MEGABUILD_COMPLETE" in light.run("completion", "bash", "megabuild")
+
+
+def test_wheels_are_made_of_a_channel_and_verified(full: Installed, light: Installed, output: Path) -> None:
+    made = json.loads(full.run("wheels", world.CONFIG, "--output", str(output), "--json"))
+    torch = next(one["file"] for one in made["wheels"] if one["project"] == "torch")
+    judged = json.loads(light.run("verify", torch, "--json"))
+    assert judged["subjects"][0]["ok"]
+
+
+def test_an_environment_is_made_of_a_channel(full: Installed, output: Path, tmp_path: Path) -> None:
+    full.run(
+        "env",
+        "create",
+        str(tmp_path / "e"),
+        "libtorch",
+        "--from",
+        world.CONFIG,
+        "--output",
+        str(output),
+        "--plan",
+    )
+
+
+def test_another_feedstock_is_audited(full: Installed, repository: Path, tmp_path: Path) -> None:
+    for name in ("recipe", ".ci_support", "conda_build_config.yaml"):
+        source = repository / name
+        (shutil.copytree if source.is_dir() else shutil.copy2)(source, tmp_path / name)
+    said = json.loads(
+        full.run("audit", "--root", str(tmp_path), "--offline", "--json", "--package", "pytorch")
+    )
+    assert said["format"] == "megabuild/audit"
+
+
+def test_the_python_swap_is_a_program_of_its_own(light: Installed) -> None:
+    program = light.environment / "bin" / "cmake-python-swap"
+    done = subprocess.run([str(program), "--help"], capture_output=True, text=True, check=True)
+    assert "restore" in done.stdout

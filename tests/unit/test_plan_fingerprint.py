@@ -259,7 +259,7 @@ def test_a_staging_without_its_tree_is_not_used(tmp_path: Path) -> None:
 
 def test_a_pipe_in_a_source_tree_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(PreflightError, match="pipe is no file"):
+    with pytest.raises(PreflightError, match="pipe is not a file"):
         fingerprint.tree(tmp_path)
 
 

@@ -208,7 +208,7 @@ def test_an_index_that_does_not_answer_is_left_out(
     ]  # fmt: skip
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:s3cret-word@127.0.0.1:9/simple")
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL")
-    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))  # a folder that has nothing of it
     with pytest.raises(
         ProviderError, match=r"resolving wheels for Python 3\.12: 127\.0\.0\.1:9 cannot be used"
     ) as raised:

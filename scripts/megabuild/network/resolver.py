@@ -114,12 +114,13 @@ def resolve(
             indexes=tuple(one for one in where.indexes if one not in silent),
             links=tuple(one for one in where.links if one not in silent),
         )
-        if not rest.indexes + rest.links:
-            raise ProviderError(f"resolving wheels for Python {target.python}: {told}", REMEDY) from failed
         try:
-            return _asked(words, requirements, target, rest)
+            if rest.indexes or rest.links:
+                return _asked(words, requirements, target, rest)
         except ProviderError as error:
-            raise type(error)(f"{error.message}\n{told}", REMEDY) from error
+            if rest.indexes:
+                raise type(error)(f"{error.message}\n{told}", REMEDY) from error
+        raise ProviderError(f"resolving wheels for Python {target.python}: {told}", REMEDY) from failed
 
 
 def _words(target: Target, cache: Path | None, *, dependencies: bool) -> list[str]:

@@ -118,7 +118,7 @@ def test_a_torch_that_nothing_names_is_unknown(
     assert code == UNKNOWN
     assert "? unknown" in said
     assert "nothing here tells whether it was built for torch 2.15.0" in said
-    (document,) = json.loads(ask(subject, "--torch", "2.15.0", "--json")[1])
+    (document,) = json.loads(ask(subject, "--torch", "2.15.0", "--json")[1])["subjects"]
     assert (document["ok"], document["unknown"]) == (False, True)
     assert {(one["ok"], one["unknown"]) for one in document["libraries"]} == {(False, True)}
     # beside the torch that is asked for it can be told, beside another one it cannot

@@ -241,7 +241,7 @@ def test_the_command_line_says_so_in_json_and_by_its_exit_code(
         archive.add(content, ".")
     arguments = ["verify", "--json", str(package)]
     code = outcome(lambda: megabuild.main(arguments, standalone_mode=False, obj=invocation), invocation)
-    (answer,) = json.loads(capsys.readouterr().out)
+    (answer,) = json.loads(capsys.readouterr().out)["subjects"]
     assert code == 14
     assert answer["ok"] is False
     assert "compiled without CUDA" in answer["libraries"][0]["reason"]

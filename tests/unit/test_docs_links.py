@@ -15,6 +15,7 @@ _FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_SCRIPT = re.compile(r"(?<![\w./-])[\w/-]+\.(?:py|sh)\b")
 _PAGE = re.compile(r"(?<![\w./-])docs/[\w/-]+\.(?:md|svg)\b")
 
 
@@ -58,6 +59,14 @@ def test_every_page_that_is_mentioned_exists() -> None:
         if not (ROOT / page).exists()
     }
     assert missing == set()
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/walks.md"])
+def test_every_script_that_a_guide_names_exists(page: str) -> None:
+    there = [f"/{path.relative_to(ROOT).as_posix()}" for path in _files(".py", ".sh")]
+    named = set(_SCRIPT.findall((ROOT / page).read_text(encoding="utf-8")))
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
 
 
 def test_dead_links_are_found(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
+from package_files import entries
 from rattler.package import IndexJson, PathsJson
 from rattler.package_streaming import extract
 from rattler_build import assemble_package
@@ -87,6 +88,23 @@ def test_what_is_installed_is_what_the_package_says_and_python_uses_its_byte_cod
     ).stderr  # fmt: skip
     cached = importlib.util.cache_from_source(str(modules / "module.py"))
     assert f"code object from '{cached}'" in said, "stale byte code would be compiled anew at every start"
+
+
+def test_a_program_stays_one_and_a_link_leads_where_it_led(tmp_path: Path) -> None:
+    content = tmp_path / "content"
+    content.mkdir()
+    for name, mode in {"program": 0o750, "library": 0o640}.items():
+        (content / name).write_text(name)
+        (content / name).chmod(mode)
+    (content / "link").symlink_to("library")
+    made = assemble(tmp_path / "one", content, [])
+    reproducible.normalise(made, made, DATE)
+    found = {name: (one.mode, one.link) for name, one in entries(made).items() if name in os.listdir(content)}
+    assert (found["program"], found["library"], found["link"][1]) == (
+        ("0o755", ""),
+        ("0o644", ""),
+        "library",
+    )
 
 
 def test_a_kill_in_the_middle_leaves_the_package_as_it_was(

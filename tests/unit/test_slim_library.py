@@ -115,6 +115,21 @@ def test_a_section_of_a_larger_alignment_than_others_segments(tmp_path: Path) ->
             assert (one["p_vaddr"] - one["p_offset"]) % one["p_align"] == 0
 
 
+def test_an_alignment_that_no_segment_has_is_not_heeded(tmp_path: Path) -> None:
+    """The loader places segments and knows no sections."""
+    library = build(tmp_path, USUAL, b"".join(RESOURCES))
+    usual, _ = slimmed(library, "sm_120")
+    with library.open("r+b") as stream:
+        elf = ELFFile(stream)
+        number = elf.get_section_index(".nv_fatbin")
+        stream.seek(elf["e_shoff"] + number * elf["e_shentsize"] + 48)  # sh_addralign
+        stream.write(struct.pack("<Q", 1 << 21))
+    (tmp_path / "slimmed.so").unlink()
+    wide, small = slimmed(library, "sm_120")
+    assert (wide.after, wide.how) == (usual.after, usual.how)
+    assert seen_in_memory(small, 3, PLACES)[0] == [*map(digest, FOR_120)]
+
+
 def test_a_compacted_section_can_be_read_from_the_file(tmp_path: Path) -> None:
     _, small = slimmed(build(tmp_path, USUAL), "sm_120", symbols=False)
     with opened(small) as library:

@@ -28,12 +28,13 @@ PROGRAM = (
 
 
 def command(output: Path) -> list[str]:
-    return [sys.executable, str(ROOT / "scripts" / "megabuild"), "wheels", world.CONFIG, "-o", str(output)]
+    return [sys.executable, "-m", "megabuild", "wheels", world.CONFIG, "-o", str(output)]
 
 
 def environ(output: Path, date: int = world.DATE) -> dict[str, str]:
     return {
         **os.environ,
+        "PYTHONPATH": str(ROOT / "scripts"),
         "MEGABUILD_CACHE": str(output.parent / "cache"),
         "SOURCE_DATE_EPOCH": str(date),
         "PIP_CONFIG_FILE": os.devnull,

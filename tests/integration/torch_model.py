@@ -184,7 +184,7 @@ def make_sdist(name: str, version: str, folder: Path, *, broken: bool = False) -
     (root / "setup.py").write_text(_SETUP.replace("VERSION", version))
     (root / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     # what makes the C source, as it is here
-    text = Path(__file__).read_text().replace("from kernels import KERNELS\n", "")
+    text = Path(__file__).read_text().replace("from cuda_code.kernels import KERNELS\n", "")
     made = "int broken = ;\n" if broken else ""
     text += f"\n\nNAME = {name!r}\nSTEMS = {stems(name)!r}\n_sound = source\n"
     text += f"def source(archs, cuda):\n    return _sound(archs, cuda) + {made!r}\n"

@@ -16,8 +16,7 @@ from command_line.exits import Invocation, run
 from command_line.options import GroupedCommand, option
 from command_line.root import log_folder, output_folder, repository
 from groundwork.result import Result
-from megabuild.configs.config import Config, available, load, select
-from megabuild.configs.listing import listed
+from megabuild.configs.config import Config, available, list_configs, load, select
 
 EXAMPLES = """
 {prog} --list                               what there is
@@ -115,7 +114,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
         raise click.UsageError("--output-id goes with --debug")
     if given["listing"]:
         names = select(available(root), pattern) if pattern else available(root)
-        found = listed(root, pattern)
+        found = list_configs(root, pattern)
         return found if sys.stdout.isatty() else replace(found, lines=names)  # a name a line for scripts
     may_ask = person_present() and not as_json
     all_of = _machine_platform() if given["every"] else ""

@@ -11,8 +11,7 @@ from click.shell_completion import CompletionItem
 from command_line.root import repository
 from groundwork.errors import UsageError
 from groundwork.result import Result
-from megabuild.configs.config import available, select
-from megabuild.configs.listing import listed
+from megabuild.configs.config import available, list_configs, select
 
 
 @click.command()
@@ -27,7 +26,7 @@ def configs(context: click.Context, pattern: str | None, as_json: bool, action: 
     """List the configs, or keep them in step with conda_build_config.yaml."""
     context.obj.json = as_json
     if action is None:
-        return listed(repository(), pattern)
+        return list_configs(repository(), pattern)
     from megabuild.configs.matrix import compared  # the engine takes a moment to import
 
     return compared(repository(), mend=action == "write")

@@ -24,7 +24,7 @@ from groundwork.errors import LOCKLESS, IntegrityError, MegabuildError, Prefligh
 
 LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 STAMP = "complete"
-#: Import packages of this repository: one that is missing is a fault of ours, not of the environment.
+#: Import packages of this repository: a missing one is our bug, not a damaged environment.
 OURS = (
     "command_line",
     "conda_wheels",
@@ -47,7 +47,7 @@ def run_inside(root: str, program: str, module: str) -> None:
     open_streams()
     try:
         python = ensure(Path(root), "run")
-        if not _is_inside(python):
+        if not os.path.samefile(sys.prefix, python.parent.parent):
             os.execv(python, [str(python), "-I", program, *sys.argv[1:]])
         _hold(python)
         main: Callable[[], None] = import_whole(module).main
@@ -68,7 +68,7 @@ def ensure(root: Path, use: str) -> Path:
     Raises
     ------
     ProviderError
-        Neither uv nor venv and pip could make it; the message ends with what they said.
+        Neither uv nor venv and pip could make it; the message ends with their output.
     """
     lock = root / LOCKS[use]
     try:
@@ -119,10 +119,6 @@ def _python(environment: Path) -> Path:
     return environment / "bin" / "python"
 
 
-def _is_inside(python: Path) -> bool:
-    return os.path.samefile(sys.prefix, python.parent.parent)
-
-
 def _is_complete(environment: Path, digest: str) -> bool:
     try:
         # The stamp is written last. Python is a link to the one it was made with, which may be gone since.
@@ -133,9 +129,9 @@ def _is_complete(environment: Path, digest: str) -> bool:
 
 
 def _damaged(environment: Path) -> str:
-    """Return a native file that has not the size it was installed with, or nothing; takes less than a millisecond.
+    """Return a native file whose size has changed since its installation, or nothing; takes less than a millisecond.
 
-    A truncated library ends the process that loads it with SIGBUS: nobody could say anything then.
+    A truncated library ends the process that loads it with SIGBUS, before any error message.
     """
     try:
         sizes = json.loads((environment / SIZES).read_text())
@@ -175,7 +171,7 @@ def _flock(descriptor: int, how: int) -> bool:
 
 
 def mistrust() -> None:
-    """Have the next start set up the environment this process runs in anew, because something in it is not whole."""
+    """Invalidate the environment that this process runs in: the next start makes it anew."""
     (Path(sys.prefix) / STAMP).unlink(missing_ok=True)
 
 
@@ -200,7 +196,7 @@ def import_whole(module: str) -> ModuleType:
 
 
 def damaged_part(error: Exception) -> str:
-    """Return the module or file of the private environment that an import failed for; empty for a fault of ours."""
+    """Return the module or file of the private environment that an import failed for; empty for a bug of ours."""
     if not (Path(sys.prefix) / STAMP).is_file():
         return ""  # an environment of the user's
     if isinstance(error, ModuleNotFoundError):
@@ -237,7 +233,7 @@ def open_streams() -> None:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """Let one start at a time make environments.
+    """Make environments in one process at a time.
 
     The lock is passed on to the guard: after a kill -9 of this process, the next start waits until it has ended pip.
     """

@@ -1,4 +1,4 @@
-"""The one family of errors: each class has its own exit code, each error a remedy.
+"""The error classes: each has its own exit code, each error a remedy.
 
 Exit codes are part of the command line's contract: a number, once given out, keeps its meaning.
 """
@@ -48,7 +48,7 @@ class ProviderError(MegabuildError):
 
 
 class IntegrityError(MegabuildError):
-    """A file is not what its hash, its lock or its record says."""
+    """A file does not match its hash, its lock or its record."""
 
     exit_code = 6
 
@@ -60,7 +60,7 @@ class IsolationError(MegabuildError):
 
 
 class BuildError(MegabuildError):
-    """The engine or a build script failed; the log tells where."""
+    """The engine or a build script failed; see the log."""
 
     exit_code = 8
 
@@ -126,7 +126,7 @@ class ChangesError(MegabuildError):
 
 
 class UnknownError(MegabuildError):
-    """Nothing is wrong as far as can be told, but what was asked cannot be answered from what there is."""
+    """No fault was found, but the question cannot be answered from the data at hand."""
 
     exit_code = 19
 
@@ -144,7 +144,7 @@ class KilledError(MegabuildError):
 
 
 class NotReadError(MegabuildError):
-    """``audit --fail-on`` could not judge: a source that was asked could not be read."""
+    """``audit --fail-on`` could not judge: a source could not be read."""
 
     exit_code = 24
 
@@ -193,7 +193,7 @@ def of_system(error: OSError) -> MegabuildError | None:
     if error.errno in _REFUSED and error.filename:
         return PreflightError(
             f"{where}{error.strerror}",
-            "see to its permissions, or choose other places: --output for packages and work, MEGABUILD_CACHE for what "
+            "check its permissions, or choose other places: --output for packages and work, MEGABUILD_CACHE for what "
             "configs share",
         )
     return None

@@ -1,4 +1,4 @@
-"""What happens during a run, as values and as sentences: the command line shows them, tests look at them."""
+"""The events of a run, as values and as sentences."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from groundwork.text import UNICODE, display, duration
 from groundwork.wording import counted
 
 _STAGING = {
-    "fresh": "libtorch is made from the start",
+    "fresh": "libtorch is built from scratch",
     "reuse": "the finished libtorch is reused",
     "resume": "the compile of libtorch goes on where it stopped",
-    "recompile": "libtorch is made again, with objects from the object cache",
+    "recompile": "libtorch is rebuilt, with objects from the object cache",
 }
 _UNPACKING = {
     "fresh": "libtorch is taken out of its wheel",
@@ -26,7 +26,7 @@ _PHASES = {
     "sync": "unpacking the source",
     "python": "Python side",
     "split": "taking the wheel apart",
-    "normalise": "writing the package so that it is the same every time",
+    "normalise": "making the package reproducible",
 }
 
 
@@ -34,7 +34,7 @@ class Event:
     """Something that happened."""
 
     def sentence(self) -> str | None:
-        """Return the line that it is worth, or None for what only a moving line shows."""
+        """Return the line for it, or None for what only the progress line shows."""
         return None
 
 
@@ -193,7 +193,7 @@ class LogLine(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Warned(Event):
-    """Something odd that does not stop the run."""
+    """A warning: the run goes on."""
 
     message: str
 
@@ -231,7 +231,7 @@ class InTask(Event):
     event: Event
 
     def sentence(self) -> str | None:
-        """Say it, with whose it is; where several tasks run at the same time, phases are for the moving lines."""
+        """Return its line, labelled with the task; phases of concurrent tasks are left to the progress lines."""
         if isinstance(self.event, (PhaseStarted, TestRun)):
             return None
         line = self.event.sentence()

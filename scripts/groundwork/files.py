@@ -1,4 +1,4 @@
-"""Small files written in one step, and large ones read again only where something moved."""
+"""Atomic writes, locks, temporary folders, and checksums computed again only where a file has changed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def writable(folder: Path, remedy: str) -> None:
-    """Make a folder that is to be written to, and try it.
+    """Create a folder, and check that it can be written to.
 
     Raises
     ------
@@ -59,22 +59,33 @@ def writable(folder: Path, remedy: str) -> None:
         raise PreflightError(f"{folder} cannot be written to: {error.strerror}", remedy) from error
 
 
-def write(path: Path, content: str | bytes) -> None:
-    """Write a file so that a reader sees the former or the new one, never half of it; makes its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
+@contextlib.contextmanager
+def replacing(target: Path, name: str = "") -> Iterator[Path]:
+    """Give a path beside ``target``, which it replaces in the end; creates their folder.
+
+    Its name begins with ``.tmp-`` where it is not given.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(name or f".tmp-{uuid.uuid4().hex[:8]}-{target.name}")
+    beside.unlink(missing_ok=True)
     try:
+        yield beside
+        os.replace(beside, target)
+    finally:
         beside.unlink(missing_ok=True)
+
+
+def write(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
+    """Write a file atomically, with permissions other than the umask's where ``mode`` is given; creates its folder."""
+    with replacing(path, f"{path.name}.{os.getpid()}-{threading.get_ident()}.new") as beside:
         with beside.open("xb") as file:  # never through a link that somebody has put there
             file.write(content.encode() if isinstance(content, str) else content)
-        os.replace(beside, path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+        if mode is not None:
+            beside.chmod(mode)
 
 
 def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) -> BinaryIO:
-    """Open for reading a file that somebody else may have made: neither a link is followed nor a pipe waited for.
+    """Open for reading a file that somebody else may have made: links are not followed, and a pipe does not block.
 
     `below`: a folder above it: of the folders in between, which somebody else may have made as well, none may be a
       link.
@@ -110,7 +121,7 @@ def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) 
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a regular file with its date into place in one step; it shares blocks, never the inode, where it can.
+    """Copy a regular file with its date into place atomically; it shares blocks, never the inode, where it can.
 
     Raises
     ------
@@ -119,9 +130,7 @@ def copy(source: Path, target: Path) -> None:
     OSError
         The disk is full, or one of the two cannot be used.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".tmp-{uuid.uuid4().hex[:8]}-{target.name}")
-    try:
+    with replacing(target) as beside:
         with open_regular(source) as old, beside.open("xb") as new:
             try:
                 fcntl.ioctl(new, _FICLONE, old.fileno())
@@ -129,29 +138,21 @@ def copy(source: Path, target: Path) -> None:
                 shutil.copyfileobj(old, new, 1 << 20)
             dated = os.fstat(old.fileno())
         os.utime(beside, ns=(dated.st_atime_ns, dated.st_mtime_ns))
-        os.replace(beside, target)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def link(source: Path, target: Path) -> None:
-    """Put a file into place in one step, sharing its blocks where the file system can."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".tmp-{uuid.uuid4().hex[:8]}-{target.name}")
-    try:
-        os.link(source, beside)
-    except OSError:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
-        shutil.copy2(source, beside)
-    os.replace(beside, target)
-    # still there where both were the same file already: then a rename does nothing
-    beside.unlink(missing_ok=True)
+    """Hard-link a file into place atomically; copy it where the file system cannot."""
+    # the context's removal matters: where both are the same file already, a rename does nothing
+    with replacing(target) as beside:
+        try:
+            os.link(source, beside)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            shutil.copy2(source, beside)
 
 
 def move(source: Path, target: Path) -> None:
-    """Put a file into another folder in one step."""
+    """Move a file to another folder atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.rename(source, target)
@@ -162,7 +163,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder or file; out of the way first, so that a kill in between leaves nothing that looks whole."""
+    """Remove a folder or file; renamed first, so that a kill in between leaves nothing that looks complete."""
     if path.is_dir() and not path.is_symlink():
         aside = path.with_name(f".removed-{uuid.uuid4().hex[:8]}")
         path.rename(aside)
@@ -172,7 +173,7 @@ def remove(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content is on the disk."""
+    """Flush a file's content to the disk (fsync)."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -239,8 +240,20 @@ def scratch(folder: Path) -> Iterator[Path]:
         yield Path(name)
 
 
+def read_untrusted(path: Path, *, below: Path | None = None) -> bytes | None:
+    """Return the content of a file that a build may have made; None where there is no regular file to be read.
+
+    ``below`` is that of :func:`open_regular`.
+    """
+    try:
+        with open_regular(path, below=below) as file:
+            return file.read()
+    except (OSError, IntegrityError):
+        return None
+
+
 def intact(path: Path, *, digest: str, size: int, when: int) -> bool:
-    """Say whether a file is what it was when it was looked into; it is read only if it was written to since."""
+    """Return whether a file is unchanged; it is hashed only if its modification time differs."""
     try:
         status = path.stat()
         return status.st_size == size and (status.st_mtime_ns == when or sha256(path) == digest)
@@ -249,7 +262,7 @@ def intact(path: Path, *, digest: str, size: int, when: int) -> bool:
 
 
 def verified(path: Path, digest: str) -> bool:
-    """Say whether a file has a sha256; what was found is noted beside it, so that it need not be read every time."""
+    """Return whether a file has a sha256; the result is cached beside it, so that it need not be hashed every time."""
     note = path.with_name(f"{path.name}.checked")
     try:
         status = path.stat()

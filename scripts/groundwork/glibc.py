@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 
 from cuda_code.elf_file import ElfFile
 
-#: A version of glibc; None for a mark of which it is not known here when it came.
+#: A version of glibc; None for an unknown marker.
 Version = tuple[int, ...] | None
 
 #: The oldest that is ever named (conda-forge's oldest and that of manylinux2014, PEP 599): nobody has an older one.
 _OLDEST: tuple[int, ...] = (2, 17)
 _PIN = re.compile(r"__glibc >=[\d.]+,<3\.0\.a0")
-#: A mark that is no version, and the glibc that introduced it (its NEWS).
+#: Markers that are not versions, and the glibc that introduced them (its NEWS).
 _MARKS = {"ABI_DT_RELR": (2, 36)}
 _NEED, _SYMBOL = struct.Struct("<HHIII"), struct.Struct("<8xII")
 

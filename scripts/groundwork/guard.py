@@ -72,7 +72,7 @@ def _processes() -> list[tuple[int, int]]:
 
 
 def _signal_all(number: int) -> bool:
-    """Send a signal to everything below this process; say whether there was anything."""
+    """Send a signal to all descendants; return whether there were any."""
     below = descendants(os.getpid())
     for pid in below:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -81,7 +81,7 @@ def _signal_all(number: int) -> bool:
 
 
 def reap(child: subprocess.Popen[bytes]) -> None:
-    """Take note of everything below this process that has ended, orphans included: nobody else would."""
+    """Reap all descendants that have ended, orphans included."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -92,7 +92,7 @@ def reap(child: subprocess.Popen[bytes]) -> None:
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """End everything below this process: asked first, killed after ``GRACE_SECONDS``."""
+    """End all descendants: SIGTERM first, SIGKILL after ``GRACE_SECONDS``."""
     _signal_all(signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
     while time.monotonic() < deadline:

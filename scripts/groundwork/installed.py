@@ -1,4 +1,4 @@
-"""Whether a fresh environment has what its lock names, as it was meant. Standard library only."""
+"""Checks a new environment against its lock. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import csv
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from groundwork import process
+
+_SECONDS = 600.0
 #: A distribution of a lock, with its version and, where it has one, the condition under which it is installed.
 _LOCKED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)[ \t]*(;?)", re.MULTILINE)
 _NATIVE = re.compile(r"\.(so|dylib)(\.\d+)*$|^\.\./.*/bin/[^/]+$")
@@ -45,14 +47,7 @@ def lacking(environment: Path, lock: Path, note: Path) -> str:
             if module := _MODULE.fullmatch(path):
                 modules.append(module[1])
     python = environment / "bin" / "python"
-    done = subprocess.run(
-        [python, "-I", "-c", _IMPORT, *sorted(modules)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    done = process.run([python, "-I", "-c", _IMPORT, *sorted(modules)], timeout=_SECONDS)
     if done.returncode:
         return (
             "\n".join(done.stderr.strip().splitlines()[-3:]) or f"importing it ended with {done.returncode}"

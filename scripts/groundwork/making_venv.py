@@ -17,18 +17,18 @@ _HASHED = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "--require
 
 
 def make(environment: Path, lock: Path, sizes: Path) -> None:
-    """Make an environment of what a lock names, look whether it is that, and note the ``sizes`` of its native files.
+    """Install what a lock names into a new environment, check it, and note the ``sizes`` of its native files.
 
     Raises
     ------
     ProviderError
-        Neither uv nor venv and pip could make it; the message ends with what they said.
+        Neither uv nor venv and pip could make it; the message ends with their output.
     """
     started = time.monotonic()
     again = "again " if environment.exists() else ""
     sys.stderr.write(f"setting up a private environment in .venv {again}(only now, from {lock.name}) ... ")
     sys.stderr.flush()
-    said = ""
+    output = ""
     for way in (_with_pip, *([_with_uv] if shutil.which("uv") else [])):
         shutil.rmtree(environment, ignore_errors=True)
         environment.parent.mkdir(parents=True, exist_ok=True)
@@ -36,12 +36,12 @@ def make(environment: Path, lock: Path, sizes: Path) -> None:
         problem = way(environment, lock) or installed.lacking(environment, lock, sizes)
         if not problem:
             break
-        said = said or problem
+        output = output or problem
     else:
         shutil.rmtree(environment, ignore_errors=True)
         sys.stderr.write("failed\n")
         raise ProviderError(
-            f"the environment could not be made; the last words were:\n{said}",
+            f"the environment could not be made; the last output was:\n{output}",
             "check that `python3 -m venv` works (Debian: apt-get install python3-venv) and that pip reaches its index",
         )
     sys.stderr.write(f"done in {time.monotonic() - started:.0f} s\n")
@@ -67,7 +67,7 @@ def _with_uv(environment: Path, lock: Path) -> str:
 
 
 def _call(command: list[str], environ: Mapping[str, str]) -> str:
-    """Return what a command said when it failed, else an empty string; it ends with this process, however that ends."""
+    """Return the last output of a command that failed, else an empty string; it never outlives this process."""
     with subprocess.Popen(
         [sys.executable, "-I", "-S", guard.__file__, *command],
         stdin=subprocess.PIPE,
@@ -79,6 +79,6 @@ def _call(command: list[str], environ: Mapping[str, str]) -> str:
         env=environ,
     ) as process:
         assert process.stdout is not None
-        said = process.stdout.read()
+        output = process.stdout.read()
         code = process.wait()
-    return "\n".join(said.strip().splitlines()[-8:]) or f"{command[0]} exited with {code}" if code else ""
+    return "\n".join(output.strip().splitlines()[-8:]) or f"{command[0]} exited with {code}" if code else ""

@@ -1,18 +1,9 @@
-"""Which package: what conda's solver, file names and metadata tell packages apart by."""
+"""A conda package's identity: name, version and build string."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Protocol
-
-
-class _Identified(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def build_string(self) -> str: ...
+from typing import NamedTuple
 
 
 class PackageId(NamedTuple):
@@ -21,11 +12,6 @@ class PackageId(NamedTuple):
     name: str
     version: str
     build_string: str
-
-    @classmethod
-    def of(cls, package: _Identified) -> PackageId:
-        """Return the identity of something that holds it as three attributes."""
-        return cls(package.name, package.version, package.build_string)
 
     def __str__(self) -> str:
         return f"{self.name} {self.version} {self.build_string}"
@@ -37,7 +23,7 @@ class PackageId(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What tells a config's builds of it apart: ``py3.12``, ``magma``, ``nomagma``, or an empty string."""
+        """Its variant within a config: ``py3.12``, ``magma``, ``nomagma``, or an empty string."""
         if python := re.search(r"_py(\d)(\d+t?)_", self.build_string):
             return f"py{python[1]}.{python[2]}"
         linalg = re.search(r"_((?:no)?magma)_", self.build_string)

@@ -1,4 +1,4 @@
-"""What pip's configuration says about where to fetch from and how, without what it says about where to put things.
+"""pip's configuration of indexes and network access, without that of where to install.
 
 Standard library only.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
+
+from groundwork import process
 
 #: Options of ``pip install`` that reaching an index behind a firewall may take.
 _KEPT = frozenset(
@@ -22,31 +23,25 @@ _KEPT = frozenset(
 _SECTIONS = ("global", "install", ":env:")
 _VARIABLE = "PIP_"
 _FILE = "PIP_CONFIG_FILE"
+_SECONDS = 60.0
 
 
 def environment(python: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which pip installs where it is told to, from where it is configured to fetch.
+    """Return the environment in which pip uses the configured indexes, but installs only where it is told to.
 
     Others of pip's variables, and its files, could send the packages elsewhere (``target``, ``user``, ``prefix``) or
     nowhere (``dry-run``). ``--isolated`` would leave out the user's proxy with them, and keep the machine's own file.
     """
     bare = {name: value for name, value in environ.items() if not name.upper().startswith(_VARIABLE)}
     asked = {name: value for name, value in environ.items() if name == _FILE or _option(name) in _KEPT}
-    done = subprocess.run(
-        [python, "-I", "-m", "pip", "config", "list", "--disable-pip-version-check"],
-        env=bare | asked,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    command = [python, "-I", "-m", "pip", "config", "list", "--disable-pip-version-check"]
+    done = process.run(command, timeout=_SECONDS, environ=bare | asked)
     found = {_variable(name): value for name, value in settings(done.stdout).items()}
     return bare | asked | found | {_FILE: os.devnull}
 
 
 def settings(listed: str, sections: Sequence[str] = _SECTIONS) -> dict[str, str]:
-    """Return those options of a ``pip config list`` that say where to fetch from and how, the last section's."""
+    """Return those options of a ``pip config list`` that configure network access, the last section's."""
     found: dict[str, dict[str, str]] = {section: {} for section in sections}
     for line in listed.splitlines():
         key, _, written = line.partition("=")
@@ -55,7 +50,7 @@ def settings(listed: str, sections: Sequence[str] = _SECTIONS) -> dict[str, str]
             try:
                 found[section][name] = str(ast.literal_eval(written))
             except (SyntaxError, ValueError):
-                continue  # no setting, but something that pip has to say
+                continue  # not a setting, but a warning of pip's
     return {name: value for section in sections for name, value in found[section].items()}
 
 

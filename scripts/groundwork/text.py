@@ -86,7 +86,7 @@ def table(
 
 
 def plain_lines(text: str) -> str:
-    """Return lines of text, each `plain`: part of them is what compilers, indexes and file systems said."""
+    """Return lines of text, each `plain`: they may quote compilers, indexes and file systems."""
     return "\n".join(map(plain, text.split("\n")))
 
 

@@ -1,4 +1,4 @@
-"""Wheel files: checked, unpacked, given another version, and packed, the same from the same content."""
+"""Wheel files: validated, unpacked, given another version, and packed reproducibly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from groundwork.files import OLDEST_IN_ZIP
 _BLOCK = 1 << 20
 #: Bytes above which an entry of a zip file needs wide fields.
 _WIDE = 2**31 - 1
-_UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # a record cannot hold its own hash
+_UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # a RECORD cannot hold its own hash
 
 
 def pack(tree: Path, wheel: Path, date: int, *, compressed: bool = True) -> Path:
@@ -96,20 +96,20 @@ def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None
     lines = [
         f"Version: {version}" if line.startswith("Version: ") else line
         for line in head.splitlines()
-        if not (line.startswith("Requires-Dist: ") and _required(line) in new)
+        if not (line.startswith("Requires-Dist: ") and _requirement_name(line) in new)
     ]
     lines += [f"Requires-Dist: {one}" for one in requires]
     (folder / "METADATA").write_text("\n".join(lines) + (separator or "\n") + body, encoding="utf-8")
     folder.rename(tree / f"{folder.name.partition('-')[0]}-{version}.dist-info")
-    says = tree / "torch" / "version.py"
-    if says.is_file():
+    module = tree / "torch" / "version.py"
+    if module.is_file():
         text = re.sub(
-            r"^__version__ = .*$", f"__version__ = '{version}'", says.read_text(), flags=re.MULTILINE
+            r"^__version__ = .*$", f"__version__ = '{version}'", module.read_text(), flags=re.MULTILINE
         )
-        says.write_text(text)
+        module.write_text(text)
 
 
-def _required(line: str) -> str:
+def _requirement_name(line: str) -> str:
     return canonicalize_name(Requirement(line.removeprefix("Requires-Dist: ")).name)
 
 
@@ -130,14 +130,14 @@ def why_broken(path: Path) -> str:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            return _unlike_its_record(archive, path.name)
+            return _contradicts_record(archive, path.name)
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         return f"the archive cannot be read ({error})"
     except (UnicodeError, ValueError, KeyError) as error:
         return f"its metadata cannot be read ({error})"
 
 
-def _unlike_its_record(archive: zipfile.ZipFile, file_name: str) -> str:
+def _contradicts_record(archive: zipfile.ZipFile, file_name: str) -> str:
     names = archive.namelist()
     records = [name for name in names if name.count("/") == 1 and name.endswith(".dist-info/RECORD")]
     if len(records) != 1:

@@ -1,4 +1,4 @@
-"""Words that every layer uses in what it tells."""
+"""Text helpers that every layer uses."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def counted(count: int, noun: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return other people's text on one line, without what would steer a terminal or turn the line around."""
+    """Return untrusted text on one line, without terminal control and bidirectional characters."""
     without = _STYLE.sub("", text)
     return _STEERING.sub(lambda found: " " if not found[0].strip("\t\n\r ") else "?", without)

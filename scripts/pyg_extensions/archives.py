@@ -14,7 +14,7 @@ from groundwork import files
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.client import Client
 from groundwork.network.index import HEADERS, Configured, configured, local_path, offered
-from pyg_extensions.program import run
+from groundwork.process import run
 from pyg_extensions.table import Extension, ExtensionRelease
 
 _INDEX_SECONDS = 60.0

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from groundwork.errors import IntegrityError, ProviderError, UsageError
-from groundwork.network.client import why_silent
-from pyg_extensions.program import run
+from groundwork.network.client import probe
+from groundwork.process import run
 from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, release
 
 BASE = "pyg_source_base"
@@ -38,7 +38,7 @@ class Sources:
 
 def answers(address: str) -> str:
     """Return an empty string if an address answers within a few seconds, else the reason why not."""
-    return why_silent([address], _ASKING)
+    return probe([address], _ASKING)
 
 
 def find(

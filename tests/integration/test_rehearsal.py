@@ -15,7 +15,6 @@ import pytest
 
 from groundwork import events
 from groundwork.files import cache_folder
-from groundwork.package_id import PackageId
 from megabuild.configs.config import load
 from megabuild.engine import archive
 from megabuild.engine.archive import owners
@@ -122,7 +121,7 @@ def test_every_file_has_one_owner(rehearsal: Rehearsal) -> None:
 
 def test_packages_are_what_the_plan_said(rehearsal: Rehearsal) -> None:
     assert [row.package for row in rehearsal.summary.packages] == [
-        PackageId.of(item.package) for item in rehearsal.plan.items
+        item.package.id for item in rehearsal.plan.items
     ]
     repodata = json.loads((rehearsal.options.packages / "linux-64" / "repodata.json").read_text())
     assert set(repodata["packages.conda"]) == {item.package.file_name for item in rehearsal.plan.items}

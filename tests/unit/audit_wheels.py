@@ -71,7 +71,9 @@ def configured_by_the_test(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         monkeypatch.delenv(name, raising=False)
     said = SimpleNamespace(text="", help="")
     answers = {"config": lambda: said.text, "download": lambda: said.help}
-    monkeypatch.setattr(pip_configuration, "_said", lambda environment, *arguments: answers[arguments[0]]())
+    monkeypatch.setattr(
+        pip_configuration, "_run_pip", lambda environment, *arguments: answers[arguments[0]]()
+    )
     for name in ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "CERT", "NO_INDEX", "PROXY"):
         monkeypatch.delenv(f"PIP_{name}", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")

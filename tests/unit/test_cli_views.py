@@ -94,7 +94,7 @@ def test_a_plan_shows_every_package_and_what_is_there(options: Options) -> None:
     assert "! Python 3.14 is left out: no such interpreter here" in text
     assert "! gcc 12 stands in for gcc 14" in text
     assert "CPU hours" in text
-    assert "libtorch is made from the start" in text
+    assert "libtorch is built from scratch" in text
 
 
 def test_a_plan_of_wheels_compiles_nothing_but_extensions(repository: Path, tmp_path: Path) -> None:

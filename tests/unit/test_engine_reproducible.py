@@ -113,10 +113,11 @@ def test_a_kill_in_the_middle_leaves_the_package_as_it_was(
     made = package(tmp_path / "one", modified=1_600_000_000, depends=[])
     before = made.read_bytes()
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    def full(name: str, *_: object) -> None:
+        if name == "info/paths.json":
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(reproducible, "_update", full)
+    monkeypatch.setattr(reproducible, "_edit", full)
     with pytest.raises(OSError, match="No space"):
         reproducible.normalise(made, made, DATE)
     assert made.read_bytes() == before

@@ -68,7 +68,7 @@ def test_a_spoilt_entry_is_told_and_removed(tmp_path: Path, spoil: object) -> No
     file.write_bytes(spoil(file.read_bytes()))  # type: ignore[operator]
     assert kept(cache, "key") is None
     assert len(told) == 1
-    assert "spoilt" in told[0]
+    assert "damaged" in told[0]
     assert not entries(tmp_path)
 
 
@@ -85,7 +85,7 @@ def test_a_cache_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     assert keep(cache, "one", b"1").data == b"1"
     assert keep(cache, "two", b"2").data == b"2"
     assert len(told) == 1
-    assert "nothing is kept" in told[0]
+    assert "nothing is cached" in told[0]
 
 
 def test_a_full_disk_leaves_no_part_behind(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_spoilt_entry_is_made_again(tmp_path: Path) -> None:
     (file,) = entries(tmp_path)
     file.write_bytes(b"poison")
     assert given.cached("key", 60.0, lambda: b"second").data == b"second"
-    assert "spoilt" in told[0]
+    assert "damaged" in told[0]
 
 
 def test_offline_takes_any_age_and_makes_nothing(tmp_path: Path) -> None:

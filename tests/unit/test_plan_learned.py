@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from groundwork.package_id import PackageId
 from groundwork.resources.jobs import Jobs
 from megabuild.configs.config import load
 from megabuild.configs.render import render
@@ -88,7 +87,7 @@ def _compared(options: Options, *, blind: bool = False, **changes: Any) -> Summa
         estimate=GUESS,
         jobs=Jobs(count=2, reason=""),
     )
-    rows = tuple(PackageResult(package=PackageId.of(one), status="built", seconds=30.0) for one in packages)
+    rows = tuple(PackageResult(package=one.id, status="built", seconds=30.0) for one in packages)
     summary = Summary(
         ok=True, config="x", packages=rows, seconds=100.0, log=Path("log"), channel=Path("channel"),
         staging="fresh", staging_seconds=50.0,

@@ -259,7 +259,7 @@ def test_without_uv_it_is_said_what_to_install(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ProviderError, match="uv, which finds out") as raised:
+    with pytest.raises(ProviderError, match="uv, which resolves wheels") as raised:
         lock.resolve(["lib"], _interpreter(), tmp_path / "locks")
     assert "pip install uv" in raised.value.remedy
 

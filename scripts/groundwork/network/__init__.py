@@ -1,1 +1,1 @@
-"""Asking servers: in bounded time, few at once per host, with a cache to be trusted; credentials are never shown."""
+"""Network access: with deadlines and a checksummed cache; credentials are never shown."""

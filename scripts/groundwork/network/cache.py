@@ -1,7 +1,7 @@
-"""What was fetched, kept on disk for as long as a user allows: by --max-age, not by what servers say of their pages.
+"""A disk cache whose entries expire by the user's --max-age, not by the headers of servers.
 
-Libraries that keep answers go by the headers of HTTP. Here everything that takes long is kept, rattler's and git's
-answers too, offline counts everything however old, and an old answer stands in where a new one cannot be had.
+HTTP caches go by response headers. Here everything slow is cached, the answers of rattler and git included; offline,
+entries of any age are used, and a stale entry stands in where a new one cannot be fetched.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Entry:
 
 
 class Cache:
-    """Entries in a folder, each one file that is whole or does not count. Safe for threads and several processes.
+    """Entries in a folder, each a checksummed file of its own. Safe for threads and several processes.
 
-    `folder`: Made when something is written. May be read-only or full: then nothing is kept, and that is told once.
-    `tell`: gets a sentence where an entry is spoilt, old or cannot be written.
+    `folder`: Made when something is written. May be read-only or full: then nothing is cached, which is reported once.
+    `tell`: gets a sentence where an entry is damaged, stale or cannot be written.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Cache:
         self._unwritable = False
 
     def cached(self, key: str, max_age: float, make: Callable[[], bytes]) -> Entry:
-        """Return an entry if it is young enough, else a new one, else an old one.
+        """Return an entry if it is fresh, else a new one, else a stale one.
 
         Threads that want the same entry wait for the one that makes it.
 
         Raises
         ------
         MegabuildError
-            It cannot be made, or must not be (offline), and there is no old one.
+            It cannot be made, or must not be (offline), and there is no stale one.
         """
         with self._lock:
             lock = self._making.setdefault(key, threading.Lock())
@@ -70,7 +70,7 @@ class Cache:
             except MegabuildError as error:
                 if old is None:
                     raise
-                self._tell(f"{error.message}: what was fetched at {old.when} is used")
+                self._tell(f"{error.message}: using what was fetched at {old.when}")
                 return old
 
     def _read(self, key: str) -> Entry | None:
@@ -78,7 +78,7 @@ class Cache:
         try:
             line, _, data = path.read_bytes().partition(b"\n")
             head = json.loads(line)
-            age(head["fetched"])  # a date that is none is noticed here
+            age(head["fetched"])  # raises where the date is malformed
             if head["key"] == key and head["sha256"] == hashlib.sha256(data).hexdigest():
                 return Entry(data=data, when=head["fetched"])
         except (FileNotFoundError, NotADirectoryError):
@@ -88,7 +88,7 @@ class Cache:
             return None
         except (ValueError, KeyError, TypeError, AttributeError):
             pass
-        self._tell(f"the cache's {path.name[:12]}… is spoilt ({key}): it is fetched again")
+        self._tell(f"the cache's {path.name[:12]}… is damaged ({key}): it is fetched again")
         with contextlib.suppress(OSError):
             path.unlink()
         return None
@@ -101,9 +101,9 @@ class Cache:
             files.write(self._path(key), json.dumps(head).encode() + b"\n" + data)
         except OSError as error:
             with self._lock:
-                told, self._unwritable = self._unwritable, True
-            if not told:
-                self._tell(f"nothing is kept, {self.folder} cannot be written: {error.strerror or error}")
+                reported, self._unwritable = self._unwritable, True
+            if not reported:
+                self._tell(f"nothing is cached, {self.folder} cannot be written: {error.strerror or error}")
         return entry
 
     def _path(self, key: str) -> Path:

@@ -1,4 +1,4 @@
-"""Conda channels on the network: the address of one by its name, and whether it answers."""
+"""Conda channels on the network: the address of one by its name, and whether it is reachable."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rattler import Channel
 
-from groundwork.network.client import why_silent
+from groundwork.network.client import probe
 
 _SECONDS = 5.0
 _INDEXES = ("repodata.json.zst", "repodata.json")
@@ -26,5 +26,5 @@ def channel_url(name: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def why_unreachable(url: str) -> str:
-    """Return why the channel at an address does not answer within five seconds; an empty string if it does."""
-    return why_silent([f"{url}/noarch/{index}" for index in _INDEXES], _SECONDS)
+    """Return why the channel at an address is unreachable (five seconds' timeout); an empty string if it is not."""
+    return probe([f"{url}/noarch/{index}" for index in _INDEXES], _SECONDS)

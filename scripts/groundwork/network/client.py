@@ -1,4 +1,4 @@
-"""The one way to servers: bounded in time, tried again where that may help, without secrets in what is told."""
+"""The HTTP client: deadlines, retries of transient errors, no secrets in messages."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from groundwork.errors import ProviderError
 from groundwork.network import redact
 
 _ATTEMPTS = 3
-#: Statuses after which the same request may succeed (RFC 9110, RFC 6585).
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: Statuses that are worth a retry (RFC 9110, RFC 6585).
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REMEDY = "check the network and its proxy settings"
 
 Result = TypeVar("Result")
@@ -51,8 +51,8 @@ class NotFound(NetworkError):
     """The server answers and has no such thing."""
 
 
-class _Passing(Exception):
-    """A failure that may pass; ``pause`` is how many seconds the server asks to wait."""
+class _TransientError(Exception):
+    """A failure worth a retry; ``pause`` is the server's Retry-After, in seconds."""
 
     def __init__(self, reason: str, pause: float) -> None:
         super().__init__(reason)
@@ -60,11 +60,11 @@ class _Passing(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class Timeouts:
     """Time limits of one request, in seconds."""
 
     connect: float = 5.0
-    read: float = 10.0  #: of silence
+    read: float = 10.0  #: between two blocks
     total: float = 40.0  #: all attempts together
     pause: float = 1.0  #: before the second attempt, at most; the third may wait twice as long
 
@@ -79,12 +79,12 @@ class Answer:
 
 
 class Client:
-    """Asks servers; safe for threads.
+    """An HTTP client; thread-safe.
 
-    `seconds`, `patience`: for everything that this client is asked, and the limits of single requests.
+    `seconds`, `timeouts`: the limits of all requests together, and of each.
     `certificates`: a file of trusted certificates; None for those of the environment (``SSL_CERT_FILE``) or
       certifi's.
-    `proxy`: its address; empty for what the environment says (``HTTPS_PROXY``, ``NO_PROXY``).
+    `proxy`: its address; empty for that of the environment (``HTTPS_PROXY``, ``NO_PROXY``).
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class Client:
         *,
         seconds: float = math.inf,
         offline: bool = False,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         certificates: Path | None = None,
         proxy: str = "",
     ) -> None:
         self.offline = offline
         self._end = time.monotonic() + seconds
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or Timeouts()
         self._certificates, self._proxy = certificates, proxy
         self.fetched = 0  #: bytes of all bodies that came, as they were sent
         self._counting = threading.Lock()
@@ -121,7 +121,7 @@ class Client:
             No answer, a refusal, too long an answer, or ``offline``.
         """
         body = io.BytesIO()
-        response = self._bounded(url, headers or {}, body, limit)
+        response = self._fetch(url, headers or {}, body, limit)
         return Answer(url=str(response.url), body=body.getvalue(), headers=response.headers)
 
     def save(self, url: str, target: Path, *, limit: int = 16 << 30) -> None:
@@ -133,40 +133,40 @@ class Client:
             As for `get`; the file cannot be written.
         """
         with target.open("wb") as stream:
-            self._bounded(url, {}, stream, limit)
+            self._fetch(url, {}, stream, limit)
 
-    def _bounded(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
+    def _fetch(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
         shown = redact.address(url)
         if self.offline:
-            raise NetworkError(f"{shown} is not asked: --offline", "run it once with the network")
-        seconds = min(self._patience.total, self.remaining())
+            raise NetworkError(f"{shown} is not fetched: --offline", "run it once with the network")
+        seconds = min(self._timeouts.total, self.remaining())
         if seconds <= 0:
-            raise NetworkError(f"{shown}: the time was over first", "allow more: --timeout SECONDS")
-        base = wait_random_exponential(multiplier=self._patience.pause, max=2 * self._patience.pause)
+            raise NetworkError(f"{shown}: no time left", "allow more: --timeout SECONDS")
+        base = wait_random_exponential(multiplier=self._timeouts.pause, max=2 * self._timeouts.pause)
 
         def pause(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
-            return max(base(state), error.pause if isinstance(error, _Passing) else 0.0)
+            return max(base(state), error.pause if isinstance(error, _TransientError) else 0.0)
 
         retrying = Retrying(
             stop=stop_after_attempt(_ATTEMPTS) | stop_before_delay(seconds),
             wait=pause,
-            retry=retry_if_exception_type((_Passing, httpx.TransportError)),
+            retry=retry_if_exception_type((_TransientError, httpx.TransportError)),
             reraise=True,
         )
         try:
-            return within(seconds, lambda: retrying(self._once, url, headers, into, limit))
-        except _Passing as error:
+            return run_with_deadline(seconds, lambda: retrying(self._once, url, headers, into, limit))
+        except _TransientError as error:
             raise NetworkError(f"{shown} cannot be used: {_reason(error)}") from error
         except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError) as error:
-            # silence is about the server, not the page
+            # a timeout is about the server, not the page
             raise NetworkError(f"{urlsplit(shown).netloc} cannot be used: {_reason(error)}") from error
 
     def _once(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
         shown = redact.address(url)
         # as pip does: the user's netrc file, unless the address has a user itself
         auth = httpx.USE_CLIENT_DEFAULT if urlsplit(url).username else _netrc()
-        with self._opened() as client, client.stream("GET", url, headers=headers, auth=auth) as response:
+        with self._open_client() as client, client.stream("GET", url, headers=headers, auth=auth) as response:
             _check(response, shown, 206 if "Range" in headers else 200)
             into.seek(0)
             into.truncate()
@@ -179,8 +179,8 @@ class Client:
             return response
 
     @cached_property
-    def _trusted(self) -> ssl.SSLContext:
-        """Made once: reading certificates takes longer than most answers."""
+    def _ssl_context(self) -> ssl.SSLContext:
+        """Created once: loading certificates takes longer than most requests."""
         if not self._certificates:
             return httpx.create_ssl_context()
         try:
@@ -189,47 +189,47 @@ class Client:
             reason = f"no certificates can be read from {self._certificates}: {error}"
             raise NetworkError(reason, "check PIP_CERT") from error
 
-    def _opened(self) -> httpx.Client:
+    def _open_client(self) -> httpx.Client:
         return httpx.Client(
-            timeout=httpx.Timeout(self._patience.read, connect=self._patience.connect),
+            timeout=httpx.Timeout(self._timeouts.read, connect=self._timeouts.connect),
             follow_redirects=True,
             max_redirects=8,
-            verify=self._trusted,
+            verify=self._ssl_context,
             proxy=self._proxy or None,
             event_hooks={"response": [_no_downgrade]},
             headers={"User-Agent": "megabuild"},
         )
 
 
-def why_silent(urls: Sequence[str], seconds: float) -> str:
-    """Return an empty string if one of some addresses answers well within some seconds, else the reason.
+def probe(urls: Sequence[str], seconds: float) -> str:
+    """Return an empty string if one of some addresses answers with success, else the reason.
 
-    They are asked for their heads, one after the other; the seconds are for all of them.
+    HEAD requests, one after the other, within ``seconds`` altogether.
     """
 
     def ask() -> str:
-        said = ""
+        reason = ""
         with httpx.Client(timeout=seconds, follow_redirects=True) as client:
             for url in urls:
                 response = client.head(url)
                 if response.is_success:
                     return ""
-                said = f"HTTP status {response.status_code}"
-        return said
+                reason = f"HTTP status {response.status_code}"
+        return reason
 
     try:
-        return within(seconds, ask)
+        return run_with_deadline(seconds, ask)
     except TimeoutError:
         return f"no answer within {seconds:.0f} seconds"
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         return redact.text(str(error) or type(error).__name__)
 
 
-def within(seconds: float, action: Callable[[], Result]) -> Result:
-    """Return what an action returns, or raise what it raises, within some seconds; after them a TimeoutError.
+def run_with_deadline(seconds: float, action: Callable[[], Result]) -> Result:
+    """Return what an action returns, or raise what it raises; TimeoutError after some seconds.
 
-    For what no timeout of a library reaches, such as a name server that never answers. The action goes on in a daemon
-    thread when it is given up, so it must do no harm by ending late.
+    For what no timeout of a library covers, such as a name server that never answers. An action that has timed out goes
+    on in a daemon thread, so it must do no harm by ending late.
     """
     answers: list[Result] = []
     problems: list[BaseException] = []
@@ -264,20 +264,20 @@ def _netrc() -> httpx.Auth | None:
 
 
 def _check(response: httpx.Response, shown: str, wanted: int) -> None:
-    """Raise what a status means, unless it is that of an answer."""
+    """Raise the error for a status other than the wanted one."""
     status = response.status_code
     if status == wanted:
         return
-    said = f"HTTP status {status}"
+    reason = f"HTTP status {status}"
     if wanted == 206 and status in (200, 416, 501):
-        raise NetworkError(f"{shown}: the server does not give parts of files ({said})", status=status)
-    if status in _PASSING:
+        raise NetworkError(f"{shown}: the server does not give parts of files ({reason})", status=status)
+    if status in _TRANSIENT:
         asked = response.headers.get("retry-after", "")
-        raise _Passing(said, float(asked) if asked.isdigit() else 0.0)
+        raise _TransientError(reason, float(asked) if asked.isdigit() else 0.0)
     if status in (404, 410):
-        raise NotFound(f"{shown}: there is no such page ({said})", status=status)
+        raise NotFound(f"{shown}: there is no such page ({reason})", status=status)
     remedy = "check the credentials of that server" if status in (401, 403, 407) else _REMEDY
-    raise NetworkError(f"{shown} cannot be used: {said}", remedy, status)
+    raise NetworkError(f"{shown} cannot be used: {reason}", remedy, status)
 
 
 def _no_downgrade(response: httpx.Response) -> None:

@@ -30,7 +30,7 @@ _HEAD = 4 << 10  # bytes before a member: its own header, whose length nobody kn
 
 @dataclass(frozen=True, kw_only=True)
 class Directory:
-    """What a wheel says of itself: its length in bytes, its members, and the content of its METADATA."""
+    """A wheel's length in bytes, its members, and the content of its METADATA."""
 
     length: int
     members: tuple[zipfile.ZipInfo, ...]
@@ -49,27 +49,29 @@ def beside(client: Client, file: File) -> bytes:
     content = client.get(address._replace(path=f"{address.path}.metadata").geturl(), limit=_LARGEST).body
     found = hashlib.sha256(content).hexdigest()
     if file.metadata_sha256 not in ("", found):
-        said = f"sha256 is {found[:12]}…, the index says {file.metadata_sha256[:12]}…"
-        raise NetworkError(f"{file.name}.metadata: {said}", "the index or a proxy in between is at fault")
+        reason = f"sha256 is {found[:12]}…, the index says {file.metadata_sha256[:12]}…"
+        raise NetworkError(f"{file.name}.metadata: {reason}", "the index or a proxy in between is at fault")
     return content
 
 
 def inside(client: Client, file: File) -> Directory:
-    """Return what a wheel says, out of its end.
+    """Read METADATA and directory of a remote wheel by range requests.
 
     Raises
     ------
     NetworkError
-        No answer, a server that gives no parts of files, or a broken wheel.
+        No answer, a server without range requests, or a broken wheel.
     """
     try:
         return _directory(client, file.url)
     except BROKEN as error:
-        raise NetworkError(f"{file.name} is no wheel, or a broken one: {error}", "check the wheel") from error
+        raise NetworkError(
+            f"{file.name} is not a wheel, or a broken one: {error}", "check the wheel"
+        ) from error
 
 
 def of_file(path: Path) -> Directory:
-    """Return what a wheel on this machine says; raises OSError or one of `BROKEN`."""
+    """Read METADATA and directory of a local wheel; raises OSError or one of `BROKEN`."""
     with zipfile.ZipFile(path) as archive:
         content = archive.read(member(archive))
         return Directory(length=path.stat().st_size, members=tuple(archive.infolist()), content=content)
@@ -122,9 +124,7 @@ def _part(client: Client, url: str, file: IO[bytes], start: int, end: int) -> in
     answer = client.get(url, headers=headers, limit=_TAILS[-1])
     match = _RANGE.fullmatch(answer.headers.get("content-range", "").strip())
     if match is None or int(match[1]) != start or int(match[2]) - start + 1 != len(answer.body):
-        raise NetworkError(
-            f"{redact.address(url)}: the answer to a range makes no sense", "name a local copy"
-        )
+        raise NetworkError(f"{redact.address(url)}: invalid response to a range request", "name a local copy")
     file.seek(start)
     file.write(answer.body)
     file.truncate(int(match[3]))

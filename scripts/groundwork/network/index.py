@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,9 +26,9 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from groundwork import pip_settings
+from groundwork import pip_settings, process
 from groundwork.network import redact
-from groundwork.network.client import Answer, Client, NetworkError, NotFound, Patience
+from groundwork.network.client import Answer, Client, NetworkError, NotFound, Timeouts
 
 #: What a page is asked for with.
 HEADERS = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
@@ -46,7 +45,7 @@ _REMEDY = "check pip's configuration (pip config list)"
 
 @dataclass(frozen=True, kw_only=True)
 class Configured:
-    """What pip would ask."""
+    """The indexes that pip is configured to use."""
 
     indexes: tuple[
         str, ...
@@ -55,14 +54,14 @@ class Configured:
     certificates: Path | None = None  #: a file with those to trust
     proxy: str = ""  #: its address, or empty
 
-    def client(self, patience: Patience | None = None) -> Client:
-        """Return a way to the indexes."""
-        return Client(patience=patience, certificates=self.certificates, proxy=self.proxy)
+    def client(self, timeouts: Timeouts | None = None) -> Client:
+        """Return an HTTP client for the indexes."""
+        return Client(timeouts=timeouts, certificates=self.certificates, proxy=self.proxy)
 
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """A wheel or source archive that an index offers; all of it is the index's word."""
+    """A wheel or source archive that an index offers, as the index describes it."""
 
     name: str
     project: str  #: in canonical form: ``torch-scatter``
@@ -100,7 +99,7 @@ _ASKING = threading.Lock()
 
 @cache
 def _known(environ: tuple[tuple[str, str], ...]) -> Configured:
-    return configured(dict(environ))  # pip takes seconds to say so
+    return configured(dict(environ))  # running pip takes seconds
 
 
 def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
@@ -119,7 +118,7 @@ def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
 def offered(
     project: str, where: Configured, fetch: Callable[[str], Answer]
 ) -> tuple[tuple[File, ...], tuple[str, ...]]:
-    """Return all wheels and source archives of a project, and why some of the indexes say nothing.
+    """Return all wheels and source archives of a project, and why some of the indexes could not be read.
 
     Where two have the same file, the first counts. Pages are fetched by `groundwork.network.client.Client.get`, or a
     cache before it.
@@ -202,7 +201,7 @@ def listed(place: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
         answer = fetch(place)
         files = links(answer.body.decode("utf-8", errors="replace"), answer.url)
         if not files:
-            raise NetworkError(f"{redact.address(place)} is no page of a package index", _REMEDY)
+            raise NetworkError(f"{redact.address(place)} is not a page of a package index", _REMEDY)
         # a page from the network must not lead to files of this machine
         remote = (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
         yield from (replace(file, url=with_user(file.url, place)) for file in remote)
@@ -261,7 +260,7 @@ def with_user(url: str, place: str) -> str:
 
 
 def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    found = pip_settings.settings(_said(environment, "config", "list"), _SECTIONS)
+    found = pip_settings.settings(_run_pip(environment, "config", "list"), _SECTIONS)
     variables = {
         name[4:].lower().replace("_", "-"): value
         for name, value in environment.items()
@@ -271,22 +270,12 @@ def _settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _default(environment: Mapping[str, str]) -> str:
-    match = _DEFAULT.search(_said(environment, "download", "--help"))
+    match = _DEFAULT.search(_run_pip(environment, "download", "--help"))
     return match[1] if match else ""
 
 
-def _said(environment: Mapping[str, str], *arguments: str) -> str:
-    """Return what pip says, or nothing where there is none; it may hold credentials: neither shown nor logged."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
+def _run_pip(environment: Mapping[str, str], *arguments: str) -> str:
+    """Return pip's output, or nothing where pip fails; it may hold credentials: neither shown nor logged."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    done = process.run([*pip, *arguments], timeout=_SECONDS, environ=environment)
     return done.stdout if done.returncode == 0 else ""

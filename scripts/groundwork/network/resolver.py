@@ -1,14 +1,13 @@
-"""Which wheels fit together for one Python: asked of uv, which reads pages and metadata alone.
+"""Resolves requirements to wheels for one Python with uv, which reads index pages and metadata only.
 
-pip answers the same, but where an index has no metadata beside its wheels it downloads every wheel for that, and still
-does with ``--dry-run`` (pip 26.3): 2.5 GB for PyTorch with CUDA.
+pip resolves them too, but where an index has no metadata beside its wheels it downloads every candidate, even with
+``--dry-run`` (pip 26.3): 2.5 GB for PyTorch with CUDA.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -19,16 +18,17 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from groundwork import process
 from groundwork.errors import ProviderError
 from groundwork.network import redact
-from groundwork.network.client import NetworkError, NotFound, Patience
+from groundwork.network.client import NetworkError, NotFound, Timeouts
 from groundwork.network.index import HEADERS, Configured, File, best_first, linked, listed, with_user
 
 REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
 _SECONDS = 600.0
-#: For a page of an index, which a firewall may hide.
-HASTE = Patience(connect=4.0, read=20.0, total=20.0)
-#: Of uv's variables those that say whom to trust; others would change what is chosen, or where it is looked for.
+#: For an index page, which a firewall may block.
+PAGE_TIMEOUTS = Timeouts(connect=4.0, read=20.0, total=20.0)
+#: Those of uv's variables that configure trust; others would change the resolution or the indexes.
 _KEPT = ("UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
 _SET = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_NO_WRAP": "1"}
 _OPTIONS = ("--quiet", "--color=never", "--no-config", "--no-header", "--format=pylock.toml",
@@ -47,7 +47,7 @@ class Target:
     """The Python that wheels are for."""
 
     version: str  #: ``3.12.1``
-    executable: Path | None = None  #: None where it is not here; whether it is free-threaded only it can tell
+    executable: Path | None = None  #: None where it is not installed here
     free_threaded: bool = False
     platforms: tuple[str, ...] = ()  #: of wheels, where it is for another machine: the best first
 
@@ -86,8 +86,8 @@ def resolve(
 ) -> tuple[File, ...]:
     """Return the wheels that meet some requirements (``numpy==2.*``), ordered by name.
 
-    What they require is wanted, too, unless ``dependencies`` says otherwise, and but for the projects in ``without``.
-    An index that does not answer is left out if there are others. uv keeps pages and metadata in ``cache``, or nowhere.
+    Dependencies are included, unless ``dependencies`` is false, but for the projects in ``without``. An unreachable
+    index is skipped if there are others. uv caches pages and metadata in ``cache``, or nowhere.
 
     Raises
     ------
@@ -96,73 +96,64 @@ def resolve(
     ProviderError
         No index answers; uv is missing or failed.
     """
-    words = _words(target, cache, dependencies=dependencies)
+    command = _command(target, cache, dependencies=dependencies)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as left_out:
         if names := "\n".join(without):
             left_out.write(names)
             left_out.flush()
-            words.append(f"--excludes={left_out.name}")
+            command.append(f"--excludes={left_out.name}")
         try:
-            return _asked(words, requirements, target, where)
+            return _compile(command, requirements, target, where)
         except ProviderError as error:
-            silent = _silent(where, canonicalize_name(Requirement(requirements[0]).name))
-            if not silent:
+            unreachable = _unreachable(where, canonicalize_name(Requirement(requirements[0]).name))
+            if not unreachable:
                 raise
-            told, failed = "\n".join(silent.values()), error
+            reasons, failure = "\n".join(unreachable.values()), error
         rest = replace(
             where,
-            indexes=tuple(one for one in where.indexes if one not in silent),
-            links=tuple(one for one in where.links if one not in silent),
+            indexes=tuple(one for one in where.indexes if one not in unreachable),
+            links=tuple(one for one in where.links if one not in unreachable),
         )
         try:
             if rest.indexes or rest.links:
-                return _asked(words, requirements, target, rest)
+                return _compile(command, requirements, target, rest)
         except ProviderError as error:
             if rest.indexes:
-                raise type(error)(f"{error.message}\n{told}", REMEDY) from error
-        raise ProviderError(f"resolving wheels for Python {target.python}: {told}", REMEDY) from failed
+                raise type(error)(f"{error.message}\n{reasons}", REMEDY) from error
+        raise ProviderError(f"resolving wheels for Python {target.python}: {reasons}", REMEDY) from failure
 
 
-def _words(target: Target, cache: Path | None, *, dependencies: bool) -> list[str]:
-    words = [_uv(), "pip", "compile", *_OPTIONS, f"--python={target.executable or sys.executable}"]
-    words.append(f"--cache-dir={cache}" if cache else "--no-cache")
+def _command(target: Target, cache: Path | None, *, dependencies: bool) -> list[str]:
+    command = [_uv(), "pip", "compile", *_OPTIONS, f"--python={target.executable or sys.executable}"]
+    command.append(f"--cache-dir={cache}" if cache else "--no-cache")
     if not target.free_threaded:  # uv takes no "3.13t" as a version
-        words.append(f"--python-version={target.version}")
+        command.append(f"--python-version={target.version}")
     if target.platforms:
         _, _, minor, machine = target.platforms[0].split("_", 3)
         # the newest that uv knows by name
-        words.append(f"--python-platform={machine}-manylinux_2_{min(int(minor), 40)}")
-    return words if dependencies else [*words, "--no-deps"]
+        command.append(f"--python-platform={machine}-manylinux_2_{min(int(minor), 40)}")
+    return command if dependencies else [*command, "--no-deps"]
 
 
 def _uv() -> str:
-    """Return where uv is: beside this program's Python, or else on PATH."""
+    """Return the path of uv: beside this program's Python, or else on PATH."""
     # not uv.find_uv_bin, which fails now and then where threads call it for the first time at the same moment
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     found = shutil.which("uv", path=path)
     if found is None:
-        raise ProviderError(
-            "uv, which finds out which wheels fit together, is not installed", "Install it: pip install uv"
-        )
+        raise ProviderError("uv, which resolves wheels, is not installed", "Install it: pip install uv")
     return found
 
 
-def _asked(
-    words: Sequence[str], requirements: Sequence[str], target: Target, where: Configured
+def _compile(
+    command: Sequence[str], requirements: Sequence[str], target: Target, where: Configured
 ) -> tuple[File, ...]:
-    try:
-        done = subprocess.run(
-            [*words, *([] if where.indexes else ["--no-index"]), "-"],
-            input="\n".join(requirements),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            env=_environment(where),
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ProviderError(f"resolving wheels for Python {target.python}: {error}", REMEDY) from error
+    done = process.run(
+        [*command, *([] if where.indexes else ["--no-index"]), "-"],
+        timeout=_SECONDS,
+        environ=_environment(where),
+        stdin="\n".join(requirements),
+    )
     if done.returncode:
         raise _error(done.stderr.strip() or f"uv ended with {done.returncode}", target.python)
     lock = msgspec.toml.decode(done.stdout, type=_Pylock)
@@ -203,14 +194,14 @@ def _best(package: _Package, target: Target, where: Configured) -> File:
     return replace(best, url=url, sha256=known[best.url])
 
 
-def _error(said: str, python: str) -> ProviderError:
-    """Return what uv said, without what does not help a user of this program: its own options."""
-    text, *hints = redact.text(said).split("\nhint: ")
+def _error(stderr: str, python: str) -> ProviderError:
+    """Return uv's error message without hints at its own options, which this program's users cannot set."""
+    text, *hints = redact.text(stderr).split("\nhint: ")
     helpful = [f"hint: {hint.strip()}" for hint in hints if "`--" not in hint]
     first, *causes = [line.strip().removeprefix("cause: ") for line in text.strip().splitlines()]
     if _NO_SOLUTION not in first:
-        told = "\n".join([first.removeprefix("error: "), *causes, *helpful])
-        return ProviderError(f"resolving wheels for Python {python}: {told}", REMEDY)
+        reasons = "\n".join([first.removeprefix("error: "), *causes, *helpful])
+        return ProviderError(f"resolving wheels for Python {python}: {reasons}", REMEDY)
     if len(causes) == 1:
         reason = causes[0].removeprefix("Because ").removesuffix(f", {_UNSATISFIABLE}")
         fact, _, wanted = reason.rpartition(" and you require ")
@@ -220,9 +211,9 @@ def _error(said: str, python: str) -> ProviderError:
     )
 
 
-def _silent(where: Configured, project: str) -> dict[str, str]:
-    """Return which indexes and pages of links do not answer, and why."""
-    client = where.client(HASTE)
+def _unreachable(where: Configured, project: str) -> dict[str, str]:
+    """Return the indexes and pages of links that are unreachable, and why."""
+    client = where.client(PAGE_TIMEOUTS)
     pages = {index: f"{index}/{project}/" for index in where.indexes}
     found: dict[str, str] = {}
     for place in (*where.indexes, *where.links):

@@ -1,4 +1,4 @@
-"""What is in a wheel that is not here: read from its end, so that it costs some 100 kB, and noted."""
+"""What a remote wheel contains: read from its end, which takes some 100 kB, and cached."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from groundwork import files
 from groundwork.errors import ProviderError
-from groundwork.network.client import NetworkError, Patience
+from groundwork.network.client import NetworkError, Timeouts
 from groundwork.network.core_metadata import BROKEN, Directory, inside, of_file
 from groundwork.network.index import Configured, File, local_path
 
-_PATIENCE = Patience(connect=5.0, read=20.0, total=60.0)
-_HOURS = Patience(read=60.0, total=7200.0)
+_TIMEOUTS = Timeouts(connect=5.0, read=20.0, total=60.0)
+_DOWNLOAD_TIMEOUTS = Timeouts(read=60.0, total=7200.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What is known of a wheel without having it."""
+    """A wheel's metadata and members, known without downloading it."""
 
     #: sha256, and bytes
     sha256: str
@@ -33,36 +33,36 @@ class Content:
 
 
 class Contents:
-    """What is in the wheels of some indexes.
+    """What the wheels of some indexes contain.
 
-    Notes are kept in a folder. Where that is None there are none, and no wheel is fetched whole.
+    Cached in a folder; where that is None there is no cache, and no wheel is downloaded as a whole.
     """
 
     def __init__(self, where: Configured, folder: Path | None) -> None:
-        self._client, self._for_files = where.client(_PATIENCE), where.client(_HOURS)
+        self._client, self._for_files = where.client(_TIMEOUTS), where.client(_DOWNLOAD_TIMEOUTS)
         self._folder = folder
 
     @property
     def fetched(self) -> int:
-        """How many bytes came over the network."""
+        """Bytes downloaded so far."""
         return self._client.fetched + self._for_files.fetched
 
     def of(self, file: File) -> Content:
-        """Look into a wheel, or into the note of what was seen there before; raises ProviderError."""
+        """Return a wheel's content, from the cache where it is there; raises ProviderError."""
         if self._folder and (note := noted(self._folder, file.sha256)):
             return note
         try:
-            seen = self._look(file)
+            seen = self._read(file)
         except (*BROKEN, OSError) as error:
             raise ProviderError(
-                f"{file.name} is no wheel, or a broken one: {error}",
+                f"{file.name} is not a wheel, or a broken one: {error}",
                 "Look where pip gets it from (pip config list).",
             ) from error
         if self._folder:
-            files.write(_note(self._folder, seen.sha256), msgspec.json.encode(seen).decode())
+            files.write(_note_file(self._folder, seen.sha256), msgspec.json.encode(seen))
         return seen
 
-    def _look(self, file: File) -> Content:
+    def _read(self, file: File) -> Content:
         if file.url.startswith("file:"):
             return _of_file(local_path(file.url), file.sha256)
         try:
@@ -70,22 +70,22 @@ class Contents:
         except NetworkError as error:
             if error.status not in (200, 416, 501) or self._folder is None:
                 raise
-            # that server gives whole files only
+            # that server has no range requests
             with files.scratch(self._folder) as temporary:
                 self._for_files.save(file.url, temporary / file.name)
                 return _of_file(temporary / file.name, file.sha256)
 
 
 def noted(folder: Path, sha256: str) -> Content | None:
-    """Return what was seen of a wheel before, or None."""
+    """Return a wheel's cached content, or None."""
     try:
-        return msgspec.json.decode(_note(folder, sha256).read_bytes(), type=Content)
+        return msgspec.json.decode(_note_file(folder, sha256).read_bytes(), type=Content)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
 def required(content: Content) -> list[Requirement]:
-    """Return the requirements that a wheel's metadata names, those that nobody understands left out."""
+    """Return the requirements in a wheel's metadata, malformed ones left out."""
     found = []
     for line in parse_email(content.metadata)[0].get("requires_dist", []):
         try:
@@ -96,7 +96,7 @@ def required(content: Content) -> list[Requirement]:
 
 
 def requires_python(content: Content) -> str:
-    """Return which Pythons a wheel's metadata say it is for: ``>=3.10``; empty for all."""
+    """Return Requires-Python of a wheel's metadata: ``>=3.10``; empty for all."""
     return parse_email(content.metadata)[0].get("requires_python", "")
 
 
@@ -116,5 +116,5 @@ def _content(seen: Directory, sha256: str) -> Content:
     )
 
 
-def _note(folder: Path, sha256: str) -> Path:
+def _note_file(folder: Path, sha256: str) -> Path:
     return folder / "contents" / f"{sha256}.json"

@@ -43,8 +43,8 @@ def compile_jobs(
     UsageError
         A choice that is not a positive number.
     """
-    if asked := _asked(requested, environ or {}):
-        return asked
+    if chosen := _users_choice(requested, environ or {}):
+        return chosen
     fitting = max(1, machine.memory_free // bytes_per_job)
     if fitting >= machine.cores:
         return Jobs(count=machine.cores, reason=counted(machine.cores, "core"))
@@ -55,7 +55,7 @@ def compile_jobs(
     )
 
 
-def _asked(requested: int | None, environ: Mapping[str, str]) -> Jobs | None:
+def _users_choice(requested: int | None, environ: Mapping[str, str]) -> Jobs | None:
     if requested is not None:
         if requested < 1:
             raise UsageError(f"{requested} compile jobs", "ask for at least one")
@@ -81,7 +81,8 @@ def jobs_within(
 
     All of them together may take ``most`` bytes, or all that is free where that is None.
     """
-    ceiling = _asked(requested, environ) or Jobs(count=machine.cores, reason=counted(machine.cores, "core"))
+    cores = Jobs(count=machine.cores, reason=counted(machine.cores, "core"))
+    ceiling = _users_choice(requested, environ) or cores
     free = machine.memory_free if most is None else min(machine.memory_free, most)
     usable = max(0, free - _RESERVE)
     fitting = max(1, usable // bytes_per_job)

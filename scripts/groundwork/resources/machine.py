@@ -15,13 +15,13 @@ OWN_GROUPS = Path("/proc/self/cgroup")
 #: Version 1 writes a number near 2**63 where there is no limit.
 _NO_LIMIT = 1 << 60
 _LEAST_BYTES = 50_000_000
-#: Of files that can still be made; some file systems know no limit, and say 0 of 0.
+#: Of files that can still be made; some file systems have no limit, and report 0 of 0.
 _LEAST_FILES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Resources that are really ours."""
+    """Resources that this process may use."""
 
     cores: int  #: Processors we may run on: affinity and the cgroup's quota counted.
     memory: int  #: Bytes of memory, the cgroup's limit counted.
@@ -29,7 +29,7 @@ class Machine:
 
 
 def measure(cgroup: Path = CGROUP, own: Path = OWN_GROUPS) -> Machine:
-    """Look at the machine; of the groups that this process is in, the limits of each, and of those above it, hold."""
+    """Measure the machine, within the limits of this process's cgroups and their ancestors."""
     memory = psutil.virtual_memory()
     total, free = int(memory.total), int(memory.available)
     for group in groups(cgroup, own, "memory"):
@@ -75,7 +75,7 @@ def disk_free(folder: Path) -> int:
 
 
 def is_full(folder: Path) -> bool:
-    """Say whether a folder's file system has no room worth the name, for bytes or for further files."""
+    """Return whether a folder's file system is practically full, of bytes or inodes."""
     status = os.statvfs(folder)
     bytes_free = status.f_bavail * status.f_frsize
     return bytes_free < _LEAST_BYTES or (status.f_files > 0 and status.f_favail < _LEAST_FILES)

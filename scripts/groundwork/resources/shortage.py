@@ -1,4 +1,4 @@
-"""Whether memory ran out: what programs say, what the kernel counts, and how little was free."""
+"""Whether memory ran out: by programs' output, the kernel's OOM counters, and how little was free."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _KILLED = re.compile(
 
 
 def lacked_memory(text: str) -> bool:
-    """Say whether a program complains in its output that it got no memory."""
+    """Return whether a program's output says that an allocation failed."""
     return _LACKED.search(text) is not None
 
 
 def was_killed(text: str) -> bool:
-    """Say whether a program's output shows that something it started was ended by SIGKILL, for whatever reason."""
+    """Return whether a program's output shows that a child was ended by SIGKILL, for whatever reason."""
     return _KILLED.search(text) is not None
 
 
 def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = CGROUP, own: Path = OWN_GROUPS) -> int | None:
-    """Return a number that grows whenever the kernel kills for want of memory; None where it does not count.
+    """Return the number of OOM kills so far; None where the kernel does not count them.
 
     ``oom_kill`` stands in /proc/vmstat (proc(5)), which counts in containers, too; and in a cgroup's memory.events
     (version 2) or memory.oom_control (version 1).
@@ -44,11 +44,11 @@ def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = CGROUP, own: Path = OWN_
     files = [vmstat]
     names = ("memory.events", "memory.oom_control")
     files += [group / name for group in groups(cgroup, own, "memory") for name in names]
-    found = [count for path in files if (count := _counted(path)) is not None]
+    found = [count for path in files if (count := _count(path)) is not None]
     return sum(found) if found else None
 
 
-def _counted(path: Path) -> int | None:
+def _count(path: Path) -> int | None:
     try:
         words = [line.split() for line in path.read_text().splitlines()]
     except OSError:
@@ -68,14 +68,14 @@ class Watch:
         self._free: deque[float] = deque(maxlen=_SAMPLES)
 
     def tick(self) -> None:
-        """Look how much is free, at most once a second."""
+        """Sample free memory, at most once a second."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _SECONDS
             now = self._machine()
             self._free.append(now.memory_free / now.memory)
 
     def short(self) -> bool:
-        """Say whether memory ran out, or nearly so in the last half minute; where nobody counts, it is assumed."""
+        """Return whether memory ran out, or nearly so in the last half minute; True where the kernel does not count."""
         now = self._kills()
         if self._before is None or now is None:
             return True

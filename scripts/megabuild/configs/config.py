@@ -1,4 +1,4 @@
-"""One config: its name, and what its file in ``.ci_support`` says, checked and typed."""
+"""One config: its name, and the content of its file in ``.ci_support``, validated and typed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from groundwork.arch_list import accelerator as accelerator
 from groundwork.errors import ConfigError, UsageError
+from groundwork.result import Result
+from groundwork.text import picked, table
 
 CONFIG_FOLDER = ".ci_support"
 #: The folder of PyTorch's recipe, with those of official wheels and of extensions below it.
 RECIPES = "recipe"
 
+_HEADS = ("config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider")
+_KEYS = "name platform torch_version accelerator cuda_version blas provider pythons"
 _NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
 _KNOWN = {"blas_impl": ("mkl", "generic", "wheel"), "provider": ("conda-forge", "debian", "wheel")}
 _REMEDY = "regenerate it: `python scripts/megabuild configs --write`"
@@ -45,7 +49,7 @@ class Config:
 
 
 def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> str:
-    """Put a config's name together; a suffix tells it from its siblings: ``generic``, or a provider."""
+    """Put a config's name together; a suffix distinguishes it from its siblings: ``generic``, or a provider."""
     parts = [platform.replace("-", "_"), accelerator(cuda_version)]
     return "_".join([*parts, suffix] if suffix else parts)
 
@@ -166,3 +170,23 @@ def _only(path: Path, variant: Mapping[str, Sequence[str]], key: str) -> str:
             f"{path}: '{key}' has {len(variant[key])} values, a config needs exactly one", _REMEDY
         )
     return variant[key][0]
+
+
+def list_configs(root: Path, pattern: str | None) -> Result:
+    """Return the configs of a repository whose names match a glob pattern."""
+    names = select(available(root), pattern) if pattern else available(root)
+    found = [load(root, name) for name in names]
+    return Result(
+        format="configs",
+        document={
+            "configs": [{**picked(one, _KEYS), "docker_image": one.docker_image or None} for one in found]
+        },
+        lines=table(_HEADS, [_row(config) for config in found]),
+    )
+
+
+def _row(config: Config) -> tuple[str, ...]:
+    """Return a config's row of the table."""
+    cuda = f"CUDA {config.cuda_version}" if config.cuda_version else "CPU"
+    pythons = f"{config.pythons[0]}-{config.pythons[-1]}"
+    return (config.name, config.torch_version, cuda, config.blas, pythons, config.provider)

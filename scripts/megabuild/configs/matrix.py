@@ -43,7 +43,7 @@ def generate(root: Path) -> dict[str, str]:
                 if name in configs:
                     raise ConfigError(
                         f"{root / MATRIX_FILE}: two rows of the matrix are named {name}",
-                        "let the rows differ in platform, CUDA version, BLAS or provider",
+                        "make the rows differ in platform, CUDA version, BLAS or provider",
                     )
                 configs[name] = _text(row, zip_keys)
     if not configs:
@@ -54,7 +54,7 @@ def generate(root: Path) -> dict[str, str]:
 
 
 def outdated(root: Path) -> dict[str, str]:
-    """Return config files that are not as the matrix says, each ``missing``, ``changed`` or ``unknown``."""
+    """Return config files that differ from the matrix, each ``missing``, ``changed`` or ``unknown``."""
     wanted = generate(root)
     present = {path.stem: path for path in (root / CONFIG_FOLDER).glob("*.yaml")}
     states = {name: "unknown" for name in present if name not in wanted}
@@ -67,7 +67,7 @@ def outdated(root: Path) -> dict[str, str]:
 
 
 def write(root: Path) -> dict[str, str]:
-    """Bring ``.ci_support`` in step with the matrix; returns what `outdated` said before."""
+    """Bring ``.ci_support`` in step with the matrix; returns `outdated` of before."""
     states = outdated(root)
     wanted = generate(root)
     (root / CONFIG_FOLDER).mkdir(exist_ok=True)

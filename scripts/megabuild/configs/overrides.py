@@ -99,14 +99,14 @@ def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:
         The config has no such Python.
     """
     pins = {python_version(pin): pin for pin in config.variant["python"]}
-    wanted = {_normalised(version) for version in versions} or set(pins)
+    wanted = {_normalise(version) for version in versions} or set(pins)
     unknown = sorted(wanted - set(pins))
     if unknown:
         raise UsageError(f"{config.name} has no Python {', '.join(unknown)}", f"it has {', '.join(pins)}")
     return tuple(pin for version, pin in pins.items() if version in wanted)
 
 
-def _normalised(version: str) -> str:
+def _normalise(version: str) -> str:
     digits = version.removeprefix("py").removeprefix("cp")
     return f"{digits[0]}.{digits[1:]}" if digits[:1].isdigit() and "." not in digits else digits
 

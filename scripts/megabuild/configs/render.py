@@ -1,4 +1,4 @@
-"""The packages a config renders to: asked of the engine, so that the plan is what a build would make."""
+"""The packages a config renders to: by the engine itself, so that the plan is what a build would make."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rattler_build import (
 )
 
 from groundwork.errors import ConfigError
+from groundwork.package_id import PackageId
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import complete
 
@@ -48,6 +49,11 @@ class PlannedPackage:
     git: tuple[tuple[str, str], ...] = ()
     skipped: bool = False  #: the recipe leaves this one out for this config
 
+    @property
+    def id(self) -> PackageId:
+        """Its identity."""
+        return PackageId(self.name, self.version, self.build_string)
+
 
 def render(
     config: Config,
@@ -70,7 +76,7 @@ def render(
     # from the config rather than its file: it may be for another PyTorch than the file
     values = {**config.variant, **complete(config, overrides or {})}
     try:
-        return _rendered(
+        return _render(
             recipe,
             recipe.read_bytes(),
             tuple((key, tuple(value)) for key, value in values.items()),
@@ -86,7 +92,7 @@ def render(
 
 
 @functools.lru_cache(maxsize=512)
-def _rendered(
+def _render(
     recipe: Path,
     text: bytes,
     values: tuple[tuple[str, tuple[str, ...]], ...],
@@ -97,7 +103,7 @@ def _rendered(
 ) -> tuple[PlannedPackage, ...]:
     """Render once a process: half a second each, and an audit asks for the same config several times.
 
-    ``text``, what is in the recipe, only tells one edition of the file from the next.
+    ``text``, the recipe's content, is only part of the cache key.
     """
     variants = VariantConfig({key: list(value) for key, value in values}, [list(group) for group in zip_keys])
     machines = PlatformConfig(target_platform=platform, build_platform=build_platform, host_platform=platform)
@@ -105,7 +111,7 @@ def _rendered(
         rendered = Stage0Recipe.from_file(recipe).render(variants, RenderConfig(machines))
     unique: dict[tuple[str, str], PlannedPackage] = {}
     for variant in rendered:  # in build order, but with a row for every combination of keys, used or not
-        package = _planned(variant, platform)
+        package = _to_package(variant, platform)
         unique.setdefault((package.name, package.build_string), package)
     return tuple(unique.values())
 
@@ -125,7 +131,7 @@ def _environment(env: Mapping[str, str]) -> Iterator[None]:
                 os.environ[key] = value
 
 
-def _planned(variant: RenderedVariant, platform: str) -> PlannedPackage:
+def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
     recipe: dict[str, Any] = variant.recipe.to_dict()
     name, version = str(recipe["package"]["name"]), str(recipe["package"]["version"])
     build, needs = recipe["build"], recipe.get("requirements", {})
@@ -138,7 +144,7 @@ def _planned(variant: RenderedVariant, platform: str) -> PlannedPackage:
 
     def specs(lists: Iterable[Sequence[Any]], *, resolve: bool = False) -> tuple[str, ...]:
         found = [_spec(item, pins) for items in lists for item in items]
-        return tuple(dict.fromkeys(_pinned(spec, pinned) if resolve else spec for spec in found))
+        return tuple(dict.fromkeys(_pin(spec, pinned) if resolve else spec for spec in found))
 
     return PlannedPackage(
         name=name,
@@ -177,7 +183,7 @@ def _spec(item: Any, pins: Mapping[str, Any]) -> str:
     return name
 
 
-def _pinned(spec: str, variant: Mapping[str, object]) -> str:
+def _pin(spec: str, variant: Mapping[str, object]) -> str:
     """Give a bare name the config's pin, as the engine does when it solves build and host environments."""
     value = variant.get(spec.replace("-", "_"))
     if value is None or " " in spec:

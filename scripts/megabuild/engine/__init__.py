@@ -1,1 +1,1 @@
-"""rattler-build in a process of its own: starting it, ending it, reading its logs, healing what a killed one left."""
+"""rattler-build in a process of its own: starts and ends it, follows its logs, cleans up after a killed one."""

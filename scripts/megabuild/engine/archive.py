@@ -1,4 +1,4 @@
-"""Looking into package files: what each says of itself, whether it is what was planned, and whose files it holds."""
+"""Reads package files: their metadata, whether it matches the plan, and the owners of their files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from megabuild.configs.render import PlannedPackage
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """What a package file says of itself."""
+    """A package file's metadata."""
 
     path: Path  #: The file.
     package: PackageId  #: From ``index.json``.
@@ -36,7 +36,7 @@ def read(path: Path) -> Archive:
         with files.open_regular(path) as file, zipfile.ZipFile(file) as outer:
             damaged = outer.testzip()
         index, paths = IndexJson.from_package_archive(path), PathsJson.from_package_archive(path)
-    except (MemoryError, IntegrityError):  # the former says nothing about the file
+    except (MemoryError, IntegrityError):  # the former is not about the file
         raise
     except Exception as error:  # zipfile, the operating system and rattler all have exceptions of their own
         raise IntegrityError(f"{path} cannot be read: {error}", "delete it and run again") from error
@@ -49,18 +49,27 @@ def read(path: Path) -> Archive:
     )
 
 
+def is_readable(path: Path) -> bool:
+    """Return whether :func:`read` can read a file."""
+    try:
+        read(path)
+    except IntegrityError:
+        return False
+    return True
+
+
 def verify(planned: PlannedPackage, path: Path) -> Archive:
-    """Look into a finished package and compare it with the plan.
+    """Read a finished package and compare it with the plan.
 
     Raises
     ------
     IntegrityError
         It cannot be read, is another package, or holds a compiled file of another Python.
     """
-    found, wanted = read(path), PackageId.of(planned)
+    found, wanted = read(path), planned.id
     if found.package != wanted:
         raise IntegrityError(
-            f"{path.name} says of itself {found.package}, planned was {wanted}",
+            f"{path.name} contains {found.package}, but {wanted} was planned",
             "this is a fault of the recipe or the engine",
         )
     foreign = foreign_bytecode(found.files, planned.python)

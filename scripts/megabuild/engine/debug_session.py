@@ -1,4 +1,4 @@
-"""Makes the environment of one output and stops before its script. Standard library and rattler_build only.
+"""Sets up the environment of one output and stops before its script. Standard library and rattler_build only.
 
 ``python3 debug_session.py JOB.json OUTCOME.json OUTPUT FOLDER``
 

@@ -1,4 +1,4 @@
-"""What the driver tells the worker, and what the worker answers."""
+"""The messages between driver and worker: job file and outcome file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Outcome:
     message: str  #: The engine's own words.
     returncode: int  #: The worker process's exit code; negative for a signal.
     passed: tuple[str, ...] = ()  #: Names of package files that are built and passed their tests.
-    #: All that the worker wrote down: a script other than the usual one says more.
+    #: The whole outcome file: other scripts than worker.py have further keys.
     document: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

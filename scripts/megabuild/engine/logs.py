@@ -37,7 +37,7 @@ class ScriptLine:
     """One line that a script printed."""
 
     kind: str  #: ``build`` or ``test``.
-    #: Its name is empty for staging, ``UNKNOWN`` where its folder went before it could be looked into; version and
+    #: Its name is empty for staging, ``UNKNOWN`` where its folder was removed before it could be read; version and
     #: build string are empty where the script does not know.
     package: PackageId
     python: str
@@ -100,7 +100,7 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         log = _Open(kind=kind, path=path, file=files.open_regular(path, below=self._folder, buffering=0))
         # A work folder restored from the staging cache holds staging's log, to which the output's script appends.
         for cached in self._paths(_CACHED):
-            copied = self._content(cached) or b""
+            copied = files.read_untrusted(cached, below=self._folder) or b""
             here = log.file.read(len(copied)) or b""
             log.file.seek(0)
             if copied and copied.startswith(here):
@@ -116,19 +116,11 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         try:
             return list(self._folder.glob(pattern))
         except OSError:
-            return []  # a folder vanished while it was looked into; there is a next time
-
-    def _content(self, path: Path) -> bytes | None:
-        """Content of a file that a build may have put there; None where it is not a file, or not there."""
-        try:
-            with files.open_regular(path, below=self._folder) as file:
-                return file.read()
-        except (OSError, IntegrityError):
-            return None
+            return []  # a folder vanished meanwhile; the next poll comes
 
     def _facts(self, kind: str, log: Path) -> dict[str, str]:
         """What the script that writes a log works on: from the environment file beside it, and its folder's name."""
-        content = self._content(log.with_name("build_env.sh"))
+        content = files.read_untrusted(log.with_name("build_env.sh"), below=self._folder)
         if content is None:
             return {}
         facts = {"known": "yes", **dict(_EXPORT.findall(content.decode(errors="replace")))}

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork import channel_folder, files
-from groundwork.errors import IntegrityError
 from megabuild.engine import archive
 
 #: Folders that only a running engine needs.
@@ -26,7 +25,7 @@ _TRANSIENT = ("bld", "test", "broken")
 _STAGINGS, _METADATA = "build_cache", "metadata.json"
 #: Beside the packages: what each of them will be made from, written before the engine starts.
 INPUTS = ".megabuild-inputs"
-#: In a task's state folder: packages that passed their tests, while they are made constant and looked into. What no
+#: In a task's state folder: packages that passed their tests, while they are normalised and verified. What no
 #: build can write.
 FINISHED = "finished"
 
@@ -72,9 +71,9 @@ def prepare_output(
 
 def _read_inputs(path: Path) -> dict[str, str]:
     try:
-        with files.open_regular(path) as file:
-            return dict(line.split(" ", 1) for line in file.read().decode().splitlines())
-    except (OSError, ValueError, IntegrityError):
+        content = (files.read_untrusted(path) or b"").decode()
+        return dict(line.split(" ", 1) for line in content.splitlines())
+    except ValueError:
         return {}
 
 
@@ -93,7 +92,7 @@ def heal(output_dir: Path) -> list[str]:
 
     What was removed is returned in words; work folders and the like, which every run leaves, are not mentioned.
     """
-    told = list(_remove_foreign(output_dir))
+    removed = list(_remove_foreign(output_dir))
     for place in (output_dir, *channel_folder.subdirs(output_dir), output_dir / _STAGINGS):
         for rest in channel_folder.entries(place):
             if rest.name.startswith(".removed-"):
@@ -101,16 +100,14 @@ def heal(output_dir: Path) -> list[str]:
             elif rest.name.startswith(".tmp") or (place == output_dir and rest.name in _TRANSIENT):
                 files.remove(rest)
     for staging in _stagings(output_dir):
-        if not _whole(staging):
+        if not _is_complete(staging):
             files.remove(staging)
-            told.append(f"half-written staging cache {staging.name[:20]}")
+            removed.append(f"half-written staging cache {staging.name[:20]}")
     for package in list(channel_folder.package_files(output_dir)):
-        try:
-            archive.read(package)
-        except IntegrityError:
+        if not archive.is_readable(package):
             files.remove(package)
-            told.append(f"damaged package {package.name}")
-    return told
+            removed.append(f"damaged package {package.name}")
+    return removed
 
 
 def _stagings(output_dir: Path) -> list[Path]:
@@ -119,17 +116,17 @@ def _stagings(output_dir: Path) -> list[Path]:
     ]
 
 
-def _whole(staging: Path) -> bool:
+def _is_complete(staging: Path) -> bool:
     try:
-        with files.open_regular(staging / _METADATA) as file:
-            return not staging.is_symlink() and isinstance(json.loads(file.read()), dict)
-    except (OSError, ValueError, IntegrityError):
+        metadata = json.loads(files.read_untrusted(staging / _METADATA) or b"")
+        return not staging.is_symlink() and isinstance(metadata, dict)
+    except ValueError:
         return False
 
 
 def staging_caches(output_dir: Path) -> list[Path]:
     """Return the finished stagings that the engine would find."""
-    return [path for path in _stagings(output_dir) if _whole(path)]
+    return [path for path in _stagings(output_dir) if _is_complete(path)]
 
 
 def drop_stagings(output_dir: Path) -> None:

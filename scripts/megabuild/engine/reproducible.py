@@ -1,4 +1,4 @@
-"""The same package file from the same inputs: what the engine stamps with the time and the place is made constant.
+"""Makes package files reproducible: normalises what the engine stamps with time and place.
 
 Measured with rattler-build 0.73: it dates every entry of the archives and ``index.json`` by the clock whatever
 ``SOURCE_DATE_EPOCH`` says, writes byte code that names its source's date, lists requirements in an order that changes,
@@ -12,17 +12,16 @@ import hashlib
 import io
 import json
 import mmap
-import os
 import shutil
 import struct
 import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import zstandard
 
@@ -38,7 +37,7 @@ _WIDE = 2**31 - 1
 
 
 @dataclass(kw_only=True)
-class _Seen:
+class _Context:
     """What is true of a package, and what was found in its files so far."""
 
     date: int  #: seconds since 1970, for everything that has a date
@@ -52,7 +51,7 @@ class _Seen:
 def normalise(package: Path, target: Path, date: int, *, local: bool = False) -> None:
     """Write a ``.conda`` file once more so that it depends on its content alone; it appears in full or not at all.
 
-    ``target`` is in another folder: a build could change what it has made while it is being looked into. ``date`` is in
+    ``target`` is in another folder: a build could change its packages while they are being read. ``date`` is in
     seconds since 1970. A ``local`` package, compiled against the system's own glibc, is to ask for no newer one than
     its files need.
 
@@ -63,35 +62,29 @@ def normalise(package: Path, target: Path, date: int, *, local: bool = False) ->
     OSError
         The disk is full, or the file cannot be written to.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".tmp-{target.name}")
-    beside.unlink(missing_ok=True)
-    try:
+    with files.replacing(target, f".tmp-{target.name}") as beside:
         with (
             files.open_regular(package) as read,
             zipfile.ZipFile(read) as old,
             zipfile.ZipFile(beside, "x") as new,
         ):
-            _write(new, "metadata.json", date).write(old.read("metadata.json"))
-            seen = _Seen(date=date, local=local, folder=target.parent)
+            _open_entry(new, "metadata.json", date).write(old.read("metadata.json"))
+            seen = _Context(date=date, local=local, folder=target.parent)
             for kind in ("pkg-", "info-"):  # info names the digests of the other's files
                 (name,) = (name for name in old.namelist() if name.startswith(kind))
                 wide = old.getinfo(name).file_size > _WIDE
-                with old.open(name) as source, _write(new, name, date, wide=wide) as part:
-                    _archive(source, part, seen)
+                with old.open(name) as source, _open_entry(new, name, date, wide=wide) as part:
+                    _copy_archive(source, part, seen)
         beside.chmod(0o644)
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
-def _write(file: zipfile.ZipFile, name: str, date: int, *, wide: bool = False) -> IO[bytes]:
+def _open_entry(file: zipfile.ZipFile, name: str, date: int, *, wide: bool = False) -> IO[bytes]:
     entry = zipfile.ZipInfo(name, time.gmtime(date)[:6])
     entry.external_attr = 0o644 << 16
     return file.open(entry, "w", force_zip64=wide)
 
 
-def _archive(source: IO[bytes], target: IO[bytes], seen: _Seen) -> None:
+def _copy_archive(source: IO[bytes], target: IO[bytes], seen: _Context) -> None:
     """Copy a compressed tar archive."""
     reader = zstandard.ZstdDecompressor().stream_reader(source)
     writer = zstandard.ZstdCompressor(level=_LEVEL, threads=-1).stream_writer(target, closefd=False)
@@ -106,11 +99,11 @@ def _archive(source: IO[bytes], target: IO[bytes], seen: _Seen) -> None:
             member.mtime, member.uid, member.gid, member.uname, member.gname = seen.date, 0, 0, "", ""
             if member.isreg():
                 member.mode = 0o755 if member.mode & 0o100 else 0o644
-            if content is not None and (edited := _edited(member.name, content, seen)) is not None:
+            if content is not None and (edited := _edit(member.name, content, seen)) is not None:
                 member.size = len(edited)
                 new.addfile(member, io.BytesIO(edited))
             elif content is not None and seen.local and cast(io.BufferedReader, content).peek(4)[:4] == _ELF:
-                with _mapped(content, seen.folder) as (copy, mapped):
+                with _map(content, seen.folder) as (copy, mapped):
                     with contextlib.suppress(NotElf):  # of another kind of machine
                         seen.glibc.update(glibc.needed(ElfFile(mapped)))
                     new.addfile(member, copy)
@@ -119,7 +112,7 @@ def _archive(source: IO[bytes], target: IO[bytes], seen: _Seen) -> None:
 
 
 @contextlib.contextmanager
-def _mapped(content: IO[bytes], folder: Path) -> Iterator[tuple[IO[bytes], mmap.mmap]]:
+def _map(content: IO[bytes], folder: Path) -> Iterator[tuple[IO[bytes], mmap.mmap]]:
     """Copy what can be read only once, and may be larger than memory, into a file without a name."""
     with tempfile.TemporaryFile(dir=folder) as copy:
         shutil.copyfileobj(content, copy, _BLOCK)
@@ -128,7 +121,7 @@ def _mapped(content: IO[bytes], folder: Path) -> Iterator[tuple[IO[bytes], mmap.
             yield copy, mapped
 
 
-def _edited(name: str, content: IO[bytes], seen: _Seen) -> bytes | None:
+def _edit(name: str, content: IO[bytes], seen: _Context) -> bytes | None:
     """Return what a file becomes, or None where it stays."""
     if name.endswith(".pyc"):
         code = _byte_code(content.read(), seen.date)
@@ -147,7 +140,9 @@ def _edited(name: str, content: IO[bytes], seen: _Seen) -> bytes | None:
         case "info/about.json":
             data["channels"] = [url for url in data.get("channels", ()) if not url.startswith("file:")]
         case _:
-            _update(data["paths"], seen.changed)
+            for entry in data["paths"]:
+                if found := seen.changed.get(entry["_path"]):
+                    entry["sha256"], entry["size_in_bytes"] = found
     return json.dumps(data, indent=2, ensure_ascii=False).encode()
 
 
@@ -155,9 +150,3 @@ def _byte_code(code: bytes, date: int) -> bytes:
     """Give byte code its source's new date, where it names one (PEP 552: no flags), or Python would not use it."""
     magic, flags = code[:4], code[4:8]
     return magic + flags + struct.pack("<I", date & 0xFFFFFFFF) + code[12:] if flags == bytes(4) else code
-
-
-def _update(paths: list[dict[str, Any]], changed: Mapping[str, tuple[str, int]]) -> None:
-    for entry in paths:
-        if found := changed.get(entry["_path"]):
-            entry["sha256"], entry["size_in_bytes"] = found

@@ -47,7 +47,7 @@ class Place:
         """Name of the container: one per state folder, so that a later run finds what an earlier one left."""
         return f"megabuild-{self.state.name}-{zlib.crc32(str(self.state.absolute()).encode()):08x}"
 
-    def shown(self, name: str, *, writable: bool = False) -> Mount:
+    def mount(self, name: str, *, writable: bool = False) -> Mount:
         """Return the mount of something in the state folder, at its own place in the worker's."""
         return Mount(source=self.state / name, target=f"{self.state_inside}/{name}", writable=writable)
 
@@ -99,7 +99,7 @@ def run_worker(
     process = subprocess.Popen(
         place.isolation.command(
             argv,
-            mounts=[*place.mounts, place.shown(job_file.name)],
+            mounts=[*place.mounts, place.mount(job_file.name)],
             env=environment,
             cwd=place.state_inside,
             name=place.name,
@@ -195,7 +195,7 @@ def strays(state: Path) -> list[psutil.Process]:
 
 
 def end_strays(state: Path, *, seconds: float = 5.0) -> int:
-    """Kill what :func:`strays` finds, wait so many seconds until it is gone, and return how many there were.
+    """Kill what :func:`strays` finds, wait up to ``seconds`` until they are gone, and return how many there were.
 
     The caller holds the state's lock, so that nothing in it belongs to another run.
     """

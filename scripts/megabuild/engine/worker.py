@@ -1,4 +1,4 @@
-"""Runs rattler-build as a job file says and writes down how it ended. Standard library and rattler_build only.
+"""Runs rattler-build for a job file and writes an outcome file. Standard library and rattler_build only.
 
 ``python3 worker.py JOB.json OUTCOME.json``
 
@@ -94,7 +94,7 @@ def revision(file_name: str) -> tuple[int, str]:
 
 
 def foreign(package: Path, before: int) -> bool:
-    """Say whether the engine may have run another package's tests in place of those of one that it built and tested.
+    """Return whether the engine may have run another package's tests in place of those of one that it built and tested.
 
     ``before`` is its name's :func:`revision` when it was forgotten.
     """

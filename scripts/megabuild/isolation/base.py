@@ -1,4 +1,4 @@
-"""What every isolation can do, what exit codes mean that are not the command's own, and doing without one.
+"""The interface of isolations, their exit codes, and the host without one.
 
 How a caller starts something in an isolation::
 
@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from groundwork import process
 from groundwork.errors import IsolationError, MegabuildError
 
 
@@ -100,7 +101,7 @@ class Isolation(ABC):
 
         The code is as from ``Popen.returncode``, the output the last lines that the process printed.
         """
-        # with these a shell, a container engine or an init says that nothing was started
+        # by these a shell, a container engine or an init reports that nothing was started
         reasons = {126: "could not be executed", 127: "was not found"}
         if returncode not in reasons:
             return None
@@ -131,7 +132,6 @@ class Host(Isolation):
         return {**os.environ, **env}
 
     def path(self, target: str, source: Path) -> str:
-        """Return the source: nothing is moved."""
         return str(source)
 
     def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
@@ -140,7 +140,7 @@ class Host(Isolation):
 
 
 def last_line(output: str, default: str = "no message") -> str:
-    """Last line of a program's output that says something."""
+    """Return the last line of a program's output that is not blank."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1] if lines else default
 
@@ -153,24 +153,16 @@ def ask(
     Raises
     ------
     IsolationError
-        It does not answer within so many seconds; ``remedy`` says what to do.
+        It does not answer in time; ``remedy`` is the error's.
     """
-    try:
-        return subprocess.run(
-            command,
-            check=False,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-        )
-    except subprocess.TimeoutExpired:
-        raise IsolationError(f"{name} did not answer within {seconds:.0f} s", remedy) from None
+    done = process.run(command, timeout=seconds, environ=env)
+    if done.returncode == process.TIMED_OUT:
+        raise IsolationError(f"{name} did not answer within {seconds:.0f} s", remedy)
+    return done
 
 
 def require_version(program: str, version: str, oldest: str) -> None:
-    """Refuse a program that says it is older than the first version that will do, or whose version cannot be read.
+    """Refuse a program older than the oldest supported version, or whose version cannot be read.
 
     Raises
     ------

@@ -45,13 +45,10 @@ def before(emulator: Path) -> list[str]:
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     if release < _OWN_FROM:
         return []
-    line = f":{emulator.name}:M::{_escaped(_head(emulator))}:{_escaped(_MASK)}:{emulator.resolve()}:F"
+    head = _HEAD + _MACHINES[machine(emulator)].to_bytes(2, "little")
+    line = f":{emulator.name}:M::{_escape(head)}:{_escape(_MASK)}:{emulator.resolve()}:F"
     return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-euc", _REGISTER, "sh", line]
 
 
-def _head(emulator: Path) -> bytes:
-    return _HEAD + _MACHINES[machine(emulator)].to_bytes(2, "little")
-
-
-def _escaped(content: bytes) -> str:
+def _escape(content: bytes) -> str:
     return "".join(f"\\x{byte:02x}" for byte in content)

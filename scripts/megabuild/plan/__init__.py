@@ -1,1 +1,1 @@
-"""What a run will do: what it was asked for, which packages come of it, what exists already, what it will take."""
+"""Plans a run: its options, its packages, what exists already, what it will take."""

@@ -52,7 +52,7 @@ class ExtensionPlanner:
             An extension or a folder that does not exist.
         """
         known = recipes(options.root)
-        wanted = _wanted(known, options.extensions)
+        wanted = _resolve_names(known, options.extensions)
         reason = why_not(options.config, pyg=options.pyg, rehearse=options.rehearse)
         if not reason and not known:
             reason = "there are no recipes for them"
@@ -114,7 +114,7 @@ class ExtensionPlanner:
         return kept, {name: why for name, why in left_out.items() if name not in needed}
 
     def _add_fingerprint(self, task: Task, pytorch: Sequence[PlanItem], solver: Solver) -> Task:
-        """Add the fingerprint; nothing becomes of a task whose environments cannot be put together."""
+        """Add the fingerprint; a task whose environments cannot be solved is not built."""
         against = {
             item.package.file_name: item.fingerprint
             for item in pytorch
@@ -198,7 +198,7 @@ def wheel_chooser(config: Config, options: Options, report: Callable[[str], None
     return look
 
 
-def _wanted(known: Mapping[str, Path], asked: Sequence[str]) -> tuple[str, ...]:
+def _resolve_names(known: Mapping[str, Path], asked: Sequence[str]) -> tuple[str, ...]:
     """Return the extensions that a user names, all where none is named."""
     names = {find(name).conda for name in asked}
     for name in sorted(names - known.keys()):

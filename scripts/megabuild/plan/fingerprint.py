@@ -21,7 +21,7 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.plan.recipe_parts import Part
 from megabuild.plan.solving import Solved
 
-#: Where sources lie says nothing about what they are; staging has a Python of its own, however many are to be served.
+#: The path of sources is no property of them; staging has a Python of its own, however many are to be served.
 _NO_FACTS = frozenset({"torch_source_path", "python", "is_python_min"})
 _MOST_REASONS = 6
 
@@ -131,7 +131,7 @@ def _line(name: str, content: str, *, executable: bool) -> bytes:
 
 
 def tree_of(files: Mapping[str, str]) -> str:
-    """Return what :func:`tree` says of a folder with these plain files, by name and sha256."""
+    """Return :func:`tree` of a folder with these plain files, by name and sha256."""
     lines = (_line(name, digest, executable=False) for name, digest in sorted(files.items()))
     return hashlib.sha256(b"".join(lines)).hexdigest()
 

@@ -46,13 +46,13 @@ def choose_isolation(
     if requested not in (None, *ENGINES):
         raise UsageError(f"there is no engine {requested!r}", f"choose one of: {', '.join(ENGINES)}")
     if requested not in (None, AUTO):
-        return _named(str(requested), config, environment)
+        return _create(str(requested), config, environment)
     if environment.emulator is not None:
-        return _named("bubblewrap", config, environment)
+        return _create("bubblewrap", config, environment)
     if _is_rehearsal(environment) or not config.platform.startswith("linux-"):
         return Host()
     if config.provider == "debian":
-        return _named("bubblewrap", config, environment)
+        return _create("bubblewrap", config, environment)
     if config.provider == "conda-forge":
         return _first_that_works(config, environment, alternatives)
     return Host()
@@ -63,7 +63,7 @@ def rehearsal_image() -> str:
     return f"megabuild-rehearsal:{_release()}"
 
 
-def _named(engine: str, config: Config, environment: Environment) -> Isolation:
+def _create(engine: str, config: Config, environment: Environment) -> Isolation:
     network = not _is_offline(environment)
     if engine == "host":
         return Host()
@@ -89,7 +89,7 @@ def _named(engine: str, config: Config, environment: Environment) -> Isolation:
 def _first_that_works(config: Config, environment: Environment, alternatives: Sequence[str]) -> Isolation:
     problems = []
     for engine in _CONTAINERS:
-        isolation = _named(engine, config, environment)
+        isolation = _create(engine, config, environment)
         try:
             isolation.check()
             return isolation

@@ -37,7 +37,7 @@ class Taken:
 
 
 def read(options: Options, report: Callable[[str], None]) -> Taken | None:
-    """Return what the last whole run took that was asked for the same way; a damaged file is told of, and ignored."""
+    """Return what the last complete run with the same options took; a damaged file is reported, and ignored."""
     try:
         return _all(options.cache).get(_key(options))
     except msgspec.MsgspecError:
@@ -48,7 +48,7 @@ def read(options: Options, report: Callable[[str], None]) -> Taken | None:
 def keep(options: Options, taken: Taken) -> None:
     """Remember it for the next plan."""
     known: dict[str, Taken] = {}
-    with suppress(msgspec.MsgspecError):  # that it was damaged has been told
+    with suppress(msgspec.MsgspecError):  # has been reported by read()
         known = _all(options.cache)
     content = msgspec.json.encode({**known, _key(options): taken})
     files.write(options.cache / _FILE, msgspec.json.format(content, indent=1).decode() + "\n")

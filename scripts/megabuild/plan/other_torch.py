@@ -1,4 +1,4 @@
-"""Which PyTorch a run is for: what may be asked of a config, and the config for it."""
+"""Which PyTorch a run is for: checks the options, and returns the config for it."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ def make_plan(
     *,
     only_plan: bool = False,
 ) -> Plan:
-    """Find out what a run would do; touches nothing but caches.
+    """Plan a run; writes nothing but caches.
 
-    ``ask`` is asked before anything is installed on the host; where no run follows (``only_plan``), what it would make
-    and fetch first is not made now.
+    ``ask`` confirms before anything is installed on the host; where no run follows (``only_plan``), what it would make
+    and download first is left out.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def make_plan(
 
 
 def compare_with_disk(plan: Plan) -> Plan:
-    """Return a plan that knows what is published now, and what becomes of the former compile."""
+    """Return a plan updated with what is published now, and what becomes of the former compile."""
     options = plan.options
     known = records(options.packages)
 

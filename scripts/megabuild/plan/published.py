@@ -1,4 +1,4 @@
-"""The published channel of a config: packages that were verified, and from what they were made."""
+"""The published channel of a config: verified packages, with the fingerprints of their inputs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def records(channel: Path) -> dict[str, PublishedPackage]:
 
 
 def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
-    """Return what :func:`note_channels` was told and is still there, the latest first."""
+    """Return the lists that :func:`note_channels` has noted and whose folders exist, the latest first."""
     try:
         lists = [[str(one) for one in names] for names in json.loads((channel / _BESIDE).read_text())]
     except (OSError, ValueError, TypeError):
@@ -74,7 +74,7 @@ def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
         known = [list(map(str, names)) for names in channels_beside(channel)]
         now = [str(one) for one in beside]
         text = json.dumps([now, *(names for names in known if names != now)], indent=1)
-        _write_for_all(channel / _BESIDE, text)
+        files.write(channel / _BESIDE, text, mode=0o644)
 
 
 def paths(channel: Path, names: Iterable[str]) -> list[Path]:
@@ -84,19 +84,19 @@ def paths(channel: Path, names: Iterable[str]) -> list[Path]:
 
 
 def is_published(channel: Path, record: PublishedPackage | None, fingerprint: str) -> bool:
-    """Say whether a package is there, what was published, and made from the same inputs."""
+    """Return whether a package is there, unchanged since published, and made from the same inputs."""
     return record is not None and record.fingerprint == fingerprint and is_whole(channel, record)
 
 
 def is_whole(channel: Path, record: PublishedPackage) -> bool:
-    """Say whether the file of a record is there, and what was published; it is read where its date has changed."""
+    """Return whether a record's file is there and unchanged; it is hashed where its date has changed."""
     return files.intact(channel / record.path, digest=record.sha256, size=record.size, when=record.modified)
 
 
 def check(path: Path) -> None:
     """Read a package file, and compare it with its record where it lies in a published channel.
 
-    A date says nothing about content: a disk that rots does not change it.
+    The modification time is not enough: bit rot does not change it.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def check(path: Path) -> None:
 
 
 def _is_sound(path: Path, record: PublishedPackage) -> bool:
-    """Say whether a file holds what was published; all of it is read.
+    """Return whether a file has the published content; all of it is read.
 
     Raises
     ------
@@ -129,36 +129,28 @@ def _is_sound(path: Path, record: PublishedPackage) -> bool:
         return False
     except OSError as error:
         raise IntegrityError(
-            f"{path} cannot be read: {error.strerror}", "see to it, or delete it and run the build again"
+            f"{path} cannot be read: {error.strerror}", "check the disk, or delete it and run the build again"
         ) from error
 
 
 def heal(channel: Path, platform: str) -> list[str]:
-    """Take out of a channel what is not what was published, and bring its index in line; returns what was wrong.
+    """Remove damaged packages from a channel, and repair its index; returns what was wrong.
 
     Every package is read: gigabytes in seconds, where building on a damaged one would cost hours. The config's lock is
     held.
     """
     known = records(channel)
-    told = [f"{name} is damaged and no longer published" for name in _drop_damaged(channel, known)]
+    problems = [f"{name} is damaged and no longer published" for name in _drop_damaged(channel, known)]
     # a killed run's, or the records are gone: the index needs it whole
     for path in list(channel_folder.package_files(channel)):
-        if path.name not in known and not _can_be_read(path):
+        if path.name not in known and not archive.is_readable(path):
             path.unlink()
-            told.append(f"{path.name}, which has no record, was damaged and has been removed")
+            problems.append(f"{path.name}, which has no record, was damaged and has been removed")
     if channel.is_dir() and not _is_indexed(channel, known):
         channel_folder.index(channel, platform)
-        if not told:
-            told.append("the index of the published packages was damaged and is written anew")
-    return told
-
-
-def _can_be_read(path: Path) -> bool:
-    try:
-        archive.read(path)
-    except IntegrityError:
-        return False
-    return True
+        if not problems:
+            problems.append("the index of the published packages was damaged and has been rebuilt")
+    return problems
 
 
 def _drop_damaged(channel: Path, known: dict[str, PublishedPackage]) -> list[str]:
@@ -173,7 +165,7 @@ def _drop_damaged(channel: Path, known: dict[str, PublishedPackage]) -> list[str
 
 
 def _is_indexed(channel: Path, known: Mapping[str, PublishedPackage]) -> bool:
-    """Say whether the index names everything that has a record, and nothing that is gone."""
+    """Return whether the index names everything that has a record, and nothing that is gone."""
     named = indexed(channel)
     there = {path.name for path in channel_folder.package_files(channel)}
     return (
@@ -224,17 +216,12 @@ def publish(
     _write(channel, known)
     if damaged:
         raise IntegrityError(
-            f"{', '.join(sorted(damaged))}: damaged since published, and published no longer",
-            "look whether the disk is sound, and run again, which makes it anew",
+            f"{', '.join(sorted(damaged))}: damaged since it was published, and no longer published",
+            "check the disk, and run again: damaged packages are built again",
         )
     return known
 
 
 def _write(channel: Path, known: Mapping[str, PublishedPackage]) -> None:
     document = {name: asdict(record) for name, record in known.items()}
-    _write_for_all(channel / RECORDS, json.dumps(document, indent=1, sort_keys=True))
-
-
-def _write_for_all(path: Path, text: str) -> None:
-    files.write(path, text)
-    path.chmod(0o644)
+    files.write(channel / RECORDS, json.dumps(document, indent=1, sort_keys=True), mode=0o644)

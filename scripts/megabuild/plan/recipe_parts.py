@@ -79,22 +79,23 @@ def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path, 
             break
         used = more
     text += json.dumps(used, sort_keys=True)
-    return Part(text=text, files={name: sha256(top / name) for name in _used(section, recipe.parent, top)})
+    found = _find_files(section, recipe.parent, top)
+    return Part(text=text, files={name: sha256(top / name) for name in found})
 
 
-def _used(section: Mapping[str, Any], folder: Path, top: Path) -> list[str]:
+def _find_files(section: Mapping[str, Any], folder: Path, top: Path) -> list[str]:
     """Return the files that a section of a folder's recipe names, and those that these run or import in turn."""
     found: set[Path] = set()
-    named = [folder / word for text in _strings(section) for word in _named(text)]
+    named = [folder / word for text in _strings(section) for word in _file_names(text)]
     while named:
-        for path in _below(named.pop(), folder, top):
+        for path in _resolve(named.pop(), folder, top):
             if path not in found:
                 found.add(path)
-                named += _others(path, folder, top)
+                named += _referenced(path, folder, top)
     return sorted(path.relative_to(top).as_posix() for path in found)
 
 
-def _named(text: str) -> Iterator[str]:
+def _file_names(text: str) -> Iterator[str]:
     """Give the words of a text, which may be names of files, and what it names below the recipe's folder."""
     yield from text.split()
     for line in text.splitlines():
@@ -112,7 +113,7 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(inner)
 
 
-def _below(named: Path, folder: Path, top: Path) -> list[Path]:
+def _resolve(named: Path, folder: Path, top: Path) -> list[Path]:
     """Return the files that a name stands for: itself, or what lies in the folder of that name."""
     path = Path(os.path.normpath(named))
     if path in (folder, top) or not path.resolve().is_relative_to(top.resolve()):
@@ -120,19 +121,19 @@ def _below(named: Path, folder: Path, top: Path) -> list[Path]:
     inside = path.relative_to(folder if path.is_relative_to(folder) else top)
     if inside.parts[0] in _LEFT_OUT:
         return []
-    return [*_files(path)] if path.is_dir() else [path] if path.is_file() else []
+    return [*_walk(path)] if path.is_dir() else [path] if path.is_file() else []
 
 
-def _others(path: Path, folder: Path, top: Path) -> Iterator[Path]:
-    """Give the names of other files that a script runs or imports: what it does counts, not what it says of itself."""
+def _referenced(path: Path, folder: Path, top: Path) -> Iterator[Path]:
+    """Give the names of other files that a script runs or imports: code counts, comments do not."""
     text = path.read_text(errors="replace")
     if path.suffix == ".sh":
         for line in text.splitlines():
             for name in _RECIPE_FILE.findall(_COMMENT.sub("", line)):
-                # a script that recipes share is told that its own folder is the recipe's
+                # for a script that recipes share, RECIPE_DIR is its own folder
                 yield from (folder / name, path.parent / name)
     elif path.suffix == ".py":
-        for node in ast.walk(_parsed(path, text)):
+        for node in ast.walk(_parse(path, text)):
             match node:
                 case ast.Import() | ast.ImportFrom(module=None):
                     yield from _modules(path, top, *(alias.name for alias in node.names))
@@ -148,7 +149,7 @@ def _modules(path: Path, top: Path, *names: str) -> Iterator[Path]:
         yield from (path.parent / f"{name}.py", top / f"{name}.py")
 
 
-def _parsed(path: Path, text: str) -> ast.Module:
+def _parse(path: Path, text: str) -> ast.Module:
     """Parse a script; raises :class:`ConfigError` where it is not Python."""
     try:
         return ast.parse(text, str(path))
@@ -156,11 +157,11 @@ def _parsed(path: Path, text: str) -> ast.Module:
         raise ConfigError(f"{path} is not Python: {error}", "correct it: the recipe runs it") from error
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if path.name in _LEFT_OUT or path.name.startswith("."):
             continue
         if path.is_dir():
-            yield from _files(path)
+            yield from _walk(path)
         elif path.suffix != ".pyc":
             yield path

@@ -1,7 +1,7 @@
-"""What a release of PyTorch other than the matrix's asks for: its Triton, and the Pythons that it is for.
+"""What a release of PyTorch other than the matrix's requires: its Triton, and its Pythons.
 
-The source that the user brings says so, else the release's official wheels do. Where neither can be read the user is
-asked: the matrix's values are those of its own release.
+Read from the source that the user brings, else from the release's official wheels. Where neither can be read the user
+must name them: the matrix's values are those of its own release.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class ReleaseNeeds:
 
 
 def find_needs(options: Options, tree: SourceTree | None, report: Callable[[str], None]) -> ReleaseNeeds:
-    """Find out what the release that is asked for, in a tree where the user brings one, needs other than the config.
+    """Find out what the requested release, in a tree where the user brings one, needs other than the config.
 
     Raises
     ------
     UsageError
-        Nobody says what the release needs, and the user did not either.
+        What the release needs is unknown, and the user did not name it.
     """
     config = options.config
     if config.provider == "wheel":
-        return ReleaseNeeds()  # every wheel is asked for itself
+        return ReleaseNeeds()  # every wheel has its own metadata
     cuda, version = config.cuda_version is not None, config.torch_version
     triton = options.triton or (tree.triton if tree else None)
     pythons = tree.pythons if tree else None
     if options.torch and not options.rehearse and (pythons is None or (cuda and triton is None)):
         report(f"reading what PyTorch {version} requires")
-        reason = "its wheel does not say"
+        reason = "its wheel's metadata do not name it"
         try:
             content = torch.of_release(config, options.cache / "wheels")
             triton = triton or torch.named_triton(required(content))
@@ -56,21 +56,21 @@ def find_needs(options: Options, tree: SourceTree | None, report: Callable[[str]
             raise UsageError(
                 f"what PyTorch {version} requires could not be read: {reason}", f"name {' and '.join(ask)}"
             )
-    return ReleaseNeeds(triton=triton if cuda else None, left_out=_refused(options, pythons or ""))
+    return ReleaseNeeds(triton=triton if cuda else None, left_out=_unsupported(options, pythons or ""))
 
 
-def _refused(options: Options, said: str) -> dict[str, str]:
+def _unsupported(options: Options, specifiers: str) -> dict[str, str]:
     """Return the Pythons of the config that a release is not for."""
     config = options.config
     try:
-        specifier = SpecifierSet(said)
+        specifier = SpecifierSet(specifiers)
     except InvalidSpecifier as error:
         raise UsageError(
-            f"PyTorch {config.torch_version} is for Python '{said}', which is not a version specifier",
+            f"PyTorch {config.torch_version} is for Python '{specifiers}', which is not a version specifier",
             "correct requires-python in its pyproject.toml",
         ) from error
     return {
-        python: f"PyTorch {config.torch_version} requires Python {said}"
+        python: f"PyTorch {config.torch_version} requires Python {specifiers}"
         for python in config.pythons
         if not specifier.contains(f"{python.removesuffix('t')}.99")  # any patch release
     }

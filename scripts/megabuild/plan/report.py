@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from groundwork.events import StagingDecided
-from groundwork.package_id import PackageId
 from groundwork.result import Result
 from groundwork.text import UNICODE, picked, size, table
 from groundwork.wording import counted
@@ -17,7 +16,7 @@ _PACKAGE = "name version build_string build_number subdir file_name python"
 
 
 def plan_result(plan: Plan) -> Result:
-    """Return what ``--plan`` says."""
+    """Return the result of ``--plan``."""
     return Result(format="plan", document=plan_document(plan), lines=plan_lines(plan))
 
 
@@ -64,7 +63,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def staging_decided(plan: Plan) -> StagingDecided:
-    """Return what becomes of the former compile as the event that a run tells."""
+    """Return what becomes of the former compile as the event that a run reports."""
     decided = plan.staging_decision
     return StagingDecided(decision=decided.decision, reasons=decided.reasons, compiles=plan.compiles_torch)
 
@@ -86,7 +85,7 @@ def extension_lines(extensions: Extensions) -> list[str]:
         return [f"PyTorch Geometric's extensions: {extensions.reason}"]
     rows = [
         (
-            PackageId.of(package).label,
+            package.id.label,
             f"{UNICODE.kept} there"
             if task.exists
             else task.how.replace("nothing", f"{UNICODE.failed} nothing"),

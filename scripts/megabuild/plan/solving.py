@@ -1,4 +1,4 @@
-"""Asking the solver before the engine does, whose answer to an unsolvable environment is a sentence without names."""
+"""Solves environments before the engine does, whose error for an unsolvable one names no packages."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def solved(
         )
     except Exception as error:  # rattler has one exception per layer, without a common base
         reason = " ".join(str(error).split())
-        raise PreflightError(f"{what} cannot be put together: {reason}", remedy) from error
+        raise PreflightError(f"{what} cannot be solved: {reason}", remedy) from error
 
 
 def _overrides(virtual: Mapping[str, str]) -> VirtualPackageOverrides:

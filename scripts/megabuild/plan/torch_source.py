@@ -24,7 +24,7 @@ class SourceTree:
 
     path: Path  #: the unpacked tree
     triton: str | None  #: the version of Triton that it names, or None where it names none
-    pythons: str | None  #: the Pythons that it is for, ``>=3.10``, or None where it does not say
+    pythons: str | None  #: the Pythons that it is for, ``>=3.10``, or None where it names none
 
 
 def check_source(
@@ -55,7 +55,7 @@ def check_source(
             raise UsageError(f"{given} is a folder, which has no sha256", "leave out --torch-sha256")
         tree = given.absolute()
     elif given.is_file():
-        tree = _unpacked(given.absolute(), digest, cache / "torch-source", report)
+        tree = _unpack(given.absolute(), digest, cache / "torch-source", report)
     else:
         raise UsageError(f"there is no {given}", "--torch-source takes a folder or a tarball")
     found = version_of(tree)
@@ -80,7 +80,7 @@ def check_source(
 
 
 def _text(path: Path) -> str:
-    """Return what a file says; nothing where it cannot be read, and then somebody else is asked."""
+    """Return a file's content; nothing where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -88,7 +88,7 @@ def _text(path: Path) -> str:
 
 
 def version_of(tree: Path) -> str:
-    """Return what a tree's version.txt says.
+    """Return the version in a tree's version.txt.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def missing_submodules(tree: Path) -> list[str]:
     return [name for name in named if not (tree / name).is_dir() or not any((tree / name).iterdir())]
 
 
-def _unpacked(tarball: Path, digest: str | None, cache: Path, report: Callable[[str], None]) -> Path:
+def _unpack(tarball: Path, digest: str | None, cache: Path, report: Callable[[str], None]) -> Path:
     """Return the one folder of a tarball, unpacked once for every content."""
     report(f"reading {tarball.name}")
     found = files.sha256(tarball)
@@ -137,7 +137,7 @@ def _unpacked(tarball: Path, digest: str | None, cache: Path, report: Callable[[
         except OSError as error:
             if not final.is_dir():  # else somebody else was faster
                 raise ProviderError(
-                    f"{tarball} cannot be unpacked: {error}", "look at disk and cache"
+                    f"{tarball} cannot be unpacked: {error}", "check the disk and the cache folder"
                 ) from error
     folders = [path for path in final.iterdir() if path.is_dir()]
     return folders[0] if len(folders) == 1 and not (final / "version.txt").is_file() else final

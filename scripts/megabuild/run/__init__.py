@@ -1,1 +1,1 @@
-"""Carrying a plan out: tasks of one graph, each healed, built, followed, explained, looked into and published."""
+"""Runs a plan: a graph of tasks, each of which is built, followed, verified and published."""

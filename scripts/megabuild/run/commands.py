@@ -9,7 +9,6 @@ from pathlib import Path
 from rattler import Version, VirtualPackage
 from rattler.virtual_package.virtual_package import VirtualPackageOverrides
 
-from groundwork.package_id import PackageId
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import url
 from megabuild.run.summary import Summary
@@ -25,7 +24,7 @@ def commands(plan: Plan, summary: Summary) -> dict[str, str]:
     """
     there = {row.package for row in summary.packages if row.status in ("built", "skipped")}
     packages = [item.package for item in plan.all_items]
-    made = [package for package in packages if PackageId.of(package) in there]
+    made = [package for package in packages if package.id in there]
     own = {package.name for task in plan.extensions.tasks for package in task.packages}
     pythons = [one.python for one in made if one.python and one.name not in own]
     if not pythons:

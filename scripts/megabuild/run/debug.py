@@ -1,4 +1,4 @@
-"""`--debug`: the environment of one output, made ready, and how to get into it."""
+"""`--debug`: sets up the environment of one output, and shows how to enter it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOLDER, _ENTER = "debug", "debug-enter"
 
 
 def debug_package(plan: Plan, output: str | None) -> Result:
-    """Make the build and host environments of an output, and tell how to enter them and run its script.
+    """Set up the build and host environments of an output, and return how to enter them and run its script.
 
     The output is a package's name; without one it is ``libtorch-staging``, libtorch's compile. Of several Pythons the
     last counts.
@@ -47,25 +47,25 @@ def debug_package(plan: Plan, output: str | None) -> Result:
         if output == _STAGING:  # what is tried out must not end up in packages
             work = replace(work, env={**work.env, "TORCH_TREE": f"{seen.state_inside}/{_FOLDER}/tree"})
         (seen.state / _FOLDER).mkdir(exist_ok=True)
-        seen = replace(seen, mounts=[*seen.mounts, seen.shown(_FOLDER, writable=True)])
-        paths = _made(seen, work, output)
-    lines = _how_to_enter(seen, options, paths)
+        seen = replace(seen, mounts=[*seen.mounts, seen.mount(_FOLDER, writable=True)])
+        paths = _create_environments(seen, work, output)
+    lines = _write_enter_script(seen, options, paths)
     return Result(format="debug-session", document={"paths": paths, "enter": lines}, lines=lines)
 
 
-def _made(seen: View, work: Job, output: str) -> dict[str, str]:
-    """Have the engine make the environments, where the build would run; returns paths as they are there."""
-    said: list[str] = []
+def _create_environments(seen: View, work: Job, output: str) -> dict[str, str]:
+    """Have the engine set up the environments where the build would run; returns their paths there."""
+    printed: list[str] = []
     outcome = run_worker(
         seen,
         work,
-        on_line=said.append,
+        on_line=printed.append,
         on_tick=lambda: None,
         script="debug_session.py",
         arguments=[output, f"{seen.state_inside}/{_FOLDER}"],
     )
     if outcome.kind == "killed":
-        raise BuildError("\n".join([f"{outcome.message}:", *said[-10:]]))
+        raise BuildError("\n".join([f"{outcome.message}:", *printed[-10:]]))
     found = outcome.document
     if "outputs" in found:
         raise UsageError(outcome.message, f"there are: {', '.join(found['outputs'])}")
@@ -75,8 +75,8 @@ def _made(seen: View, work: Job, output: str) -> dict[str, str]:
     return dict(found["paths"])
 
 
-def _how_to_enter(seen: View, options: Options, paths: Mapping[str, str]) -> list[str]:
-    """Write a script that opens a shell in the environment; returns the lines that tell of it."""
+def _write_enter_script(seen: View, options: Options, paths: Mapping[str, str]) -> list[str]:
+    """Write a script that opens a shell in the environment; returns the lines that explain it."""
     isolation = seen.isolation
     inner = f"cd {shlex.quote(paths['work_dir'])} && source build_env.sh && exec bash --norc -i"
     command = isolation.command(
@@ -90,9 +90,9 @@ def _how_to_enter(seen: View, options: Options, paths: Mapping[str, str]) -> lis
         command.insert(command.index("--interactive"), "--tty")
     passed = {key: value for key, value in isolation.environment({}).items() if os.environ.get(key) != value}
     exports = [f"export {key}={shlex.quote(value)}" for key, value in passed.items()]
-    enter = options.state / _ENTER  # where no build can put another one in its place
-    files.write(enter, "\n".join(["#!/bin/sh", *exports, f"exec {shlex.join(command)}", ""]))
-    enter.chmod(0o755)
+    enter = options.state / _ENTER  # where no build can replace it
+    script = ["#!/bin/sh", *exports, f"exec {shlex.join(command)}", ""]
+    files.write(enter, "\n".join(script), mode=0o755)
     return [
         f"work folder   {paths['work_dir']}",
         f"host prefix   {paths['host_prefix']}",

@@ -1,4 +1,4 @@
-"""How much of the disk a run takes while it goes."""
+"""Measures the disk usage of a run while it goes."""
 
 from __future__ import annotations
 

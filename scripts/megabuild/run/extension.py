@@ -41,12 +41,11 @@ class ExtensionWork(Work):
         self._task = task
 
     def tell(self, event: events.Event) -> None:
-        """Pass an event on, with a word about whose it is."""
+        """Pass an event on, labelled with the task."""
         super().tell(events.InTask(task=self.name, event=event))
 
     @property
     def items(self) -> Sequence[PlanItem]:
-        """The task's."""
         return self._task.items
 
     def log(self) -> AbstractContextManager[LogFile]:
@@ -60,7 +59,7 @@ class ExtensionWork(Work):
         return [*super().dependencies(), *paths(self._plan.options.packages, names)]
 
     def describe(self, jobs: int) -> tuple[View, Job]:
-        """Show the engine its sources, its wheel and PyTorch's packages besides the usual."""
+        """Mount its sources, its wheel and PyTorch's packages besides the usual."""
         plan, task = self._plan, self._task
         local = self._local()
         more = {key: Path(value.removeprefix("file://")) for key, value in local.items()}
@@ -89,7 +88,7 @@ class ExtensionWork(Work):
         return {key: value for key, value in values.items() if value.startswith(("/", "file://"))}
 
     def check(self, package: Path) -> None:
-        """Look for the kernels and for the PyTorch it was built against."""
+        """Check its kernels and the PyTorch that it was built against."""
         from pyg_extensions import contents  # not before: runs without extensions need none of it
 
         config = self._plan.config
@@ -102,7 +101,7 @@ class ExtensionWork(Work):
         )
 
     def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
-        """Say that it runs once more, with fewer jobs."""
+        """Return the event for another attempt, with fewer jobs."""
         return events.JobsChanged(count=jobs, reason=f"{self.name} ran out of memory and is built once more")
 
 

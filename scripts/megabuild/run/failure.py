@@ -1,4 +1,4 @@
-"""From the engine's scant words and the last lines of its logs to an error that says what to do."""
+"""Turns the engine's terse errors and the last lines of its logs into errors with a remedy."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Recent:
 
 
 def excerpt(lines: Sequence[str]) -> str:
-    """Return the lines that tell why: from the first error of the last screens, or simply the last ones."""
+    """Return the lines that show the cause: from the first error of the last screens, or simply the last ones."""
     telling = [line for line in lines if not _NOISE.match(line)]
     first = next((i for i, line in enumerate(telling) if _ERROR.search(line)), None)
     if first is not None and len(telling) - first > EXCERPT_LINES:
@@ -74,7 +74,7 @@ def excerpt(lines: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A worker that did not end well, with what is known of it."""
+    """A worker that failed, with what is known of it."""
 
     outcome: Outcome
     lines: Sequence[str]  #: the last ones of the scripts and the engine
@@ -86,7 +86,7 @@ class Failure:
     log: Path | None = None  #: the run's log file, where it has one
 
     def of_resources(self) -> MegabuildError | None:
-        """Return the error that a full disk, a full memory or somebody's SIGKILL is; None where it is none of them."""
+        """Return the error for a full disk, exhausted memory or a SIGKILL; None where it was none of them."""
         text, last = "\n".join(self.lines), excerpt(self.lines)
         where = f"\nlog: {self.log}" if self.log else ""
         if _SPACE.search(text) or is_full(self.state):
@@ -112,7 +112,7 @@ class Failure:
         return None
 
     def error(self) -> MegabuildError:
-        """Return the error that says what to do."""
+        """Return the error, with its remedy."""
         if lacking := self.of_resources():
             return lacking
         outcome, shown = self.outcome, f"\n{excerpt(self.lines)}\nlog: {self.log}"

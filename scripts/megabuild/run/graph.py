@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A thread's last word."""
+    """The last message of a task's thread."""
 
     work: Work
     made: Made | None = None
@@ -28,7 +28,7 @@ Inbox: TypeAlias = "queue.SimpleQueue[events.Event | Ended]"
 
 
 class Graph:
-    """Runs tasks until all are done or have failed; to be used from one thread, in which everything is told.
+    """Runs tasks until all are done or have failed; to be used from one thread, in which all events are reported.
 
     ``done`` names the tasks whose packages are there; ``failed``, which grows, those that cannot run, and why.
     ``publish`` takes what a task has made; what it raises fails the task. Threads put their events into ``inbox``;

@@ -29,7 +29,7 @@ class LogFile(AbstractContextManager["LogFile"]):
         os.replace(latest, folder / "latest.log")
 
     def write(self, source: str, text: str) -> str:
-        """Write one line; return it masked, and without what would steer the terminal that it is shown on."""
+        """Write one line; return it masked, without terminal control characters."""
         masked = plain(self.mask(text))
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
         with self._lock:

@@ -1,4 +1,4 @@
-"""Checks before anything long: what hours would show, seconds can tell."""
+"""Preflight checks: find in seconds what a build would run into after hours."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def checks(plan: Plan, isolation: Isolation) -> Iterator[Check]:
     yield "source", _source(plan)
     isolation.check()
     yield "isolation", isolation.name
-    yield "packages", f"{counted(_environments(plan), 'environment')} can be put together"
+    yield "packages", f"{counted(_environments(plan), 'environment')} can be solved"
 
 
 def _environments(plan: Plan) -> int:
@@ -87,7 +87,7 @@ def _path(state: Path, inside: str) -> str:
         if bad:
             shown = " ".join(repr(character) for character in bad)
             raise PreflightError(
-                f"the output folder's path {path} holds {shown}, which compilers and build scripts stumble over",
+                f"the output folder's path {path} holds {shown}, which compilers and build scripts cannot handle",
                 "choose another one with --output",
             )
     if len(inside) > _LONGEST_PATH:
@@ -174,7 +174,7 @@ def toolchain(
         "requirements": {"build": specs},
     }
     files.write(seen.state / _RECIPE, json.dumps(recipe))  # JSON is YAML
-    seen = replace(seen, mounts=[*seen.mounts, seen.shown(_RECIPE)])
+    seen = replace(seen, mounts=[*seen.mounts, seen.mount(_RECIPE)])
     folder = seen.state / _FOLDER
     small = replace(
         template, recipe=f"{seen.state_inside}/{_RECIPE}", output_dir=f"{seen.state_inside}/{_FOLDER}/out",
@@ -210,7 +210,7 @@ def toolchain(
         raise lacking
     if not well:
         raise PreflightError(
-            f"the toolchain does not compile a small program: {outcome.message.splitlines()[0]}\n{excerpt(lines)}",
+            f"the toolchain cannot compile a small program: {outcome.message.splitlines()[0]}\n{excerpt(lines)}",
             "the build environment has no working C++ compiler: see the provider's notes in --plan",
         )
     return next((line.removeprefix(_COMPILER) for line in lines if line.startswith(_COMPILER)), "")

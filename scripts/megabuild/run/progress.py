@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from groundwork import events, files
-from groundwork.errors import IntegrityError
 from groundwork.progress import MARKER, Phases
 from megabuild.engine.logs import UNKNOWN, ScriptLine
 
@@ -124,11 +123,7 @@ class Objects:
             yield events.Reused(objects=hits, of=hits + misses, source="ccache")
 
     def _cache(self) -> tuple[int, int]:
-        try:
-            with files.open_regular(self._stats) as file:
-                words = file.read().decode(errors="replace").split()
-        except (OSError, IntegrityError):
-            return 0, 0
+        words = (files.read_untrusted(self._stats) or b"").decode(errors="replace").split()
         return sum(word in _HITS for word in words), sum(word in _MISSES for word in words)
 
 

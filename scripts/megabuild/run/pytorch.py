@@ -44,7 +44,6 @@ class PyTorchWork(Work):
 
     @property
     def items(self) -> Sequence[PlanItem]:
-        """Those of the plan."""
         return self._plan.items
 
     def log(self) -> contextlib.AbstractContextManager[LogFile]:
@@ -52,11 +51,10 @@ class PyTorchWork(Work):
         return contextlib.nullcontext(self._log)
 
     def describe(self, jobs: int) -> tuple[View, Job]:
-        """Lay out what the engine sees, and describe the task to the worker."""
         return describe_pytorch(self._plan, self._run.isolation, jobs)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
-        """Try the compiler, and make the tree fit before anything is compiled in it."""
+        """Check the compiler, and prepare the tree before anything is compiled in it."""
         plan = self._plan
         compiler = preflight.toolchain(
             plan.missing, seen, job, on_log=lambda line: self.write(log, line), on_tick=self.halt
@@ -81,12 +79,12 @@ class PyTorchWork(Work):
         return super().run(jobs)
 
     def occasion(self, event: events.Event | None) -> None:
-        """Look how much of the disk it takes."""
+        """Sample its disk usage."""
         telling = isinstance(event, (events.PhaseStarted, events.PackageStarted, events.TestRun))
         self._disk.tick(occasion=telling)
 
     def mend(self, error: MegabuildError) -> str:
-        """Have staging run once more where the swap is refused over a tree that staging was not asked about."""
+        """Have staging run again where the swap is refused over a tree that was reused unchecked."""
         if not isinstance(error, SwapRefused) or self._mended:
             return ""
         if self._plan.staging_decision.decision != "reuse":
@@ -96,7 +94,7 @@ class PyTorchWork(Work):
         return "staging runs once more, over the objects that are there"
 
     def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
-        """Say that it runs once more, with fewer jobs."""
+        """Return the event for another attempt, with fewer jobs."""
         why = f"once more with {counted(jobs, 'compile job')}"
         return events.Warned(message=f"{error.message.splitlines()[0]}: {why}")
 

@@ -15,7 +15,6 @@ from groundwork import events, files, stopping
 from groundwork.errors import BuildError, BusyError, Interrupted, MegabuildError
 from groundwork.files import FileLock
 from groundwork.network.redact import Mask
-from groundwork.package_id import PackageId
 from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
 from groundwork.resources.machine import measure
 from groundwork.wording import counted
@@ -44,7 +43,7 @@ _AT_ONCE = 3
 
 
 def execute(plan: Plan, reporter: events.Reporter) -> Summary:
-    """Run a plan to its end; the reporter is told what happens, in this thread.
+    """Run a plan to its end; events go to the reporter, in this thread.
 
     The summary is also written to ``run.json`` in the state folder, whatever happened.
 
@@ -111,7 +110,7 @@ def locked(options: Options) -> Iterator[None]:
 
 
 class _Run:
-    """What :func:`execute` does, with what it has found out so far."""
+    """The state of :func:`execute`."""
 
     def __init__(self, plan: Plan, log: LogFile, reporter: events.Reporter) -> None:
         self._damage = published.heal(plan.options.packages, plan.options.config.platform)
@@ -126,10 +125,10 @@ class _Run:
         """Check, build, publish."""
         plan, options = self._plan, self._plan.options
         if not plan.missing and not plan.extensions.missing:
-            self._started("none")
+            self._announce("none")
             return
         isolation = plan.usable_isolation()
-        self._started(isolation.name)
+        self._announce(isolation.name)
         self._meter.blind = isinstance(isolation, Container)
         for name, found in checks(plan, isolation):
             self._tell(events.Checked(check=name, detail=found))
@@ -146,7 +145,7 @@ class _Run:
             self._tell(events.Healed(what=f"{counted(ended, 'process')} of an earlier run"))
         self._build(isolation)
 
-    def _started(self, isolation: str) -> None:
+    def _announce(self, isolation: str) -> None:
         config = self._plan.options.run_name
         self._tell(events.RunStarted(config=config, log=self._log.path, isolation=isolation))
         for what in self._damage:
@@ -165,7 +164,7 @@ class _Run:
         else:
             done.add(PYTORCH)
             make_torch_channel(plan)
-        budget = Budget(self._extension_jobs, tasks=_AT_ONCE, on_chosen=self._tell_jobs)
+        budget = Budget(self._extension_jobs, tasks=_AT_ONCE, on_chosen=self._report_jobs)
         for task in plan.extensions.missing:
             if task.how == "nothing":
                 self._failed[task.name] = BuildError(task.reason)
@@ -191,7 +190,7 @@ class _Run:
             environ=os.environ,
         )
 
-    def _tell_jobs(self, jobs: Jobs) -> None:
+    def _report_jobs(self, jobs: Jobs) -> None:
         self._tell(events.JobsChanged(count=jobs.count, reason=jobs.reason))
 
     def _publish(self, work: Work, made: Made) -> None:
@@ -257,7 +256,7 @@ class _Run:
         channel, name = self._plan.options.packages, item.package.file_name
         record = known.get(name)
         row = PackageResult(
-            package=PackageId.of(item.package),
+            package=item.package.id,
             status="failed" if name in wrong else "missing",
             note=wrong.get(name, ""),
         )

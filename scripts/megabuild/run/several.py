@@ -1,4 +1,4 @@
-"""Several configs in one run: one after the other, whatever becomes of each, and a table of all in the end."""
+"""Several configs in one run, one after the other: a failure does not stop the others, a table closes the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groundwork.text import duration, table
 
 @dataclass(kw_only=True)
 class Attempt:
-    """What became of one config: each has its own plan, log, result and errors."""
+    """The outcome of one config: each has its own plan, log, result and errors."""
 
     config: str
     exit_code: int | None = None  #: None: not started

@@ -1,4 +1,4 @@
-"""What a run took, put beside what its plan said of it, and remembered for the next plan."""
+"""Measures what a run takes, compares it with the plan's estimate, and records it for the next plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import time
 from dataclasses import replace
 
-from groundwork.package_id import PackageId
 from megabuild.plan import learned
 from megabuild.plan.plan import Plan
 from megabuild.run.summary import Summary
@@ -22,7 +21,7 @@ class Meter:
         self._began = time.monotonic()
         self._cpu, self._largest = _used()
         self._pytorch: tuple[float, float, int] | None = None
-        #: programs run in a container: they are no children of ours, and nobody knows what they took
+        #: programs run in a container: they are not our children, so their usage is unknown
         self.blind = False
 
     @property
@@ -41,7 +40,7 @@ class Meter:
         whole = summary.staging in ("fresh", "recompile") or not plan.missing
         if not summary.ok or summary.reused or not whole or not (plan.missing or plan.extensions.missing):
             return summary  # nothing was done, or only the rest of something
-        of = {PackageId.of(one): one.python for one in plan.missing if one.python}
+        of = {one.id: one.python for one in plan.missing if one.python}
         rows = [row for row in summary.packages if row.package in of]
         pythons, scripts = len(set(of.values())), sum(row.seconds for row in rows)
         if self._pytorch is not None and summary.staging_seconds and pythons:

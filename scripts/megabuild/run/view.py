@@ -88,7 +88,7 @@ def view(
     options, cache = plan.options, plan.options.cache
     mounts: list[Mount] = []
 
-    def shown(name: str, source: Path, *, writable: bool = False) -> str:
+    def mount(name: str, source: Path, *, writable: bool = False) -> str:
         target = f"{INSIDE}/{name}"
         if writable:
             source.mkdir(parents=True, exist_ok=True)
@@ -96,28 +96,28 @@ def view(
         return isolation.path(target, source)
 
     state_inside = isolation.path(f"{INSIDE}/state", state)
-    recipes = shown("recipe", options.recipes)
+    recipes = mount("recipe", options.recipes)
     if (options.root / "rehearsal").is_dir():
-        shown("rehearsal", options.root.absolute() / "rehearsal")
-    scripts = shown("scripts", Path(megabuild.__file__).resolve().parent.parent)
-    site = shown("site", Path(rattler_build.__file__).resolve().parent.parent)
+        mount("rehearsal", options.root.absolute() / "rehearsal")
+    scripts = mount("scripts", Path(megabuild.__file__).resolve().parent.parent)
+    site = mount("site", Path(rattler_build.__file__).resolve().parent.parent)
     urls = []
     for number, channel in enumerate(channels):
         if isinstance(channel, Path):
-            inside = shown(f"channel{number or ''}", channel.resolve())
+            inside = mount(f"channel{number or ''}", channel.resolve())
             urls.append(f"file://{inside}")
         else:
             urls.append(channel)
-    source = shown("source", plan.environment.source) if plan.environment.source else None
-    others = {name: shown(name, folder) for name, folder in (more or {}).items()}
+    source = mount("source", plan.environment.source) if plan.environment.source else None
+    others = {name: mount(name, folder) for name, folder in (more or {}).items()}
     on_host = isolation.name == "host"
     environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
     # Nobody can prove what a build has put into a cache: it is for builds of the same config, and of no other.
-    environment["RATTLER_CACHE_DIR"] = shown("rattler", cache / "rattler" / options.run_name, writable=True)
+    environment["RATTLER_CACHE_DIR"] = mount("rattler", cache / "rattler" / options.run_name, writable=True)
     objects, trusted = cache / "objects", os.environ.get(SHARE_OBJECTS, "") not in ("", "0")
-    own = shown("ccache", objects / options.run_name, writable=True)
+    own = mount("ccache", objects / options.run_name, writable=True)
     (objects / _SHARED).mkdir(parents=True, exist_ok=True)
-    shared = shown("objects", objects / _SHARED, writable=trusted)
+    shared = mount("objects", objects / _SHARED, writable=trusted)
     _write_launcher(
         state / COMPILER_LAUNCHER,
         folder=own,
@@ -140,8 +140,8 @@ def view(
     )
     for name in (*_WRITABLE, *written):
         (state / name).mkdir(parents=True, exist_ok=True)
-        mounts.append(seen.shown(name, writable=True))
-    mounts += [seen.shown(name) for name in (COMPILER_LAUNCHER, VARIANT)]
+        mounts.append(seen.mount(name, writable=True))
+    mounts += [seen.mount(name) for name in (COMPILER_LAUNCHER, VARIANT)]
     return seen
 
 
@@ -150,8 +150,7 @@ def _write_launcher(path: Path, **values: str) -> None:
     values["program"] = os.environ.get("TORCH_CCACHE", "") or "ccache"
     values["size"] = os.environ.get("CCACHE_MAXSIZE", "") or "40G"
     words = {name: shlex.quote(value) for name, value in values.items()}
-    files.write(path, LAUNCHER.format(**words))
-    path.chmod(0o755)
+    files.write(path, LAUNCHER.format(**words), mode=0o755)
 
 
 def job(
@@ -160,7 +159,7 @@ def job(
     """Describe a task to the worker, but for its packages.
 
     Writes the variant file that the engine reads: its own command line could do the same with it. ``overrides`` are
-    variant values in place of the config's, ``env`` is what else the recipe's scripts are told.
+    variant values in place of the config's, ``env`` are further variables for the recipe's scripts.
     """
     config = plan.options.config
     made = chosen(config, overrides)

@@ -1,4 +1,4 @@
-"""One task of a run, in a thread of its own: heal, describe the job, follow it, explain failures, look into packages.
+"""One task of a run, in a thread of its own: prepares its folder, runs the engine, explains failures, checks packages.
 
 What is common to libtorch with every Python's pytorch, and to each extension; :mod:`megabuild.run.pytorch` and
 :mod:`megabuild.run.extension` say what differs.
@@ -15,7 +15,6 @@ from pathlib import Path
 
 from groundwork import channel_folder, events, files
 from groundwork.errors import BuildError, MegabuildError
-from groundwork.package_id import PackageId
 from groundwork.resources.jobs import Budget
 from groundwork.resources.shortage import Watch
 from megabuild.configs.render import PlannedPackage
@@ -34,14 +33,14 @@ from megabuild.run.view import View
 
 
 class Stopped(Exception):
-    """The run ends; whoever waits for a task is told so."""
+    """Raised in a task's thread when the run ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
     """What a task has made."""
 
-    archives: Sequence[archive.Archive] = ()  #: packages that passed their tests and were looked into
+    archives: Sequence[archive.Archive] = ()  #: packages that passed their tests and were verified
     seconds: Mapping[str, float]  #: by file name: how long the build script took
     error: MegabuildError | None = None  #: what went wrong with the rest
 
@@ -100,7 +99,7 @@ class Work(ABC):
 
     @abstractmethod
     def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
-        """Say that it runs once more, with fewer jobs."""
+        """Return the event for another attempt, with fewer jobs."""
 
     def dependencies(self) -> list[Path]:
         """Return published packages that others of it need, to be built or tested, and no channel has."""
@@ -108,19 +107,19 @@ class Work(ABC):
         return paths(self._plan.options.packages, own)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
-        """Do what comes before the engine."""
+        """Called before the engine starts."""
         return
 
     def check(self, package: Path) -> None:
-        """Look into a finished package; raise what is wrong with it."""
+        """Check a finished package; raise what is wrong with it."""
         return
 
     def mend(self, error: MegabuildError) -> str:
-        """Mend what an error shows, where that costs little; return what was done, or nothing."""
+        """Repair the cause of an error, where that is cheap; return what was done, or nothing."""
         return ""
 
     def occasion(self, event: events.Event | None) -> None:
-        """Take note of the time: about twenty times a second, and at every event."""
+        """Called about twenty times a second, and at every event."""
         return
 
     # ------------------------------------------------------------------------------------------ from here on: how
@@ -159,11 +158,11 @@ class Work(ABC):
         )
         with self.log() as log:
             self.prepare(seen, job, log)
-            outcome = self._followed(seen, job, log, wanted)
+            outcome = self._follow(seen, job, log, wanted)
             self.occasion(None)
             for event in self._objects.reused(self._parser.totals):
                 self.tell(event)
-            return self._finished(outcome, jobs, log.path, wanted)
+            return self._collect(outcome, jobs, log.path, wanted)
 
     def tell(self, event: events.Event) -> None:
         """Pass an event on."""
@@ -175,7 +174,7 @@ class Work(ABC):
             raise Stopped(self.name)
 
     def write(self, log: LogFile, line: ScriptLine) -> None:
-        """Take a line of a script into the log, and remember it."""
+        """Log a line of a script, and keep it for error messages."""
         name = line.package.name
         source = " ".join(word for word in (name or STAGING, name and line.python) if word)
         source = f"test:{source}" if line.kind == "test" else source
@@ -183,7 +182,7 @@ class Work(ABC):
         self._recent.add(replace(line, text=text))
         self.tell(events.LogLine(source=source, text=text))
 
-    def _followed(self, seen: View, job: Job, log: LogFile, wanted: Mapping[str, PlannedPackage]) -> Outcome:
+    def _follow(self, seen: View, job: Job, log: LogFile, wanted: Mapping[str, PlannedPackage]) -> Outcome:
         self._objects.begin()
         self._recent = Recent()  # what was checked before explains nothing from here on
 
@@ -218,12 +217,12 @@ class Work(ABC):
                 continue
             self._seen.add(path.name)
             if path.name in wanted:
-                package = PackageId.of(wanted[path.name])
+                package = wanted[path.name].id
                 seconds = self._seconds[path.name] = round(self._parser.seconds(), 1)
                 self.tell(events.PackageBuilt(package=package, seconds=seconds))
 
-    def _finished(self, outcome: Outcome, jobs: int, log: Path, wanted: Mapping[str, PlannedPackage]) -> Made:
-        """Look into what is finished and passed its tests, whatever else failed."""
+    def _collect(self, outcome: Outcome, jobs: int, log: Path, wanted: Mapping[str, PlannedPackage]) -> Made:
+        """Verify what was finished and passed its tests, whatever else failed."""
         self.broken = frozenset(path.name for path in (self._out / "broken").glob("*.conda"))
         there = [path for path in channel_folder.package_files(self._out) if path.name in wanted]
         finished = self._state / FINISHED

@@ -1,4 +1,4 @@
-"""Environments installed, and brought up to date; nobody's files are lost by that.
+"""Creates and updates environments, without losing files of the user's.
 
 Nothing of conda is needed for it, nor afterwards: ``bin/python`` works as it is, and ``activate`` sets what packages
 want to have set.
@@ -45,14 +45,14 @@ _ROUNDS, _QUIET_ROUNDS, _ROUND_SECONDS = 100, 3, 0.1
 
 
 def check_place(folder: Path) -> None:
-    """Look whether an environment can be made in a folder, or brought up to date.
+    """Check whether an environment can be created or updated in a folder.
 
     Raises
     ------
     UsageError
         It holds something else.
     IntegrityError
-        What says that this command made it cannot be read.
+        The marker that this command made it cannot be read.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", "name another one")
@@ -94,19 +94,19 @@ def create(
     """
     check_place(folder)
     folder = folder.absolute()
-    told = {"specs": list(wanted.specs), "channels": [str(channel) for channel in solution.channels]}
+    marker = {"specs": list(wanted.specs), "channels": [str(channel) for channel in solution.channels]}
 
     def install(place: Path) -> None:
         _install(place, solution, wanted.platform, folder, cache, report)
-        files.write(place / MARKER, json.dumps(told, indent=1))
+        files.write(place / MARKER, json.dumps(marker, indent=1))
 
-    if _is_ours(folder) or not _made_whole(folder, install):
+    if _is_ours(folder) or not _install_first(folder, install):
         install(folder)
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
     _write_activation(folder)
 
 
-def _made_whole(folder: Path, install: Callable[[Path], None]) -> bool:
+def _install_first(folder: Path, install: Callable[[Path], None]) -> bool:
     """Make an environment for the first time; or end what was cut short as it was moved up, and return False."""
     existed = folder.is_dir()
     within = folder / UNFINISHED
@@ -133,7 +133,7 @@ def _made_whole(folder: Path, install: Callable[[Path], None]) -> bool:
                     with contextlib.suppress(OSError):  # something of somebody else's came into it
                         folder.rmdir()
                 raise
-        # what says that it is finished comes last
+        # the marker that it is finished comes last
         for name in sorted(
             json.loads((within / _MOVING).read_text()), key=lambda one: one == MARKER.parts[0]
         ):
@@ -175,11 +175,11 @@ def _install(
     except (MegabuildError, OSError):
         raise
     except Exception as error:
-        raise _explained(folder, error) from error
+        raise _translate(folder, error) from error
 
 
-def _explained(folder: Path, error: Exception) -> MegabuildError:
-    """Return what rattler says, which has one exception per layer, as an error of ours."""
+def _translate(folder: Path, error: Exception) -> MegabuildError:
+    """Translate an exception of rattler's, which has one per layer, into an error of ours."""
     reason = " ".join(str(error).split())
     if "No space left" in reason or "os error 28" in reason:
         return OutOfSpaceError(
@@ -189,12 +189,12 @@ def _explained(folder: Path, error: Exception) -> MegabuildError:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Say whether this command made an environment, and finished it.
+    """Return whether this command made an environment, and finished it.
 
     Raises
     ------
     IntegrityError
-        There is something that may say so, and cannot be read.
+        There is a marker, and it cannot be read.
     """
     try:
         found = json.loads((folder / MARKER).read_text())
@@ -235,12 +235,10 @@ class _Progress(InstallerReporter):
         self._total, self._report, self._done = total, report, 0
 
     def on_populate_cache_start(self, operation: int, package_name: str) -> int:
-        """Take a package that is fetched and unpacked."""
         self._report(f"unpacking {package_name}")
         return 0
 
     def on_link_start(self, operation: int, package_name: str) -> int:
-        """Take a package that is linked."""
         self._done += 1
         self._report(f"installing {self._done}/{self._total} {package_name}")
         return 0

@@ -1,4 +1,4 @@
-"""What environments of what was built consist of: solved from the published channel and what it needs besides."""
+"""Solves environments from a published channel and the channels that it needs besides."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def solve(wanted: EnvironmentRequest) -> Solution:
     lists = published.channels_beside(wanted.published) or ([()] if wanted.more else [])
     if not lists:
         raise PreflightError(
-            f"the channel that the packages in {wanted.published} need besides is gone, or was never noted",
-            "run the build again (what is built is not built again), or name it with --channel",
+            f"the channel that the packages in {wanted.published} need besides is gone, or was never recorded",
+            "run the build again (nothing that is there is built again), or name it with --channel",
         )
     failure: PreflightError | None = None
     for beside in lists:

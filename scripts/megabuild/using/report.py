@@ -1,4 +1,4 @@
-"""What is told of an environment that is planned or was made, to people and to scripts."""
+"""The report on an environment that is planned or was created, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from rattler.platform.subdir import SubdirLiteral
 from groundwork.errors import MegabuildError
 from groundwork.network import redact
 from groundwork.network.channels import channel_url, why_unreachable
-from groundwork.network.client import NetworkError, within
+from groundwork.network.client import NetworkError, run_with_deadline
 from pin_audit.facts import Holds, Newest, SourceOutcome, Where
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
@@ -175,7 +175,7 @@ def _newest(url: str, platform: str, names: Collection[str], seconds: float) -> 
 
     with tempfile.TemporaryDirectory(prefix="megabuild-audit-", ignore_cleanup_errors=True) as cache:
         try:
-            records = within(seconds + 1.0, lambda: asyncio.run(ask(cache)))
+            records = run_with_deadline(seconds + 1.0, lambda: asyncio.run(ask(cache)))
         except (TimeoutError, asyncio.TimeoutError):
             raise NetworkError(f"no answer within {seconds:.0f} s", _REMEDY) from None
         except (

@@ -17,7 +17,7 @@ from rattler.package_streaming import PackageArchive
 from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 
 from groundwork.errors import AuditError
-from groundwork.network.client import within
+from groundwork.network.client import run_with_deadline
 from pin_audit.facts import GlobalPin, Holds, Migration, SourceOutcome, Where
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
@@ -174,7 +174,7 @@ def _from_package(services: Services) -> _Files:
         path = Path(folder, Path(name).name)
         path.write_bytes(content)
         try:
-            members, commit = within(services.remaining(), lambda: asyncio.run(_members(path)))
+            members, commit = run_with_deadline(services.remaining(), lambda: asyncio.run(_members(path)))
         except Exception as error:  # of rattler's own kinds, and of broken archives
             raise AuditError(f"{name} cannot be read: {error}", _REMEDY) from error
     return msgspec.structs.replace(_sorted(members, name), commit=commit, package=name)

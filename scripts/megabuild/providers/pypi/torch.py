@@ -16,7 +16,7 @@ from groundwork.files import FileLock, link
 from groundwork.network import redact
 from groundwork.network.client import NetworkError
 from groundwork.network.index import HEADERS, Configured, File, offered, places
-from groundwork.network.resolver import HASTE
+from groundwork.network.resolver import PAGE_TIMEOUTS
 from groundwork.network.resolver import REMEDY as INDEX_REMEDY
 from groundwork.network.wheel_contents import Content, Contents
 from megabuild.configs.config import Config, config_name
@@ -144,7 +144,7 @@ def why_silent(index: str) -> str:
 
 def _wheels(where: Configured) -> list[File]:
     """Return PyTorch's wheels for whatever machine and Python; raises NetworkError."""
-    client = where.client(HASTE)
+    client = where.client(PAGE_TIMEOUTS)
     return [
         one for one in offered("torch", where, lambda url: client.get(url, headers=HEADERS))[0] if one.tags
     ]

@@ -1,4 +1,4 @@
-"""Running other people's programs, of which none waits for a terminal or goes on for ever."""
+"""Runs external programs, without a terminal and with a timeout. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ def run(
     timeout: float,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    stdin: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program for at most `timeout` seconds; what keeps it from ending by itself is its standard error."""
+    """Run a program for at most `timeout` seconds; a timeout or a failure to start is its exit code and stderr."""
     try:
         return subprocess.run(
             argv,
             env=environ,
             cwd=folder,
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             capture_output=True,
             text=True,
             errors="replace",

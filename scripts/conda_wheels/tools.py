@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from groundwork.errors import BuildError, OutOfSpaceError, PreflightError
+from groundwork.program import run
 
 _OWN = Path(sys.executable).parent
 
@@ -79,9 +79,7 @@ def auditwheel(
 
 
 def _run(command: Sequence[str], environ: dict[str, str], what: str) -> None:
-    done = subprocess.run(
-        command, env={**os.environ, **environ}, capture_output=True, text=True, errors="replace", check=False
-    )
+    done = run(command, timeout=None, environ={**os.environ, **environ})
     if done.returncode == 0:
         return
     said = " ".join((done.stderr or done.stdout).split("\n")[-4:]).strip()

@@ -12,14 +12,12 @@ from packaging.version import Version
 
 from groundwork import files
 from groundwork.errors import IntegrityError, ProviderError
-from groundwork.network.client import Client
-from groundwork.network.index import HEADERS, Configured, configured, local_path, offered
-from pyg_extensions.program import run
+from groundwork.network.index import HEADERS, Configured, configured, offered
+from groundwork.program import run
 from pyg_extensions.table import Extension, ExtensionRelease
+from pyg_extensions.wheels import check_sha256, fetch
 
-_INDEX_SECONDS = 60.0
 _CLONE_SECONDS = 600.0
-_LARGEST = 64 << 20  # bytes; the four have up to 0.2 MB
 
 
 def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured | None = None) -> Path:
@@ -36,45 +34,20 @@ def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured 
     """
     folder = cache / "sdists"
 
-    def is_there(one: ExtensionRelease) -> bool:
+    for one in wanted:
         path = folder / one.archive
-        return path.is_file() and files.sha256(path) == one.sha256
-
-    missing = [one for one in wanted if not is_there(one)]
-    if not missing:
-        return folder
-    where = where or configured()
-    client = Client(seconds=_INDEX_SECONDS, certificates=where.certificates, proxy=where.proxy)
-    for one in missing:
-        data = _fetched(one, where, client)
-        try:
-            with files.scratch(folder) as empty:
-                (empty / one.archive).write_bytes(data)
-                _check(empty / one.archive, one, " on pip's index")
-                (empty / one.archive).replace(folder / one.archive)
-        except OSError as error:
-            raise ProviderError(
-                f"cannot write to {folder}: {error.strerror}", "check its permissions and the disk"
-            ) from error
+        if not path.is_file() or files.sha256(path) != one.sha256:
+            where = where or configured()
+            fetch(_address(one, where), path, one.sha256, where)
     return folder
 
 
-def _fetched(wanted: ExtensionRelease, where: Configured, client: Client) -> bytes:
-    found, _ = offered(wanted.name, where, lambda url: client.get(url, headers=HEADERS))
+def _address(wanted: ExtensionRelease, where: Configured) -> str:
+    found, _ = offered(wanted.name, where, lambda url: where.client().get(url, headers=HEADERS))
     for file in found:
         if not file.tags and file.version == Version(wanted.version) and file.name.endswith(".tar.gz"):
-            local = file.url.startswith("file:")
-            return local_path(file.url).read_bytes() if local else client.get(file.url, limit=_LARGEST).body
+            return file.url
     raise ProviderError(f"pip's index has no {wanted.archive}", "check pip's configuration (pip config list)")
-
-
-def _check(archive: Path, wanted: ExtensionRelease, whose: str = "") -> None:
-    found = files.sha256(archive)
-    if wanted.sha256 and found != wanted.sha256:
-        raise IntegrityError(
-            f"{archive.name}{whose} has sha256 {found[:12]}…, the matrix says {wanted.sha256[:12]}…",
-            "download it again, and check where pip gets it from (pip config list)",
-        )
 
 
 def identity(extension: Extension, wanted: ExtensionRelease, folder: Path | None) -> str:
@@ -119,7 +92,7 @@ def unpacked(
         raise ProviderError(
             f"{what}: {error.message}", f"{error.remedy}, or name a folder with it: --pyg-sources FOLDER"
         ) from error
-    _check(archive, wanted)
+    check_sha256(archive, wanted.sha256)
     files.unpack(archive, work / "unpacked")
     found = sorted((work / "unpacked").glob("*/setup.py"))
     if not found:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from groundwork.errors import IntegrityError, ProviderError, UsageError
 from groundwork.network.client import why_silent
-from pyg_extensions.program import run
+from groundwork.program import run
 from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, release
 
 BASE = "pyg_source_base"
@@ -81,14 +82,7 @@ class _Search:
         self._folder = Path(given).absolute() if given and not self._url else None
         if self._folder and not self._folder.is_dir():
             raise UsageError(f"there is no folder {self._folder}", "--pyg-sources takes a folder or a URL")
-        self._ask = ask
-        self._asked: dict[str, str] = {}
-
-    def _why(self, url: str) -> str:
-        """Say why an address does not answer; each is asked once."""
-        if url not in self._asked:
-            self._asked[url] = self._ask(url)
-        return self._asked[url]
+        self._why = cache(ask)  #: why an address does not answer
 
     def archives(self, download: Download | None) -> None:
         """Find archives: in the user's folder, at the usual address or the user's, in pip's index."""

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from groundwork import files
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network import redact
-from groundwork.network.client import Client, Patience
-from groundwork.network.index import File, local_path
+from groundwork.network.client import Patience
+from groundwork.network.index import Configured, File, local_path
 from groundwork.wheel_file import why_broken
 from pyg_extensions.pyg_index import Fit, PygIndex, WheelTarget, fitting
 from pyg_extensions.table import Extension
@@ -108,8 +108,8 @@ def _in_cache(wheel: File, cache: Path, report: Callable[[str], None]) -> Path:
     return path
 
 
-def fetch(address: str, target: Path, sha256: str) -> Path:
-    """Copy a file from an ``http:``, ``https:`` or ``file:`` address to ``target``.
+def fetch(address: str, target: Path, sha256: str, where: Configured | None = None) -> Path:
+    """Copy a file from an ``http:``, ``https:`` or ``file:`` address, reached as an index is, to ``target``.
 
     It appears there complete and with the right hash, where one is known, or not at all.
 
@@ -126,13 +126,8 @@ def fetch(address: str, target: Path, sha256: str) -> Path:
             if urlsplit(address).scheme == "file":
                 shutil.copyfile(local_path(address), partial)
             else:
-                Client(patience=_PATIENCE).save(address, partial)
-            found = files.sha256(partial)
-            if sha256 and found != sha256:
-                raise IntegrityError(
-                    f"{target.name}: sha256 is {found[:12]}…, the index says {sha256[:12]}…",
-                    "the index or a proxy in between is at fault",
-                )
+                (where or Configured()).client(_PATIENCE).save(address, partial)
+            check_sha256(partial, sha256)
             partial.replace(target)
     except OSError as error:
         raise ProviderError(
@@ -140,3 +135,13 @@ def fetch(address: str, target: Path, sha256: str) -> Path:
             "check the folder's permissions and the disk",
         ) from error
     return target
+
+
+def check_sha256(path: Path, expected: str) -> None:
+    """Raise IntegrityError unless a file has the sha256 that is expected of it, if any is."""
+    found = files.sha256(path)
+    if expected not in ("", found):
+        raise IntegrityError(
+            f"{path.name}: sha256 is {found[:12]}…, expected {expected[:12]}…",
+            "download it again, and check where it comes from: pip's configuration (pip config list), a proxy",
+        )

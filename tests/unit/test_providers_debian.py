@@ -39,7 +39,7 @@ def test_nothing_is_asked_when_everything_is_there() -> None:
 
 def _installed(**depends: str) -> dict[str, libraries.Installed]:
     return {
-        name.replace("_", "-"): libraries.Installed(name=name, version="1", priority="optional", depends=text)
+        name.replace("_", "-"): libraries.Installed(name, "1", "optional", text)
         for name, text in depends.items()
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
 from groundwork.files import FileLock, sha256
+from groundwork.program import run
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue
@@ -136,13 +136,8 @@ def _found(name: str, catalogue: Catalogue) -> str | None:
 
 def _program(name: str, program: str, platform: str) -> LocalPackage:
     """Describe a package that starts a program of the system."""
-    try:
-        done = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, check=False, timeout=120
-        )
-        version = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
-    except subprocess.TimeoutExpired:
-        version = None
+    done = run([program, "--version"], timeout=120)
+    version = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
     return LocalPackage(
         name=name,
         version=version.group() if version else "0",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
 
 from groundwork import guard
@@ -39,39 +38,34 @@ def run(
     ProviderError
         The program is missing, failed, or took longer than `timeout`; with the last lines it printed.
     """
-    # the guard ends everything when the other end of its input closes, which only this process has
-    reading, writing = os.pipe() if guarded else (subprocess.DEVNULL, -1)
+    # the guard ends everything when its input closes, whose other end only this process has
     before = [sys.executable, "-I", "-S", guard.__file__] if guarded else []
     try:
         process = subprocess.Popen(
             [*before, *argv],
-            stdin=reading,
+            stdin=subprocess.PIPE if guarded else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             env=None if env is None else dict(env),
         )
-        with process:
+        held, process.stdin = process.stdin, None  # or `communicate` would close it
+        with process, held or nullcontext():
             try:
                 output, complaints = process.communicate(timeout=timeout)
             except BaseException:
-                if guarded:
-                    os.close(writing)
-                    writing = -1
+                if held is None:
+                    process.kill()
+                else:
+                    held.close()
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(guard.GRACE_SECONDS + 1)
-                else:
-                    process.kill()
                 raise
     except FileNotFoundError as error:
         raise ProviderError(f"{what}: {argv[0]} is not installed", remedy) from error
     except subprocess.TimeoutExpired as error:
         raise ProviderError(f"{what}: no end after {timeout:.0f} s", remedy) from error
-    finally:
-        for end in (reading, writing) if guarded else ():
-            if end >= 0:
-                os.close(end)
     if process.returncode != 0:
         printed = [line for line in (output + complaints).splitlines() if line.strip()]
         tail = "\n  ".join(([line for line in printed if tells(line)] or printed)[-_LINES_SHOWN:])

@@ -18,13 +18,13 @@ from packaging.version import Version
 
 from groundwork import files, guard
 from groundwork.errors import BuildError, KilledError, OutOfMemoryError, PreflightError
+from groundwork.program import run
 from groundwork.resources.jobs import Jobs, bytes_per_compile, compile_jobs
 from groundwork.resources.machine import Machine
 from groundwork.resources.shortage import Watch, lacked_memory, was_killed
 from pyg_extensions.install.pip import Pip
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from pyg_extensions.install.user_environment import UserEnvironment, clean
-from pyg_extensions.program import run
 from pyg_extensions.table import Extension
 
 #: Runs setup.py files with ninja; a part of the recipes.

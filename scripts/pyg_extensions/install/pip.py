@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.errors import ProviderError
+from groundwork.program import run
 from pyg_extensions.install.user_environment import UserEnvironment, clean
-from pyg_extensions.program import run
 
 _QUIET = ("--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1")
 _LINES = 4

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from groundwork.errors import PreflightError
+from groundwork.program import run
 from pyg_extensions.install.user_environment import UserEnvironment
-from pyg_extensions.program import run
 
 _SECONDS = 120.0
 _CPP = "#include <vector>\nint size() { return static_cast<int>(std::vector<int>(1).size()); }\n"

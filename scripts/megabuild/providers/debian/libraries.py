@@ -35,7 +35,7 @@ _ELSEWHERE = re.compile(
 _WHOLE_SYSTEMS = ("libmpi.so.",)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Installed:
     """An installed Debian package."""
 
@@ -152,11 +152,7 @@ def _installed(root: Path, arch: str) -> dict[str, Installed]:
         [*enter(root), "dpkg-query", "--show", f"--showformat={form}"], what="reading the root's package list"
     )
     rows = (line.split("\t") for line in printed.splitlines())
-    return {
-        name: Installed(name=name, version=version, priority=priority, depends=depends)
-        for name, its, version, priority, depends in rows
-        if arch in ("", its)
-    }
+    return {name: Installed(name, *more) for name, its, *more in rows if arch in ("", its)}
 
 
 def _build_dependencies(source: Path) -> list[str]:

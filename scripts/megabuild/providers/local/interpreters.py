@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.errors import ProviderError
+from groundwork.program import run
 
 _OLDEST = 10  # of the 3
 
@@ -141,17 +141,11 @@ def running() -> dict[str, Interpreter]:
 
 def ask(executable: Path) -> Interpreter | None:
     """Ask one program for its version, ABI and folders; None if it is not a released CPython, or does not answer."""
+    # a generous limit: every core may have ten other things to do
+    done = run([executable, "-I", "-S", "-c", _QUESTION], timeout=120)
     try:
-        done = subprocess.run(
-            [executable, "-I", "-S", "-c", _QUESTION],
-            capture_output=True,
-            text=True,
-            timeout=120,  # seconds, where every core has ten other things to do
-            stdin=subprocess.DEVNULL,
-            check=True,
-        )
         answer = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except ValueError:
         return None
     if answer["implementation"] != "cpython" or answer["level"] != "final":
         return None

@@ -24,7 +24,7 @@ MADE_OF = "made-of.json"
 _BUILDERS = 2  # the engine compresses with several threads of its own
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StoredPackage:
     """A package in the store: its identity, its file, and the hashes of inputs (`key`) and file (`sha256`)."""
 
@@ -44,17 +44,7 @@ class StoredPackage:
     @classmethod
     def of(cls, package: LocalPackage, sha256: str = "") -> StoredPackage:
         """Return what the store has of a package; without a hash, what it would have."""
-        name, version, build = package.id
-        file_name, key = package.id.file_name, package.key
-        return cls(
-            name=name,
-            version=version,
-            build=build,
-            subdir=package.subdir,
-            file_name=file_name,
-            sha256=sha256,
-            key=key,
-        )
+        return cls(*package.id, package.subdir, package.id.file_name, sha256, package.key)
 
 
 class Store:

@@ -1,4 +1,4 @@
-"""Running other people's programs, of which none waits for a terminal or goes on for ever."""
+"""Run other people's programs: without a terminal to wait at, and with a time limit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ TIMED_OUT, NOT_STARTED = 124, 127
 def run(
     argv: Sequence[str | os.PathLike[str]],
     *,
-    timeout: float,
+    timeout: float | None,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program for at most `timeout` seconds; what keeps it from ending by itself is its standard error."""
+    """Run a program for at most `timeout` seconds (None: no limit); why it did not start or end is its stderr."""
     try:
         return subprocess.run(
             argv,

@@ -1,4 +1,4 @@
-"""The USE_* switches that the recipe's build really sets: bash is asked, per config, with the line of each."""
+"""The USE_* switches that the recipe's build sets, per config, with their lines: the script is run by bash."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_a_requirement_that_cannot_be_understood_is_a_fact_with_trouble(tmp_path
     )
     broken, *others = read(request(services(tmp_path), local=Local(wheel=tmp_path / LINUX))).facts
     assert (broken.name, broken.value) == ("numpy", "")
-    assert "is not a requirement" in broken.trouble
+    assert "is not a valid requirement" in broken.trouble
     assert [(one.name, one.value) for one in others] == [
         ("pkg", "@ https://example.org/p.whl"),
         ("good", ">1"),

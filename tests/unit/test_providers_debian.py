@@ -90,7 +90,7 @@ def test_an_unfinished_root_is_not_taken_for_a_root(tmp_path: Path) -> None:
     )
 
 
-#: An apt-get that tells of a mirror with few packages.
+#: A fake apt-get for a mirror with few packages.
 APT = """\
 #!/bin/sh
 echo "$*" >> "$(dirname "$0")/asked"

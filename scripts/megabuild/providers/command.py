@@ -1,4 +1,4 @@
-"""Run programs so that their failure is a provider's error, and a few things at once."""
+"""Run programs whose failure is a ProviderError, and functions in parallel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(
     timeout: float = 60.0,
     env: Mapping[str, str] | None = None,
     guarded: bool = False,
-    tells: Callable[[str], bool] = lambda line: not line.startswith("WARNING:"),
+    is_relevant: Callable[[str], bool] = lambda line: not line.startswith("WARNING:"),
 ) -> str:
     """Run a program and return what it printed on stdout.
 
@@ -68,17 +68,17 @@ def run(
         raise ProviderError(f"{what}: no end after {timeout:.0f} s", remedy) from error
     if process.returncode != 0:
         printed = [line for line in (output + complaints).splitlines() if line.strip()]
-        tail = "\n  ".join(([line for line in printed if tells(line)] or printed)[-_LINES_SHOWN:])
+        tail = "\n  ".join(([line for line in printed if is_relevant(line)] or printed)[-_LINES_SHOWN:])
         raise ProviderError(f"{what} failed with exit status {process.returncode}:\n  {tail}", remedy)
     return output
 
 
 @contextmanager
 def threads(at_once: int) -> Iterator[ThreadPoolExecutor]:
-    """Give some threads, which nobody waits for when this process is interrupted.
+    """Yield a thread pool that does not delay an interrupt.
 
-    What has begun is waited for, also after a failure, since whoever called tidies up behind it. After Ctrl-C or a
-    signal the process ends, its threads with it, and what they have started guarded ends with the process.
+    Running tasks are awaited, also after a failure, since the caller cleans up after them. After Ctrl-C or a signal
+    the process ends with its threads, and guarded programs end with the process.
     """
     pool = ThreadPoolExecutor(at_once)
     try:
@@ -96,7 +96,7 @@ def threads(at_once: int) -> Iterator[ThreadPoolExecutor]:
 def each(function: Callable[[Item], Result], items: Iterable[Item], at_once: int) -> Iterator[Result]:
     """Yield `function(item)` for all items in their order, working on up to `at_once` of them.
 
-    The first failure is raised as soon as its turn comes; what has not begun by then never does.
+    The first failure is raised as soon as its turn comes; tasks that have not started by then never do.
     """
     with threads(at_once) as pool:
         for future in [pool.submit(function, item) for item in items]:

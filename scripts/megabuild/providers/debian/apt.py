@@ -1,6 +1,6 @@
-"""Which mirror and which options of apt this machine uses; never a host name of our own.
+"""This machine's Debian mirror and apt options; there is no default mirror.
 
-Read from apt's files: ``apt-get indextargets`` knows only mirrors whose lists are there (container images delete them),
+Read from apt's files: ``apt-get indextargets`` knows only mirrors with downloaded lists (container images delete them),
 and before apt 2.9 not their keys.
 """
 

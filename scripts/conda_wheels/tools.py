@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from groundwork.errors import BuildError, OutOfSpaceError, PreflightError
-from groundwork.program import run
+from groundwork.process import run
 
 _OWN = Path(sys.executable).parent
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from groundwork.network import redact
 from groundwork.network.cache import Cache
-from groundwork.network.client import Client, Patience
+from groundwork.network.client import Client, Timeouts
 
 DAY = 86400.0
 
@@ -29,11 +29,11 @@ class Services:
         seconds: float = 300.0,
         max_age: float = DAY,
         report: Callable[[str, str], None] = lambda _source, _text: None,
-        patience: Patience | None = None,
+        patience: Timeouts | None = None,
     ) -> None:
         self.folder = folder.absolute()
         self.offline, self.max_age, self.patience = offline, max_age, patience
-        self.client = Client(seconds=seconds, offline=offline, patience=patience)
+        self.client = Client(seconds=seconds, offline=offline, timeouts=patience)
         self.cached = Cache(folder, offline=offline, tell=lambda text: self.report("cache", text)).cached
         self.remaining = self.client.remaining  #: the seconds that are left, never below 0
         self._report, self._reporting = report, threading.Lock()

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from groundwork.errors import AuditError
-from groundwork.program import run
+from groundwork.process import run
 from megabuild.configs.config import Config
 
 SCRIPT = "build_env.sh"

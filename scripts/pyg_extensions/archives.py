@@ -13,7 +13,7 @@ from packaging.version import Version
 from groundwork import files
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.index import HEADERS, Configured, configured, offered
-from groundwork.program import run
+from groundwork.process import run
 from pyg_extensions.table import Extension, ExtensionRelease
 from pyg_extensions.wheels import check_sha256, fetch
 

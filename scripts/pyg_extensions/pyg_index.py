@@ -18,10 +18,10 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from groundwork.errors import ProviderError, UsageError
-from groundwork.network.client import Client, NetworkError, Patience
+from groundwork.network.client import Client, NetworkError, Timeouts
 from groundwork.network.index import PYG_INDEX, File, links, local_path
 
-_PATIENCE = Patience(read=20.0, total=20.0)
+_PATIENCE = Timeouts(read=20.0, total=20.0)
 _BUILT_FOR = re.compile(r"pt(?P<major>\d)(?P<minor>\d+)(?P<tag>cpu|cu\d{2,4})")
 _MACHINES = {"64": "x86_64", "aarch64": "aarch64", "ppc64le": "ppc64le", "arm64": "arm64"}
 #: The oldest glibc of a manylinux tag, per machine (PEP 600); names of the older scheme (PEP 599 and before).
@@ -135,7 +135,7 @@ def read_page(address: str) -> str | None:
     try:
         if urlsplit(address).scheme == "file":
             return local_path(address).read_text(encoding="utf-8", errors="replace")
-        return Client(patience=_PATIENCE).get(address).body.decode("utf-8", errors="replace")
+        return Client(timeouts=_PATIENCE).get(address).body.decode("utf-8", errors="replace")
     except FileNotFoundError:
         return None
     except NetworkError as error:

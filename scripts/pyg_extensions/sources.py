@@ -13,7 +13,7 @@ from pathlib import Path
 
 from groundwork.errors import IntegrityError, ProviderError, UsageError
 from groundwork.network.client import why_silent
-from groundwork.program import run
+from groundwork.process import run
 from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, release
 
 BASE = "pyg_source_base"

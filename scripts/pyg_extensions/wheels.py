@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 from groundwork import files
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network import redact
-from groundwork.network.client import Patience
+from groundwork.network.client import Timeouts
 from groundwork.network.index import Configured, File, local_path
 from groundwork.wheel_file import why_broken
 from pyg_extensions.pyg_index import Fit, PygIndex, WheelTarget, fitting
 from pyg_extensions.table import Extension
 
 _FOLDER = "pyg-wheels"
-_PATIENCE = Patience(read=20.0, total=900.0)  # with kernels for many GPUs they have some tens of megabytes
+_PATIENCE = Timeouts(read=20.0, total=900.0)  # with kernels for many GPUs they have some tens of megabytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from groundwork.network.client import Patience
+from groundwork.network.client import Timeouts
 from megabuild.configs.config import Config
 from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.gather import outcome_of
@@ -19,9 +19,9 @@ from pin_audit.services import Services
 from pin_audit.trees import GitTree
 
 #: For servers that answer, however busy the machine is.
-PATIENT = Patience(connect=30.0, read=30.0, total=120.0, pause=0.02)
+PATIENT = Timeouts(connect=30.0, read=30.0, total=120.0, pause=0.02)
 #: For servers that do not.
-IMPATIENT = Patience(connect=1.0, read=0.3, total=1.0, pause=0.02)
+IMPATIENT = Timeouts(connect=1.0, read=0.3, total=1.0, pause=0.02)
 
 Answer = Callable[["Handler"], None]
 
@@ -151,7 +151,7 @@ def services(
     *,
     offline: bool = False,
     seconds: float = 30.0,
-    patience: Patience = PATIENT,
+    patience: Timeouts = PATIENT,
 ) -> Services:
     said = [] if told is None else told
     return Services(
@@ -159,7 +159,7 @@ def services(
         offline=offline,
         seconds=seconds,
         report=lambda source, text: said.append(f"{source}: {text}"),
-        patience=patience,
+        timeouts=patience,
     )
 
 

@@ -35,13 +35,13 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_answer_is_what_the_server_sent(tmp_path: Path) -> None:
     with serving({"/page": b"x" * 1000}) as site:
-        given = Client(patience=PATIENT)
+        given = Client(timeouts=PATIENT)
         assert given.get(f"{site.url}/page").body == b"x" * 1000
 
 
 def test_a_page_that_is_not_there_is_told_apart(tmp_path: Path) -> None:
     with serving({}) as site, pytest.raises(NotFound, match="404"):
-        Client(patience=PATIENT).get(f"{site.url}/none")
+        Client(timeouts=PATIENT).get(f"{site.url}/none")
 
 
 def test_a_passing_failure_is_tried_again(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_passing_failure_is_tried_again(tmp_path: Path) -> None:
         handler.reply(503 if failing else 200, b"" if failing else b"at last")
 
     with serving({"/": recover}) as site:
-        assert Client(patience=PATIENT).get(f"{site.url}/").body == b"at last"
+        assert Client(timeouts=PATIENT).get(f"{site.url}/").body == b"at last"
         assert len(site.asked) == 3
 
 
@@ -63,22 +63,22 @@ def test_of_an_answer_that_broke_off_nothing_is_left_in_the_next_one(tmp_path: P
 
     target = tmp_path / "file"
     with serving({"/": recover}) as site:
-        assert Client(patience=PATIENT).get(f"{site.url}/").body == b"whole"
-        Client(patience=PATIENT).save(f"{site.url}/", target)
+        assert Client(timeouts=PATIENT).get(f"{site.url}/").body == b"whole"
+        Client(timeouts=PATIENT).save(f"{site.url}/", target)
     assert target.read_bytes() == b"whole"
 
 
 def test_a_lasting_failure_is_not_tried_for_ever(tmp_path: Path) -> None:
     with serving({"/": lambda handler: handler.reply(500, b"")}) as site:
         with pytest.raises(NetworkError, match="HTTP status 500"):
-            Client(patience=PATIENT).get(f"{site.url}/")
+            Client(timeouts=PATIENT).get(f"{site.url}/")
         assert len(site.asked) == 3
 
 
 def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
     with serving({"/": lambda handler: handler.reply(403, b"")}) as site:
         with pytest.raises(NetworkError, match="403") as caught:
-            Client(patience=PATIENT).get(f"{site.url}/")
+            Client(timeouts=PATIENT).get(f"{site.url}/")
         assert len(site.asked) == 1
         assert "credentials" in caught.value.remedy
 
@@ -87,7 +87,7 @@ def test_a_server_that_asks_for_a_long_pause_is_given_up_at_once(tmp_path: Path)
     with serving({"/": lambda handler: handler.reply(429, b"", Retry_After="3600")}) as site:
         start = time.monotonic()
         with pytest.raises(NetworkError, match="429"):
-            Client(patience=PATIENT).get(f"{site.url}/")
+            Client(timeouts=PATIENT).get(f"{site.url}/")
         assert time.monotonic() - start < 2.0
 
 
@@ -106,7 +106,7 @@ def test_a_misbehaving_server_ends_in_bounded_time(tmp_path: Path, answer: Answe
     with serving({"/": answer}) as site:
         start = time.monotonic()
         with pytest.raises(NetworkError, match=told):
-            Client(patience=patience).get(f"{site.url}/", limit=1 << 20)
+            Client(timeouts=patience).get(f"{site.url}/", limit=1 << 20)
         assert time.monotonic() - start < (6.0 if patience is IMPATIENT else PATIENT.total)
 
 
@@ -127,7 +127,7 @@ def test_headers_without_an_end_are_given_up(tmp_path: Path) -> None:
         threading.Thread(target=serve, daemon=True).start()
         start = time.monotonic()
         with pytest.raises(NetworkError, match="no end after"):
-            Client(patience=IMPATIENT).get(f"http://127.0.0.1:{server.getsockname()[1]}/")
+            Client(timeouts=IMPATIENT).get(f"http://127.0.0.1:{server.getsockname()[1]}/")
         assert time.monotonic() - start < 6.0
 
 
@@ -136,20 +136,20 @@ def test_redirects_in_a_circle_end(tmp_path: Path) -> None:
         serving({"/a": redirect("/b"), "/b": redirect("/a")}) as site,
         pytest.raises(NetworkError, match=r"[Rr]edirects"),
     ):
-        Client(patience=PATIENT).get(f"{site.url}/a")
+        Client(timeouts=PATIENT).get(f"{site.url}/a")
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "http://[broken", "//"])
 def test_a_redirect_to_something_else_is_refused(tmp_path: Path, target: str) -> None:
     with serving({"/": redirect(target)}) as site, pytest.raises(NetworkError):
-        Client(patience=PATIENT).get(f"{site.url}/")
+        Client(timeouts=PATIENT).get(f"{site.url}/")
 
 
 def test_no_network_says_so(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(NetworkError, match="refused") as caught:
-        Client(patience=PATIENT).get(f"http://127.0.0.1:{port}/")
+        Client(timeouts=PATIENT).get(f"http://127.0.0.1:{port}/")
     assert "network" in caught.value.remedy
 
 
@@ -183,7 +183,7 @@ def test_credentials_are_sent_and_never_shown(tmp_path: Path) -> None:
 
 def test_credentials_are_not_shown_where_nobody_answers() -> None:
     with pytest.raises(NetworkError) as caught:
-        Client(patience=IMPATIENT).get("http://user:s3cret@127.0.0.1:9/simple?token=s3cret")
+        Client(timeouts=IMPATIENT).get("http://user:s3cret@127.0.0.1:9/simple?token=s3cret")
     assert caught.value.message.startswith("127.0.0.1:9 cannot be used: ")
     assert "s3cret" not in caught.value.message + caught.value.remedy
 
@@ -202,7 +202,7 @@ def test_a_redirect_does_not_leave_encryption() -> None:
 
 def test_credentials_do_not_follow_to_another_host(tmp_path: Path) -> None:
     with serving({"/": b"x"}) as other, serving({"/": redirect(f"{other.url}/")}) as site:
-        Client(patience=PATIENT).get(site.url.replace("://", "://user:s3cret@") + "/")
+        Client(timeouts=PATIENT).get(site.url.replace("://", "://user:s3cret@") + "/")
         assert "authorization" in site.headers[-1]
         assert "authorization" not in other.headers[-1]
 

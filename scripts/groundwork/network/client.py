@@ -60,7 +60,7 @@ class _Passing(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class Timeouts:
     """Time limits of one request, in seconds."""
 
     connect: float = 5.0
@@ -92,13 +92,13 @@ class Client:
         *,
         seconds: float = math.inf,
         offline: bool = False,
-        patience: Patience | None = None,
+        patience: Timeouts | None = None,
         certificates: Path | None = None,
         proxy: str = "",
     ) -> None:
         self.offline = offline
         self._end = time.monotonic() + seconds
-        self._patience = patience or Patience()
+        self._patience = patience or Timeouts()
         self._certificates, self._proxy = certificates, proxy
         self.fetched = 0  #: bytes of all bodies that came, as they were sent
         self._counting = threading.Lock()

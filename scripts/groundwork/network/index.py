@@ -29,7 +29,7 @@ from packaging.version import InvalidVersion, Version
 
 from groundwork import pip_settings
 from groundwork.network import redact
-from groundwork.network.client import Answer, Client, NetworkError, NotFound, Patience
+from groundwork.network.client import Answer, Client, NetworkError, NotFound, Timeouts
 
 #: What a page is asked for with.
 HEADERS = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
@@ -55,9 +55,9 @@ class Configured:
     certificates: Path | None = None  #: a file with those to trust
     proxy: str = ""  #: its address, or empty
 
-    def client(self, patience: Patience | None = None) -> Client:
+    def client(self, patience: Timeouts | None = None) -> Client:
         """Return a way to the indexes."""
-        return Client(patience=patience, certificates=self.certificates, proxy=self.proxy)
+        return Client(timeouts=patience, certificates=self.certificates, proxy=self.proxy)
 
 
 @dataclass(frozen=True, kw_only=True)

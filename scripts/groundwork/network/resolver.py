@@ -21,13 +21,13 @@ from packaging.utils import canonicalize_name
 
 from groundwork.errors import ProviderError
 from groundwork.network import redact
-from groundwork.network.client import NetworkError, NotFound, Patience
+from groundwork.network.client import NetworkError, NotFound, Timeouts
 from groundwork.network.index import HEADERS, Configured, File, best_first, linked, listed, with_user
 
 REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
 _SECONDS = 600.0
 #: For a page of an index, which a firewall may hide.
-HASTE = Patience(connect=4.0, read=20.0, total=20.0)
+HASTE = Timeouts(connect=4.0, read=20.0, total=20.0)
 #: Of uv's variables those that say whom to trust; others would change what is chosen, or where it is looked for.
 _KEPT = ("UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
 _SET = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_NO_WRAP": "1"}

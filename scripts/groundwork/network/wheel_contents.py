@@ -12,12 +12,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from groundwork import files
 from groundwork.errors import ProviderError
-from groundwork.network.client import NetworkError, Patience
+from groundwork.network.client import NetworkError, Timeouts
 from groundwork.network.core_metadata import BROKEN, Directory, inside, of_file
 from groundwork.network.index import Configured, File, local_path
 
-_PATIENCE = Patience(connect=5.0, read=20.0, total=60.0)
-_HOURS = Patience(read=60.0, total=7200.0)
+_PATIENCE = Timeouts(connect=5.0, read=20.0, total=60.0)
+_HOURS = Timeouts(read=60.0, total=7200.0)
 
 
 @dataclass(frozen=True, kw_only=True)

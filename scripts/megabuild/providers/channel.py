@@ -15,7 +15,7 @@ from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
 from groundwork.files import FileLock, sha256
-from groundwork.program import run
+from groundwork.process import run
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue

@@ -82,7 +82,7 @@ def _offered(
     client = Client(
         seconds=services.remaining(),
         offline=services.offline,
-        patience=services.patience,
+        timeouts=services.patience,
         certificates=where.certificates,
         proxy=where.proxy,
     )

@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from groundwork import files, guard
 from groundwork.errors import BuildError, KilledError, OutOfMemoryError, PreflightError
-from groundwork.program import run
+from groundwork.process import run
 from groundwork.resources.jobs import Jobs, bytes_per_compile, compile_jobs
 from groundwork.resources.machine import Machine
 from groundwork.resources.shortage import Watch, lacked_memory, was_killed

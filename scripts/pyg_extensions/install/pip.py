@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.errors import ProviderError
-from groundwork.program import run
+from groundwork.process import run
 from pyg_extensions.install.user_environment import UserEnvironment, clean
 
 _QUIET = ("--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from groundwork.errors import PreflightError
-from groundwork.program import run
+from groundwork.process import run
 from pyg_extensions.install.user_environment import UserEnvironment
 
 _SECONDS = 120.0

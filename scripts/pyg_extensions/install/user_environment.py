@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from groundwork.errors import PreflightError, UsageError
 from groundwork.files import writable
-from groundwork.program import TIMED_OUT, run
+from groundwork.process import TIMED_OUT, run
 from pyg_extensions.pyg_index import WheelTarget
 from pyg_extensions.table import Extension
 

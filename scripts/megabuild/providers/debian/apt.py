@@ -14,7 +14,7 @@ from email import message_from_string
 from pathlib import Path
 
 from groundwork.errors import ProviderError
-from groundwork.program import run
+from groundwork.process import run
 
 #: Options that describe how this machine reaches its mirrors.
 _OPTIONS = re.compile(

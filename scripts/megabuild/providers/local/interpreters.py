@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.errors import ProviderError
-from groundwork.program import run
+from groundwork.process import run
 
 _OLDEST = 10  # of the 3
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from groundwork import files as disk
 from groundwork.errors import IntegrityError, ProviderError
-from groundwork.network.client import NetworkError, Patience
+from groundwork.network.client import NetworkError, Timeouts
 from groundwork.network.index import HEADERS, Configured, local_path, offered, places
 from groundwork.wording import counted
 from megabuild.providers.command import each
 from megabuild.providers.pypi.lock import Lock, Wheel
 
 _AT_ONCE = 4
-_HOURS = Patience(connect=10.0, read=60.0, total=3600.0)
+_HOURS = Timeouts(connect=10.0, read=60.0, total=3600.0)
 _REMEDY = "Check the network and pip's configuration (pip config list)."
 
 

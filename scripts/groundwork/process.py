@@ -1,4 +1,4 @@
-"""Run other people's programs: without a terminal to wait at, and with a time limit."""
+"""Runs external programs, without a terminal and with a timeout. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ def run(
     timeout: float | None,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    stdin: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program for at most `timeout` seconds (None: no limit); why it did not start or end is its stderr."""
+    """Run a program for at most `timeout` seconds (None: no limit); a timeout or a failure to start is its exit code and stderr."""
     try:
         return subprocess.run(
             argv,
             env=environ,
             cwd=folder,
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             capture_output=True,
             text=True,
             errors="replace",

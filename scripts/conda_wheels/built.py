@@ -1,4 +1,4 @@
-"""Which wheels a published channel gives: one of PyTorch for every Python, and one of each extension."""
+"""The packages of a published channel that become wheels: PyTorch for every Python, and each extension."""
 
 from __future__ import annotations
 
@@ -53,47 +53,47 @@ class BuiltPackage:
 
     @property
     def requires(self) -> tuple[str, ...]:
-        """What the wheel requires besides what upstream's metadata say."""
+        """The wheel's requirements besides those of upstream's metadata."""
         return self.more if self.project == TORCH else (self.torch_pin, *self.more)
 
 
 def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[BuiltPackage, ...]:
-    """Return what a channel has for wheels, PyTorch first; of packages that differ in their build alone the latest.
+    """Return a channel's packages for wheels, PyTorch first; of several builds of one package the latest.
 
     The channel is named like its run: ``linux_64_cpu_debian``, ``linux_64_cpu-rehearsal``. Pythons and names (projects,
-    or conda packages) choose among it; none of them: all.
+    or conda packages) filter them; empty means all.
 
     Raises
     ------
     ConfigError
-        There is nothing in it that this can be done with.
+        It has no such package.
     UsageError
         A Python or a name has not been built.
     """
     every = _newest(_read(channel, record) for record in published.records(channel).values())
     # upstream's own wheel is on upstream's index already
-    there = [one for one in every if one.project != TORCH or not one.official]
-    if not there:
+    candidates = [one for one in every if one.project != TORCH or not one.official]
+    if not candidates:
         config = channel.name.partition("-")[0]
         raise ConfigError(
-            f"{channel.name} has neither a PyTorch that was compiled here nor extensions: nothing else becomes a wheel",
+            f"{channel.name} has neither extensions nor a PyTorch that was compiled here, and only these become wheels",
             f"build some: python3 build-locally.py {config} --pyg source",
         )
-    found = [one for one in there if one.python in (None, *pythons) or not pythons]
+    found = [one for one in candidates if one.python in (None, *pythons) or not pythons]
     if pythons and not found:
-        known = sorted({one.python for one in there if one.python}, key=_number)
+        known = sorted({one.python for one in candidates if one.python}, key=_number)
         raise UsageError(
             f"{channel.name} has nothing for Python {', '.join(pythons)}", f"it has {', '.join(known)}"
         )
     wanted = {canonicalize_name(_PROJECTS.get(name, name)) for name in names}
-    if unknown := wanted - {canonicalize_name(one.project) for one in there}:
-        known = sorted({one.project for one in there})
+    if unknown := wanted - {canonicalize_name(one.project) for one in candidates}:
+        known = sorted({one.project for one in candidates})
         raise UsageError(f"{channel.name} has no {', '.join(sorted(unknown))}", f"it has {', '.join(known)}")
     return tuple(one for one in found if canonicalize_name(one.project) in wanted or not names)
 
 
 def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | None:
-    """Return a package as something to make a wheel of, or None for another one."""
+    """Return the package of a record, or None where it is neither PyTorch nor an extension."""
     path = channel / record.path
     name, version, build = path.name.removesuffix(".conda").rsplit("-", 2)
     parts = _BUILD.match(build)

@@ -1,4 +1,4 @@
-"""The licences of what is in a wheel: of its own packages, and of the libraries that were vendored."""
+"""The licences of a wheel's contents: its own packages, and the libraries vendored into it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def of_records(records: Mapping[str, CondaRecord], names: Iterable[str]) -> dict
 
 
 def of_vendored(tree: Path, records: Mapping[str, CondaRecord], root: Path | None) -> dict[str, Path]:
-    """Return the texts of what auditwheel took out of an environment, or else of a system.
+    """Return the texts of what auditwheel vendored from an environment, or else from the system.
 
-    ``root`` is the Debian system that was looked into before this one, if any. auditwheel lists the system's packages
+    ``root`` is the Debian root that was searched before this system, if any. auditwheel lists the system's packages
     in the unpacked wheel (a CycloneDX document).
     """
     names = {_HASH.sub("", path.name) for path in tree.glob("*.libs/*")} | {"libgomp.so.1"}

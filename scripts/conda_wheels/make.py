@@ -25,7 +25,7 @@ from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.using import install, prefix
 
-#: To be raised where other wheels are made of the same packages.
+#: Raise it when the same packages give different wheels.
 _FORMAT = "2"
 #: Nothing of the environment that libraries are taken from is run: this machine may be older than what was built.
 _NEWER_GLIBC = "2.99"
@@ -42,7 +42,7 @@ _PYTORCHS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What somebody wants."""
+    """Which wheels to make, and where."""
 
     output: Path  #: the output folder of builds
     config: str  #: the run's name: ``linux_64_cpu_debian``
@@ -53,16 +53,16 @@ class Request:
 
 
 def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
-    """Make the wheels that are wanted and not there yet, and publish them together with those of former calls.
+    """Make the wheels that are wanted and not indexed yet, and publish them together with the earlier ones.
 
-    What is being done is reported a line at a time.
+    ``report`` gets a line for each step.
 
     Raises
     ------
     ConfigError, UsageError
-        There is nothing to make wheels of, or not what was asked for.
+        The channel has nothing to make wheels of, or not what was requested.
     BuildError
-        A wheel cannot have what a package needs.
+        A package needs a library that a wheel cannot contain.
     BusyError
         Another process is making this config's wheels.
     PreflightError
@@ -74,37 +74,41 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
     folder = request.output / "wheels" / request.config
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder), files.scratch(folder) as work:
-        there = simple_index.read(folder)
-        still = {record.sha256 for record in published.records(channel).values()}
-        every = {one: folder / simple_index.SIMPLE / one.place for one in there if one.package in still}
+        indexed = simple_index.read(folder)
+        published_hashes = {record.sha256 for record in published.records(channel).values()}
+        wheels = {
+            one: folder / simple_index.SIMPLE / one.place
+            for one in indexed
+            if one.package in published_hashes
+        }
         made: list[MadeWheel] = []
         for number, one in enumerate(wanted):
             root = _root(request, one)
             inputs = _inputs(one, root, channel, [_FORMAT, programs, request.date])
-            former = next((wheel for wheel in every if wheel.package == one.sha256), None)
+            former = next((wheel for wheel in wheels if wheel.package == one.sha256), None)
             if former and former.inputs == inputs:
                 made.append(MadeWheel(wheel=former, kept=True, torch_pin=one.torch_pin))
                 continue
             published.check(one.path)
-            path = _Making(request, channel, one, root, folder=work / str(number), report=report).wheel()
-            wheel = simple_index.described(
+            path = _WheelBuild(request, channel, one, root, folder=work / str(number), report=report).wheel()
+            wheel = simple_index.index_entry(
                 path, project=one.project, python=one.python, package=one.sha256, inputs=inputs
             )
-            same = {known for known in every if (known.project, known.python) == (one.project, one.python)}
-            every = {known: at for known, at in every.items() if known not in same} | {wheel: path}
+            same = {known for known in wheels if (known.project, known.python) == (one.project, one.python)}
+            wheels = {known: at for known, at in wheels.items() if known not in same} | {wheel: path}
             made.append(MadeWheel(wheel=wheel, kept=False, torch_pin=one.torch_pin))
-        if {*every} != {*there}:
-            simple_index.publish(folder, every)
+        if {*wheels} != {*indexed}:
+            simple_index.publish(folder, wheels)
     return WheelIndex(
         config=request.config,
         folder=folder / simple_index.SIMPLE,
         made=tuple(made),
-        others=len(every) - len(made),
+        others=len(wheels) - len(made),
     )
 
 
 def _inputs(one: BuiltPackage, root: DebianRoot | None, channel: Path, more: Sequence[object]) -> str:
-    """Return a hash over what a wheel depends on: its package, for PyTorch libtorch, and where its libraries are."""
+    """Return a hash of a wheel's inputs: its package, and for PyTorch libtorch and the source of its libraries."""
     known = [one.sha256, one.wheel_version, one.requires]
     if one.project == TORCH:
         records = published.records(channel)
@@ -115,7 +119,7 @@ def _inputs(one: BuiltPackage, root: DebianRoot | None, channel: Path, more: Seq
 
 
 def _root(request: Request, one: BuiltPackage) -> DebianRoot | None:
-    """Return the root that PyTorch was compiled in, while it is there: some of its libraries are in no package."""
+    """Return the root that PyTorch was compiled in, if it still exists: some of its libraries are in no package."""
     if one.project != TORCH or "_debian" not in request.config:
         return None
     try:
@@ -136,8 +140,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Content:
-    """What a wheel is made of: files below a prefix, and licence texts."""
+class _WheelSources:
+    """The contents of a wheel: files below a prefix, and licence texts."""
 
     prefix: Path
     paths: Sequence[str]
@@ -145,8 +149,8 @@ class _Content:
 
 
 @dataclass(frozen=True)
-class _Making:
-    """Making one wheel, in a folder that is removed at the end."""
+class _WheelBuild:
+    """The build of one wheel, in a temporary folder."""
 
     request: Request
     channel: Path
@@ -156,10 +160,10 @@ class _Making:
     report: Callable[[str], None]
 
     def wheel(self) -> Path:
-        """Make it; returns the file."""
+        """Build it and return the file."""
         one, date, laid_out = self.built, self.request.date, self.folder / "tree"
         laid_out.mkdir(parents=True)
-        self._tell("laying out")
+        self._report("laying out")
         is_torch = one.project == TORCH
         installed = self._environment() if is_torch else self._package()
         wheel_tree.lay_out(installed.prefix, installed.paths, laid_out)
@@ -176,7 +180,7 @@ class _Making:
         wheel_file.name_version(laid_out, one.wheel_version, (*one.requires, *gpu.requires))
         name = wheel_tree.tag(laid_out, one.path.parent.name)
         plain = wheel_file.pack(laid_out, self.folder / name, date, compressed=False)
-        self._tell("vendoring what it links to")
+        self._report("vendoring what it links to")
         root = self.root
         libraries = [installed.prefix / "lib", *([root.libraries] if root else [])] if is_torch else None
         repaired = tools.auditwheel(plain, self.folder, libraries=libraries, without=without, date=date)
@@ -184,19 +188,19 @@ class _Making:
         shutil.rmtree(laid_out)
         wheel_file.unpack(repaired, laid_out)
         if is_torch:
-            wheel_tree.link_vendored(laid_out, gpu.folders)
+            wheel_tree.set_vendored_rpaths(laid_out, gpu.folders)
             texts = licences.of_vendored(laid_out, records, root.path if root else None)
             wheel_tree.add_licences(laid_out, texts)
         shutil.rmtree(installed.prefix)
-        self._tell("packing")
+        self._report("packing")
         return wheel_file.pack(laid_out, self.folder / repaired.name, date)
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         python = f" for Python {self.built.python}" if self.built.python else ""
         self.report(f"{self.built.project} {self.built.wheel_version}{python}: {what}")
 
-    def _environment(self) -> _Content:
-        """Install PyTorch with all that it needs, for there is what it links to."""
+    def _environment(self) -> _WheelSources:
+        """Install PyTorch with its dependencies, which are what it links to."""
         place = self.folder / "environment"
         wanted = prefix.EnvironmentRequest(
             specs=(f"pytorch =={self.built.version} {self.built.build_string}",),
@@ -208,9 +212,9 @@ class _Making:
         install.create(place, wanted, solution, cache=self.request.cache, report=self.report)
         records = licences.installed(place)
         texts = licences.of_records(records, ("libtorch", "pytorch"))
-        return _Content(prefix=place, paths=records["pytorch"]["files"], texts=texts)
+        return _WheelSources(prefix=place, paths=records["pytorch"]["files"], texts=texts)
 
-    def _package(self) -> _Content:
+    def _package(self) -> _WheelSources:
         """Unpack an extension, which links to nothing but PyTorch."""
         place = self.folder / "package"
         try:
@@ -219,4 +223,4 @@ class _Making:
             raise IntegrityError(f"{self.built.path} cannot be read: {error}", "build it again") from error
         paths = [path.relative_to(place).as_posix() for path in place.rglob("*") if not path.is_dir()]
         texts = licences.of_package(self.built.project, place)
-        return _Content(prefix=place, paths=paths, texts=texts)
+        return _WheelSources(prefix=place, paths=paths, texts=texts)

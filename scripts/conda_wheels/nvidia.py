@@ -1,4 +1,4 @@
-"""NVIDIA's libraries of a PyTorch that was compiled for CUDA: required as NVIDIA's own wheels, never vendored.
+"""NVIDIA's libraries: a PyTorch compiled for CUDA requires NVIDIA's own wheels, and never vendors them.
 
 Upstream's wheels do the same: METADATA asks for the wheels of one CUDA release, and RPATH leads to where they are
 installed. ``cuda-toolkit`` is NVIDIA's project that pins all parts of a release; its extras are those parts.
@@ -13,7 +13,7 @@ from fnmatch import fnmatch
 from conda_wheels.licences import CondaRecord
 from groundwork.errors import BuildError
 
-#: Patterns of libraries that no wheel of ours may hold, known here or not: NVIDIA's, and its driver's. libcurl and
+#: Patterns of libraries that our wheels must not contain, known here or not: NVIDIA's, and its driver's. libcurl and
 #: libcups are not NVIDIA's.
 LIBRARIES = ("libcu[!rp]*", "libcurand*", "libcupti*", "libnv*", "libnccl*")
 #: Library to the extra of ``cuda-toolkit`` that brings it, and its folder in the wheels for CUDA 12. Those for CUDA 13
@@ -34,7 +34,7 @@ _TOOLKIT = {
     "libnvrtc": ("nvrtc", "cuda_nvrtc"),
 }
 #: Libraries with releases of their own: the part of the project's name, and the folder.
-_BESIDE = {
+_SEPARATE = {
     "libcudnn": ("cudnn", "cudnn"),
     "libcudss": ("cudss", "cu{major}"),
     "libcusparseLt": ("cusparselt", "cusparselt"),
@@ -46,14 +46,14 @@ _DRIVER = frozenset({"libcuda", "libnvidia-ml"})
 
 @dataclass(frozen=True, kw_only=True)
 class NvidiaWheels:
-    """What a wheel of PyTorch has of NVIDIA's."""
+    """The wheels of NVIDIA that a wheel of PyTorch requires."""
 
     requires: tuple[str, ...] = ()  #: for its METADATA
     folders: tuple[str, ...] = ()  #: where the libraries will be, below site-packages
 
 
 def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecord]) -> NvidiaWheels:
-    """Say which of NVIDIA's wheels bring the libraries that PyTorch names; other libraries are passed over.
+    """Return the wheels of NVIDIA that contain the libraries PyTorch links to; other libraries are ignored.
 
     ``cuda`` is the release that PyTorch was compiled for (``12.4``); versions come from ``records``, of an environment
     with these libraries.
@@ -61,7 +61,7 @@ def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecor
     Raises
     ------
     BuildError
-        One of NVIDIA's libraries is in no wheel that is known here.
+        One of NVIDIA's libraries is not in any known wheel.
     """
     major = int(cuda.partition(".")[0])
     extras, requires, folders = set(), set(), set()
@@ -73,13 +73,13 @@ def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecor
             extra, folder = _TOOLKIT[library]
             extras.add(extra)
             folders.add(folder if major < 13 else f"cu{major}")
-        elif library in _BESIDE:
-            name, folder = _BESIDE[library]
-            requires.add(f"nvidia-{name}-cu{major}{_since(soname, records)}")
+        elif library in _SEPARATE:
+            name, folder = _SEPARATE[library]
+            requires.add(f"nvidia-{name}-cu{major}{_version_range(soname, records)}")
             folders.add(folder.format(major=major))
         else:
             raise BuildError(
-                f"{soname} of NVIDIA's is in no wheel that PyTorch could require",
+                f"NVIDIA's {soname} is not in any wheel that PyTorch could require",
                 "take the conda packages: megabuild env create",
             )
     if extras:
@@ -89,8 +89,8 @@ def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecor
     )
 
 
-def _since(soname: str, records: Mapping[str, CondaRecord]) -> str:
-    """Return a library's versions from the one that PyTorch was compiled with to its next major one.
+def _version_range(soname: str, records: Mapping[str, CondaRecord]) -> str:
+    """Return the version range of a library: from the one PyTorch was compiled with to the next major version.
 
     Of four numbers the last is left out: conda-forge counts its builds in it where NVIDIA has three (NCCL, cuSPARSELt).
     """

@@ -1,4 +1,4 @@
-"""What came of making wheels: for people with lines that install them, for scripts as a document."""
+"""The result of making wheels, with commands that install them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _PORT = 8000
 
 @dataclass(frozen=True, kw_only=True)
 class MadeWheel:
-    """A wheel that was asked for."""
+    """A requested wheel."""
 
     wheel: IndexedWheel
-    kept: bool  #: it was there already
-    torch_pin: str  #: what it needs PyTorch as
+    kept: bool  #: it existed already
+    torch_pin: str  #: its requirement on PyTorch
 
     @property
     def glibc(self) -> str:
@@ -37,7 +37,7 @@ class WheelIndex:
     config: str
     folder: Path
     made: tuple[MadeWheel, ...]
-    others: int  #: wheels of former calls that are in it besides
+    others: int  #: earlier wheels that are also in it
 
 
 def result(index: WheelIndex, seconds: float) -> Result:
@@ -63,7 +63,7 @@ def result(index: WheelIndex, seconds: float) -> Result:
 
 
 def _commands(index: WheelIndex) -> dict[str, str]:
-    """Return lines that install the latest of what was made, by the program's name; poetry reads no files."""
+    """Return commands that install the newest wheels, by the program's name; poetry cannot read file: URLs."""
     newest = index.made[-1].wheel.python
     chosen = {one.wheel.project: one.wheel for one in index.made if one.wheel.python in (None, newest)}
     exact = [f"{wheel.project}=={wheel.version}" for wheel in chosen.values()]

@@ -1,6 +1,6 @@
 """A folder of wheels as an index: PEP 503 as HTML, PEP 691 as JSON, metadata beside the wheels (PEP 658, 714).
 
-All of it lies in one folder, to which ``simple`` is a link: a reader sees the former index or the new one.
+It is one folder, to which ``simple`` is a link: a reader sees the previous index or the new one.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class IndexedWheel:
         return f"{canonicalize_name(self.project)}/{self.name}"
 
 
-def described(path: Path, *, project: str, python: str | None, package: str, inputs: str) -> IndexedWheel:
-    """Look into a wheel file, and lay its metadata beside it."""
+def index_entry(path: Path, *, project: str, python: str | None, package: str, inputs: str) -> IndexedWheel:
+    """Read a wheel's metadata, write them beside it, and return its entry."""
     metadata = core_metadata.of_file(path).content
     path.with_name(f"{path.name}.metadata").write_bytes(metadata)
     head = message_from_bytes(metadata)
@@ -61,7 +61,7 @@ def described(path: Path, *, project: str, python: str | None, package: str, inp
 
 
 def read(folder: Path) -> tuple[IndexedWheel, ...]:
-    """Return the wheels of the index in a config's folder that are there and as they were; none where there is none."""
+    """Return the wheels of the index in a config's folder that are still intact; none if it has no index."""
     try:
         listed = json.loads((folder / SIMPLE / _RECORDS).read_text())
         known = [IndexedWheel(**one) for one in listed]
@@ -71,21 +71,21 @@ def read(folder: Path) -> tuple[IndexedWheel, ...]:
         one
         for one in known
         if files.intact(folder / SIMPLE / one.place, digest=one.sha256, size=one.size, when=0)
-        and _beside(folder / SIMPLE / one.place).is_file()
+        and _metadata_file(folder / SIMPLE / one.place).is_file()
     )
 
 
 def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
-    """Make an index of wheels in a config's folder, in place of the former one.
+    """Replace the index in a config's folder.
 
-    ``wheels`` are all wheels with their files, beside which their metadata lie; files may be those of the former index.
-    Nobody else is writing to the folder.
+    ``wheels`` are all wheels with their files, each beside its metadata; they may be files of the previous index. The
+    caller holds the folder's lock.
     """
     listed = sorted(wheels, key=lambda one: one.place)
     new = Path(tempfile.mkdtemp(dir=folder, prefix=_HIDDEN))
     new.chmod(0o755)
     for one in listed:
-        for source, suffix in ((wheels[one], ""), (_beside(wheels[one]), ".metadata")):
+        for source, suffix in ((wheels[one], ""), (_metadata_file(wheels[one]), ".metadata")):
             target = new / f"{one.place}{suffix}"
             files.link(source, target)
             target.chmod(0o644)
@@ -94,12 +94,12 @@ def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
     with files.scratch(folder) as empty:
         (empty / SIMPLE).symlink_to(new.name)
         (empty / SIMPLE).replace(folder / SIMPLE)
-    for former in folder.glob(f"{_HIDDEN}*"):  # those of calls that were killed, too
+    for former in folder.glob(f"{_HIDDEN}*"):  # also those of killed processes
         if former != new:
             shutil.rmtree(former)
 
 
-def _beside(wheel: Path) -> Path:
+def _metadata_file(wheel: Path) -> Path:
     return wheel.with_name(f"{wheel.name}.metadata")
 
 

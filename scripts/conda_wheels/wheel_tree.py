@@ -1,6 +1,6 @@
-"""An unpacked wheel out of what conda packages install: one copy of every file, and libraries that find each other.
+"""An unpacked wheel made from installed conda packages: one copy of every file, and libraries that find each other.
 
-conda's PyTorch lies in two packages, of which ``pytorch`` has links to libtorch's files; a wheel can have no links.
+conda's PyTorch lies in two packages, of which ``pytorch`` has links to libtorch's files; wheels cannot contain links.
 Debian's builds have versions in the names of libtorch's libraries; in a wheel they are called as upstream's are, so
 that extensions and CMake find them by one name.
 """
@@ -30,7 +30,7 @@ OPENMP = "libgomp.so.1"
 
 
 def lay_out(prefix: Path, paths: Iterable[str], tree: Path) -> None:
-    """Copy what ``paths`` of an environment or an unpacked package have for Python into a tree; links become files."""
+    """Copy the Python files among an environment's or unpacked package's ``paths`` into a tree; links become files."""
     for path in sorted(paths):
         if inside := _SITE.match(path):
             _copy(prefix / path, tree / path[inside.end() :])
@@ -68,12 +68,12 @@ def _is_elf(path: Path) -> bool:
 
 
 def libraries(tree: Path) -> Iterator[Path]:
-    """Give the libraries and programs of a tree."""
+    """Yield the libraries and programs of a tree."""
     yield from (path for path in _files(tree) if _is_elf(path))
 
 
 def needed(tree: Path) -> set[str]:
-    """Return what the libraries of a tree need.
+    """Return the sonames that the libraries of a tree need.
 
     Raises
     ------
@@ -91,10 +91,10 @@ def needed(tree: Path) -> set[str]:
 
 
 def link(tree: Path, beside: Sequence[str] = ()) -> None:
-    """Let libraries name libtorch's by their plain names, and look for them where the wheel has them.
+    """Make libraries refer to libtorch's by their unversioned names, and set the RPATHs that find them in the wheel.
 
-    Extensions look nowhere: PyTorch, which is imported before them, has them loaded.
-    PyTorch's libraries look in folders of other wheels (``beside``, below site-packages) after their own.
+    Extensions get no RPATH: PyTorch, which is imported first, has loaded the libraries.
+    PyTorch's libraries search folders of other wheels (``beside``, below site-packages) after their own.
     """
     for path in libraries(tree):
         with opened(path) as elf:
@@ -118,8 +118,8 @@ def _origin(path: Path, folder: Path) -> str:
     return "$ORIGIN" if relative == "." else f"$ORIGIN/{relative}"
 
 
-def link_vendored(tree: Path, beside: Sequence[str] = ()) -> None:
-    """Let vendored libraries find what they need of PyTorch's own folder (OpenMP) and of other wheels (MAGMA: CUDA)."""
+def set_vendored_rpaths(tree: Path, beside: Sequence[str] = ()) -> None:
+    """Make vendored libraries find PyTorch's own folder (OpenMP) and other wheels (MAGMA: CUDA)."""
     there = {path.name for path in (tree / LIBRARIES).glob("*")}
     for path in tree.glob("*.libs/*"):
         with opened(path) as elf:
@@ -133,14 +133,14 @@ def link_vendored(tree: Path, beside: Sequence[str] = ()) -> None:
 
 
 def tag(tree: Path, subdir: str) -> str:
-    """Tag a tree for the Python that its libraries are for and any Linux, which is what auditwheel begins with.
+    """Tag a tree for the Python that its libraries are for and any Linux; auditwheel replaces the latter.
 
     The tree has its final version. Returns the wheel's file name; ``subdir`` is conda's platform, ``linux-64``.
 
     Raises
     ------
     IntegrityError
-        It calls itself good for every Python (abi3) and uses Python in another way.
+        It is tagged for every Python (abi3) and uses symbols outside the stable ABI.
     """
     folder = wheel_file.metadata(tree)
     (python, abi, _) = _TAG.findall((folder / "WHEEL").read_text())[0]
@@ -150,7 +150,7 @@ def tag(tree: Path, subdir: str) -> str:
                 used = sorted(name for name in elf.undefined() if name.startswith(("Py", "_Py")))
             if used and ".abi3." not in path.name:
                 raise IntegrityError(
-                    f"{path.name} is tagged abi3, and needs {used[0]} of one Python",
+                    f"{path.name} is tagged abi3, but needs {used[0]}, which is not in the stable ABI",
                     "build the package again",
                 )
     machine = {"64": "x86_64"}.get(subdir.partition("-")[2], subdir.partition("-")[2])
@@ -162,7 +162,7 @@ def tag(tree: Path, subdir: str) -> str:
 
 
 def add_licences(tree: Path, texts: Mapping[str, Path]) -> None:
-    """Put licence texts, by their paths below ``licenses``, into the metadata, but for those that are there already."""
+    """Add licence texts, by their paths below ``licenses``, to the metadata, except those it already has."""
     folder = wheel_file.metadata(tree)
     known = {path.read_bytes() for path in _files(folder)}
     for name, source in sorted(texts.items()):

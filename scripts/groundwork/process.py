@@ -14,12 +14,12 @@ TIMED_OUT, NOT_STARTED = 124, 127
 def run(
     argv: Sequence[str | os.PathLike[str]],
     *,
-    timeout: float,
+    timeout: float | None,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
     stdin: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program for at most `timeout` seconds; a timeout or a failure to start is its exit code and stderr."""
+    """Run a program for at most `timeout` seconds (None: any time); why it did not start or end is its stderr."""
     try:
         return subprocess.run(
             argv,

@@ -1,4 +1,4 @@
-"""Addresses of repositories: which may be asked, what relative ones mean, which others lead to the same place."""
+"""Addresses of repositories: validated, resolved against a parent, with alternatives to try."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Address:
         Raises AuditError where it must not be used, or leads from a remote repository to this machine's files.
         """
         if text.startswith(("./", "../")):
-            text = self._joined(text)
+            text = self._join_relative(text)
         elif ":" not in text and not text.startswith("/"):
             raise AuditError("the address is a relative folder of this machine: refused")
         found = Address.parse(text)
@@ -69,7 +69,7 @@ class Address:
             raise AuditError("the address is a folder of this machine, named by a remote repository: refused")
         return found
 
-    def _joined(self, text: str) -> str:
+    def _join_relative(self, text: str) -> str:
         """Join like git's relative_url(): each ``../`` at the beginning takes one part off, but here never the host."""
         # scheme://host/, user@host: or nothing, and then the path
         fixed = re.match(r"[^/]*://[^/]*/?|[^/:]*:/?|/?", self.text)

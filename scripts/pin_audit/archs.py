@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from pin_audit.claims import AuditRow, Judged, Status
+from pin_audit.claims import AuditRow, Status, Verdict
 from pin_audit.facts import AnyFact, AuditTarget, RecipeArchs, UpstreamArchs
 from pin_audit.names import Dependency
 
@@ -16,10 +16,10 @@ def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, upstream_trouble: s
     """Put the lists of one CUDA version into one row, the oldest CUDA first; upstream may say one thing of all.
 
     The target's own recipe is held against its upstream; PyTorch's table shows the extensions' lists as well. The
-    trouble says why upstream's lists are not known; it is empty where they are.
+    trouble is why upstream's lists are unknown, or empty.
     """
     rows: dict[str, tuple[list[UpstreamArchs], list[RecipeArchs]]] = {}
-    everywhere: list[UpstreamArchs] = []  # said without a CUDA version
+    everywhere: list[UpstreamArchs] = []  # listed without a CUDA version
     for fact in facts:
         if isinstance(fact, RecipeArchs) and target.package in (fact.recipe, "pytorch"):
             rows.setdefault(fact.holds.cuda[0], ([], []))[1].append(fact)
@@ -37,7 +37,7 @@ def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, upstream_trouble: s
         elif ships and not upstream:
             status, sentence = Status.NEWER, "upstream ships nothing for it"
         else:
-            status, sentence = _judged(upstream, recipes, target, upstream_trouble)
+            status, sentence = _verdict(upstream, recipes, target, upstream_trouble)
         name = f"CUDA {cuda}"
         found.append(
             AuditRow(
@@ -52,7 +52,7 @@ def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, upstream_trouble: s
     return tuple(found)
 
 
-def _not_here(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> Judged:
+def _not_here(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> Verdict:
     if here and cuda < min(here):
         return Status.IN_STEP, "upstream ships it; older than any CUDA here"
     if here and cuda > max(here):
@@ -60,9 +60,9 @@ def _not_here(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> Judged:
     return Status.MISSING, "upstream ships it, no config here is for it"
 
 
-def _judged(
+def _verdict(
     upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], target: AuditTarget, trouble: str
-) -> Judged:
+) -> Verdict:
     own = [one for one in recipes if one.recipe == target.package]
     others = _others(own, [one for one in recipes if one not in own])
     known = [one for one in upstream if not one.trouble]
@@ -99,7 +99,7 @@ def _places(where: Sequence[str]) -> str:
 
 
 def _others(own: Sequence[RecipeArchs], others: Sequence[RecipeArchs]) -> list[str]:
-    """Say where other recipes here depart from the package's own."""
+    """Return where other recipes here differ from the package's own."""
     found: dict[str, list[str]] = {}
     for other in others:
         alike = [one for one in own if one.holds.platforms == other.holds.platforms] or own

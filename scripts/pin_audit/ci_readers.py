@@ -1,6 +1,6 @@
 """Ways to find values in a file of upstream's tree: lines and Python literals.
 
-Nothing is executed, and nothing followed: what a script computes is not read. Each function takes what a rule says and
+Nothing is executed: values that a script computes are not found. Each function takes the parameters of a rule and
 returns a reader, which takes a file's text and returns the values in it, or raises NotInFile.
 """
 
@@ -20,7 +20,7 @@ _UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
 
 class NotInFile(Exception):
-    """A file is there, but what a reader looks for is not in it; the message is the middle of a sentence."""
+    """A file does not contain the expected values; the message is the end of a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class CiValue:
 
     text: str  #: ``9.20.0.48``, ``==2.29.7``, ``v2.29.7-1``; ``*`` for a requirement that takes any version
     line: int  #: counted from 1
-    #: What is known of where it holds: ``cuda``, ``python``, ``machine``, ``marker``, ``torch_version``.
+    #: Conditions: ``cuda``, ``python``, ``machine``, ``marker``, ``torch_version``.
     groups: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -39,8 +39,8 @@ Reader = Callable[[str], Sequence[CiValue]]
 def lines(pattern: str, *, under: str = "", shown: str = "") -> Reader:
     """Read every line that matches a pattern, comments left out: its group ``value``, without quotes.
 
-    Other groups tell where the value holds; so does the nearest line above that matches `under`. `shown` stands in
-    place of the value where a line says something that is not a version; comments count then.
+    Other groups are conditions of the value; so are those of the nearest line above that matches `under`. `shown`
+    replaces the value where a line does not contain a version; comments count then.
     """
 
     def read(text: str) -> Sequence[CiValue]:

@@ -25,11 +25,11 @@ class CiRule:
     read: Reader
     packages: tuple[str, ...] = ("pytorch",)  #: those in whose trees the rule holds
     platforms: tuple[str, ...] = ()  #: those for which it holds; empty: all
-    where: str = ""  #: a pattern that the path must fit; its groups tell where a value holds
+    where: str = ""  #: a pattern that the path must match; its groups are conditions of the value
     until: str = ""  #: first version of the package that does not have it
 
     def holds(self, package: str, version: str) -> bool:
-        """Whether a package's version has it; a text that is not a version may have anything."""
+        """Whether the rule applies to a package's version; it does if the version cannot be parsed."""
         try:
             early_enough = not self.until or Version(Version(version).base_version) < Version(self.until)
         except InvalidVersion:

@@ -1,4 +1,4 @@
-"""A row of the table, and what is said in it: upstream's claims, what the recipe asks for, what conda-forge has."""
+"""A row of the table, with its upstream claims, recipe requirements, and conda-forge's versions."""
 
 from __future__ import annotations
 
@@ -46,31 +46,31 @@ GRAVITY = tuple(Status)
 STATUSES = {status.value.replace(" ", "-"): status for status in Status}
 Kind = TypeVar("Kind", bound=Fact)
 #: A status with the sentence that explains it.
-Judged = tuple[Status, str]
+Verdict = tuple[Status, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRow:
     """One dependency, or the GPU architectures of one CUDA version."""
 
-    #: As conda-forge calls it, a submodule's path where it has no name there, or ``CUDA 13.0``.
+    #: Conda-forge's name, a submodule's path if it has none, or ``CUDA 13.0``.
     name: str
     facts: tuple[AnyFact, ...]  #: in a stable order
-    builds: tuple[Build, ...]  #: all configs that are looked at
+    builds: tuple[Build, ...]  #: all audited configs
     entry: Dependency
-    #: What becomes of upstream's copy: ``vendored`` (compiled in), ``system`` (the environment's is used), ``unused``.
+    #: How upstream's copy is used: ``vendored`` (compiled in), ``system`` (the environment's is used), ``unused``.
     use: str = ""
     why: str = ""  #: the switch or the reason behind that
     decided_by: str = ""  #: the row that decides this one's version
     wheel_cuda: str = ""  #: the CUDA version that upstream's wheels are for
     torch: str = ""  #: the PyTorch that an extension's recipe asks for
-    troubles: Mapping[str, str] = field(default_factory=dict)  #: by source: why it says nothing at all
+    troubles: Mapping[str, str] = field(default_factory=dict)  #: by source: why it has no facts
     status: Status = Status.UNKNOWN
     sentence: str = ""
 
     @property
     def vendored_only(self) -> bool:
-        """Whether it is about upstream's copy alone: the recipe asks for nothing of this name."""
+        """Whether only upstream vendors it: the recipe does not ask for it."""
         return bool(self.use) and not self.all(RecipePin, RecipeCommit)
 
     def all(self, *kinds: type[Kind]) -> list[Kind]:
@@ -92,7 +92,7 @@ class Ask:
 
     @property
     def text(self) -> str:
-        """What it asks for, without a build string that comes with a version."""
+        """The constraint, without a build string that follows a version."""
         if self.fact.value == "*":
             return "any version"
         return self.fact.value if self.spec.any else self.fact.value.partition(" ")[0]
@@ -105,17 +105,17 @@ class Claim:
     fact: Fact
     spec: Spec
     version: str  #: where it names one: ``2.1.0``, of a tag or of a commit after it
-    hard: bool  #: the wheel's metadata, to which pip holds everybody; the rest is known to work, no more
+    hard: bool  #: from the wheel's metadata, which pip enforces; other versions are only known to work
     configs: frozenset[str]
 
 
 def excludes(fact: Fact) -> bool:
-    """Whether the recipe says that a package must not be there, in the usual way: older than anything."""
+    """Whether the recipe excludes a package, in the usual way: older than anything."""
     return isinstance(fact, RecipePin) and fact.value.startswith("<0.0a")
 
 
 def asks_of(row: AuditRow) -> list[Ask]:
-    """Return what the recipe asks for; a bare name beside a pinned one of the same row means what that one lets it."""
+    """Return what the recipe asks for; a bare name counts only where no other requirement of the row has a version."""
     found = [
         Ask(fact=one, spec=Spec(one.value), configs=frozenset(b.name for b in row.builds if one.holds.met(b)))
         for one in row.all(RecipePin)
@@ -127,7 +127,7 @@ def asks_of(row: AuditRow) -> list[Ask]:
 
 
 def claims_of(row: AuditRow) -> list[Claim]:
-    """Return what upstream claims for configs that are looked at; what names no version claims nothing."""
+    """Return upstream's claims for the audited configs; a fact without a version is not a claim."""
     found = []
     for fact in row.all(*UPSTREAM):
         where = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
@@ -147,7 +147,7 @@ def claims_of(row: AuditRow) -> list[Claim]:
 
 
 def is_optional(fact: Fact) -> bool:
-    """Whether a requirement is one of an extra, which an installation need not have."""
+    """Whether a requirement belongs to an extra, which is optional."""
     return isinstance(fact, Requirement) and "extra" in fact.holds.marker
 
 

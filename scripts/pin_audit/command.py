@@ -1,4 +1,4 @@
-"""The audit as a command: from what is asked to what is shown, written and returned."""
+"""The audit command: make a report, show, write and judge it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def audit(
 ) -> Result:
     """Make a report on the repository `root`, show and write it, and judge it as ``--fail-on`` says.
 
-    Whoever has not `named` it and stands in another repository with a recipe is refused.
+    Refuses to run in another repository with a recipe, unless `root` was `named`.
     """
     wanted = statuses(options.fail_on) if options.fail_on else ()
     if not named and (options.start is None or options.only):
@@ -46,13 +46,13 @@ def audit(
     try:
         report, warnings = make(options, root, progress=progress)
     except KeyboardInterrupt:
-        raise Interrupted("interrupted", "what was fetched is cached; run it again to go on") from None
+        raise Interrupted("interrupted", "downloads are cached; run it again to continue") from None
     for warning in warnings:
         tell(f"! {warning}")
     if options.write is not None:
         written = insert(options.write, markdown(report, level=3))
         tell(f"{'written' if written else 'in step already'}: {options.write}")
-    lines, code = _shown(report, options, tell)
+    lines, code = _render(report, options, tell)
     found = [
         f"{audit.target.package}: {name}" for audit in report.audits for name in audit.with_status(wanted)
     ]
@@ -60,7 +60,7 @@ def audit(
         tell(f"--fail-on {options.fail_on}: {', '.join(found)}")
         code = FindingsError.exit_code
     elif options.fail_on:
-        code = _judged(report, options.fail_on, wanted, options.skipped, tell) or code
+        code = _report_unread(report, options.fail_on, wanted, options.skipped, tell) or code
     return jsonfile.result(report, lines, code)
 
 
@@ -74,26 +74,26 @@ def statuses(text: str) -> tuple[Status, ...]:
 
 
 def _check_folder(root: Path, folder: Path, tell: Callable[[str], None]) -> None:
-    """Refuse to audit `root` for somebody who stands in another repository with a recipe; else say what is audited."""
+    """Refuse to audit `root` from inside another repository with a recipe; elsewhere say which one is audited."""
     if folder.is_relative_to(root):
         return
     for one in (folder, *folder.parents):
         if any((one / "recipe" / name).is_file() for name in ("recipe.yaml", "meta.yaml")):
             raise ElsewhereError(
-                f"{one} has a recipe of its own, and what is audited here are those of {root}",
+                f"{one} has a recipe of its own, but this command audits those of {root}",
                 f"to audit these, name them: --root {shlex.quote(str(root))}",
             )
     tell(f"auditing the recipes of {root}")
 
 
-def _judged(
+def _report_unread(
     report: Report,
     fail_on: str,
     wanted: tuple[Status, ...],
     skipped: tuple[str, ...],
     tell: Callable[[str], None],
 ) -> int:
-    """Say what --fail-on could not judge; return the exit code for that where a source as a whole was not read."""
+    """Report what --fail-on could not judge; return an exit code if a whole source was not read."""
     unread = {
         name: None
         for audit in report.audits
@@ -108,13 +108,13 @@ def _judged(
         return 0
     tell(
         f"error: --fail-on {fail_on} found nothing, but these were not read: {', '.join(unread)}\n"
-        "  have them read once where there is a network, name local stand-ins (--help), or leave them out: --skip NAME"
+        "  run it once with a network, name local files instead (--help), or leave them out: --skip NAME"
     )
     return NotReadError.exit_code
 
 
-def _shown(report: Report, options: AuditOptions, tell: Callable[[str], None]) -> tuple[list[str], int]:
-    """Return the lines of the form that is wanted, or write them, and the exit code for what --compare found."""
+def _render(report: Report, options: AuditOptions, tell: Callable[[str], None]) -> tuple[list[str], int]:
+    """Return the lines in the requested form, or write them, and the exit code of --compare."""
     code, output = 0, options.output
     if options.compare is not None:
         old = jsonfile.read(options.compare, names())
@@ -123,9 +123,9 @@ def _shown(report: Report, options: AuditOptions, tell: Callable[[str], None]) -
             code = IncomparableError.exit_code
             tell(
                 f"error: nothing from outside this repository was read both in {options.compare} and now\n"
-                "  have it read once where there is a network, or name local stand-ins (--help)"
+                "  run it once with a network, or name local files instead (--help)"
             )
-        elif found.changes or found.lonely:
+        elif found.changes or found.unmatched:
             code = ChangesError.exit_code
         if options.form is None and output is None:
             return text_lines(change_blocks(found, old.made), options.width), code

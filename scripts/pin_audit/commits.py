@@ -1,7 +1,7 @@
 """Commits that recipes take from git, held against upstream's: of the tag, or of a library that upstream vendors.
 
-Which of two commits is older cannot be told from their hashes, and no third one satisfies both: where they differ, that
-is a conflict, unless another version of upstream is looked at than the one that is built here.
+Hashes have no order, and no third commit satisfies two: different commits are a conflict, unless the audited version of
+upstream is not the one that is built here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from groundwork.errors import AuditError
 from pin_audit.addresses import Address
-from pin_audit.claims import GRAVITY, AuditRow, Judged, Status
+from pin_audit.claims import GRAVITY, AuditRow, Status, Verdict
 from pin_audit.facts import AnyFact, AuditTarget, RecipeCommit, Submodule, TagCommit, config_words
 from pin_audit.names import Names
 from pin_audit.targets import packages
@@ -53,16 +53,16 @@ def by_row(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> list[
     return found
 
 
-def verdict(row: AuditRow, target: AuditTarget) -> Judged | None:
+def verdict(row: AuditRow, target: AuditTarget) -> Verdict | None:
     """Return what there is to say of the commits of a row, or None where no recipe pins one."""
-    judged = [_judged(one, row, target) for one in row.all(RecipeCommit)]
+    judged = [_verdict(one, row, target) for one in row.all(RecipeCommit)]
     if not judged:
         return None
     worst = min((status for status, _ in judged), key=GRAVITY.index)
     return worst, "; ".join(dict.fromkeys(text for status, text in judged if status is worst))
 
 
-def _judged(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Judged:
+def _verdict(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdict:
     own = _plain(pinned.address) in _own(target)
     who = "the recipe" if pinned.recipe == target.package else f"{pinned.recipe}'s recipe"
     scope = config_words(pinned.holds.configs, row.builds)
@@ -78,7 +78,7 @@ def _judged(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Judged:
         return Status.IN_STEP, f"{who} takes upstream's {target.tag}{where}"
     shown = ", ".join(short_revision(one) + (f" ({text})" if text else "") for one, text in commits.items())
     if not _COMMIT.fullmatch(pinned.value):
-        takes = f"{who} takes {pinned.value or 'the newest commit'}{where}, and no certain commit"
+        takes = f"{who} takes {pinned.value or 'the newest commit'}{where}, not a fixed commit"
         return Status.MISSING, f"{takes}: {has} {shown}" if shown else takes
     pins = f"{who} pins {short_revision(pinned.value)}{where}"
     if not commits:

@@ -1,4 +1,4 @@
-"""What the audit's parts hand to each other: facts, each with what, where, who says it, and under which condition."""
+"""Facts, the data that the audit's parts exchange: each a value with its source, place and condition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from megabuild.configs.config import Config
 
 
 class Build(Struct, frozen=True, kw_only=True):
-    """What facts depend on of a config; ``cuda`` is ``13.0``, or empty for a CPU build."""
+    """The properties of a config that facts depend on; ``cuda`` is ``13.0``, or empty for a CPU build."""
 
     name: str
     platform: str
@@ -25,7 +25,7 @@ class Build(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: Config) -> Build:
-        """Take it from a config."""
+        """Return those of a config."""
         return cls(
             name=config.name,
             platform=config.platform,
@@ -37,7 +37,7 @@ class Build(Struct, frozen=True, kw_only=True):
 
 
 class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The condition under which a fact holds; what is empty may be anything."""
+    """The condition under which a fact holds; an empty field does not restrict it."""
 
     configs: tuple[str, ...] = ()
     platforms: tuple[str, ...] = ()  #: by conda's names
@@ -47,7 +47,7 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
     marker: str = ""  #: of PEP 508
 
     def words(self, builds: Sequence[Build]) -> str:
-        """Return where a fact holds, of all configs that are looked at; an empty string where that is everywhere."""
+        """Return where a fact holds among the audited configs; an empty string for everywhere."""
         parts = [
             f"CUDA {', '.join(self.cuda)}" if self.cuda else "",
             ", ".join(self.platforms),
@@ -59,7 +59,7 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ", ".join(filter(None, parts))
 
     def met(self, build: Build) -> bool:
-        """Whether a fact holds for a config; markers, Pythons and PyTorch's version are looked at by who judges."""
+        """Whether a fact holds for a config, apart from markers, Pythons and PyTorch's version."""
         return (
             (not self.configs or build.name in self.configs)
             and (not self.platforms or build.platform in self.platforms)
@@ -68,7 +68,7 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
-    """Return which configs are meant: ``cuda129``, ``linux-64 cpu``, ``mkl``, or their names where no such words fit.
+    """Return words for a set of configs: ``cuda129``, ``linux-64 cpu``, ``mkl``, or their names if no such words fit.
 
     An empty string stands for all; several words hold together, what stands between commas apart.
     """
@@ -127,17 +127,17 @@ class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=""):
     """One value of one dependency, in one place."""
 
-    who: ClassVar[str] = ""  #: says it, in a word for people
+    who: ClassVar[str] = ""  #: whose statement it is, in a word for people
 
     name: str  #: as the source calls it: ``third_party/fmt``, ``typing-extensions``, ``libprotobuf``
     value: str = ""  #: as it is shown: ``v2.1.0-705-ga6bfc23``, ``>=4.10.0``, ``*`` for any version
     holds: Holds = Holds()
     where: Where = Where()
-    trouble: str = ""  #: why there is no value: a sentence for the cell
+    trouble: str = ""  #: why it has no value: a sentence for the cell
 
     @property
     def kind(self) -> str:
-        """What it says, as in the JSON report."""
+        """The kind of fact, as in the JSON report."""
         return str(self.__struct_config__.tag)
 
 
@@ -244,14 +244,13 @@ class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     source: str  #: its module's name: ``submodules``
     facts: tuple[AnyFact, ...] = ()
-    trouble: str = ""  #: why it says nothing as a whole, or less than it should; empty if all is well
-    applies: bool = True  #: False where there is nothing that it could be asked about this package
+    trouble: str = ""  #: why it failed, wholly or in part; empty on success
+    applies: bool = True  #: False if the source knows nothing about this package
 
     @property
     def unread(self) -> bool:
-        """Whether nothing at all could be read of it."""
-        said = bool(self.trouble or self.facts)
-        return self.applies and said and all(one.trouble for one in self.facts)
+        """Whether nothing could be read from it."""
+        return self.applies and bool(self.trouble or self.facts) and all(one.trouble for one in self.facts)
 
 
 class AuditTarget(Struct, frozen=True, kw_only=True):
@@ -262,13 +261,13 @@ class AuditTarget(Struct, frozen=True, kw_only=True):
     repository: str  #: any address that git takes; a mirror may stand in
     tag: str  #: of the version in that repository: ``v2.13.0``, or a commit
     wheel: str  #: the distribution's name
-    builds: tuple[Build, ...]  #: the configs whose variants are looked at
+    builds: tuple[Build, ...]  #: the configs whose variants are audited
     index: str = "pip"  #: where its wheels are, as in packages.yaml
     recipe: Path | None = None  #: its recipe.yaml, or None where this repository has none
 
 
-def harmless(outcome: SourceOutcome) -> SourceOutcome:
-    """Return what a source found with all of its text `plain`."""
+def sanitized(outcome: SourceOutcome) -> SourceOutcome:
+    """Return what a source found, with all text made `plain`."""
     return msgspec.convert(_plain(msgspec.to_builtins(outcome)), SourceOutcome)
 
 

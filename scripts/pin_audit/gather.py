@@ -1,4 +1,4 @@
-"""Asks all sources at once, in bounded time; whatever becomes of one of them, its outcome is a value."""
+"""Read all sources in parallel, with a time limit; a source that fails is an outcome, not an exception."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groundwork.errors import MegabuildError
 from pin_audit.facts import SourceOutcome
 from pin_audit.request import AuditRequest
 
-#: Where each source's ``read(request)`` is, in `sources`; those that wait for the network begin first.
+#: The ``read(request)`` of each source, in `sources`; those that wait for the network start first.
 _PLACES = {
     "submodules": "submodules:read",
     "upstream_commit": "submodules:read_commit",
@@ -43,9 +43,9 @@ def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
 def gather(
     requests: Sequence[AuditRequest], reads: Mapping[str, Read]
 ) -> dict[str, tuple[SourceOutcome, ...]]:
-    """Ask every source for every package; returns the outcomes by package, in the order of `reads`.
+    """Read every source for every package; returns the outcomes by package, in the order of `reads`.
 
-    There is one request per package; their services end the whole in time.
+    There is one request per package; their services have the time limit.
     """
     wanted = [(request, name) for name in reads for request in requests]
     waiting = iter(wanted)  # next() on it is one step for threads
@@ -63,7 +63,7 @@ def gather(
         threading.Thread(target=work, daemon=True).start()
     end = math.inf
     while len(found) < len(wanted) and time.monotonic() < end:
-        answered.acquire(timeout=0.2)  # short, so that Ctrl-C is heard
+        answered.acquire(timeout=0.2)  # short, so that Ctrl-C is handled
         if requests[0].services.remaining() <= 0:
             end = min(end, time.monotonic() + _GRACE)
     return {
@@ -75,10 +75,10 @@ def gather(
 
 
 def outcome_of(request: AuditRequest, name: str, read: Read) -> SourceOutcome:
-    """Ask one source."""
+    """Read one source."""
     try:
         return read(request)
     except MegabuildError as error:
         return SourceOutcome(source=name, trouble=error.message)
-    except Exception as error:  # a fault of ours in one source must not cost the whole table
+    except Exception as error:  # a bug in one source must not cost the whole table
         return SourceOutcome(source=name, trouble=f"unexpected {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Upstream's repositories by plain git: processes that end, and clones without files.
+"""Upstream's repositories by git: processes with time limits, and clones without files.
 
 A clone is what `git clone --filter=tree:0` brings, kept in the cache: every commit, branch and tag. Folders and files
 are fetched when git is asked for them. It is made by init and fetch: `git clone` would write the address to the disk.
@@ -49,7 +49,7 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 
 class GitFailed(AuditError):
-    """git ended with an error; the message is what it, or the server, complained of."""
+    """git failed; the message is its own, or the server's."""
 
 
 def shown(text: str) -> str:
@@ -115,7 +115,7 @@ def git(
 
 
 def stop() -> None:
-    """Kill what threads still have running when the audit is over or interrupted: a git that waits for its server."""
+    """Kill the git processes that are still running when the audit ends or is interrupted."""
     for process in tuple(_running):
         _kill(process)
 
@@ -128,18 +128,18 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 # ---- clones --------------------------------------------------------------------------------------------------------
 _FETCH_SECONDS = 240.0
 _PAUSES = (0.3, 0.9)  # seconds before a request is retried
-_SILENCES = 2  # after which a host is left alone
+_MAX_FAILURES = 2  # after which a host is given up
 _NO_NETWORK = "check the network, its proxy settings and git's own configuration"
-_MAY_PASS = re.compile(
+_TRANSIENT = re.compile(
     r"early EOF|RPC failed|hung up|unexpected disconnect|reset by peer|requested URL returned error: (5\d\d|429)"
     r"|unexpected EOF"
 )
-_SILENT = re.compile(
+_UNREACHABLE = re.compile(
     r"Could not resolve|unable to look up|unable to connect|Connection refused|Failed to connect|timed out"
     r"|Couldn't connect|No route|unreachable|resolve hostname|took longer",
     re.IGNORECASE,
 )
-# Hosts do not tell strangers which private repositories there are.
+# Hosts do not tell private repositories from missing ones.
 _PRIVATE = re.compile(r"Authentication failed|could not read (Username|Password)|returned error: 40[134]")
 # `Address` decides which one is asked; the user's own insteadOf may lead to another one
 _PROTOCOLS = "file:git:http:https:ssh"
@@ -148,7 +148,7 @@ _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class Absent(AuditError):
-    """The repository answers and does not have that."""
+    """The repository does not have the tag or commit."""
 
 
 class Clones:
@@ -158,7 +158,7 @@ class Clones:
         self.services = services
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], Clone] = {}
-        self._silences: dict[str, int] = {}
+        self._failures: dict[str, int] = {}
 
     def reach(self, address: Address, only: str = "") -> Clone:
         """Return the repository at the first address that answers: ssh addresses are tried over https before.
@@ -181,24 +181,24 @@ class Clones:
         raise problems[0]
 
     def ask(self, host: str, question: Callable[[], bytes]) -> bytes:
-        """Ask a host: what may pass is retried, one that stays silent is left alone; raises AuditError."""
+        """Query a host: transient errors are retried, an unreachable host is given up; raises AuditError."""
         for pause in (*_PAUSES, None):
-            if self._silences.get(host, 0) >= _SILENCES:
-                raise AuditError(f"{host} did not answer before: not asked again", _NO_NETWORK)
+            if self._failures.get(host, 0) >= _MAX_FAILURES:
+                raise AuditError(f"{host} did not answer before: not tried again", _NO_NETWORK)
             try:
                 answer = question()
             except AuditError as error:
-                silent = _SILENT.search(error.message) is not None
+                silent = _UNREACHABLE.search(error.message) is not None
                 with self._lock:
-                    self._silences[host] = self._silences.get(host, 0) + 1 if silent else 0
-                if silent or pause is None or not _MAY_PASS.search(error.message):
+                    self._failures[host] = self._failures.get(host, 0) + 1 if silent else 0
+                if silent or pause is None or not _TRANSIENT.search(error.message):
                     private = " (there is no such repository, or it is private)"
                     hint = private if _PRIVATE.search(error.message) else ""
                     remedy = _NO_NETWORK if silent else error.remedy
                     raise AuditError(f"{host}: {error.message}{hint}", remedy) from error
                 time.sleep(pause)
             else:
-                self._silences[host] = 0
+                self._failures[host] = 0
                 return answer
         raise AssertionError("the last try returns or raises")
 
@@ -213,12 +213,12 @@ class Clone:
         name = hashlib.sha256(f"{address.public}\n{only}".encode()).hexdigest()[:16]
         self._folder = self._services.folder / "git" / f"{address.name}-{name}.git"
         self._filter = "blob:none" if only else "tree:0"
-        self._forbidden = self._services.offline and not address.local
+        self._offline = self._services.offline and not address.local
         self._lock = threading.RLock()  # one fetch at a time: git's own locks would fail the second
         self._ready = False
 
     def bring(self) -> None:
-        """Make the clone or bring it up to date, once; raises AuditError where it cannot be had."""
+        """Make the clone or update it, once; raises AuditError on failure."""
         with self._lock:
             if self._ready:
                 return
@@ -239,16 +239,16 @@ class Clone:
             old = age(self.fetched)
             self._local("rev-list", "--all", "--max-count=1")  # fails where packs are not what they were
         except (OSError, ValueError, GitFailed):
-            if self._forbidden:
+            if self._offline:
                 remedy = "run it once with the network, without --offline"
                 raise AuditError("not in the cache, and --offline forbids to fetch it", remedy) from None
             if self.fetched:
-                self._services.report("cache", f"{self._folder.name} is spoilt: it is fetched again")
+                self._services.report("cache", f"{self._folder.name} is damaged and is fetched again")
             shutil.rmtree(self._folder, ignore_errors=True)
             git("init", "--quiet", "--bare", "--template=", str(self._folder))
             self._fetch_new()
             return
-        if self._forbidden or (not self.address.local and 0 <= old <= self._services.max_age):
+        if self._offline or (not self.address.local and 0 <= old <= self._services.max_age):
             return
         try:
             self._fetch_new()
@@ -311,7 +311,7 @@ class Clone:
         wanted = "".join(f"{item}\n" for item in hashes).encode()
         known = self._local("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=wanted).decode()
         if missing := sorted({line.split()[0] for line in known.splitlines() if line.endswith("missing")}):
-            # as git itself fetches what is missing: by saying nothing of what there is
+            # as git itself fetches missing objects: without negotiating
             self._fetch("--no-write-fetch-head", *missing, settings=["fetch.negotiationAlgorithm=noop"])
         return {item: self._ask("cat-file", "blob", item) for item in hashes}
 
@@ -347,10 +347,10 @@ class Clone:
         return git(*arguments, folder=self._folder, stdin=stdin)
 
     def _ask(self, *arguments: str, stdin: bytes = b"", settings: Sequence[str] = ()) -> bytes:
-        """Run git where it may fetch what is missing; offline it may not."""
-        if self._forbidden:
+        """Run git so that it may fetch missing objects, unless offline."""
+        if self._offline:
             return self._local(*arguments, stdin=stdin)
-        # said here and not written to the clone: git fetches nothing where it is not allowed to
+        # passed here and not written to the clone: git fetches nothing without permission
         settings = [*settings, f"remote.origin.url={self.address.public}"]
         if self._filter:
             settings += ["remote.origin.promisor=true", f"remote.origin.partialclonefilter={self._filter}"]

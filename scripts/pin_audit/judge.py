@@ -1,4 +1,4 @@
-"""The status of a row, with a sentence: is there a version that everybody accepts, and does the recipe ask for it?"""
+"""The status of a row, with a sentence: does a version satisfy all, and does the recipe ask for it?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pin_audit.claims import (
     Ask,
     AuditRow,
     Claim,
-    Judged,
     Status,
+    Verdict,
     asks_of,
     best_for,
     claims_of,
@@ -22,11 +22,11 @@ from pin_audit.facts import UPSTREAM, CiPin, RecipePin, Submodule, config_words
 from pin_audit.versions import Spec, admits_older, common, lowest, pin, side, within
 
 _MOST_SENTENCES = 2
-#: With what the recipe asks for there, or None where that is nothing.
+#: With the requirement of the recipe, or None if it has none.
 _Problem = tuple[Status, str, Ask | None]
 
 
-def judge(row: AuditRow) -> Judged:
+def judge(row: AuditRow) -> Verdict:
     """Return a row's status and the sentence that explains it."""
     asks = asks_of(row)
     if not asks and (judged := _without_recipe(row)):
@@ -34,7 +34,7 @@ def judge(row: AuditRow) -> Judged:
     claimed = claims_of(row)
     if row.use == "vendored" and (judged := _vendored(row, asks)):
         return judged
-    if not claimed and not row.decided_by and (reason := _silent(row)):
+    if not claimed and not row.decided_by and (reason := _why_unknown(row)):
         return Status.UNKNOWN, reason
     found = list(_problems(row, asks, claimed))
     if not found:
@@ -73,7 +73,7 @@ def _problems(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) -> I
 
 
 def _where(row: AuditRow, those: Sequence[Ask], asks: Sequence[Ask]) -> str:
-    """Return in brackets where something holds; nothing where that is wherever the recipe asks for it."""
+    """Return in brackets where something holds; nothing if that is everywhere the recipe asks for it."""
     covered = frozenset[str]().union(*(ask.configs for ask in those))
     if covered >= frozenset[str]().union(*(ask.configs for ask in asks)):
         return ""
@@ -81,7 +81,7 @@ def _where(row: AuditRow, those: Sequence[Ask], asks: Sequence[Ask]) -> str:
     return f" [{', '.join(filter(None, scopes))}]" if any(scopes) else ""
 
 
-def _no_problem(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Judged:
+def _no_problem(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Verdict:
     texts: dict[str, list[Ask]] = {}
     for ask in asks:
         texts.setdefault(ask.text, []).append(ask)
@@ -100,7 +100,7 @@ def _no_problem(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) ->
     return Status.IN_STEP, f"upstream has {names}, the recipe asks for {asked}"
 
 
-def _without_recipe(row: AuditRow) -> Judged | None:
+def _without_recipe(row: AuditRow) -> Verdict | None:
     upstream = row.all(*UPSTREAM)
     if row.use == "unused":
         return Status.IN_STEP, f"not compiled here: {row.why}"
@@ -113,7 +113,7 @@ def _without_recipe(row: AuditRow) -> Judged | None:
     return None
 
 
-def _vendored(row: AuditRow, asks: Sequence[Ask]) -> Judged | None:
+def _vendored(row: AuditRow, asks: Sequence[Ask]) -> Verdict | None:
     copies = row.all(Submodule)
     note = f"; {row.entry.note}" if row.entry.note else ""
     if not note and asks:
@@ -127,8 +127,8 @@ def _vendored(row: AuditRow, asks: Sequence[Ask]) -> Judged | None:
     return None
 
 
-def _silent(row: AuditRow) -> str:
-    """Return why nobody can tell what upstream has, or an empty string where upstream was heard."""
+def _why_unknown(row: AuditRow) -> str:
+    """Return why upstream's version is unknown, or an empty string if it was read."""
     broken = [one for one in row.all(*UPSTREAM) if one.trouble]
     if broken:
         return broken[0].trouble
@@ -142,15 +142,17 @@ def _silent(row: AuditRow) -> str:
     return ""
 
 
-# ---- two sides held against each other: a status and a sentence, or None where both agree ------------------------
+# ---- comparisons: a status and a sentence, or None if both sides agree ------------------------
 
 
-def _against_wheel(row: AuditRow, ask: Ask, claim: Claim) -> Judged | None:
+def _against_wheel(row: AuditRow, ask: Ask, claim: Claim) -> Verdict | None:
     needs, asks = claim.spec.text, ask.text
     if common([claim.spec, ask.spec]) is None:
         return _conflict(f"the wheel needs {needs}, the recipe asks for {asks}")
     if claim.version:
-        return _bare(row, claim, "the wheel needs") if ask.spec.any and not row.decided_by else None
+        return (
+            _against_unpinned(row, claim, "the wheel needs") if ask.spec.any and not row.decided_by else None
+        )
     if within(ask.spec, claim.spec):
         return None
     if ask.spec.any:
@@ -160,12 +162,12 @@ def _against_wheel(row: AuditRow, ask: Ask, claim: Claim) -> Judged | None:
     return Status.MISSING, f"the recipe's {asks} admits versions that the wheel's {needs} excludes"
 
 
-def _against_known(row: AuditRow, ask: Ask, claim: Claim) -> Judged | None:
+def _against_known(row: AuditRow, ask: Ask, claim: Claim) -> Verdict | None:
     """Compare with what upstream vendors or tests with."""
     what = "upstream vendors" if isinstance(claim.fact, Submodule) else "upstream's CI has"
     shown = claim.fact.value
     if ask.spec.any:
-        return None if row.decided_by else _bare(row, claim, what)
+        return None if row.decided_by else _against_unpinned(row, claim, what)
     both = f"{what} {shown}, the recipe asks for {ask.text}"
     if not claim.version:
         return _conflict(both) if common([claim.spec, ask.spec]) is None else None
@@ -180,8 +182,8 @@ def _against_known(row: AuditRow, ask: Ask, claim: Claim) -> Judged | None:
             return Status.CONFLICT, f"{what} {shown}, which the recipe's {ask.text} leaves out"
 
 
-def _bare(row: AuditRow, claim: Claim, what: str) -> Judged | None:
-    """Judge a dependency without a constraint by what the channel would give it."""
+def _against_unpinned(row: AuditRow, claim: Claim, what: str) -> Verdict | None:
+    """Judge a dependency without a constraint by the version that the channel would provide."""
     best = best_for(row)
     if best and not claim.version and not claim.hard and claim.spec.admits(best):
         return None
@@ -195,7 +197,7 @@ def _bare(row: AuditRow, claim: Claim, what: str) -> Judged | None:
     return status, f"{what} {claim.fact.value}; the recipe takes the newest, {best}"
 
 
-def _beyond_conda_forge(row: AuditRow, claim: Claim) -> Judged | None:
+def _beyond_conda_forge(row: AuditRow, claim: Claim) -> Verdict | None:
     """Compare what the wheel needs with what conda-forge pins, and with what it has at all."""
     pinned = [pin(value) for value in pins(row, claim.configs)]
     if pinned and all(common([claim.spec, one]) is None for one in pinned):
@@ -204,7 +206,7 @@ def _beyond_conda_forge(row: AuditRow, claim: Claim) -> Judged | None:
     return _beyond_channel(row, claim, f"the wheel needs {claim.spec.text}")
 
 
-def _against_pin(row: AuditRow, ask: Ask) -> Judged | None:
+def _against_pin(row: AuditRow, ask: Ask) -> Verdict | None:
     """Compare with conda-forge's pin; a migration in progress counts as well as what it migrates from."""
     if not set(ask.fact.sections) & {"build", "host"}:
         return None
@@ -227,17 +229,17 @@ def _against_pin(row: AuditRow, ask: Ask) -> Judged | None:
     return (Status.OLDER if older else Status.NEWER), both
 
 
-def _against_channel(row: AuditRow, ask: Ask) -> Judged | None:
+def _against_channel(row: AuditRow, ask: Ask) -> Verdict | None:
     return None if ask.spec.any else _beyond_channel(row, ask, f"the recipe asks for {ask.text}")
 
 
-def _beyond_channel(row: AuditRow, wanted: Ask | Claim, text: str) -> Judged | None:
-    """Say that the channel has nothing new enough."""
+def _beyond_channel(row: AuditRow, wanted: Ask | Claim, text: str) -> Verdict | None:
+    """Return a conflict if the channel has nothing new enough."""
     best = best_for(row, wanted.configs)
     if best and not wanted.spec.admits(best) and side(wanted.spec, best) == "newer":
         return Status.CONFLICT, f"{text}, conda-forge has nothing newer than {best}"
     return None
 
 
-def _conflict(text: str) -> Judged:
+def _conflict(text: str) -> Verdict:
     return Status.CONFLICT, f"no version satisfies both: {text}"

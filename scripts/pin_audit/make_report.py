@@ -1,4 +1,4 @@
-"""From what is asked to the report: targets and services are made, sources asked, tables drawn up."""
+"""Make the report: resolve targets, read sources, build tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pin_audit.gather import OWN, SOURCES, gather, sources
 from pin_audit.names import names
 from pin_audit.recipe_lines import names_in, requirement_lines
 from pin_audit.report.jsonfile import Report, read
-from pin_audit.request import AuditRequest, Local, Once
+from pin_audit.request import AuditRequest, Lazy, Local
 from pin_audit.services import Services
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.table import tabulate
@@ -30,7 +30,7 @@ from pin_audit.trees import open_tree
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """The options of the command line: what is audited, how, with what in place of what is fetched, what comes out."""
+    """The options of the command line."""
 
     package_words: tuple[str, ...] = ()
     every: bool = False
@@ -58,9 +58,9 @@ class AuditOptions:
 def make(
     options: AuditOptions, root: Path, *, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[Report, tuple[str, ...]]:
-    """Make a report on this repository; with it comes what the cache had to say."""
+    """Make a report on this repository; returns it with warnings about the cache."""
     _check(options)
-    wanted = _chosen(options.only, options.skipped)
+    wanted = _select_sources(options.only, options.skipped)
     mapping = names()
     old = _only(read(options.start, mapping), options) if options.start else None
     if old is not None and not options.only:
@@ -83,7 +83,7 @@ def make(
         report=report,
     )
     if old is not None:
-        targets = [_again(audit.target, configs, root) for audit in old.audits]
+        targets = [_refresh_target(audit.target, configs, root) for audit in old.audits]
     else:
         targets = [
             target(
@@ -112,7 +112,7 @@ def make(
 
 
 def _check(options: AuditOptions) -> None:
-    """Refuse options that do not go together."""
+    """Refuse options that exclude each other."""
     if options.every and options.package_words:
         raise UsageError("--all and --package exclude each other", "leave one out")
     if options.every or len(options.package_words) > 1:
@@ -121,8 +121,8 @@ def _check(options: AuditOptions) -> None:
                 raise UsageError(f"--{name} is about one package", "name it with --package, without --all")
 
 
-def _chosen(only: tuple[str, ...], skipped: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the sources to ask, by names or globs of those that are wanted (none: all) and of those that are not."""
+def _select_sources(only: tuple[str, ...], skipped: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the sources to read, by names or globs of those to include (none: all) and to exclude."""
 
     def among(name: str, patterns: tuple[str, ...]) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
@@ -148,14 +148,14 @@ def _only(report: Report, options: AuditOptions) -> Report:
     return replace(report, audits=left)
 
 
-def _again(old: AuditTarget, configs: tuple[Config, ...], root: Path) -> AuditTarget:
+def _refresh_target(old: AuditTarget, configs: tuple[Config, ...], root: Path) -> AuditTarget:
     """Return a report's target as this repository has it now."""
     again = target(find(old.package), configs, root, version=old.version, repository=old.repository)
     return structs.replace(again, tag=old.tag)
 
 
 def _configs(options: AuditOptions, root: Path) -> tuple[Config, ...]:
-    """Return those that were named; else those that build with conda-forge's packages, which is what is compared."""
+    """Return the named configs; else those that build with conda-forge's packages, the ones to compare."""
     everything = available(root)
     chosen = {name for pattern in options.patterns for name in select(everything, pattern)}
     loaded = (load(root, name) for name in everything if name in chosen or not options.patterns)
@@ -190,7 +190,7 @@ def _request(
     return AuditRequest(
         target=one,
         services=services,
-        repository=Once(lambda: open_tree(one, services)),
+        repository=Lazy(lambda: open_tree(one, services)),
         configs=tuple(config for config in configs if config.name in {build.name for build in one.builds}),
         root=root,
         local=Local(
@@ -201,7 +201,7 @@ def _request(
 
 
 def _with_remark(outcome: SourceOutcome, options: AuditOptions, one: AuditTarget) -> SourceOutcome:
-    """Say of values from a stand-in that they are."""
+    """Note that values come from a local file or folder instead of upstream."""
     remark = ""
     if options.tree is not None and outcome.source in ("ci_pins", "upstream_archs"):
         remark = f"read from a local folder (--tree), which need not be {one.tag}"

@@ -1,4 +1,4 @@
-"""The one mapping from upstream's names to conda-forge's: names.yaml, read and asked."""
+"""The mapping from upstream's names to conda-forge's: names.yaml."""
 
 from __future__ import annotations
 
@@ -96,5 +96,5 @@ def plain(name: str) -> str:
 
 @cache
 def names() -> Names:
-    """Return what names.yaml says."""
+    """Return the names of names.yaml."""
     return Names(_FILE.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Where a rendered value of a recipe stands: in recipe.yaml, or in conda_build_config.yaml when a key there decides."""
+"""The line of a rendered value: in recipe.yaml, or in conda_build_config.yaml if a key there decides."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Line:
 
 
 def requirement_lines(recipe: Path) -> tuple[Line, ...]:
-    """Return every requirement of a recipe, in the file's order; raises AuditError where that cannot be read."""
+    """Return every requirement of a recipe, in the file's order; raises AuditError if it cannot be read."""
     document = _load(recipe)
     needs: Iterator[Any] = (
         output.get("requirements") or {} for output in document.get("outputs") or [document]
@@ -49,14 +49,14 @@ def requirement_lines(recipe: Path) -> tuple[Line, ...]:
 
 
 def git_lines(recipe: Path) -> tuple[Line, ...]:
-    """Return what a recipe takes from git; raises AuditError where that cannot be read."""
+    """Return the git sources of a recipe; raises AuditError if it cannot be read."""
     document = _load(recipe)
     parts = [document, *(document.get("outputs") or ())]
     return tuple(line for part in parts if "source" in part for line in _items(part["source"], 0))
 
 
 def key_lines(root: Path) -> Keys:
-    """Return the keys of this repository's conda_build_config.yaml; raises AuditError where that cannot be read."""
+    """Return the keys of this repository's conda_build_config.yaml; raises AuditError if it cannot be read."""
     found: dict[str, dict[str, int]] = {}
     for key, values in _load(root / MATRIX_FILE).items():
         lines = found.setdefault(str(key), {})
@@ -75,8 +75,8 @@ def names_in(lines: Sequence[Line]) -> tuple[str, ...]:
 def place(name: str, value: str, lines: Sequence[Line], keys: Keys, recipe: str) -> Where:
     """Find a rendered requirement (``nccl`` and ``2.*``; a compiler without its platform), or a revision of an address.
 
-    Returns the line that says so literally; else that of the key that does, by name or in an expression; else the first
-    line about that name.
+    Returns the line that contains it literally; else that of the key with the value, by name or in an expression; else
+    the first line about that name.
     """
     ours = [line for line in lines if _is_about(line.text, name, keys)]
     for line in ours:

@@ -1,4 +1,4 @@
-"""What every source of the audit is asked: what is audited, and with which means."""
+"""The request that every source gets: what is audited, and the services to use."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pin_audit.trees import GitTree, LocalTree, Tree
 Made = TypeVar("Made")
 
 
-class Once(Generic[Made]):
-    """Makes something when it is first wanted; whoever comes later gets the same, or the same refusal."""
+class Lazy(Generic[Made]):
+    """A value made on first use; its AuditError is kept as well. Thread-safe."""
 
     def __init__(self, make: Callable[[], Made]) -> None:
         self._make, self._lock = make, threading.Lock()
@@ -38,7 +38,7 @@ class Once(Generic[Made]):
 
 @dataclass(frozen=True, kw_only=True)
 class Local:
-    """Local stand-ins that the user named; None where the network or the cache is asked."""
+    """Local files to use instead; None for the network or the cache."""
 
     wheel: Path | None = None  #: of the package
     tree: Path | None = None  #: a folder with upstream's files
@@ -48,18 +48,18 @@ class Local:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRequest:
-    """One package at one version, and the means to ask about it."""
+    """One package at one version, and the services to look it up."""
 
     target: AuditTarget
     services: Services
     repository: Callable[[], GitTree]  #: opens upstream's repository at the target's tag; raises AuditError
-    configs: tuple[Config, ...]  #: those whose variants are looked at
+    configs: tuple[Config, ...]  #: those whose variants are audited
     root: Path  #: this repository
     local: Local = Local()
     names: tuple[str, ...] = ()  #: conda names whose newest version and global pin are wanted
 
     def tree(self) -> Tree:
-        """Return upstream's files: those of the repository, or of a folder that stands in; raises AuditError."""
+        """Return upstream's files: the repository's, or a local folder's; raises AuditError."""
         return LocalTree(self.local.tree) if self.local.tree is not None else self.repository()
 
     def shown(self, path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The means that all sources of the audit share: servers, the cache before them, and time."""
+"""What all sources of the audit share: the HTTP client, its cache, and the time limit."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DAY = 86400.0
 
 
 class Services:
-    """The way to servers, the cache before it, and the time for all of it; shared by all sources, safe for threads.
+    """The HTTP client, its cache, and the time limit; shared by all sources, thread-safe.
 
-    Offline, only the cache and local files are asked. The seconds are for everything; after `max_age` seconds what can
-    change (an index page, repodata, a branch) is asked for again. `report` gets a source's name and a sentence, from
+    Offline, only the cache and local files are used. The seconds are for everything; after `max_age` seconds what can
+    change (an index page, repodata, a branch) is fetched again. `report` gets a source's name and a sentence, from
     any thread.
     """
 
@@ -29,16 +29,16 @@ class Services:
         seconds: float = 300.0,
         max_age: float = DAY,
         report: Callable[[str, str], None] = lambda _source, _text: None,
-        patience: Timeouts | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self.folder = folder.absolute()
-        self.offline, self.max_age, self.patience = offline, max_age, patience
-        self.client = Client(seconds=seconds, offline=offline, timeouts=patience)
+        self.offline, self.max_age, self.timeouts = offline, max_age, timeouts
+        self.client = Client(seconds=seconds, offline=offline, timeouts=timeouts)
         self.cached = Cache(folder, offline=offline, tell=lambda text: self.report("cache", text)).cached
         self.remaining = self.client.remaining  #: the seconds that are left, never below 0
         self._report, self._reporting = report, threading.Lock()
 
     def report(self, source: str, text: str) -> None:
-        """Tell what happens; secrets in addresses are taken out."""
+        """Report progress; secrets in addresses are removed."""
         with self._reporting:
             self._report(source, redact.text(text))

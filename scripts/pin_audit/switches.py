@@ -1,16 +1,16 @@
-"""The USE_* switches that the recipe's build really sets: bash is asked, per config, with the line of each."""
+"""The USE_* switches that the recipe's build sets, per config, with their lines: the script is run by bash."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from groundwork.errors import AuditError
+from groundwork.process import run
 from megabuild.configs.config import Config
 
 SCRIPT = "build_env.sh"
@@ -43,21 +43,8 @@ def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[s
             **single,
             "torch_optimization": "2",
         }
-        try:
-            done = subprocess.run(
-                [bash, "--noprofile", "--norc", "-euc", _TRACE, str(script)],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=_SECONDS,
-                check=False,
-                encoding="utf-8",
-                errors="replace",
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise AuditError(f"cannot run {script}: {error}", "correct the script") from error
+        argv = [bash, "--noprofile", "--norc", "-euc", _TRACE, str(script)]
+        done = run(argv, timeout=_SECONDS, environ=environment, folder=Path(folder))
     lines = done.stderr.splitlines()
     if done.returncode != 0:
         reason = next((line for line in reversed(lines) if line[:1] != "+"), "")

@@ -22,7 +22,7 @@ from pin_audit.facts import (
     Submodule,
     Switch,
     TagCommit,
-    harmless,
+    sanitized,
 )
 from pin_audit.gather import OWN, SOURCES
 from pin_audit.judge import judge
@@ -34,7 +34,7 @@ _OFF = frozenset({"0", "OFF", "NO", "FALSE", "N"})  # what PyTorch's setup.py ta
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """One package's table, and what it was made of; ``archs`` are the rows of CUDA versions."""
+    """One package's table, and its inputs; ``archs`` are the rows of CUDA versions."""
 
     target: AuditTarget
     commit: str
@@ -60,7 +60,7 @@ class Audit:
         )
 
     def findings(self) -> dict[tuple[Status, str], list[str]]:
-        """Return what there is to say of rows that are not in step, the gravest first: who each sentence is about."""
+        """Return the sentences about rows that are not in step, the gravest first, each with the names of its rows."""
         found: dict[tuple[Status, str], list[str]] = {}
         for row in sorted((*self.rows, *self.archs), key=lambda row: GRAVITY.index(row.status)):
             if row.status not in (Status.IN_STEP, Status.UNPINNED):
@@ -83,12 +83,12 @@ class Audit:
 
 
 def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Names) -> Audit:
-    """Make a package's table of what every source found, in any order."""
-    ordered = tuple(sorted(map(harmless, outcomes), key=lambda outcome: outcome.source))
+    """Make a package's table from the outcomes of all sources, in any order."""
+    ordered = tuple(sorted(map(sanitized, outcomes), key=lambda outcome: outcome.source))
     facts = [fact for outcome in ordered for fact in outcome.facts]
     switches = [fact for fact in facts if isinstance(fact, Switch)]
     drafts = _drafts(facts, names, by_row(facts, target, names))
-    _fold(drafts, names)
+    _merge_followers(drafts, names)
     troubles = _troubles(ordered)
     wheel_cuda, torch = cuda_of_wheel(facts), _torch(facts)
     rows = []
@@ -108,7 +108,7 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
             torch=torch,
             troubles=troubles,
         )
-        rows.append(_judged(row, target))
+        rows.append(_with_verdict(row, target))
     commits = [one.where.commit for kind in (TagCommit, Submodule) for one in facts if isinstance(one, kind)]
     return Audit(
         target=target,
@@ -119,7 +119,7 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
     )
 
 
-def _judged(row: AuditRow, target: AuditTarget) -> AuditRow:
+def _with_verdict(row: AuditRow, target: AuditTarget) -> AuditRow:
     """Add status and sentence: the graver one, with what led to it, and with what there is to say of commits."""
     versions = judge(row) if row.all(*UPSTREAM, RecipePin) else None
     commits = verdict(row, target)
@@ -139,7 +139,7 @@ def _drafts(
             drafts.setdefault(_row_of(fact, names), []).append(fact)
     for row, fact in commits:
         drafts.setdefault(row, []).append(fact)
-    for fact in facts:  # of what nobody asks for there is no row
+    for fact in facts:  # packages that nobody requires have no row
         if isinstance(fact, (GlobalPin, Newest)) or excludes(fact):
             rows = {_row_of(fact, names), *names.by_key(fact.name, fact.holds.platforms)}
             for row in sorted(rows & drafts.keys()):
@@ -160,8 +160,8 @@ def _torch(facts: Iterable[AnyFact]) -> str:
     return next(filter(None, asked), "")
 
 
-def _fold(drafts: dict[str, list[AnyFact]], names: Names) -> None:
-    """Put a row about which upstream says nothing into the one that decides its version."""
+def _merge_followers(drafts: dict[str, list[AnyFact]], names: Names) -> None:
+    """Merge a row without facts of upstream into the one that decides its version."""
     for name in list(drafts):
         entry = names.entries.get(name)
         followed = drafts.get(entry.follows) if entry and entry.follows else None
@@ -170,7 +170,7 @@ def _fold(drafts: dict[str, list[AnyFact]], names: Names) -> None:
 
 
 def _use(entry: Dependency, facts: Sequence[AnyFact], switches: Sequence[Switch]) -> tuple[str, str]:
-    """Say what becomes of upstream's copy in the configs that compile it, the strongest use first."""
+    """Return how upstream's copy is used in the configs that compile it, the strongest use first."""
     if not entry.submodules and not any(isinstance(one, Submodule) for one in facts):
         return "", ""
     if entry.unused:
@@ -186,20 +186,20 @@ def _use(entry: Dependency, facts: Sequence[AnyFact], switches: Sequence[Switch]
 def _use_in(entry: Dependency, switches: Mapping[str, Switch]) -> tuple[str, str]:
     needed = switches.get(entry.needs)
     if needed is not None and needed.value.upper() in _OFF:
-        return "unused", _said(needed)
+        return "unused", _switch_origin(needed)
     name, _, wanted = entry.system.partition("=")
     switch = switches.get(name)
     if switch is not None and (switch.value.upper() in _OFF) == (wanted == "0"):
-        return "system", _said(switch)
+        return "system", _switch_origin(switch)
     return "vendored", ""
 
 
-def _said(switch: Switch) -> str:
+def _switch_origin(switch: Switch) -> str:
     return f"{switch.name}={switch.value}, {switch.where.file}:{switch.where.line}"
 
 
 def _troubles(outcomes: Iterable[SourceOutcome]) -> dict[str, str]:
-    """Say of each source why there is nothing of it, where it failed as a whole or was not asked."""
+    """Return, for each source that failed as a whole or was not read, the reason."""
     troubles = dict.fromkeys(SOURCES, "not asked")
     for outcome in outcomes:
         troubles.pop(outcome.source, None)

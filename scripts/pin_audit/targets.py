@@ -1,4 +1,4 @@
-"""What can be audited: the packages of this repository, with where upstream keeps them."""
+"""What can be audited: the packages of this repository, and their upstream repositories."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def packages() -> tuple[AuditedPackage, ...]:
 
 
 def find(name: str) -> AuditedPackage:
-    """Return the package somebody means: conda's name or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``.
+    """Return the package of a name: conda's name or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``.
 
-    Raises UsageError where there is none.
+    Raises UsageError if there is none.
     """
     word, names = plain(name), [one.name for one in packages()]
     for one in packages():

@@ -48,7 +48,7 @@ class GitTree:
 
 
 class LocalTree:
-    """A folder's files, such as an unpacked source archive; raises AuditError where there is no such folder.
+    """A folder's files, such as an unpacked source archive; raises AuditError if it does not exist.
 
     Links are not followed: a folder from elsewhere must not make other files of this machine appear.
     """
@@ -90,6 +90,6 @@ Tree = GitTree | LocalTree
 
 
 def open_tree(target: AuditTarget, services: Services) -> GitTree:
-    """Open the target's repository at its tag; raises AuditError where there is no answer or no such tag."""
+    """Open the target's repository at its tag; raises AuditError on failure, or if the tag does not exist."""
     clones = Clones(services)
     return GitTree(clones, clones.reach(Address.parse(target.repository), target.tag))

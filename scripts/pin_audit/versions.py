@@ -1,7 +1,7 @@
 """Version logic: constraints of conda and of PEP 440, and what two of them have in common.
 
-Both kinds are cut at the versions that they name. Between two such versions a constraint says the same of every
-version, so that one from each gap stands for all of it, and questions about all versions become questions about these.
+Both kinds are cut at the versions that they name. A constraint admits all or none of the versions between two
+such versions, so one from each gap represents it, and questions about all versions become questions about these.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def within(inner: Spec, outer: Spec) -> bool:
 
 
 def side(spec: Spec, version: str) -> str:
-    """Say where a constraint lies, seen from a version: ``at`` it, ``older``, ``newer``, or ``beside`` (both).
+    """Return where a constraint lies relative to a version: ``at`` it, ``older``, ``newer``, or ``beside`` (both).
 
     ``older``: everything that the constraint admits is older than the version.
     """
@@ -143,9 +143,9 @@ def admits_older(spec: Spec, than: Spec) -> bool:
 
 
 def described(text: str) -> str:
-    """Take the version out of what ``git describe`` or a tag says: ``2.1.0`` of ``v2.1.0-705-ga6bfc23``.
+    """Return the version in a description by ``git describe`` or a tag: ``2.1.0`` of ``v2.1.0-705-ga6bfc23``.
 
-    It is empty where there is none, as in a plain hash.
+    It is empty if there is none, as in a plain hash.
     """
     text = text.strip()
     match = _DESCRIBED.fullmatch(text)

@@ -1,1 +1,1 @@
-"""PyTorch Geometric's extensions: what is known of them, where wheels and sources of them are, and what is inside."""
+"""PyTorch Geometric's extensions: their table, their wheels and sources, and their content."""

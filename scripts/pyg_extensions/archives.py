@@ -12,20 +12,18 @@ from packaging.version import Version
 
 from groundwork import files
 from groundwork.errors import IntegrityError, ProviderError
-from groundwork.network.client import Client
-from groundwork.network.index import HEADERS, Configured, configured, local_path, offered
+from groundwork.network.index import HEADERS, Configured, configured, offered
 from groundwork.process import run
 from pyg_extensions.table import Extension, ExtensionRelease
+from pyg_extensions.wheels import check_sha256, fetch
 
-_INDEX_SECONDS = 60.0
 _CLONE_SECONDS = 600.0
-_LARGEST = 64 << 20  # bytes; the four have up to 0.2 MB
 
 
 def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured | None = None) -> Path:
-    """Return a folder in the program's cache with archives, those that it lacks fetched from the indexes that pip uses.
+    """Return a folder in the cache with archives, fetching the missing ones from the indexes that pip uses.
 
-    ``pip download`` itself would run setup.py, which wants PyTorch, only to be told the name that it asked for.
+    ``pip download`` itself would run setup.py, which imports PyTorch, only to learn the name that it asked for.
 
     Raises
     ------
@@ -36,49 +34,24 @@ def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured 
     """
     folder = cache / "sdists"
 
-    def is_there(one: ExtensionRelease) -> bool:
+    for one in wanted:
         path = folder / one.archive
-        return path.is_file() and files.sha256(path) == one.sha256
-
-    missing = [one for one in wanted if not is_there(one)]
-    if not missing:
-        return folder
-    where = where or configured()
-    client = Client(seconds=_INDEX_SECONDS, certificates=where.certificates, proxy=where.proxy)
-    for one in missing:
-        data = _fetched(one, where, client)
-        try:
-            with files.scratch(folder) as empty:
-                (empty / one.archive).write_bytes(data)
-                _check(empty / one.archive, one, " on pip's index")
-                (empty / one.archive).replace(folder / one.archive)
-        except OSError as error:
-            raise ProviderError(
-                f"cannot write to {folder}: {error.strerror}", "check its permissions and the disk"
-            ) from error
+        if not path.is_file() or files.sha256(path) != one.sha256:
+            where = where or configured()
+            fetch(_address(one, where), path, one.sha256, where)
     return folder
 
 
-def _fetched(wanted: ExtensionRelease, where: Configured, client: Client) -> bytes:
-    found, _ = offered(wanted.name, where, lambda url: client.get(url, headers=HEADERS))
+def _address(wanted: ExtensionRelease, where: Configured) -> str:
+    found, _ = offered(wanted.name, where, lambda url: where.client().get(url, headers=HEADERS))
     for file in found:
         if not file.tags and file.version == Version(wanted.version) and file.name.endswith(".tar.gz"):
-            local = file.url.startswith("file:")
-            return local_path(file.url).read_bytes() if local else client.get(file.url, limit=_LARGEST).body
+            return file.url
     raise ProviderError(f"pip's index has no {wanted.archive}", "check pip's configuration (pip config list)")
 
 
-def _check(archive: Path, wanted: ExtensionRelease, whose: str = "") -> None:
-    found = files.sha256(archive)
-    if wanted.sha256 and found != wanted.sha256:
-        raise IntegrityError(
-            f"{archive.name}{whose} has sha256 {found[:12]}…, the matrix says {wanted.sha256[:12]}…",
-            "download it again, and check where pip gets it from (pip config list)",
-        )
-
-
-def identity(extension: Extension, wanted: ExtensionRelease, folder: Path | None) -> str:
-    """Return what tells the sources that :func:`unpacked` would take from others, without fetching them."""
+def source_identity(extension: Extension, wanted: ExtensionRelease, folder: Path | None) -> str:
+    """Return an identifier of the sources that :func:`unpack_sources` would use, without fetching them."""
     if folder:
         if archive := wanted.within(folder):
             return files.sha256(archive)
@@ -92,13 +65,13 @@ def identity(extension: Extension, wanted: ExtensionRelease, folder: Path | None
     return wanted.sha256 or f"{extension.repository} {wanted.version}"
 
 
-def unpacked(
+def unpack_sources(
     extension: Extension, wanted: ExtensionRelease, work: Path, *, folder: Path | None, cache: Path
 ) -> Path:
-    """Return a folder in ``work``, which is empty, with a setup.py ready to be run.
+    """Return a folder in ``work``, which is empty, with a setup.py to run.
 
-    An archive or a checkout in the user's folder comes first, where there is such a folder; then pip's indexes, or a
-    clone of what has no archives.
+    An archive or a checkout in the user's folder, if any, comes first; then pip's indexes, or a clone of an extension
+    without archives.
 
     Raises
     ------
@@ -109,17 +82,17 @@ def unpacked(
     """
     archive = wanted.within(folder) if folder else None
     if folder and archive is None and (checkout := extension.checkout_within(folder)):
-        return _copied(checkout, work / "checkout")
+        return _copy_checkout(checkout, work / "checkout")
     what = f"no sources of {extension.name} {wanted.version}"
     if archive is None and not extension.has_sdist:
-        return _cloned(extension, wanted.version, work / "checkout", what)
+        return _clone(extension, wanted.version, work / "checkout", what)
     try:
         archive = archive or download([wanted], cache) / wanted.archive
     except ProviderError as error:
         raise ProviderError(
             f"{what}: {error.message}", f"{error.remedy}, or name a folder with it: --pyg-sources FOLDER"
         ) from error
-    _check(archive, wanted)
+    check_sha256(archive, wanted.sha256)
     files.unpack(archive, work / "unpacked")
     found = sorted((work / "unpacked").glob("*/setup.py"))
     if not found:
@@ -127,8 +100,8 @@ def unpacked(
     return found[0].parent
 
 
-def _copied(checkout: Path, target: Path) -> Path:
-    """Copy a checkout, which may lie on a disk that is read-only: the copy is to be written to."""
+def _copy_checkout(checkout: Path, target: Path) -> Path:
+    """Make a writable copy of a checkout, which may be on a read-only disk."""
     shutil.copytree(checkout, target, symlinks=True, copy_function=shutil.copy)
     for path in [target, *target.rglob("*")]:
         if not path.is_symlink():
@@ -136,8 +109,8 @@ def _copied(checkout: Path, target: Path) -> Path:
     return target
 
 
-def _cloned(extension: Extension, version: str, target: Path, what: str) -> Path:
-    """Clone upstream's repository with its submodules; there is no archive of it."""
+def _clone(extension: Extension, version: str, target: Path, what: str) -> Path:
+    """Clone upstream's repository with its submodules, for an extension without archives."""
     where = f"put a checkout with its submodules into a folder as {extension.conda}/"
     remedy = f"{where} and name it: --pyg-sources FOLDER"
     git = shutil.which("git")
@@ -147,7 +120,7 @@ def _cloned(extension: Extension, version: str, target: Path, what: str) -> Path
     argv += ["--recurse-submodules", "--shallow-submodules", extension.git, str(target)]
     done = run(argv, timeout=_CLONE_SECONDS)
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.startswith(("fatal: ", "error: "))]
-        last = (said or done.stderr.splitlines() or ["git gave no reason"])[-1]
+        errors = [line for line in done.stderr.splitlines() if line.startswith(("fatal: ", "error: "))]
+        last = (errors or done.stderr.splitlines() or ["git gave no reason"])[-1]
         raise ProviderError(f"{what}: {last.removeprefix('fatal: ')}", remedy)
     return target

@@ -1,4 +1,4 @@
-"""What is in a wheel, an environment or a built package, as `gpu_tools.verify` reads it, against what was wanted."""
+"""Verify the libraries of a wheel, an environment or a built package with `gpu_tools.verify`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyg_extensions.wheels import WantedWheel
 
 
 def look_inside(path: Path, wanted: WantedWheel) -> str:
-    """Return what is wrong with a wheel, or with one extension in an environment; nothing where it is as wanted."""
+    """Return what is wrong with a wheel, or with one extension in an environment; an empty string if nothing is."""
     target = wanted.target
     expect = Expectation(
         accelerator=target.tag.replace("cu", "cuda"),
@@ -28,24 +28,24 @@ def look_inside(path: Path, wanted: WantedWheel) -> str:
     mine = [library for library in verdict.libraries if wanted.extension.name in Path(library.path).parts]
     if not mine:
         return f"contains no library of {wanted.extension.name}"
-    # what nothing tells is told when it is installed, imported and asked
+    # what is unknown here is checked after installation, by importing it
     wrong = [library for library in mine if not (library.ok or library.unknown)]
     if not wrong:
         return ""
     if target.cuda_version and not any(library.archs or library.ptx for library in mine):
         return f"claims {target.tag} but has no kernels ({Path(wrong[0].path).name}: {wrong[0].reason})"
-    return f"is not what it should be ({Path(wrong[0].path).name}: {wrong[0].reason})"
+    return f"does not fit ({Path(wrong[0].path).name}: {wrong[0].reason})"
 
 
 def check_package(
     package: Path, *, accelerator: str, archs: tuple[str, ...], python: str | None, torch_version: str
 ) -> None:
-    """Look into a built extension's package, for one Python or with None for all, before it is published.
+    """Verify a built extension's package, for one Python or with None for all, before it is published.
 
     Raises
     ------
     IntegrityError
-        A library in it is not what it should be.
+        A library in it does not fit.
     """
     expect = Expectation(accelerator=accelerator, archs=archs, python=python, torch_version=torch_version)
     verdict = verify(package, expect=expect)
@@ -55,5 +55,5 @@ def check_package(
         reason = f"{Path(wrong[0].path).name}: {wrong[0].reason}{more}"
         raise IntegrityError(f"{package.name} is not published: {reason}", wrong[0].remedy)
     if not (verdict.ok or verdict.unknown):
-        reason = f"nothing in {verdict.subject} is what it should be"
+        reason = f"{verdict.subject} has no library that fits"
         raise IntegrityError(f"{package.name} is not published: {reason}")

@@ -21,7 +21,7 @@ from groundwork.errors import ProviderError, UsageError
 from groundwork.network.client import Client, NetworkError, Timeouts
 from groundwork.network.index import PYG_INDEX, File, links, local_path
 
-_PATIENCE = Timeouts(read=20.0, total=20.0)
+_TIMEOUTS = Timeouts(read=20.0, total=20.0)
 _BUILT_FOR = re.compile(r"pt(?P<major>\d)(?P<minor>\d+)(?P<tag>cpu|cu\d{2,4})")
 _MACHINES = {"64": "x86_64", "aarch64": "aarch64", "ppc64le": "ppc64le", "arm64": "arm64"}
 #: The oldest glibc of a manylinux tag, per machine (PEP 600); names of the older scheme (PEP 599 and before).
@@ -31,7 +31,7 @@ _LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 
 @dataclass(frozen=True, kw_only=True)
 class WheelTarget:
-    """What a wheel must fit."""
+    """The Python, PyTorch and platform that a wheel must fit."""
 
     python: str  #: ``3.12``, or ``3.14t`` for a free-threaded one
     torch_version: str  #: ``2.13.0``; a local part counts for nothing
@@ -58,7 +58,7 @@ class WheelTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Fitting wheels, the best first, and for an empty list the reason."""
+    """Fitting wheels, the best first, or the reason why none fits."""
 
     wheels: tuple[File, ...]
     reason: str = ""
@@ -89,19 +89,19 @@ class PygIndex:
             folder = Path(source).expanduser().absolute()
             if not folder.is_dir():
                 raise UsageError(
-                    f"there is no folder {folder}", "name an index: a URL, or a folder with its pages"
+                    f"folder {folder} does not exist", "name an index: a URL, or a folder with its pages"
                 )
             source = folder.as_uri()
         self._base = source.rstrip("/") + "/"
         self._pages: dict[str, str | ProviderError | None] = {}
 
     def wheels(self, torch_version: str, tag: str) -> tuple[File, ...]:
-        """Return all wheels that it offers for a PyTorch and ``cpu`` or ``cu130``; nothing when it has no page for it.
+        """Return all wheels for a PyTorch and ``cpu`` or ``cu130``; none if the index has no page for it.
 
         Raises
         ------
         ProviderError
-            The index does not answer, or answers with an error; it is not asked again.
+            The index does not answer, or answers with an error; it is not tried again.
         """
         exact = Version(torch_version).base_version
         first = ".".join([*exact.split(".")[:2], "0"])
@@ -125,7 +125,7 @@ class PygIndex:
 
 
 def read_page(address: str) -> str | None:
-    """Return a page's text, or None where there is no such page.
+    """Return a page's text, or None if it does not exist.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def read_page(address: str) -> str | None:
     try:
         if urlsplit(address).scheme == "file":
             return local_path(address).read_text(encoding="utf-8", errors="replace")
-        return Client(timeouts=_PATIENCE).get(address).body.decode("utf-8", errors="replace")
+        return Client(timeouts=_TIMEOUTS).get(address).body.decode("utf-8", errors="replace")
     except FileNotFoundError:
         return None
     except NetworkError as error:
@@ -151,7 +151,7 @@ def read_page(address: str) -> str | None:
 
 
 def fitting(name: str, wheels: Sequence[File], target: WheelTarget, version: str | None) -> Fit:
-    """Choose among an index's wheels those of a distribution, of one version or, with None, of any."""
+    """Select the fitting wheels of a distribution, of one version or, with None, of any."""
     mine = [wheel for wheel in wheels if wheel.project == canonicalize_name(name)]
     order = {tag: place for place, tag in enumerate(target.tags())}
     misfits: list[tuple[int, str]] = []

@@ -1,4 +1,4 @@
-"""Where the extensions' sources are: in a folder that a user names, on an index, or in upstream's repository.
+"""Find the extensions' sources: in the user's folder, on an index, or in upstream's repository.
 
 A folder may hold archives as on the index or flat as pip leaves them, checkouts (``pyg-lib``, ``METIS``) with their
 submodules, and clones (``pytorch_scatter``, bare ones will do) that have the commit an archive was made from.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from groundwork.errors import IntegrityError, ProviderError, UsageError
@@ -26,9 +27,9 @@ Download = Callable[[Sequence[ExtensionRelease]], Path]
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """What a build will take; filled while it is looked for."""
+    """The sources that a build will use; filled by the search."""
 
-    #: variant values that lead to the sources
+    #: variant values that point to the sources
     overrides: dict[str, tuple[str, ...]] = field(default_factory=dict)
     #: extensions whose sources are not available, with the reason
     left_out: dict[str, str] = field(default_factory=dict)
@@ -48,10 +49,10 @@ def find(
     ask: Callable[[str], str] = answers,
     download: Download | None = None,
 ) -> Sources:
-    """Look for the sources of extensions, by conda's names; nothing is fetched that the engine can fetch by itself.
+    """Find the sources of extensions, by conda's names; the engine fetches what it can.
 
-    The user's folder or URL, ``given``, comes first. Where the usual address does not answer, pip's index is asked for
-    the archives, with ``download``.
+    The user's folder or URL, ``given``, comes first. If the usual address does not answer, the archives come from pip's
+    index, by ``download``.
 
     Raises
     ------
@@ -69,7 +70,7 @@ def find(
 
 
 class _Search:
-    """One search, whose steps build on each other."""
+    """One search; its steps use the results of earlier ones."""
 
     def __init__(
         self, extensions: Sequence[Extension], variant: Variant, given: str | None, ask: Callable[[str], str]
@@ -80,15 +81,8 @@ class _Search:
         self._url = given if given and "://" in given else None
         self._folder = Path(given).absolute() if given and not self._url else None
         if self._folder and not self._folder.is_dir():
-            raise UsageError(f"there is no folder {self._folder}", "--pyg-sources takes a folder or a URL")
-        self._ask = ask
-        self._asked: dict[str, str] = {}
-
-    def _why(self, url: str) -> str:
-        """Say why an address does not answer; each is asked once."""
-        if url not in self._asked:
-            self._asked[url] = self._ask(url)
-        return self._asked[url]
+            raise UsageError(f"folder {self._folder} does not exist", "--pyg-sources takes a folder or a URL")
+        self._why = cache(ask)  #: why an address does not answer
 
     def archives(self, download: Download | None) -> None:
         """Find archives: in the user's folder, at the usual address or the user's, in pip's index."""
@@ -107,7 +101,7 @@ class _Search:
         base = self._url or self._variant.get(BASE, ("",))[0]
         if not wanted or base.startswith("file:"):
             return
-        # one address speaks for all: they are on the same index
+        # one address represents all: they are on the same index
         first = next(iter(wanted.values()))
         reason = self._why(f"{base}/{first.name}/{first.archive}")
         if reason and download is not None and not self._url:
@@ -136,7 +130,7 @@ class _Search:
             found.overrides[key] = (clone.as_uri(),)
             found.notes[name] = f"{name}'s source is commit {commit[:12]} of {clone}"
             found.left_out.pop(name, None)
-        # one repository speaks for all: they are on the same host
+        # one repository represents all: they are on the same host
         elif name in found.left_out and not self._why(
             next(one.repository for one in self._extensions if one.has_sdist)
         ):
@@ -168,5 +162,5 @@ class _Search:
 
 
 def _has(clone: Path, commit: str) -> bool:
-    """Say whether a clone, with or without a work tree, has a commit."""
+    """Whether a clone, bare or not, has a commit."""
     return run(["git", "-C", clone, "cat-file", "-e", f"{commit}^{{commit}}"], timeout=60).returncode == 0

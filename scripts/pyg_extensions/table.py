@@ -1,4 +1,4 @@
-"""The one table of PyTorch Geometric's extensions: names, sources, kinds and costs.
+"""The table of PyTorch Geometric's extensions: names, sources, kinds and costs.
 
 What is in their libraries stands in :mod:`cuda_code.kernels`, which goes into packages' tests; versions and hashes
 stand in ``conda_build_config.yaml``, under the keys that begin with :attr:`Extension.key`.
@@ -57,7 +57,7 @@ class Extension:
 
     @property
     def has_sdist(self) -> bool:
-        """Whether upstream puts source archives on an index; else its checkout is all there is."""
+        """Whether upstream publishes source archives; otherwise only a checkout has the sources."""
         return self.conda != "pyg-lib"
 
     @property
@@ -143,7 +143,7 @@ EXTENSIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ExtensionRelease:
-    """An extension as the matrix names it; what the matrix does not know is empty."""
+    """An extension's release in the matrix; unknown fields are empty."""
 
     name: str  #: the distribution: ``torch_scatter``
     version: str = ""  #: ``2.1.2``
@@ -168,14 +168,14 @@ def find(name: str) -> Extension:
     Raises
     ------
     UsageError
-        There is no such extension.
+        No extension has that name.
     """
     word = re.sub(r"[-_.]+", "_", name.strip().lower())
     for extension in EXTENSIONS:
         if word in (extension.name, extension.conda.replace("-", "_"), extension.key.removeprefix("pyg_")):
             return extension
     known = ", ".join(extension.conda for extension in EXTENSIONS)
-    raise UsageError(f"there is no extension '{name}'", f"there are: {known}")
+    raise UsageError(f"'{name}' is not an extension", f"the extensions are: {known}")
 
 
 def matrix() -> Variant:
@@ -185,7 +185,7 @@ def matrix() -> Variant:
 
 
 def release(extension: Extension, variant: Variant) -> ExtensionRelease:
-    """Return what the matrix says about an extension, from a config's keys and values."""
+    """Return an extension's release in the matrix, from a config's keys and values."""
     names = ("version", "sha256", "commit")
     values = {name: variant.get(f"{extension.key}_{name}", ("",))[0] for name in names}
     return ExtensionRelease(name=extension.name, **values)

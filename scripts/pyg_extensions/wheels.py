@@ -1,4 +1,4 @@
-"""Prebuilt or compile, for one extension and Python: a wheel that fits and holds what it should, or why none does."""
+"""Prebuilt or compiled, for one extension and Python: a verified wheel of an index, or the reason why none fits."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from urllib.parse import urlsplit
 from groundwork import files
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network import redact
-from groundwork.network.client import Client, Timeouts
-from groundwork.network.index import File, local_path
+from groundwork.network.client import Timeouts
+from groundwork.network.index import Configured, File, local_path
 from groundwork.wheel_file import why_broken
 from pyg_extensions.pyg_index import Fit, PygIndex, WheelTarget, fitting
 from pyg_extensions.table import Extension
 
 _FOLDER = "pyg-wheels"
-_PATIENCE = Timeouts(read=20.0, total=900.0)  # with kernels for many GPUs they have some tens of megabytes
+_TIMEOUTS = Timeouts(read=20.0, total=900.0)  # with kernels for many GPUs they have some tens of megabytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A wheel, or why there is none."""
+    """A wheel, or why none was found."""
 
     wheel: Path | None  #: the verified wheel in the cache, or None: compile
-    reason: str  #: for the plan: the wheel's name, or why there is none
+    reason: str  #: for the plan: the wheel's name, or why none was found
 
 
 @dataclass(frozen=True, kw_only=True)
 class WantedWheel:
-    """What a wheel's libraries must be; the question to whoever looks inside."""
+    """The requirements on a wheel's libraries."""
 
     extension: Extension
     target: WheelTarget  #: PyTorch, accelerator, Python
     #: CUDA archs that must be covered, as in ``TORCH_CUDA_ARCH_LIST``; empty where any will do
     archs: tuple[str, ...] = ()
-    #: they must be there themselves; otherwise it is enough that such a GPU can run what is there
+    #: each needs code of its own; otherwise it is enough that such a GPU can run the existing code
     exact_archs: bool = False
-    #: the environment with the PyTorch that the wheel is to work with, where there is one already
+    #: the environment with the PyTorch that the wheel is to work with, if it exists already
     beside: Path | None = None
 
 
-#: Looks inside a wheel: an empty string for one that is what was wanted, else what it is instead.
+#: Verifies a wheel: returns an empty string if it fits, else what is wrong.
 Judge = Callable[[Path, WantedWheel], str]
 
 
@@ -57,10 +57,10 @@ def find_wheel(
     report: Callable[[str], None],
     judge: Judge,
 ) -> Choice:
-    """Look for a wheel that fits, of the newest version where none is named, fetch it into the cache and look inside.
+    """Find a wheel that fits, of the newest version if none is named, fetch it into the cache and verify it.
 
-    There is a choice in any case: an index that does not answer, a broken file or a wheel that fails is a reason to
-    compile. ``report`` takes a sentence for everything that takes time.
+    An index that does not answer, a broken file or a wheel that fails is not an error but a reason to compile.
+    ``report`` gets a sentence for each slow step.
     """
     fit = offers(wanted, version, index)
     problem = fit.reason
@@ -70,7 +70,7 @@ def find_wheel(
         except (ProviderError, IntegrityError) as error:
             problem = problem or error.message
             continue
-        report(f"looking into {wheel.name}")
+        report(f"verifying {wheel.name}")
         found = judge(path, wanted)
         if not found:
             return Choice(wheel=path, reason=wheel.name)
@@ -79,7 +79,7 @@ def find_wheel(
 
 
 def offers(wanted: WantedWheel, version: str, index: PygIndex) -> Fit:
-    """Return the wheels that fit by their names, the best first; as for :func:`find_wheel`, but nothing is fetched."""
+    """Return the wheels that fit by their names, the best first; like :func:`find_wheel` without fetching."""
     target = wanted.target
     try:
         offered = index.wheels(target.torch_version, target.tag)
@@ -91,7 +91,7 @@ def offers(wanted: WantedWheel, version: str, index: PygIndex) -> Fit:
 
 
 def _in_cache(wheel: File, cache: Path, report: Callable[[str], None]) -> Path:
-    """Return a whole copy of the wheel in the cache, from there if it is in it."""
+    """Return an intact copy of the wheel in the cache, fetching it if needed."""
     key = hashlib.sha256(f"{wheel.url}#{wheel.sha256 or None}".encode()).hexdigest()[:16]
     path = cache / _FOLDER / key / wheel.name
     if wheel.sha256 and path.is_file() and files.sha256(path) == wheel.sha256:
@@ -108,10 +108,10 @@ def _in_cache(wheel: File, cache: Path, report: Callable[[str], None]) -> Path:
     return path
 
 
-def fetch(address: str, target: Path, sha256: str) -> Path:
-    """Copy a file from an ``http:``, ``https:`` or ``file:`` address to ``target``.
+def fetch(address: str, target: Path, sha256: str, where: Configured | None = None) -> Path:
+    """Copy a file from an ``http:``, ``https:`` or ``file:`` address, reached as an index is, to ``target``.
 
-    It appears there complete and with the right hash, where one is known, or not at all.
+    It appears complete and with the right hash, if one is known, or not at all.
 
     Raises
     ------
@@ -126,13 +126,8 @@ def fetch(address: str, target: Path, sha256: str) -> Path:
             if urlsplit(address).scheme == "file":
                 shutil.copyfile(local_path(address), partial)
             else:
-                Client(timeouts=_PATIENCE).save(address, partial)
-            found = files.sha256(partial)
-            if sha256 and found != sha256:
-                raise IntegrityError(
-                    f"{target.name}: sha256 is {found[:12]}…, the index says {sha256[:12]}…",
-                    "the index or a proxy in between is at fault",
-                )
+                (where or Configured()).client(_TIMEOUTS).save(address, partial)
+            check_sha256(partial, sha256)
             partial.replace(target)
     except OSError as error:
         raise ProviderError(
@@ -140,3 +135,13 @@ def fetch(address: str, target: Path, sha256: str) -> Path:
             "check the folder's permissions and the disk",
         ) from error
     return target
+
+
+def check_sha256(path: Path, expected: str) -> None:
+    """Raise IntegrityError unless a file has the sha256 that is expected of it, if any is."""
+    found = files.sha256(path)
+    if expected not in ("", found):
+        raise IntegrityError(
+            f"{path.name}: sha256 is {found[:12]}…, expected {expected[:12]}…",
+            "download it again, and check where it comes from: pip's configuration (pip config list), a proxy",
+        )

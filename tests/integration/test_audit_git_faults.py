@@ -152,7 +152,7 @@ def test_a_harmed_store_is_made_again(world: Path, tmp_path: Path) -> None:
         _truncate(store)
     again = audit(url, tmp_path, age=-1.0)
     assert (again.values, again.troubles.strip()) == (good.values, "")
-    assert any("spoilt" in text for text in again.reports)
+    assert any("damaged" in text for text in again.reports)
 
 
 def test_a_harmed_store_is_noticed_offline(world: Path, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_harmed_store_is_noticed_offline(world: Path, tmp_path: Path) -> None:
         _truncate(store)
     found = audit(f"{base}super.git", tmp_path, offline=True)
     assert found.values["lib"] == ""
-    assert "not in the cache" in found.troubles or "spoilt" in found.troubles
+    assert "not in the cache" in found.troubles or "damaged" in found.troubles
 
 
 def test_hostile_submodules_are_cells_and_nothing_more(world: Path, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_hostile_submodules_are_cells_and_nothing_more(world: Path, tmp_path: Pa
     assert "refused" in cells["upload-pack"]
     assert "folder of this machine" in cells["local-file"]
     assert "climbs" in cells["climbs"]
-    assert "command to be run" in cells["command"]
+    assert "sets a command" in cells["command"]
     assert "does not mention it" in cells["climbing-name"]
 
 

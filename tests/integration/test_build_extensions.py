@@ -267,7 +267,7 @@ def test_a_new_version_of_what_an_extension_is_built_with_builds_it_again(
 
 
 def test_an_extension_that_there_is_not_is_named(tiny: TinyPyg) -> None:
-    with pytest.raises(UsageError, match="no extension 'nosuch'"):
+    with pytest.raises(UsageError, match="'nosuch' is not an extension"):
         tiny.plan(extensions=("nosuch",))
 
 

@@ -16,7 +16,7 @@ import pytest
 import torch_model
 
 from groundwork.errors import MegabuildError, PreflightError
-from pyg_extensions.archives import unpacked
+from pyg_extensions.archives import unpack_sources
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from pyg_extensions.install.user_environment import UserEnvironment, look
 from pyg_extensions.table import ExtensionRelease, find
@@ -81,7 +81,7 @@ def test_an_nvcc_that_is_a_script_is_asked_for_its_home(toolkit: Path, tmp_path:
 def test_a_cuda_home_that_is_none_is_not_passed_over(toolkit: Path, tmp_path: Path) -> None:
     environ = {"PATH": f"{toolkit}/bin:{os.environ['PATH']}", "CUDA_HOME": str(tmp_path)}
     error = problem(lambda: cuda_home(there(tmp_path / "env"), environ))
-    assert error.message == f"CUDA_HOME is {tmp_path}, where there is no bin/nvcc"
+    assert error.message == f"CUDA_HOME is {tmp_path}, which has no bin/nvcc"
 
 
 def test_what_cuda_lacks_is_named_before_anything_is_compiled(toolkit: Path, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_torch_that_cannot_be_imported_is_told_from_none(code: str, said: str,
     assert "has PyTorch, but `import torch`" in error.message
     assert said in error.message
     shutil.rmtree(package)
-    assert "its files are not there" in problem(lambda: look(venv / "bin" / "python")).message
+    assert "its files are missing" in problem(lambda: look(venv / "bin" / "python")).message
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_sources_that_are_read_only_are_copied_to_be_written_to(tmp_path: Path) 
     for path in (checkout / "file", checkout.parent / "setup.py", checkout, checkout.parent):
         path.chmod(path.stat().st_mode & ~0o222)
     (tmp_path / "work").mkdir()
-    copy = unpacked(
+    copy = unpack_sources(
         find("pyg-lib"),
         ExtensionRelease(name="pyg_lib"),
         tmp_path / "work",

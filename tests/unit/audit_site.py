@@ -151,7 +151,7 @@ def services(
     *,
     offline: bool = False,
     seconds: float = 30.0,
-    patience: Timeouts = PATIENT,
+    timeouts: Timeouts = PATIENT,
 ) -> Services:
     said = [] if told is None else told
     return Services(
@@ -159,7 +159,7 @@ def services(
         offline=offline,
         seconds=seconds,
         report=lambda source, text: said.append(f"{source}: {text}"),
-        patience=patience,
+        timeouts=timeouts,
     )
 
 

@@ -197,7 +197,7 @@ def test_a_package_of_one_report_only_is_named() -> None:
     lib = replace(both.audits[0], target=structs.replace(both.audits[0].target, package="pyg-lib"))
     wider = replace(both, audits=(*both.audits, lib))
     found = jsonfile.compare(both, wider, names())
-    assert (found.changes, found.lonely, found.empty) == ((), ("pyg-lib",), False)
+    assert (found.changes, found.unmatched, found.empty) == ((), ("pyg-lib",), False)
 
 
 def readme(folder: Path, text: str) -> Path:

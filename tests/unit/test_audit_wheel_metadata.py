@@ -170,7 +170,7 @@ def test_a_requirement_that_cannot_be_understood_is_a_fact_with_trouble(tmp_path
     )
     broken, *others = read(request(services(tmp_path), local=Local(wheel=tmp_path / LINUX))).facts
     assert (broken.name, broken.value) == ("numpy", "")
-    assert "is not a requirement" in broken.trouble
+    assert "is not a valid requirement" in broken.trouble
     assert [(one.name, one.value) for one in others] == [
         ("pkg", "@ https://example.org/p.whl"),
         ("good", ">1"),
@@ -219,7 +219,7 @@ def test_what_is_not_the_metadata_is_neither_believed_nor_kept(
 def test_one_platform_that_fails_leaves_the_others(pip: SimpleNamespace, tmp_path: Path) -> None:
     answers: dict[str, bytes | Answer] = {f"{LINUX}.metadata": metadata(*REQUIRES), f"{MAC}.metadata": die}
     with index(pip, page(LINUX, MAC), **answers):
-        outcome = read(request(services(tmp_path, patience=PATIENT)))
+        outcome = read(request(services(tmp_path, timeouts=PATIENT)))
     assert [name for name, _, _ in values(outcome)] == [name for name, _, _ in EXPECTED]
     assert outcome.trouble.startswith("osx-arm64: 127.0.0.1:")
 
@@ -245,7 +245,7 @@ def test_an_index_that_answers_nonsense_is_told_in_bounded_time(
     start = time.monotonic()
     with index(pip, answer):
         outcome = read(
-            request(services(tmp_path, patience=IMPATIENT if answer in (hang, endless) else PATIENT))
+            request(services(tmp_path, timeouts=IMPATIENT if answer in (hang, endless) else PATIENT))
         )
     assert not outcome.facts
     assert re.search(told, outcome.trouble)

@@ -55,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[functools.partial[Server]]:
     for module in (pyg_index, wheels):
-        monkeypatch.setattr(module, "_PATIENCE", Timeouts(read=5.0, total=20.0, pause=0.01))
+        monkeypatch.setattr(module, "_TIMEOUTS", Timeouts(read=5.0, total=20.0, pause=0.01))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     servers: list[Server] = []
@@ -122,7 +122,7 @@ def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyg_index, "_PATIENCE", Timeouts(total=0.2))
+    monkeypatch.setattr(pyg_index, "_TIMEOUTS", Timeouts(total=0.2))
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ProviderError, match="no end after"):
         read_page(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 

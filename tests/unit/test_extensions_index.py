@@ -86,7 +86,7 @@ def test_the_page_of_the_very_release_comes_first(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_a_mistake_of_the_user(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="does not exist"):
         PygIndex(str(tmp_path / "indx")).wheels("2.13.0", "cpu")
 
 

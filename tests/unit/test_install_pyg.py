@@ -137,7 +137,7 @@ def test_nvcc_is_found_in_nvidias_wheels(tmp_path: Path) -> None:
 
 
 def test_no_nvcc_names_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="no nvcc") as raised:
+    with pytest.raises(PreflightError, match="nvcc was not found") as raised:
         cuda_home(environment(site=tmp_path, prefix=tmp_path), {"PATH": str(tmp_path)}, tmp_path / "cuda")
     assert '"cuda-toolkit[nvcc,cccl,curand,profiler]==13.0.*"' in raised.value.remedy
 
@@ -223,10 +223,10 @@ def test_help_fits_80_columns(invocation: Invocation) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("torch_scater",), "there is no extension 'torch_scater'"),
+        (("torch_scater",), "'torch_scater' is not an extension"),
         (("torch_scatter==new",), "'new' is not a version"),
         (("--arch-list", "Hopper"), "'Hopper' is not a CUDA architecture"),
-        (("--python", "/nowhere/python"), "there is no Python /nowhere/python"),
+        (("--python", "/nowhere/python"), "'/nowhere/python' is not a Python"),
     ],
 )
 def test_a_mistake_gets_a_sentence(invocation: Invocation, arguments: tuple[str, ...], message: str) -> None:

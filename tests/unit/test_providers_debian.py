@@ -39,7 +39,7 @@ def test_nothing_is_asked_when_everything_is_there() -> None:
 
 def _installed(**depends: str) -> dict[str, libraries.Installed]:
     return {
-        name.replace("_", "-"): libraries.Installed(name=name, version="1", priority="optional", depends=text)
+        name.replace("_", "-"): libraries.Installed(name, "1", "optional", text)
         for name, text in depends.items()
     }
 
@@ -90,7 +90,7 @@ def test_an_unfinished_root_is_not_taken_for_a_root(tmp_path: Path) -> None:
     )
 
 
-#: An apt-get that tells of a mirror with few packages.
+#: A fake apt-get for a mirror with few packages.
 APT = """\
 #!/bin/sh
 echo "$*" >> "$(dirname "$0")/asked"

@@ -24,7 +24,7 @@ from gpu_tools.slim.listing import Contents, Note
 from groundwork.errors import SlimmedTooFarError, UsageError
 
 #: Seconds for one module, which reads gigabytes from a cold disk; afterwards more, lest a busy machine undo anything.
-_PATIENCE, _MORE_PATIENCE = 120.0, 600.0
+_TIMEOUT, _LONG_TIMEOUT = 120.0, 600.0
 #: Seconds for all of them before; what has no turn by then is not looked at afterwards either.
 _TOGETHER = 900.0
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/")
@@ -87,7 +87,7 @@ class Check:
             why = f"there is no Python in {self._root}/bin"
         elif wanted:
             try:
-                answers = dict(self._answers(wanted, _PATIENCE, time.monotonic() + _TOGETHER))
+                answers = dict(self._answers(wanted, _TIMEOUT, time.monotonic() + _TOGETHER))
             except OSError as error:  # to root's, the environment's owner has no way, for one
                 answers = {wanted[0]: f"bin/python: {error.strerror}"}
             self._names = tuple(name for name, error in answers.items() if error is None)
@@ -109,7 +109,7 @@ class Check:
         SlimmedTooFarError
             Something that worked before does not.
         """
-        for name, error in self._answers(self._names, _MORE_PATIENCE):
+        for name, error in self._answers(self._names, _LONG_TIMEOUT):
             if error is not None:
                 raise self._too_far(f"`import {name}` failed, which worked before ({error})")
         for command in self._commands:
@@ -123,16 +123,16 @@ class Check:
         )
 
     def _answers(
-        self, names: Sequence[str], patience: float, until: float = float("inf")
+        self, names: Sequence[str], timeout: float, until: float = float("inf")
     ) -> Iterator[tuple[str, str | None]]:
         """Import modules, and return for each how it failed, None if it did not."""
         left = list(names)
         while left and time.monotonic() < until:
             done = 0
-            for name, error in self._imported(left, patience):
+            for name, error in self._imported(left, timeout):
                 done += 1
                 if error is not None and len(names) > 1:
-                    (error,) = [alone for _, alone in self._imported([name], patience)]
+                    (error,) = [alone for _, alone in self._imported([name], timeout)]
                 yield name, error
                 if error is None:
                     self._note(f"importing {len(names) - len(left) + done}/{len(names)}: {name}")
@@ -140,7 +140,7 @@ class Check:
                     return
             del left[:done]
 
-    def _imported(self, names: Sequence[str], patience: float) -> Iterator[tuple[str, str | None]]:
+    def _imported(self, names: Sequence[str], timeout: float) -> Iterator[tuple[str, str | None]]:
         """Import modules in one process, up to the first that ends it or takes too long."""
         reading, writing = os.pipe()
         command = [str(self._root / "bin/python"), "-I", "-B", "-c", _CHILD, str(writing), *names]
@@ -152,10 +152,10 @@ class Check:
             os.close(writing)
             selector.register(stream, selectors.EVENT_READ)
             text, current, told = b"", names[0], 0
-            deadline = time.monotonic() + patience
+            deadline = time.monotonic() + timeout
             while told < len(names):
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    yield current, f"takes longer than {patience:.0f} s"
+                    yield current, f"takes longer than {timeout:.0f} s"
                     return
                 block = os.read(reading, 1 << 16)
                 if not block:
@@ -163,7 +163,7 @@ class Check:
                     return
                 *lines, text = (text + block).split(b"\n")
                 for line in lines:
-                    deadline = time.monotonic() + patience
+                    deadline = time.monotonic() + timeout
                     if line.startswith(b"> "):
                         current = line[2:].decode()
                     else:

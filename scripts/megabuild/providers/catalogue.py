@@ -1,4 +1,4 @@
-"""The table that says where the local channel takes a package from."""
+"""The table of where the local channel's packages come from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 @dataclass(frozen=True, kw_only=True)
 class PythonWheel:
-    """A Python package from PyPI: its name there where that differs, and the weak run_export of packages made of it."""
+    """A Python package from PyPI: its name there if it differs, and the weak run_export of packages made from it."""
 
     pypi: str = ""
     run_exports: str = ""
@@ -22,7 +22,7 @@ class PythonWheel:
 
 @dataclass(frozen=True, kw_only=True)
 class NvidiaWheel:
-    """What becomes of one of NVIDIA's wheels."""
+    """The packages made from one of NVIDIA's wheels."""
 
     run: str  #: Package with its libraries, or with everything where there is no `dev`.
     dev: str = ""  #: Package with headers and links for linkers, or empty.
@@ -32,7 +32,7 @@ class NvidiaWheel:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """catalogue.yaml as data; what its parts are stands there."""
+    """catalogue.yaml as data; the fields are described there."""
 
     wheels: Mapping[str, PythonWheel]
     tools: frozenset[str]
@@ -63,6 +63,6 @@ class Catalogue:
 
 
 def load() -> Catalogue:
-    """Read the table that lies beside this module."""
+    """Read the table beside this module."""
     text = files(__package__).joinpath("catalogue.yaml").read_text()
     return msgspec.convert(YAML(typ="safe").load(text), Catalogue)

@@ -1,10 +1,9 @@
-"""A conda channel made on the spot from this machine's interpreters and compilers and from PyPI's wheels."""
+"""A local conda channel, made from this machine's interpreters and compilers and from PyPI's wheels."""
 
 from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
 from groundwork.files import FileLock, sha256
+from groundwork.process import run
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue
@@ -28,9 +28,9 @@ from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.store import Store, StoredPackage, planned
 from megabuild.providers.pypi import convert, download, lock
 
-#: Where programs of the system are looked for.
+#: Where system programs are searched.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-_PATIENCE = 1800.0  # seconds to wait for another run that is making packages
+_LOCK_TIMEOUT = 1800.0  # seconds to wait for another run that is making packages
 _RESOLVERS = 2  # an interpreter and uv each
 
 #: What is asked for, by package name.
@@ -39,7 +39,7 @@ Requirements = Mapping[str, tuple[MatchSpec, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class LocalChannel:
-    """A finished channel and what the caller should know about it."""
+    """A finished channel."""
 
     path: Path  #: Folder with repodata, usable as a channel.
     records: tuple[StoredPackage, ...]  #: The packages in it.
@@ -66,7 +66,7 @@ def make(
 ) -> LocalChannel:
     """Make, or find in the cache, the channel that serves ``needs``.
 
-    Versions asked of Pythons and compilers are not looked at: the channel has the given interpreters by X.Y(t), and the
+    Required versions of Pythons and compilers are ignored: the channel has the given interpreters by X.Y(t), and the
     given toolchain or this machine's. Besides these it holds the ``extra`` packages, wheels of pip's indexes and of
     ``more`` (addresses, or folders), and for what cannot be provided an empty package where ``stand_ins`` are allowed.
     Of a ``plan`` there is an index alone, for a solver: in seconds, and with hardly anything downloaded.
@@ -79,10 +79,14 @@ def make(
     compiler = toolchain or probe()
     catalogue = table.load()
     asked = specs.parse(needs)
-    wheels = _from_wheels(asked, catalogue)
+    wheels = _wheel_requirements(asked, catalogue)
     own = [package for one in interpreters.values() for package in python.packages(one, platform)]
     own += [*compilers.packages(compiler, platform), *extra]
-    own += [_program(name, program, platform) for name in asked if (program := _found(name, catalogue))]
+    own += [
+        _launcher_package(name, program, platform)
+        for name in asked
+        if (program := _system_program(name, catalogue))
+    ]
     known = {*wheels, *catalogue.companions, *(package.name for package in own)}
     missing = {name: wanted for name, wanted in asked.items() if name not in known}
     if missing and not stand_ins:
@@ -108,7 +112,7 @@ def make(
         return convert.packages(locks, files, catalogue, platform)
 
     if plan:
-        path, records = planned(cache / "channel", [*own, *packages(convert.is_looked_into)], platform)
+        path, records = planned(cache / "channel", [*own, *packages(convert.needs_content)], platform)
     else:
         with _locked(cache / "channel", report):
             store = Store(cache / "channel")
@@ -129,20 +133,15 @@ def make(
     )
 
 
-def _found(name: str, catalogue: Catalogue) -> str | None:
-    """Return where this system has a program that packages may be made of."""
+def _system_program(name: str, catalogue: Catalogue) -> str | None:
+    """Return the path of a system program that may be packaged."""
     return shutil.which(name, path=_PATH) if name in catalogue.programs else None
 
 
-def _program(name: str, program: str, platform: str) -> LocalPackage:
-    """Describe a package that starts a program of the system."""
-    try:
-        done = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, check=False, timeout=120
-        )
-        version = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
-    except subprocess.TimeoutExpired:
-        version = None
+def _launcher_package(name: str, program: str, platform: str) -> LocalPackage:
+    """Describe a package with a launcher of a system program."""
+    done = run([program, "--version"], timeout=120)
+    version = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
     return LocalPackage(
         name=name,
         version=version.group() if version else "0",
@@ -160,8 +159,8 @@ def _write_launcher(name: str, program: str, prefix: Path) -> None:
     launcher.chmod(0o755)
 
 
-def _from_wheels(asked: Requirements, catalogue: Catalogue) -> Requirements:
-    """Return what is taken from PyPI; a companion stands for the package that it is split off from."""
+def _wheel_requirements(asked: Requirements, catalogue: Catalogue) -> Requirements:
+    """Return what comes from PyPI; a companion stands for the package that it was split from."""
     whole = {catalogue.companions[name]: () for name in asked if name in catalogue.companions}
     return whole | {
         name: wanted for name, wanted in asked.items() if name in (*catalogue.wheels, *catalogue.tools)
@@ -186,7 +185,7 @@ def _resolve(
 def _check_wheels(
     wanted: Requirements, records: Sequence[StoredPackage], chosen: Mapping[str, Interpreter]
 ) -> None:
-    """Translating a requirement for pip loses build strings and alternatives, so check with conda's own rules."""
+    """Check with conda's own rules: translating a requirement for pip loses build strings and alternatives."""
     for name, asked in wanted.items():
         built = [record for record in records if record.name == name]
         for spec in asked:
@@ -201,7 +200,7 @@ def _check_wheels(
 
 @contextmanager
 def _locked(folder: Path, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of the cache; waits for another run that is making packages."""
+    """Hold the lock of the cache, waiting for another run that is making packages."""
     folder.mkdir(parents=True, exist_ok=True)
     held = FileLock(folder / "lock")
     try:
@@ -209,10 +208,10 @@ def _locked(folder: Path, report: Callable[[str], None]) -> Iterator[None]:
     except Timeout:
         report("waiting for another run that is filling the cache")
         try:
-            held.acquire(timeout=_PATIENCE)
+            held.acquire(timeout=_LOCK_TIMEOUT)
         except Timeout as error:
             raise ProviderError(
-                f"{folder} has been locked for {_PATIENCE:.0f} s", "End the other run."
+                f"{folder} has been locked for {_LOCK_TIMEOUT:.0f} s", "End the other run."
             ) from error
     try:
         yield

@@ -1,13 +1,12 @@
-"""Run programs so that their failure is a provider's error, and a few things at once."""
+"""Run programs whose failure is a ProviderError, and functions in parallel."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
 
 from groundwork import guard
@@ -26,7 +25,7 @@ def run(
     timeout: float = 60.0,
     env: Mapping[str, str] | None = None,
     guarded: bool = False,
-    tells: Callable[[str], bool] = lambda line: not line.startswith("WARNING:"),
+    is_relevant: Callable[[str], bool] = lambda line: not line.startswith("WARNING:"),
 ) -> str:
     """Run a program and return what it printed on stdout.
 
@@ -39,52 +38,47 @@ def run(
     ProviderError
         The program is missing, failed, or took longer than `timeout`; with the last lines it printed.
     """
-    # the guard ends everything when the other end of its input closes, which only this process has
-    reading, writing = os.pipe() if guarded else (subprocess.DEVNULL, -1)
+    # the guard ends everything when its input closes, whose other end only this process has
     before = [sys.executable, "-I", "-S", guard.__file__] if guarded else []
     try:
         process = subprocess.Popen(
             [*before, *argv],
-            stdin=reading,
+            stdin=subprocess.PIPE if guarded else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             env=None if env is None else dict(env),
         )
-        with process:
+        held, process.stdin = process.stdin, None  # or `communicate` would close it
+        with process, held or nullcontext():
             try:
                 output, complaints = process.communicate(timeout=timeout)
             except BaseException:
-                if guarded:
-                    os.close(writing)
-                    writing = -1
+                if held is None:
+                    process.kill()
+                else:
+                    held.close()
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(guard.GRACE_SECONDS + 1)
-                else:
-                    process.kill()
                 raise
     except FileNotFoundError as error:
         raise ProviderError(f"{what}: {argv[0]} is not installed", remedy) from error
     except subprocess.TimeoutExpired as error:
         raise ProviderError(f"{what}: no end after {timeout:.0f} s", remedy) from error
-    finally:
-        for end in (reading, writing) if guarded else ():
-            if end >= 0:
-                os.close(end)
     if process.returncode != 0:
         printed = [line for line in (output + complaints).splitlines() if line.strip()]
-        tail = "\n  ".join(([line for line in printed if tells(line)] or printed)[-_LINES_SHOWN:])
+        tail = "\n  ".join(([line for line in printed if is_relevant(line)] or printed)[-_LINES_SHOWN:])
         raise ProviderError(f"{what} failed with exit status {process.returncode}:\n  {tail}", remedy)
     return output
 
 
 @contextmanager
 def threads(at_once: int) -> Iterator[ThreadPoolExecutor]:
-    """Give some threads, which nobody waits for when this process is interrupted.
+    """Yield a thread pool that does not delay an interrupt.
 
-    What has begun is waited for, also after a failure, since whoever called tidies up behind it. After Ctrl-C or a
-    signal the process ends, its threads with it, and what they have started guarded ends with the process.
+    Running tasks are awaited, also after a failure, since the caller cleans up after them. After Ctrl-C or a signal
+    the process ends with its threads, and guarded programs end with the process.
     """
     pool = ThreadPoolExecutor(at_once)
     try:
@@ -102,7 +96,7 @@ def threads(at_once: int) -> Iterator[ThreadPoolExecutor]:
 def each(function: Callable[[Item], Result], items: Iterable[Item], at_once: int) -> Iterator[Result]:
     """Yield `function(item)` for all items in their order, working on up to `at_once` of them.
 
-    The first failure is raised as soon as its turn comes; what has not begun by then never does.
+    The first failure is raised as soon as its turn comes; tasks that have not started by then never do.
     """
     with threads(at_once) as pool:
         for future in [pool.submit(function, item) for item in items]:

@@ -1,4 +1,4 @@
-"""The conda-forge provider: a channel on the network, asked whether it answers before anything depends on it."""
+"""The conda-forge provider: a channel on the network, probed before anything depends on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from megabuild.providers.provider import Provider
 
 
 class CondaForgeProvider(Provider):
-    """Takes the channels that the config names."""
+    """Uses the channels that the config names."""
 
     def provide(self) -> Environment:
         """Return the channels; ProviderError where one does not answer names the configs that need none."""

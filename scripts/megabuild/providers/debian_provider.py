@@ -19,7 +19,7 @@ from megabuild.providers.pypi.lock import Lock
 
 #: Where a build inside a root folder finds the source.
 _SOURCE_INSIDE = "/opt/megabuild/source"
-#: What recipe/build_env.sh switches off there.
+#: What recipe/build_env.sh switches off for these builds.
 _CUDA_NOTE = (
     "without NCCL, cuFile, cuSPARSELt and cuDSS, which Debian does not have, and without the kernels of flash and"
     " memory-efficient attention, which would more than double the compile"
@@ -30,7 +30,7 @@ _CUDA_NOTE = (
 class DebianProvider(LocalProvider):
     """Makes a root folder of Debian's packages, or for a plan finds out what would be in it."""
 
-    foreign: Foreign | None = None  #: the architecture to compile for, where that is not the machine's own
+    foreign: Foreign | None = None  #: the architecture to compile for, if not the machine's own
 
     def provide(self) -> Environment:
         """Return root and local channel; empty packages stand in where the root of another machine is rehearsed."""
@@ -40,8 +40,8 @@ class DebianProvider(LocalProvider):
         if simulated:
             gigabytes = 8 if config.cuda_version else 2
             notes.append(
-                f"a Debian root of about {gigabytes} GB is made first; whether what is left of an earlier run fits is "
-                "known then"
+                f"a Debian root of about {gigabytes} GB is made first; whether an earlier run's tree can be reused "
+                "is known only then"
             )
             notes += [
                 f"needed on this machine: {command}" for command in [debian_root.install_command()] if command
@@ -92,7 +92,7 @@ class DebianProvider(LocalProvider):
         )
 
     def _root(self) -> tuple[DebianRoot, Toolchain, SimulatedRoot | None]:
-        """Return the root and its compilers; for a plan, one that is not there is simulated."""
+        """Return the root and its compilers; a plan simulates a root that does not exist yet."""
         request, foreign = self.request, self.foreign
         cache, cuda = request.cache / "debian", request.config.cuda_version is not None
         if request.plan and debian_root.find(cache, cuda=cuda, foreign=foreign) is None:
@@ -103,12 +103,15 @@ class DebianProvider(LocalProvider):
         return root, probe(root=root.path, enter=debian_root.enter(root.path), triplet=triplet), None
 
     def _pythons(self, root: DebianRoot) -> tuple[dict[str, Interpreter], dict[str, str]]:
-        """Return the config's Pythons that there are, and for what is compiled for another machine why not others."""
+        """Return the config's Pythons that are available, and why the others of another architecture are not."""
         if self.foreign is None:
             return self.interpreters(), {}
-        config, there = self.request.config, self.foreign.interpreters(root.path / debian_root.SOURCE_FOLDER)
-        why = f"no Debian release that is asked has it for {self.foreign.machine}"
+        config, unpacked = (
+            self.request.config,
+            self.foreign.interpreters(root.path / debian_root.SOURCE_FOLDER),
+        )
+        why = f"none of the Debian releases used here has it for {self.foreign.machine}"
         return (
-            {python: there[python] for python in config.pythons if python in there},
-            {python: why for python in config.pythons if python not in there},
+            {python: unpacked[python] for python in config.pythons if python in unpacked},
+            {python: why for python in config.pythons if python not in unpacked},
         )

@@ -1,4 +1,4 @@
-"""What a provider hands to a run: channels, a root folder, sources, and how the config must be adjusted."""
+"""The build environment that a provider returns: channels, a root folder, sources, and overrides of the config."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from megabuild.configs.config import Config
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """What a run would get first, and is not here yet."""
+    """What a run would download first."""
 
     what: str  #: ``wheels``, ``Debian packages``
     count: int
@@ -25,21 +25,21 @@ class Environment:
 
     #: Conda channels in order of priority: a folder (a local channel) or a URL or name.
     channels: tuple[Path | str, ...]
-    #: Pythons of the config that can really be built here, such as "3.12" or "3.13t".
+    #: Pythons of the config that can be built here, such as "3.12" or "3.13t".
     pythons: tuple[str, ...]
     #: Root folder to enter for the build (Debian's tree), or None to build on the host or in an image.
     root: Path | None = None
     #: Program, linked statically, that runs the programs of the config's platform, where the machine is of another one.
     emulator: Path | None = None
     source: Path | None = None  #: Unpacked source tree of PyTorch, where the provider brings one.
-    #: The part of `source` that libtorch is made from, where that is not all of it: a folder, or its files with their
+    #: The part of `source` that libtorch is made from, if not all of it: a folder, or its files with their
     #: sha256, where these are known without having them.
     staging_source: Path | Mapping[str, str] | None = None
     #: Pythons of the config that cannot be built here, with the reason where one is known.
     left_out: Mapping[str, str] = field(default_factory=dict)
-    #: Variant keys that must differ from the config's, such as the version of the compiler that is really there.
+    #: Variant keys that must differ from the config's, such as the version of the installed compiler.
     overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: What the solver must believe of the machine that the packages are for, where that is not this one: the glibc of
+    #: Virtual packages for the solver, where the target machine differs from this one: the glibc of
     #: `root`, the CUDA of a GPU that a build machine does not need to have. Such as {"__glibc": "2.41"}.
     virtual_packages: Mapping[str, str] = field(default_factory=dict)
     #: Sentences for the plan: stand-ins used, Pythons left out, versions that differ from the config's.
@@ -48,7 +48,7 @@ class Environment:
 
     @property
     def local(self) -> bool:
-        """Whether compilers and glibc are this machine's or its root's, not those of a channel made for old systems."""
+        """Whether compilers and glibc are this machine's or its root's, not a channel's for old systems."""
         return any(isinstance(channel, Path) for channel in self.channels)
 
 

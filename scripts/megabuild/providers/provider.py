@@ -1,4 +1,4 @@
-"""What a run asks of a provider, and what those providers share that make a channel on this machine."""
+"""The interface of providers, and what those that make a channel on this machine share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from megabuild.providers.pypi import download, lock, nvidia
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderRequest:
-    """What a run asks for."""
+    """What a run needs of its provider."""
 
     config: (
         Config  #: its provider decides; rehearsals take the local channel, but for another machine Debian's
@@ -32,12 +32,12 @@ class ProviderRequest:
         PlannedPackage
     ]  #: the rendered packages: what they require is what the channel must have
     cache: Path  #: folder for everything that is kept, shared by all configs
-    report: Callable[[str], None]  #: told what is being done, a line at a time
+    report: Callable[[str], None]  #: gets a line for each step
     ask: Callable[[str], bool]  #: asked before something is installed on this machine; False is a refusal
     rehearsal: bool = False  #: empty packages may stand in for what this machine does not have
     #: the index of PyTorch's wheels; None for those that pip is configured with, and then upstream's
     torch_index: str | None = None
-    #: for a plan alone: next to nothing is made and fetched, and what can be told without is told
+    #: for a plan only: almost nothing is made or downloaded
     plan: bool = False
 
 
@@ -59,15 +59,15 @@ class Provider(ABC):
 
 
 class LocalProvider(Provider):
-    """Makes a channel of what this machine has and of wheels."""
+    """Makes a channel from this machine's programs and from wheels."""
 
     def interpreters(self) -> dict[str, Interpreter]:
-        """Return those of the config's Pythons that are here.
+        """Return those of the config's Pythons that this machine has.
 
         Raises
         ------
         ProviderError
-            There is none, or the config is for another platform.
+            It has none, or the config is for another platform.
         """
         config, here = self.request.config, machine_platform()
         if config.platform != here or here not in compilers.MACHINES:
@@ -85,7 +85,7 @@ class LocalProvider(Provider):
         dependencies: bool = True,
         more: Sequence[str] = (),
     ) -> tuple[lock.Lock, list[LocalPackage]]:
-        """Resolve, download (for a plan only what nobody has looked into) and describe NVIDIA's wheels."""
+        """Resolve, download (for a plan only wheels of unknown content) and describe NVIDIA's wheels."""
         request, wheels = self.request, self.request.cache / "wheels"
         locks = wheels / "locks"
         found = lock.resolve(needs, python, locks, dependencies=dependencies, more=more)
@@ -120,14 +120,14 @@ class LocalProvider(Provider):
 
 
 def base_python(config: Config, pythons: Iterable[str]) -> str:
-    """Return the Python that libtorch is made with: the config's, or the newest with a GIL of those there are."""
+    """Return the Python that libtorch is made with: the config's, or the newest available one with a GIL."""
     wanted = config.variant.get("torch_python_base", ("",))[0]
     usable = [python for python in pythons if not python.endswith("t")] or list(pythons)
     return wanted if wanted in usable or not usable else usable[-1]
 
 
 def machine_values(made: LocalChannel, needs: Iterable[str]) -> dict[str, str]:
-    """Return the values that variant keys have with the compiler and the packages of a channel made for some needs."""
+    """Return the variant values that follow from a channel's compiler and packages."""
     compiler, glibc = made.toolchain.major, made.toolchain.glibc
     values = {"c_compiler_version": compiler, "cxx_compiler_version": compiler, "c_stdlib_version": glibc}
     if "pybind11-abi" in map(_name, needs):

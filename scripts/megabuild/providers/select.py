@@ -1,4 +1,4 @@
-"""Which provider a run takes: the config's, or for a rehearsal the one that has empty packages stand in."""
+"""Select the provider: the config's, or for a rehearsal one with empty stand-in packages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def provide(request: ProviderRequest) -> Environment:
 
 
 class RehearsalProvider(LocalProvider):
-    """Takes what this machine has, and empty packages for what it lacks."""
+    """Uses what this machine has, and empty packages for the rest."""
 
     def provide(self) -> Environment:
         """Return the local channel."""

@@ -1,4 +1,4 @@
-"""Requirements of conda packages: what is asked for, and what would satisfy it."""
+"""Requirements of conda packages: parsing, matching, and translation to and from pip's."""
 
 from __future__ import annotations
 

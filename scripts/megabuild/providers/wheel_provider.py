@@ -1,4 +1,4 @@
-"""The wheel provider: PyTorch's official wheels, and a channel of what this machine and PyPI have."""
+"""The wheel provider: PyTorch's official wheels, and a local channel."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from megabuild.providers.pypi import torch
 
 
 class WheelProvider(LocalProvider):
-    """Finds the wheels that fit, and has them here unless it is for a plan alone."""
+    """Finds the wheels that fit, and downloads them unless it is only for a plan."""
 
     def provide(self) -> Environment:
         """Return the wheels as PyTorch's source, with the local channel."""
         request, config = self.request, self.request.config
         pythons = self.interpreters()
-        asked_for = {package.python for package in request.planned if package.python}
-        found = torch.find(config, pythons, request.cache / "wheels", request.torch_index, asked_for)
+        requested = {package.python for package in request.planned if package.python}
+        found = torch.find(config, pythons, request.cache / "wheels", request.torch_index, requested)
         base = base_python(config, found.locks)
         locked = found.locks[base]
         (wheel,) = locked.wheels
-        here = {python: pythons[python] for python in found.locks if python in asked_for or python == base}
+        here = {python: pythons[python] for python in found.locks if python in requested or python == base}
         source = torch.folder(config, request.cache)
         if not request.plan:
             torch.fetch(config, found, list(here), cache=request.cache, report=request.report)

@@ -20,7 +20,7 @@ Cell = str | Status | Sequence[CellPart]
 
 
 class Heading(NamedTuple):
-    """A package, and what else is said of its table."""
+    """A package, and a remark on its table."""
 
     text: str
     remark: str
@@ -35,7 +35,7 @@ class Grid:
 
 
 class Remark(NamedTuple):
-    """Something to say of a row or a source."""
+    """A remark on a row or a source."""
 
     about: str
     text: str
@@ -46,7 +46,7 @@ Block = Heading | str | Grid | list[Remark]
 
 
 def report_blocks(report: Report, *, ages: bool) -> Iterator[Block]:
-    """Yield what there is to show of a report; `ages` of what came from the cache are for people who just asked."""
+    """Yield the blocks of a report; with `ages`, also how old cached data are."""
     for audit in report.audits:
         yield from filter(None, _audit(audit, report, ages=ages))
 
@@ -59,7 +59,7 @@ def change_blocks(found: Comparison, since: str) -> Iterator[Block]:
     nothing = "nothing that both have read changed" if found.unread or found.values else "nothing changed"
     heads = ("package", "column", since[:10], "now")
     yield Grid(heads=heads, rows=rows) if rows else f"{nothing} since {since[:10]}"
-    for name in found.lonely:
+    for name in found.unmatched:
         yield f"{name} is in one of the two reports only"
     values = [counted(found.values, "single value")] if found.values else []
     for unread in filter(None, (", ".join(found.unread), *values)):
@@ -116,7 +116,7 @@ def _remark(status: Status, text: str, names: Sequence[str]) -> Remark:
 
 
 def _cached(audit: Audit) -> str:
-    """Say how old what came from the cache is."""
+    """Return how old the cached data are."""
     read = []
     for outcome in audit.outcomes:
         oldest = max((_age(one.where.fetched) for one in outcome.facts), default=0.0)

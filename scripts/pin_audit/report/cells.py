@@ -1,4 +1,4 @@
-"""What stands in a row's cells: short texts, each with an address and where it holds."""
+"""The contents of a row's cells: short texts, each with an address and a scope."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class CellPart:
 
     text: str
     scope: str = ""  #: where it holds, in a few words; shown in brackets, as scopes are everywhere
-    notes: tuple[str, ...] = ()  #: who says it, and the like; shown in parentheses
+    notes: tuple[str, ...] = ()  #: its source, and the like; shown in parentheses
     url: str = ""  #: where it was read, for a person to open; may be empty
 
     @property
     def remark(self) -> str:
-        """What stands behind the value: ``[cuda129]``, ``(wheel)``."""
+        """What follows the value: ``[cuda129]``, ``(wheel)``."""
         scope, notes = self.scope, ", ".join(filter(None, self.notes))
         return f"{f'[{scope}]' if scope else ''} {f'({notes})' if notes else ''}".strip()
 
@@ -61,11 +61,11 @@ def partition_rows(rows: Iterable[AuditRow]) -> tuple[list[AuditRow], list[Audit
     """Return rows with something to compare, those where nobody names a version, those of upstream's copy alone."""
     vendored = [row for row in rows if row.vendored_only]
     asked = [row for row in rows if not row.vendored_only]
-    silent = [row for row in asked if _says_nothing(row)]
+    silent = [row for row in asked if _has_no_version(row)]
     return [row for row in asked if row not in silent], silent, vendored
 
 
-def _says_nothing(row: AuditRow) -> bool:
+def _has_no_version(row: AuditRow) -> bool:
     found = cells(row)
     return (
         all(part.text == _ANY or part.text.startswith("* ") for part in found["recipe"])
@@ -76,7 +76,7 @@ def _says_nothing(row: AuditRow) -> bool:
 
 
 def _upstream(row: AuditRow) -> Sequence[CellPart]:
-    """Return what upstream says: its copy, its wheel's requirement, its CI for the CUDA versions of the recipe."""
+    """Return upstream's versions: its copy, its wheel's requirement, its CI for the CUDA versions of the recipe."""
     here = {build.cuda for build in _asking(row)} - {""}
     pinned = bool(row.all(RecipeCommit))
     parts: list[CellPart] = []
@@ -110,7 +110,7 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
         replace(part, notes=tuple(note for note in part.notes if note not in everywhere))
         if everywhere <= set(part.notes)
         else part
-        for part in _merged(parts)
+        for part in _merge_notes(parts)
     ]
 
 
@@ -180,7 +180,7 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
             notes += short_platforms(where)
         text = _python(", ".join(values)) if row.name == "python" else ", ".join(values)
         parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
-    return [*_merged(parts), *_newest(row)]
+    return [*_merge_notes(parts), *_newest(row)]
 
 
 def _newest(row: AuditRow) -> list[CellPart]:
@@ -222,8 +222,8 @@ def _recipe_archs(row: AuditRow) -> Sequence[CellPart]:
     return parts
 
 
-def _merged(parts: Iterable[CellPart]) -> list[CellPart]:
-    """Put together who says the same."""
+def _merge_notes(parts: Iterable[CellPart]) -> list[CellPart]:
+    """Merge parts with the same text."""
     found: dict[str, CellPart] = {}
     for part in parts:
         other = found.get(part.text, part)

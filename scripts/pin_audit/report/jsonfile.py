@@ -139,17 +139,17 @@ def read(path: Path, names: Names) -> Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What two reports have to say about each other."""
+    """The difference between two reports."""
 
     changes: tuple[CellChange, ...]  #: sorted by package and row
-    lonely: tuple[str, ...]  #: packages that one of the reports lacks
+    unmatched: tuple[str, ...]  #: packages that one of the reports lacks
     unread: tuple[str, ...]  #: sources that one of the two could not read or did not ask; they are left out
     values: int  #: how many single values are left out, because one of the two could not read them
     empty: bool  #: whether nothing from outside this repository, of all that was asked, could be compared
 
 
 def compare(old: Report, new: Report, names: Names) -> Comparison:
-    """Compare what both reports have read, and that alone: what one of them could not read has not changed."""
+    """Compare only what both reports have read: what one of them could not read has not changed."""
     was = {audit.target.package: audit for audit in old.audits}
     now = {audit.target.package: audit for audit in new.audits}
     found: list[CellChange] = []
@@ -158,8 +158,8 @@ def compare(old: Report, new: Report, names: Names) -> Comparison:
     for name in (one for one in now if one in was):
         before, after = _read(was[name]), _read(now[name])
         read = before.keys() & after.keys()
-        unread |= dict.fromkeys(sorted(before.keys() ^ after.keys() | _asked(was[name]) - read))
-        asked |= bool(_asked(now[name]) - set(OWN))
+        unread |= dict.fromkeys(sorted(before.keys() ^ after.keys() | _requested(was[name]) - read))
+        asked |= bool(_requested(now[name]) - set(OWN))
         common |= any(before[source].applies for source in read - set(OWN))
         troubled = {
             (source, fact.name)
@@ -175,7 +175,7 @@ def compare(old: Report, new: Report, names: Names) -> Comparison:
         found += _between(*left)
     return Comparison(
         changes=tuple(found),
-        lonely=tuple(sorted(was.keys() ^ now.keys())),
+        unmatched=tuple(sorted(was.keys() ^ now.keys())),
         unread=tuple(unread),
         values=values,
         empty=asked and not common,
@@ -186,7 +186,7 @@ def _read(audit: Audit) -> dict[str, SourceOutcome]:
     return {one.source: one for one in audit.outcomes if not one.unread}
 
 
-def _asked(audit: Audit) -> set[str]:
+def _requested(audit: Audit) -> set[str]:
     return {one.source for one in audit.outcomes}
 
 

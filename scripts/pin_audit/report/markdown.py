@@ -34,7 +34,7 @@ def markdown(report: Report, *, level: int = 2) -> str:
 
 
 def insert(path: Path, text: str) -> bool:
-    """Replace what stands between the markers of a file, and touch nothing else; says whether that changed it.
+    """Replace the text between the markers of a file; returns whether that changed it.
 
     Raises
     ------
@@ -68,7 +68,7 @@ class _Links:
         self._labels: dict[str, str] = {}
 
     def begin(self, package: str) -> str:
-        """Return what the labels so far stand for, and begin anew for a package."""
+        """Return the definitions of the labels so far, and start a new package."""
         definitions = "\n".join(
             f"[{label}]: {url.replace(' ', '%20').replace('<', '%3C').replace('>', '%3E')}"
             for url, label in self._labels.items()
@@ -99,6 +99,6 @@ def _grid(grid: Grid, links: _Links) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Keep text from being markup, and leave out line numbers: a new comment in a script is no change of the table."""
+    """Keep text from being markup, and leave out line numbers: a new comment in a script does not change the table."""
     lineless = re.sub(r"(\.\w+):\d+", r"\1", text)
     return re.sub(r"([\\|*_<>\[\]`])", r"\\\1", lineless).replace("\n", " ")

@@ -61,12 +61,12 @@ def read(request: AuditRequest) -> SourceOutcome:
     reasons: dict[str, list[str]] = {}
     folder = request.local.repodata
     if folder is not None:
-        there = tuple(platform for platform in every if _repodata(folder, platform))
-        if not there:
+        present = tuple(platform for platform in every if _repodata(folder, platform))
+        if not present:
             nothing = f"{folder} has no repodata.json or repodata.json.zst in {' or '.join(sorted(every))}"
             reasons[nothing] = [*every]
-        every = there
-    ask = functools.partial(_asked, names=names, request=request)
+        every = present
+    ask = functools.partial(_look_up, names=names, request=request)
     with ThreadPoolExecutor(max_workers=len(platforms) + 1) as pool:
         for platform, answer in zip(every, pool.map(ask, every), strict=True):
             if isinstance(answer, str):
@@ -92,8 +92,8 @@ def newest(platform: str, names: Collection[str], services: Services) -> tuple[s
     return url, _newest(url, platform, names, min(_SECONDS, services.remaining()))
 
 
-def _asked(platform: str, *, names: tuple[str, ...], request: AuditRequest) -> _Found | str:
-    """Return the newest packages of a platform, from the cache where that is young enough, or why there are none."""
+def _look_up(platform: str, *, names: tuple[str, ...], request: AuditRequest) -> _Found | str:
+    """Return the newest packages of a platform, from the cache if that is fresh, or the reason for a failure."""
     services, folder = request.services, request.local.repodata
     key = f"newest {redact.address(channel_url(CONDA_FORGE))} {platform} {names}"
     try:
@@ -147,7 +147,7 @@ def _in_folder(
         copy.parent.mkdir()
         try:
             if file is None:
-                raise FileNotFoundError("there is no repodata")
+                raise FileNotFoundError("it has no repodata")
             if file.suffix == ".json":
                 copy.symlink_to(file.absolute())
             else:
@@ -162,7 +162,7 @@ def _in_folder(
 
 def _newest(url: str, platform: str, names: Collection[str], seconds: float) -> list[NewestPackage]:
     async def ask(cache: str) -> list[RepoDataRecord]:
-        # what was found is kept by who asks: rattler's own cache would be another one, with rules of its own
+        # the caller caches answers; rattler's own cache has other rules
         gateway = Gateway(cache_dir=Path(cache), default_config=SourceConfig(cache_action="no-cache"))
         query = gateway.query(
             [Channel(url)],
@@ -180,7 +180,7 @@ def _newest(url: str, platform: str, names: Collection[str], seconds: float) -> 
             raise NetworkError(f"no answer within {seconds:.0f} s", _REMEDY) from None
         except (
             Exception
-        ) as error:  # of rattler's own kinds; told is what failed, and what was at the bottom of it
+        ) as error:  # rattler has types of its own; the message has the first and the last of its causes
             lines = [line.strip() for line in redact.text(str(error)).splitlines() if line.strip()]
             ends = [*lines[:1], *lines[-1:]] or [type(error).__name__]
             ends = [line.removeprefix("Caused by:").strip() for line in ends]

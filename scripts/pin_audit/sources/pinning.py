@@ -94,7 +94,7 @@ def _facts(text: str, platforms: Sequence[str], where: Where) -> Iterator[Global
     lists, lines = _lists(text)
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for platform in platforms:
-        for key, values in _selected(lists, platform, where.file).items():
+        for key, values in _values_on(lists, platform, where.file).items():
             found.setdefault((key, values), []).append(platform)
     for (key, values), having in sorted(found.items(), key=lambda item: lines.get(item[0][0], 0)):
         line = lines.get(key)
@@ -124,7 +124,7 @@ def _lists(text: str) -> tuple[str, Mapping[str, int]]:
     return _CUDA.sub('"True"', "".join(parts)), lines
 
 
-def _selected(lists: str, platform: str, where: str) -> dict[str, tuple[str, ...]]:
+def _values_on(lists: str, platform: str, where: str) -> dict[str, tuple[str, ...]]:
     """Return the values that hold on a platform; selectors are the engine's business."""
     if not lists:
         raise AuditError(f"{where} holds no lists of values", "check the file named by --pinning")
@@ -141,7 +141,7 @@ def _selected(lists: str, platform: str, where: str) -> dict[str, tuple[str, ...
 
 
 def _from_local(path: Path) -> _Files:
-    """Return what a file or a folder has; of a file, no migrations. Raises AuditError where there is nothing."""
+    """Return the pins of a file or a folder; a file has no migrations. Raises AuditError if there are none."""
     try:
         if not path.is_dir():
             return _Files(config=path.read_text(encoding="utf-8"), migrations={})
@@ -152,7 +152,7 @@ def _from_local(path: Path) -> _Files:
         }
     except (OSError, UnicodeError) as error:
         raise AuditError(f"cannot read {path}: {error}", _REMEDY) from error
-    return _sorted(members, str(path))
+    return _classified(members, str(path))
 
 
 def _from_network(services: Services) -> _Files:
@@ -165,11 +165,11 @@ def _from_package(services: Services) -> _Files:
     url, found = newest("noarch", (_PACKAGE,), services)
     if not found:
         raise AuditError(f"{CONDA_FORGE} has no {_PACKAGE}", _REMEDY)
-    name, said = found[0].file, found[0].sha256
+    name, expected = found[0].file, found[0].sha256
     content = services.client.get(f"{url}/noarch/{name}", limit=_LARGEST_ARCHIVE).body
     digest = hashlib.sha256(content).hexdigest()
-    if said not in ("", digest):
-        raise AuditError(f"{name}: sha256 is {digest[:12]}…, the channel says {said[:12]}…", _REMEDY)
+    if expected not in ("", digest):
+        raise AuditError(f"{name}: sha256 is {digest[:12]}…, the channel says {expected[:12]}…", _REMEDY)
     with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
         path = Path(folder, Path(name).name)
         path.write_bytes(content)
@@ -177,7 +177,7 @@ def _from_package(services: Services) -> _Files:
             members, commit = run_with_deadline(services.remaining(), lambda: asyncio.run(_members(path)))
         except Exception as error:  # of rattler's own kinds, and of broken archives
             raise AuditError(f"{name} cannot be read: {error}", _REMEDY) from error
-    return msgspec.structs.replace(_sorted(members, name), commit=commit, package=name)
+    return msgspec.structs.replace(_classified(members, name), commit=commit, package=name)
 
 
 async def _members(path: Path) -> tuple[dict[str, bytes], str]:
@@ -191,7 +191,7 @@ async def _members(path: Path) -> tuple[dict[str, bytes], str]:
     return members, commit if re.fullmatch("[0-9a-f]{40}", str(commit)) else ""
 
 
-def _sorted(members: Mapping[str, bytes], where: str) -> _Files:
+def _classified(members: Mapping[str, bytes], where: str) -> _Files:
     configs, migrations = [], {}
     for name, content in sorted(members.items(), key=lambda item: (item[0].count("/"), item[0])):
         text = content.decode("utf-8", errors="replace")

@@ -24,7 +24,7 @@ _AT_LEAST = re.compile(r"arch_list\.py.*--at-least\s+(\d+\.\d+)")
 
 
 def read(request: AuditRequest) -> SourceOutcome:
-    """Take the lists of all recipes here, whatever package is audited: they are meant to agree."""
+    """Return the lists of all recipes here, for any audited package: they should agree."""
     lines = key_lines(request.root).get(_KEY, {})
     recipes = {one.name: request.root / one.recipe for one in packages()}
     floors = {name: _floor(recipe) for name, recipe in recipes.items() if recipe.is_file()}
@@ -63,7 +63,7 @@ def _number(arch: str) -> tuple[int, ...]:
 
 
 def _floor(recipe: Path) -> tuple[str, tuple[Path, int]]:
-    """Return the oldest architecture that a recipe's build script keeps, or nothing, and where it says so."""
+    """Return the oldest architecture that a recipe's build script keeps, or an empty string, and its place."""
     try:
         scripts = [recipe.parent / name for name in _SCRIPT.findall(recipe.read_text(encoding="utf-8"))]
         for script in filter(Path.is_file, scripts):

@@ -1,7 +1,7 @@
 """What the recipes of this repository take from git, as rendered for every config, and the line that names the commit.
 
-All recipes are read, whatever package is audited: one may build a library that another one's upstream vendors, and is
-then meant to take the same commit.
+All recipes are read, for any audited package: one may build a library that another one's upstream vendors, and should
+then take the same commit.
 """
 
 from __future__ import annotations

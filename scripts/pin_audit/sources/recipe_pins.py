@@ -1,4 +1,4 @@
-"""The constraint that each rendered variant of a recipe really has, and the line where it comes from.
+"""The constraints of each rendered variant of a recipe, and the lines they come from.
 
 The recipe is rendered by the engine for every config, so that what is reported is what a build would ask a solver for.
 The switches of PyTorch's build that choose between vendored and system libraries are reported as well.
@@ -24,7 +24,7 @@ SOURCE = "recipe_pins"
 
 @dataclass
 class _Occurrences:
-    """Everywhere that one value of one dependency was met."""
+    """All occurrences of one value of one dependency."""
 
     recipe: Path  #: the first that asks for it
     configs: dict[str, None] = field(default_factory=dict)
@@ -55,7 +55,7 @@ def read(request: AuditRequest) -> SourceOutcome:
     own = {package.name for *_, packages in rendered for package in packages}
     found: dict[tuple[str, str], _Occurrences] = {}
     for config, used, packages in rendered:
-        for section, spec in _asked(packages):
+        for section, spec in _requirements(packages):
             name, _, value = spec.partition(" ")
             if name not in own and not name.startswith("__"):
                 short = name.removesuffix(f"_{config.platform}")
@@ -81,8 +81,8 @@ def read(request: AuditRequest) -> SourceOutcome:
     )
 
 
-def _asked(packages: tuple[PlannedPackage, ...]) -> Iterator[tuple[str, str]]:
-    """Yield section and spec of all that is asked for."""
+def _requirements(packages: tuple[PlannedPackage, ...]) -> Iterator[tuple[str, str]]:
+    """Yield section and spec of every requirement."""
     for package in packages:
         if not package.skipped:
             sections = {
@@ -95,7 +95,7 @@ def _asked(packages: tuple[PlannedPackage, ...]) -> Iterator[tuple[str, str]]:
 
 
 def _switches(request: AuditRequest, script: Path) -> tuple[list[Switch], str]:
-    """Ask for the switches of every config that compiles PyTorch."""
+    """Return the switches of every config that compiles PyTorch."""
     compiling = [config for config in request.configs if config.provider != "wheel"]
     if not script.is_file() or not compiling:
         return [], ""

@@ -117,7 +117,7 @@ def parse(content: bytes) -> Mapping[str, DeclaredSubmodule]:
 
 
 def _walk(top: _Parent, clones: Clones) -> tuple[list[_Found], str]:
-    """Look at the submodules level by level, several at once."""
+    """Read the submodules level by level, several at once."""
     found: list[_Found] = []
     parents = [top]
     for _ in range(_DEEPEST):
@@ -128,10 +128,10 @@ def _walk(top: _Parent, clones: Clones) -> tuple[list[_Found], str]:
         found += level
         parents = [child for _, _, child in level if child is not None]
         if len(places) > room:
-            return found, f"only the first {_MOST} submodules were looked at"
+            return found, f"only the first {_MOST} submodules were read"
         if not parents:
             return found, ""
-    return found, f"submodules more than {_DEEPEST} levels down were not looked at"
+    return found, f"submodules more than {_DEEPEST} levels down were not read"
 
 
 def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
@@ -149,7 +149,7 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
         address = parent.clone.address.resolve(entry.url)
         asked = shown(redact.address(address.text) if "://" in address.text else address.text)
         if entry.update.startswith("!"):
-            raise AuditError(".gitmodules wants a command to be run for it: refused")
+            raise AuditError(".gitmodules sets a command as its update: refused")
         clone = clones.reach(address)
         try:
             value = shown(clone.describe(commit))
@@ -159,7 +159,7 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
             child = _parent(chain, clone, commit)
     except AuditError as error:
         trouble = shown(error.message)
-    except Exception as error:  # a fault of ours in one submodule must not cost the others
+    except Exception as error:  # a bug in one submodule must not cost the others
         trouble = shown(f"unexpected {type(error).__name__}: {error}")
     line = entry.line if entry is not None else None
     where = Where(

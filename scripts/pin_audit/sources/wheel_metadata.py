@@ -52,7 +52,7 @@ _PLATFORMS = {
 }
 
 
-#: A wheel's platform, the requirements of its METADATA, and where that is.
+#: A wheel's platform, the requirements of its METADATA, and their place.
 _Metadata = tuple[str, Sequence[str], Where]
 
 
@@ -64,7 +64,7 @@ def read(request: AuditRequest) -> SourceOutcome:
 
 
 def newest_version(wheel: str, index: str, torch: str, services: Services) -> str:
-    """Return the newest version that an index has of a distribution; for extensions, beside some PyTorch.
+    """Return the newest version of a distribution on an index; for extensions, for some PyTorch.
 
     Raises
     ------
@@ -77,12 +77,12 @@ def newest_version(wheel: str, index: str, torch: str, services: Services) -> st
 def _offered(
     wheel: str, index: str, torch: str, services: Services
 ) -> tuple[list[File], tuple[str, ...], Client]:
-    """Return the wheels of a package on the indexes where it is looked for, and the way to them; pages are cached."""
+    """Return a package's wheels on its indexes, and a client for them; pages are cached."""
     where = Configured(links=(_page(torch),)) if index == "pyg" else configured()
     client = Client(
         seconds=services.remaining(),
         offline=services.offline,
-        timeouts=services.patience,
+        timeouts=services.timeouts,
         certificates=where.certificates,
         proxy=where.proxy,
     )
@@ -112,7 +112,7 @@ def _torch(request: AuditRequest) -> str:
 
 
 def _newest(files: Sequence[File]) -> Version:
-    """Return the newest version that is neither a pre-release nor yanked, or the newest at all if there is none."""
+    """Return the newest version that is neither a pre-release nor yanked, or else the newest."""
     if not files:
         raise AuditError("no index has a wheel of it", "check pip's configuration (pip config list)")
     good = [one for one in files if not one.version.is_prerelease and not one.yanked]
@@ -227,7 +227,7 @@ def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
     except InvalidVersion:
         fits = False
     if not fits:
-        reason = f"what came is not the metadata of {project} {version}"
+        reason = f"the response is not the metadata of {project} {version}"
         raise AuditError(reason, "the index or a proxy is at fault")
     return raw.get("requires_dist", [])
 
@@ -245,7 +245,7 @@ def _facts(found: Sequence[_Metadata]) -> tuple[Requirement, ...]:
         try:
             known = Parsed(text)
         except InvalidRequirement:
-            trouble = f"'{text}' is not a requirement that can be understood"
+            trouble = f"'{text}' is not a valid requirement"
             name = text.split()[0].rstrip(";")
             facts.append(Requirement(name=name, holds=holds, where=having[0][1], trouble=trouble))
             continue

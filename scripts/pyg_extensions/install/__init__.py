@@ -1,1 +1,1 @@
-"""Extensions for an environment that exists already: look at it, then wheels, then sources, then proof."""
+"""Install extensions into an existing environment: inspect it, find wheels or compile, verify."""

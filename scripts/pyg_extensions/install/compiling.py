@@ -1,4 +1,4 @@
-"""Compiling an extension in an environment: tools, compilers, variables, and a log to look into when it fails."""
+"""Compile an extension in an environment: tools, compilers, variables, and a log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def jobs_for(environment: UserEnvironment, machine: Machine, asked: int | None) 
 
 
 def log_folder(usual: Path, cache: Path) -> Path:
-    """Return a folder for a run's logs, in the cache where the usual one lies on a disk that is read-only."""
+    """Return a folder for a run's logs, in the cache if the usual one is not writable."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     try:
         files.writable(usual, "")
@@ -57,7 +57,7 @@ def log_folder(usual: Path, cache: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Workshop:
-    """What compiles."""
+    """Compiles extensions."""
 
     environment: UserEnvironment  #: whose PyTorch to compile against
     jobs: int  #: compile jobs at a time
@@ -77,10 +77,10 @@ class Workshop:
         Raises
         ------
         PreflightError
-            PyTorch is for CUDA and there is no nvcc.
+            PyTorch is for CUDA and nvcc is missing.
         """
         made = clean(os.environ)
-        # a jobserver of somebody else knows nothing of our memory; flags of an active conda environment are not ours
+        # another jobserver does not know our memory; flags of an active conda environment are not ours
         for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", *_FORCED):
             made.pop(name, None)
         beside = str(self.environment.interpreter.parent)
@@ -118,7 +118,7 @@ class Workshop:
         Raises
         ------
         PreflightError
-            One is not there, does not compile, or does not fit PyTorch.
+            One is missing, does not compile, or does not fit PyTorch.
         """
         check_cpp(environ, self.folder)
         if self.environment.cuda_version is not None:
@@ -156,16 +156,16 @@ class Workshop:
         Raises
         ------
         BuildError
-            It fails; the message has its own words.
+            It fails; the message has its last error.
         """
         status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:
             lines = log.read_text(errors="replace").splitlines()
-            said = next(
+            problem = next(
                 (line.strip() for line in reversed(lines) if _ERROR.search(line)), f"exit status {status}"
             )
             raise BuildError(
-                f"its setup.py fails: {said} (see {log})", "fix what the log reports and start again"
+                f"its setup.py fails: {problem} (see {log})", "fix what the log reports and start again"
             )
 
     def build(
@@ -182,9 +182,9 @@ class Workshop:
         BuildError
             It failed; the message has the first error of the log.
         OutOfMemoryError
-            A compiler got no memory, or was killed for want of it.
+            A compiler ran out of memory, or was killed for want of it.
         KilledError
-            Somebody else killed it.
+            It was killed by someone else.
         """
         memory = Watch()
         out = source.parent / "wheels"
@@ -243,7 +243,7 @@ def _logged(
     environ: Mapping[str, str],
     seen: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Run a build below a guard, which ends it with us, however we end."""
+    """Run a build under the guard, which ends it with this process."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stream, log.open(errors="replace") as written:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Extensions on their way into an environment: what is asked for, what was decided, what became of it."""
+"""The records of an installation: request, origin, result."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Varian
 
 @dataclass(frozen=True, kw_only=True)
 class InstallOptions:
-    """What holds for all extensions."""
+    """The options for all extensions."""
 
     environment: UserEnvironment  #: where to
     mode: str  #: ``auto``, ``prebuilt`` or ``source``
-    index: PygIndex  #: where wheels are looked for
+    index: PygIndex  #: where wheels are searched
     sources: Path | None  #: a folder with the extensions' sources, or None
     cache: Path  #: the folder that configs share
     #: CUDA archs to compile for and to ask of wheels; empty: those of the machine's GPUs, else PyTorch's own
     archs: tuple[str, ...]
-    force: bool  #: install what is there and works once more
+    force: bool  #: reinstall what is installed and works
     logs: Path  #: where each run makes a folder for its logs
     wheel_dir: Path | None  #: where the wheels that were installed are copied to, or None
     jobs: int  #: compile jobs at a time
-    report: Callable[[str], None]  #: takes a sentence for everything that takes time
-    progress: events.Reporter  #: takes where a compile stands
+    report: Callable[[str], None]  #: gets a sentence for each slow step
+    progress: events.Reporter  #: gets the progress of a compile
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExtensionRequest:
-    """What is asked for of one."""
+    """The request for one extension."""
 
     extension: Extension
     #: only this one, or an empty string: the newest wheel that fits, or the matrix's version from source
     version: str
-    release: ExtensionRelease  #: what is compiled where there is no wheel
+    release: ExtensionRelease  #: what is compiled if no wheel fits
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where one comes from."""
+    """Where an extension comes from."""
 
-    #: ``there``, ``prebuilt`` (an index's wheel), ``kept`` (compiled here earlier), ``source``; empty: from nowhere
+    #: ``there`` (installed), ``prebuilt`` (an index's wheel), ``kept`` (compiled earlier), ``source``; empty: nowhere
     how: str = ""
-    named: str = ""  #: the version of what is there, or of the sources
+    named: str = ""  #: the version that is installed, or of the sources
     wheel: Path | None = None  #: the wheel, where it lies on this machine
     offered: File | None = None  #: an index's wheel that was not fetched
     archs: tuple[str, ...] = ()  #: CUDA archs to compile for
     place: Path | None = None  #: where what is compiled is kept
-    imported: bool = False  #: what is there has been imported beside all that it imports itself
+    imported: bool = False  #: the installed one was imported with all that it imports
 
     @property
     def version(self) -> str:
@@ -79,14 +79,14 @@ class Origin:
 
 @dataclass(kw_only=True)
 class Installation:
-    """What became of one so far."""
+    """The state of one extension's installation."""
 
     request: ExtensionRequest
     origin: Origin = field(default_factory=Origin)
     notes: list[str] = field(
         default_factory=list
-    )  #: why it is not prebuilt, what is wrong with what is there
-    needs: tuple[str, ...] = ()  #: what the wheel that was installed needs besides PyTorch
+    )  #: why it is not prebuilt, what is wrong with the installed one
+    needs: tuple[str, ...] = ()  #: what the installed wheel needs besides PyTorch
     error: MegabuildError | None = None  #: why nothing can be done, or why it is not installed
     seconds: float = 0.0  #: wall time spent on it
 
@@ -97,7 +97,7 @@ class Installation:
 
     @contextlib.contextmanager
     def attempt(self, report: Callable[[str], None], who: str | None = None) -> Iterator[None]:
-        """Note the time that something takes, and why it fails, which does not keep the others from going on."""
+        """Record the time of a step, and its error, which does not stop the others."""
         started = time.monotonic()
         try:
             yield
@@ -111,12 +111,12 @@ class Installation:
 def requested(words: Sequence[str], variant: Variant) -> tuple[ExtensionRequest, ...]:
     """Return a request for each of the words, ``torch_scatter`` or ``torch_scatter==2.1.2``; without any, for all.
 
-    Each is there once, in the order in which they need each other.
+    Each appears once, in the order of their dependencies.
 
     Raises
     ------
     UsageError
-        There is no such extension, or that is not a version.
+        A name is not an extension, or a version is not valid.
     """
     asked: dict[str, str] = {}
     for word in words or [extension.name for extension in EXTENSIONS]:

@@ -1,7 +1,7 @@
 """From an extension to its wheel in an environment, in five steps: decide, get ready, compile, judge, install.
 
-What is to be done is decided for all of them first, and everything that a compile needs is tried, before the first one
-is compiled. What then turns out not to work is decided about once more, without it.
+All origins are chosen, and everything that a compile needs is tried, before the first extension is compiled. If an
+origin then fails, another one is chosen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from groundwork import files
 from groundwork.errors import IntegrityError, MegabuildError, ProviderError, UsageError
 from groundwork.progress import Phases
 from groundwork.wording import counted
-from pyg_extensions.archives import identity, unpacked
+from pyg_extensions.archives import source_identity, unpack_sources
 from pyg_extensions.contents import look_inside
 from pyg_extensions.install.compiling import Workshop, log_folder
 from pyg_extensions.install.installation import ExtensionRequest, Installation, InstallOptions, Origin
@@ -27,8 +27,8 @@ from pyg_extensions.wheels import WantedWheel, find_wheel, offers
 
 
 def plan(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[Installation]:
-    """Decide about each, in the order in which they need each other; nothing is changed, fetched or reported."""
-    decider = _Decider(replace(options, report=lambda sentence: None), fetch=False)
+    """Choose the origin of each, in the order of their dependencies; nothing is changed, fetched or reported."""
+    decider = _Planner(replace(options, report=lambda sentence: None), fetch=False)
     found: list[Installation] = []
     for request in requests:
         found.append(decider.decide(request, after=found))
@@ -36,7 +36,7 @@ def plan(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[
 
 
 def install(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[Installation]:
-    """Install all, in the order in which they need each other; one that fails does not keep the others from it.
+    """Install all, in the order of their dependencies; one that fails does not stop the others.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def install(requests: Sequence[ExtensionRequest], options: InstallOptions) -> li
     if options.wheel_dir:
         files.writable(options.wheel_dir, "choose another folder: --wheel-dir")
     with files.scratch(options.cache / "install-pyg") as folder:
-        decider = _Decider(options, fetch=True)
+        decider = _Planner(options, fetch=True)
         installer = _Installer(options, decider, folder)
         found: list[Installation] = []
         for request in requests:
@@ -62,10 +62,10 @@ def install(requests: Sequence[ExtensionRequest], options: InstallOptions) -> li
     return found
 
 
-class _Decider:
-    """Step 1: what is there and fits, what was compiled here earlier, an index's wheel, the sources, in this order.
+class _Planner:
+    """Step 1: the installed one if it fits, an earlier compile, an index's wheel, the sources, in this order.
 
-    Without ``fetch`` nothing is read but what is here and the index's pages.
+    Without ``fetch`` only local files and the index's pages are read.
     """
 
     def __init__(self, options: InstallOptions, *, fetch: bool) -> None:
@@ -74,11 +74,11 @@ class _Decider:
         self.kept = KeptWheels(cache=options.cache, environment=options.environment)
 
     def decide(self, request: ExtensionRequest, after: Sequence[Installation]) -> Installation:
-        """Decide about an extension; those that it may import are decided about already."""
+        """Choose an extension's origin; those that it may import have theirs already."""
         one = Installation(request=request)
         self._report(f"{one.name}:")
         with one.attempt(self._report, who=" "):
-            # what imports another one can be tried only when that one is as it will be
+            # importing it is conclusive only if what it imports stays as it is
             imported = all(other.origin.how == "there" for other in after)
             if version := self._there(one, imported=imported):
                 one.origin = Origin(how="there", named=version, imported=imported)
@@ -87,7 +87,7 @@ class _Decider:
         return one
 
     def _there(self, one: Installation, *, imported: bool) -> str:
-        """Return the version of what is there and fits, else nothing."""
+        """Return the installed version if it fits, else an empty string."""
         there, asked = self._environment.distributions.get(one.name), one.request.version
         if there is None or self._options.force:
             return ""
@@ -103,14 +103,14 @@ class _Decider:
         return "" if problem else there
 
     def elsewhere(self, one: Installation, *, wheels: bool = True) -> Origin:
-        """Decide where an extension comes from that is not there; ``wheels`` says whether to look at the index's.
+        """Choose the origin of an extension that is not installed; without ``wheels``, not from the index.
 
         Raises
         ------
         ProviderError
-            There is no wheel, and nothing may be compiled.
+            No wheel fits, and compiling is not allowed.
         UsageError
-            There is nothing to compile for.
+            The GPU architectures to compile for are unknown.
         """
         mode = self._options.mode
         compiled = Origin() if mode == "prebuilt" else self._compiled(one.request)
@@ -122,13 +122,13 @@ class _Decider:
             raise ProviderError(one.notes[-1], "allow compiling it: --pyg auto")
         if self._environment.cuda_version is not None and not compiled.archs:
             raise UsageError(
-                "it is not known what to compile for: there is no GPU here, and this PyTorch names no archs",
+                "the GPU architectures to compile for are unknown: no GPU here, and this PyTorch names none",
                 'name them: --arch-list "9.0;12.0"',
             )
         return compiled
 
     def _prebuilt(self, one: Installation) -> Origin | None:
-        """Return the best wheel of the index, or None, with a note why there is none."""
+        """Return the best wheel of the index, or None, with a note why none fits."""
         wanted, version, index = self.wanted(one), one.request.version, self._options.index
         if self._fetch:
             choice = find_wheel(
@@ -152,20 +152,20 @@ class _Decider:
         return None
 
     def _compiled(self, request: ExtensionRequest) -> Origin:
-        """Return what compiling it is, or the wheel that an earlier compile made."""
+        """Return its sources as origin, or the wheel of an earlier compile."""
         extension, version = request.extension, request.release.version
         archs = extension.able(self._environment.archs(self._options.archs))
-        source = identity(extension, request.release, self._options.sources)
+        source = source_identity(extension, request.release, self._options.sources)
         place = self.kept.place(extension.name, version, source, archs, os.environ)
         if wheel := self.kept.find(place):
             return Origin(how="kept", wheel=wheel, archs=archs, place=place)
         return Origin(how="source", named=version, archs=archs, place=place)
 
     def wanted(self, one: Installation) -> WantedWheel:
-        """Return what an extension must be; what was compiled here must have code for all that it was compiled for."""
+        """Return the requirements on an extension; one compiled here must have code for all requested archs."""
         compiled = one.origin.how in ("kept", "source")
-        # A wheel, and what is there, must run on the GPUs that were named or are here. Where neither is known, the look
-        # inside asks that it runs on whatever the PyTorch beside it runs on.
+        # A wheel, and an installed extension, must run on the named GPUs or those of this machine. If neither is known,
+        # it is verified to run on whatever its PyTorch runs on.
         archs = one.origin.archs if compiled else self._options.archs or self._environment.devices
         return WantedWheel(
             extension=one.request.extension,
@@ -177,9 +177,9 @@ class _Decider:
 
 
 class _Installer:
-    """Steps 2 to 5, in a folder that ends with them."""
+    """Steps 2 to 5, in a temporary folder."""
 
-    def __init__(self, options: InstallOptions, decider: _Decider, folder: Path) -> None:
+    def __init__(self, options: InstallOptions, decider: _Planner, folder: Path) -> None:
         self._options, self._decider, self._folder = options, decider, folder
         self._environment, self._report = options.environment, options.report
         self._pip = Pip(environment=options.environment, links=options.sources, temporary=folder)
@@ -195,7 +195,7 @@ class _Installer:
         self._ready: dict[str, tuple[Path, dict[str, str]]] = {}
 
     def prepare(self, one: Installation) -> None:
-        """Step 2: where it is to be compiled, get everything that takes, and try it."""
+        """Step 2: before a compile, get everything that it needs, and try it."""
         if one.origin.how != "source":
             return
         extension, archs, options = one.request.extension, one.origin.archs, self._options
@@ -212,12 +212,14 @@ class _Installer:
         if problem := self._compilers[archs]:
             raise problem
         self._workshop.prepare(extension, self._pip)
-        source = unpacked(extension, one.request.release, work, folder=options.sources, cache=options.cache)
+        source = unpack_sources(
+            extension, one.request.release, work, folder=options.sources, cache=options.cache
+        )
         self._workshop.ask(source, self._log(one), environ)
         self._ready[one.name] = (source, environ)
 
     def finish(self, one: Installation) -> None:
-        """Do what was decided; what turns out not to work is decided about once more, without it."""
+        """Install from the chosen origin; if that fails, choose another one."""
         if one.origin.how == "there":
             if one.origin.imported or not (problem := why_unfit(one.request.extension, self._environment)):
                 return
@@ -226,7 +228,7 @@ class _Installer:
             self.prepare(one)
         while wheel := one.origin.wheel:
             try:
-                self._put(one, wheel)
+                self._install(one, wheel)
                 break
             except (IntegrityError, ProviderError) as error:
                 one.notes.append(f"wheel: {error.message}")
@@ -239,14 +241,14 @@ class _Installer:
             self.prepare(one)
         else:
             wheel = self._compile(one)
-            self._put(one, wheel)
+            self._install(one, wheel)
         one.needs = self._decider.kept.needs(wheel, self._folder / f"{one.name}-libraries")
         if self._options.wheel_dir:
             shutil.copy(wheel, self._options.wheel_dir)
         one.origin = replace(one.origin, wheel=wheel)
 
     def _compile(self, one: Installation) -> Path:
-        """Steps 3 and 4: compile, look inside, and return the wheel that is kept."""
+        """Steps 3 and 4: compile, verify, and return the wheel that is kept."""
         origin, log, phases = one.origin, self._log(one), Phases()
         source, environ = self._ready.pop(one.name)
         what = f"{origin.version} for {', '.join(origin.archs)}" if origin.archs else origin.version
@@ -266,8 +268,8 @@ class _Installer:
         shutil.rmtree(self._folder / one.name)
         return wheel
 
-    def _put(self, one: Installation, wheel: Path) -> None:
-        """Step 5: install a wheel and what it requires, PyTorch left as it is, and prove it."""
+    def _install(self, one: Installation, wheel: Path) -> None:
+        """Step 5: install a wheel and its requirements, keeping PyTorch, and verify it."""
         self._report(f"{one.name}: installing {wheel.name}")
         what = f"pip does not install {wheel.name}"
         self._pip.run("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=what)
@@ -283,7 +285,7 @@ class _Installer:
         problem = problem or why_unfit(one.request.extension, self._environment)
         if problem and lacking is not None:
             raise ProviderError(f"{problem} ({lacking.message})", lacking.remedy)
-        if problem:  # worse than nothing: a program would go wrong with it later, and elsewhere
+        if problem:  # worse than nothing: programs would fail with it later
             self._pip.run("uninstall", "--yes", one.name, what=f"pip does not remove {one.name}")
             raise IntegrityError(
                 f"it was installed, and removed again: {problem}",

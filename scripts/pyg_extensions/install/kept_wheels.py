@@ -1,4 +1,4 @@
-"""Wheels of what was compiled here: named for what they were compiled for, kept, found again, and what they need."""
+"""Wheels that were compiled here: their names, their cache, and their dependencies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class KeptWheels:
     def place(
         self, name: str, version: str, source: str, archs: Sequence[str], environ: Mapping[str, str]
     ) -> Path:
-        """Return the folder of a wheel, by everything that makes it what it is.
+        """Return the folder of a wheel, by all of its inputs.
 
         ``source`` identifies the extension's sources: a hash, or a repository's release. Of the user's environment
         variables those for compilers count.
@@ -53,11 +53,11 @@ class KeptWheels:
         return self.cache / _FOLDER / f"{name}-{version}-{digest}"
 
     def find(self, place: Path) -> Path | None:
-        """Return the wheel that is kept in a place, if it is there and whole."""
+        """Return the wheel in a folder, if it exists and is intact."""
         return next((wheel for wheel in sorted(place.glob("*.whl")) if not why_broken(wheel)), None)
 
     def keep(self, wheel: Path, place: Path) -> Path:
-        """Put a wheel into its place, complete or not at all; its version says what it was compiled for."""
+        """Move a wheel into its folder atomically; its local version is what it was compiled for."""
         with files.scratch(place) as empty:
             named = with_local_version(wheel, self.local_version, empty)
             return named.replace(place / named.name)
@@ -95,10 +95,10 @@ class KeptWheels:
                     versions |= {version for version in glibc.needed(elf) if version}
         if copies:
             raise IntegrityError(
-                f"{wheel.name} has a copy of PyTorch's {copies[0]}", "correct the sources, or get others"
+                f"{wheel.name} has a copy of PyTorch's {copies[0]}", "correct the sources, or use others"
             )
         others = sorted(name for name in needed if not _EVERYWHERE.fullmatch(name))
-        # a Python that was linked with a path of its own hands it on to what it builds: it is looked into, no more
+        # inherited from a Python that was linked with an RPATH: reported, not an error
         others += [f"RPATH {path}" for path in sorted(places)]
         return (*others, *(f"glibc {'.'.join(map(str, newest))}" for newest in sorted(versions)[-1:]))
 

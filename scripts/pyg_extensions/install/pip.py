@@ -1,4 +1,4 @@
-"""pip for somebody else's environment: its own, or this one's where it has none."""
+"""pip for the user's environment: its own, or this one's if it has none."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Pip:
     """Calls pip."""
 
     environment: UserEnvironment  #: where packages go
-    #: a folder with archives that are looked at beside what pip is configured to use, or None
+    #: a folder with archives, used besides pip's configured indexes, or None
     links: Path | None = None
-    #: for pip's temporary files, of which a pip that is killed leaves some; None for the usual one
+    #: for pip's temporary files, which a killed pip leaves behind; None for the usual one
     temporary: Path | None = None
 
     def run(self, command: str, *arguments: str, what: str) -> None:
@@ -56,7 +56,7 @@ class Pip:
             return (sys.executable, "-m", "pip", "--python", str(self.environment.interpreter))
         raise ProviderError(
             f"{self.environment.prefix} has no pip",
-            f"put it there: {self.environment.interpreter} -m ensurepip",
+            f"install it: {self.environment.interpreter} -m ensurepip",
         )
 
 

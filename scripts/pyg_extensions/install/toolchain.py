@@ -40,19 +40,19 @@ def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
     Raises
     ------
     PreflightError
-        A compiler is not there, or does not compile.
+        A compiler is missing, or does not compile.
     """
     source = folder / "trial.cpp"
     source.write_text(_CPP)
     for variable in ("CXX", "CC"):
-        said = environ.get(variable, "").strip()
-        if not said and variable == "CC":
+        value = environ.get(variable, "").strip()
+        if not value and variable == "CC":
             continue
-        words = shlex.split(said or "c++")
-        named = f"{variable} is '{said}', which" if said else "there is no C++ compiler: c++"
+        words = shlex.split(value or "c++")
+        named = f"{variable} is '{value}', which" if value else "there is no C++ compiler: c++"
         remedy = (
             f"correct or unset {variable}"
-            if said
+            if value
             else "install one (Debian: apt-get install g++), or set CXX"
         )
         if shutil.which(words[0], path=environ.get("PATH")) is None:
@@ -60,7 +60,7 @@ def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
         flags = ["-shared", "-fPIC", "-x", "c++", str(source), "-o", str(folder / "trial.so")]
         problem = _problem([*words, *flags, *(["-lstdc++"] if variable == "CC" else [])], environ, folder)
         if problem:
-            raise PreflightError(f"{said or 'c++'} does not compile two lines of C++: {problem}", remedy)
+            raise PreflightError(f"{value or 'c++'} does not compile two lines of C++: {problem}", remedy)
 
 
 def cuda_home(
@@ -68,12 +68,12 @@ def cuda_home(
 ) -> Path:
     """Return the folder of the CUDA toolkit: ``CUDA_HOME``, NVIDIA's wheels in the environment, or nvcc on PATH.
 
-    Last comes the ``usual`` place of NVIDIA's installer, which is looked for with a version at its end first.
+    Last comes the ``usual`` folder of NVIDIA's installer, first with a version appended.
 
     Raises
     ------
     PreflightError
-        There is none.
+        It was not found.
     """
     version = environment.cuda_version or ""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
@@ -81,12 +81,12 @@ def cuda_home(
             if (Path(named) / "bin" / "nvcc").is_file():
                 return Path(named)
             raise PreflightError(
-                f"{variable} is {named}, where there is no bin/nvcc", f"correct or unset {variable}"
+                f"{variable} is {named}, which has no bin/nvcc", f"correct or unset {variable}"
             )
     for place in _places(environment, environ, usual):
         if (place / "bin" / "nvcc").is_file():
             return place
-    raise PreflightError(f"there is no nvcc, and PyTorch here is for CUDA {version}", _remedy(version))
+    raise PreflightError(f"nvcc was not found, and PyTorch here is for CUDA {version}", _remedy(version))
 
 
 def _places(environment: UserEnvironment, environ: Mapping[str, str], usual: Path) -> Iterator[Path]:
@@ -95,16 +95,16 @@ def _places(environment: UserEnvironment, environ: Mapping[str, str], usual: Pat
     yield environment.prefix
     if on_path := shutil.which("nvcc", path=environ.get("PATH")):
         beside = Path(on_path).resolve().parent.parent
-        # a script that calls an nvcc elsewhere stands beside no headers; Debian's does
-        yield beside if (beside / "include" / "cuda_runtime.h").is_file() else _asked(on_path) or beside
+        # a wrapper script of an nvcc elsewhere, such as Debian's, has no headers beside it
+        yield beside if (beside / "include" / "cuda_runtime.h").is_file() else _toolkit_of(on_path) or beside
     yield usual.with_name(f"{usual.name}-{version}")
     yield usual
 
 
-def _asked(nvcc: str) -> Path | None:
-    """Return what nvcc itself takes for the folder of its toolkit, which it prints with the commands it would run."""
-    _, said = _run([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"])
-    found = re.search(r"^#\$ TOP=(.+)$", said, re.MULTILINE)
+def _toolkit_of(nvcc: str) -> Path | None:
+    """Return nvcc's own toolkit folder, which it prints with the commands of a dry run."""
+    _, output = _run([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"])
+    found = re.search(r"^#\$ TOP=(.+)$", output, re.MULTILINE)
     return Path(found[1].strip()).resolve() if found else None
 
 
@@ -123,10 +123,10 @@ def check_cuda(
     """
     version, nvcc = environment.cuda_version or "", str(home / "bin" / "nvcc")
     major = version.partition(".")[0]
-    status, said = _run([nvcc, "--version"], environ)
-    release = re.search(r"release (\d+)\.(\d+)", said)
+    status, output = _run([nvcc, "--version"], environ)
+    release = re.search(r"release (\d+)\.(\d+)", output)
     if status or release is None:
-        raise PreflightError(f"{nvcc} does not run: {_first_error(said, status)}", _remedy(version))
+        raise PreflightError(f"{nvcc} does not run: {_first_error(output, status)}", _remedy(version))
     if release[1] != major:  # within a major version they fit together (CUDA Compatibility Guide)
         raise PreflightError(
             f"{nvcc} is for CUDA {release[1]}.{release[2]}, PyTorch here is for CUDA {version}",
@@ -158,12 +158,12 @@ def _remedy(version: str) -> str:
 
 
 def _problem(argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> str:
-    status, said = _run(argv, environ, folder)
-    return _first_error(said, status) if status else ""
+    status, output = _run(argv, environ, folder)
+    return _first_error(output, status) if status else ""
 
 
-def _first_error(said: str, status: int) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _first_error(output: str, status: int) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return next((line for line in lines if _ERROR.search(line)), (lines or [f"exit status {status}"])[-1])
 
 

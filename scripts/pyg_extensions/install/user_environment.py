@@ -1,4 +1,4 @@
-"""The environment that gets the extensions: which Python, PyTorch and GPU it has, and whether one works in it."""
+"""The user's environment: its Python, PyTorch and GPUs, and whether an extension works in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SCRIPT = Path(__file__).with_name("ask_python.py")
 _SECONDS = 180.0  # `import torch` from a cold disk takes its time
 #: All but the name of the module is the same for all of them. Every extension says which CUDA it was compiled with, -1
 #: for none: a wrong build imports happily and fails only at the first operation on a GPU.
-_PROOF = """\
+_CHECK = """\
 import importlib, sys
 import torch
 name = sys.argv[1]
@@ -47,7 +47,7 @@ _SYSTEMS = {"linux": "linux", "macosx": "osx", "win": "win"}
 
 @dataclass(frozen=True, kw_only=True)
 class UserEnvironment(WheelTarget):
-    """What was found out about an environment, which wheels must fit."""
+    """An inspected environment, which wheels must fit."""
 
     interpreter: Path
     prefix: Path  #: the environment's folder
@@ -55,10 +55,10 @@ class UserEnvironment(WheelTarget):
     torch_archs: tuple[str, ...]  #: what PyTorch itself has kernels for, as in ``TORCH_CUDA_ARCH_LIST``
     devices: tuple[str, ...]  #: Capabilities of the GPUs that PyTorch sees: ``("9.0",)``
     distributions: Mapping[str, str]  #: installed distributions, normalised with ``_``, and their versions
-    managed: bool = False  #: its distributor wants pip to install nothing into it
+    managed: bool = False  #: its distributor forbids installing with pip
 
     def check_writable(self) -> None:
-        """Try whether packages can be put into it.
+        """Check that packages can be installed into it.
 
         Raises
         ------
@@ -71,10 +71,9 @@ class UserEnvironment(WheelTarget):
         writable(self.site, f"see to its permissions, or {remedy}")
 
     def archs(self, asked: Sequence[str]) -> tuple[str, ...]:
-        """Return what to compile for: what was asked for, the machine's GPUs, else PyTorch's own list.
+        """Return the architectures to compile for: the requested ones, the machine's GPUs, else PyTorch's own list.
 
-        A machine without a GPU may be preparing an environment for any: then what PyTorch runs on, extensions run on
-        too.
+        Without a GPU the environment may be for another machine: then extensions run on what PyTorch runs on.
         """
         if self.cuda_version is None:
             return ()
@@ -82,53 +81,51 @@ class UserEnvironment(WheelTarget):
 
 
 def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
-    """Return the interpreter of the environment that is meant.
+    """Return the interpreter of an environment.
 
-    Named is an interpreter, a program on PATH, or an environment's folder; None is the active environment, which names
-    itself in ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
+    It is named by its interpreter, a program on PATH, or its folder; None is the active environment, that of
+    ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
 
     Raises
     ------
     UsageError
-        Nothing of that kind is there.
+        It has no Python.
     """
     if named is None:
         for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
             if environ.get(variable):
-                return _inside(Path(environ[variable]), f"{variable} names")
+                return _python_in(Path(environ[variable]), f"{variable} names")
         for program in ("python3", "python"):
             found = shutil.which(program, path=environ.get("PATH"))
             if found:
                 return Path(found)
-        raise UsageError(
-            "no environment is active, and there is no python3 on PATH", "name one: --python PATH"
-        )
+        raise UsageError("no environment is active, and PATH has no python3", "name one: --python PATH")
     path = Path(named).expanduser()
     if path.is_dir():
-        return _inside(path.absolute(), "you named")
+        return _python_in(path.absolute(), "you named")
     if path.is_file() and os.access(path, os.X_OK):
         return path.absolute()  # not resolved: a virtual environment is known by its link
     found = shutil.which(named, path=environ.get("PATH")) if os.sep not in named else None
     if found:
         return Path(found)
-    raise UsageError(f"there is no Python {named}", "name an interpreter or an environment's folder")
+    raise UsageError(f"'{named}' is not a Python", "name an interpreter or an environment's folder")
 
 
 def look(python: Path) -> UserEnvironment:
-    """Ask an interpreter.
+    """Inspect an interpreter's environment.
 
     Raises
     ------
     PreflightError
         It does not run, has no PyTorch, or one that does not import or is not for CUDA or the CPU.
     """
-    facts = _ask(python)
+    facts = _query(python)
     if facts["implementation"] != "cpython":
         raise PreflightError(f"{python} is {facts['implementation']}", "PyTorch needs CPython")
     torch, problem = facts["torch"], facts["torch_problem"]
     if torch is None and (problem or "torch" in facts["distributions"]):
         raise PreflightError(
-            f"{python} has PyTorch, but `import torch` fails: {problem or 'its files are not there'}",
+            f"{python} has PyTorch, but `import torch` fails: {problem or 'its files are missing'}",
             f"repair that first ({python} -m pip install --force-reinstall torch), or name another environment: "
             "--python PATH",
         )
@@ -174,14 +171,14 @@ def archs_from_flags(flags: list[str]) -> tuple[str, ...]:
     return tuple(arch + ptx for arch, ptx in archs.items())
 
 
-def _inside(folder: Path, said: str) -> Path:
+def _python_in(folder: Path, how_named: str) -> Path:
     for name in ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe"):
         if (folder / name).is_file():
             return folder / name
-    raise UsageError(f"{said} {folder}, where there is no Python", "name another environment: --python PATH")
+    raise UsageError(f"{how_named} {folder}, which has no Python", "name another environment: --python PATH")
 
 
-def _ask(python: Path) -> dict[str, Any]:
+def _query(python: Path) -> dict[str, Any]:
     done = _run(python, str(_SCRIPT))
     if done.returncode == TIMED_OUT:
         raise PreflightError(f"{python}: `import torch` takes more than {_SECONDS:.0f} s", "try again")
@@ -197,24 +194,24 @@ def _ask(python: Path) -> dict[str, Any]:
 
 
 def why_unfit(extension: Extension, environment: UserEnvironment) -> str:
-    """Import an installed extension beside its PyTorch and ask it; return why it does not work there, or nothing."""
-    done = _run(environment.interpreter, "-c", _PROOF, extension.name)
+    """Import an installed extension with its PyTorch and check it; return why it does not work, or an empty string."""
+    done = _run(environment.interpreter, "-c", _CHECK, extension.name)
     if done.returncode == TIMED_OUT:
         return f"`import {extension.name}` takes more than {_SECONDS:.0f} s"
     if done.returncode == 0:
         return ""
-    said = _last_line(done)
-    return said if said.startswith("it ") else f"`import {extension.name}` fails: {said}"
+    problem = _last_line(done)
+    return problem if problem.startswith("it ") else f"`import {extension.name}` fails: {problem}"
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables without those that lead a Python to another one's modules."""
+    """Return environment variables without those that make a Python import another one's modules."""
     kept = {name: value for name, value in environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore", "PIP_DEFAULT_TIMEOUT": "10"}
 
 
 def _run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python in an empty folder, where nothing that lies about is imported."""
+    """Run a Python in an empty folder, which has nothing to import by accident."""
     with tempfile.TemporaryDirectory() as empty:
         argv = [str(python), "-I", *arguments]
         return run(argv, timeout=_SECONDS, environ=clean(os.environ), folder=Path(empty))

@@ -1,4 +1,4 @@
-"""What an installation shows: the environment, the plan, what became of it, as text and as documents."""
+"""The output of an installation: environment, plan and results, as text and as documents."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _plan_lines(found: Sequence[Installation]) -> list[str]:
 
 
 def _install_lines(found: Sequence[Installation], wheel_dir: Path | None = None) -> list[str]:
-    """Return the closing table, and below it why what is not as one would like it, and what wheels need elsewhere."""
+    """Return the table of results, with notes, and what copied wheels need elsewhere."""
     cells = [
         (
             one.name,
@@ -137,7 +137,7 @@ def _install_lines(found: Sequence[Installation], wheel_dir: Path | None = None)
 def _explained(
     found: Sequence[Installation], more: Callable[[Installation], Sequence[str]] = lambda _: ()
 ) -> list[str]:
-    """Return what there is to say of each extension below a table."""
+    """Return the notes on each extension below a table."""
     lines: list[str] = []
     for one in found:
         failed = (one.error.message, one.error.remedy) if one.error else ()
@@ -151,7 +151,7 @@ def _offered(one: Installation) -> str:
 
 
 def _cpu_seconds(one: Installation) -> int | None:
-    """Return what compiling it takes, or None where it is not compiled."""
+    """Return the CPU time of compiling it, or None if it is not compiled."""
     compiled = one.origin.how == "source"
     return one.request.extension.cpu_seconds(len(one.origin.archs)) if compiled else None
 

@@ -1,6 +1,6 @@
-"""Which mirror and which options of apt this machine uses; never a host name of our own.
+"""This machine's Debian mirror and apt options; there is no default mirror.
 
-Read from apt's files: ``apt-get indextargets`` knows only mirrors whose lists are there (container images delete them),
+Read from apt's files: ``apt-get indextargets`` knows only mirrors with downloaded lists (container images delete them),
 and before apt 2.9 not their keys.
 """
 
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email import message_from_string
 from pathlib import Path
 
 from groundwork.errors import ProviderError
+from groundwork.process import run
 
 #: Options that describe how this machine reaches its mirrors.
 _OPTIONS = re.compile(
@@ -115,11 +115,6 @@ def debian_lines(
 
 def options() -> list[str]:
     """Return the machine's apt options about reaching mirrors, as apt.conf lines: proxies, checks of dates, retries."""
-    try:
-        dump = subprocess.run(
-            ["apt-config", "dump"], capture_output=True, text=True, check=True, timeout=20
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
+    dump = run(["apt-config", "dump"], timeout=20).stdout
     chosen = [match for line in dump.splitlines() if (match := _OPTIONS.match(line))]
     return [f"{match[1]} {match[3]};" for match in chosen if match[3] != '""']

@@ -79,7 +79,7 @@ def packages(
             )
         )
         exported = f"{conda} >={version},<{int(version.split('.')[0]) + 1}.0a0"
-        made.append(_headers(dev, version, platform, f"{conda} =={version}", exported))
+        made.append(_metadata_package(dev, version, platform, f"{conda} =={version}", exported))
     return made
 
 
@@ -90,14 +90,14 @@ def _simulated(
     made = _toolkit(simulated.root, _version(versions.get("nvidia-cuda-toolkit", "")), cuda, platform)
     for conda, (dev, *debs) in table.items():
         version = _version(versions.get(debs[0], ""))
-        made.append(_headers(conda, version, platform, f"cuda-version {cuda}.*"))
-        made.append(_headers(dev, version, platform, f"{conda} =={version}"))
+        made.append(_metadata_package(conda, version, platform, f"cuda-version {cuda}.*"))
+        made.append(_metadata_package(dev, version, platform, f"{conda} =={version}"))
     return made
 
 
 def _toolkit(root: DebianRoot, version: str, cuda: str, platform: str) -> list[LocalPackage]:
     """Describe what has no libraries."""
-    profiler = _headers("cuda-profiler-api", version, platform, f"cuda-version {cuda}.*")
+    profiler = _metadata_package("cuda-profiler-api", version, platform, f"cuda-version {cuda}.*")
     return [_compiler(root, version, cuda, platform), profiler]
 
 
@@ -121,7 +121,7 @@ def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Local
     return activation(package, variables, order="~")
 
 
-def _headers(name: str, version: str, platform: str, depends: str, *exported: str) -> LocalPackage:
+def _metadata_package(name: str, version: str, platform: str, depends: str, *exported: str) -> LocalPackage:
     """A package of metadata only: the headers are the root's own."""
     return LocalPackage(
         name=name,

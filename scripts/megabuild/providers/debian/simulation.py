@@ -1,4 +1,4 @@
-"""What a Debian root will be made of, asked of the mirror before it is made: versions, and what is downloaded."""
+"""Simulate a Debian root before it is made: ask the mirror for versions and download sizes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AptAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedRoot:
-    """A root that is not there yet."""
+    """A root that does not exist yet."""
 
     root: DebianRoot
     toolchain: Toolchain  #: its compiler
@@ -59,7 +59,7 @@ def simulate_root(
         known = time.time() - kept.stat().st_mtime < _DAY
         answer = msgspec.json.decode(kept.read_bytes() if known else b"", type=AptAnswer)
     except (OSError, msgspec.MsgspecError):
-        report(f"asking the Debian mirror what a {debian_root.SUITE} root would be made of")
+        report(f"asking the Debian mirror for the packages of a {debian_root.SUITE} root")
         answer = ask_mirror(lines, packages, debian_root.SOURCE, foreign)
         files.write(kept, msgspec.json.encode(answer).decode())
     versions = answer.versions
@@ -89,7 +89,7 @@ def simulate_root(
 def ask_mirror(
     lines: Sequence[str], packages: Sequence[str], source: str, foreign: Foreign | None = None
 ) -> AptAnswer:
-    """Ask a Debian mirror, by lines of a sources.list, what a root would be made of; nothing is installed.
+    """Ask a Debian mirror, given as sources.list lines, for the packages of a root; nothing is installed.
 
     Besides the essential packages and those named that is a source package with its build dependencies; where another
     architecture is compiled for, ``packages`` are all that is installed.
@@ -97,7 +97,7 @@ def ask_mirror(
     Raises
     ------
     ProviderError
-        There is no apt, the mirror does not answer, or it lacks a package.
+        apt is missing, the mirror does not answer, or it lacks a package.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,1 +1,1 @@
-"""A conda channel made on the spot: this machine's Pythons, compilers and programs, and PyPI's wheels."""
+"""The local channel's packages: this machine's Pythons, compilers and programs."""

@@ -2,8 +2,8 @@
 
 ``python3 assemble.py RECIPE.json OUTPUT PLATFORM THIS_MACHINE``
 
-A process of its own: the engine holds the interpreter's lock as long as it compresses, a minute for a large package, so
-that no signal would reach whoever called it, nor could a second package be made meanwhile.
+A process of its own: the engine holds the interpreter's lock while it compresses, a minute for a large package, so that
+the caller would get no signals and could not make a second package meanwhile.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ ARCHIVE = "conda:1"
 
 
 def assemble(recipe: Path, output: Path, platform: str, machine: str) -> None:
-    """Build the recipe beside which the package's files lie."""
+    """Build the recipe; the package's files are beside it."""
     from rattler_build import PlatformConfig, Stage0Recipe, ToolConfiguration, VariantConfig
     from rattler_build.render import RenderConfig
 
     stage0 = Stage0Recipe.from_yaml(recipe.read_text(), recipe_dir=recipe.parent)
-    # told that it is another machine's, the engine does not ask a Python in there about itself
+    # with another machine as platform, the engine does not run a Python of the package
     machines = PlatformConfig(target_platform=platform, build_platform=machine, host_platform=platform)
     (variant,) = stage0.render(VariantConfig(), RenderConfig(machines))
     variant.run_build(

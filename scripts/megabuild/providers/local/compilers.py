@@ -27,7 +27,7 @@ _PROGRAMS = {
 }  # fmt: skip
 
 #: Asked in one go, because entering a root folder has a price. Prints name=value lines.
-_QUESTION = """\
+_PROBE = """\
 triplet=$1; shift
 cc=$(readlink -f "$(command -v "${triplet}gcc")")
 cxx=$(readlink -f "$(command -v "${triplet}g++")")
@@ -52,7 +52,7 @@ _LDFLAGS = (
     "-Wl,-O2 -Wl,--sort-common -Wl,--as-needed -Wl,-z,relro -Wl,-z,now -Wl,--disable-new-dtags -Wl,--gc-sections "
     "-Wl,--allow-shlib-undefined -Wl,-rpath,$_MB_PREFIX/lib -Wl,-rpath-link,$_MB_PREFIX/lib -L$_MB_PREFIX/lib"
 )
-#: In a build, paths are mapped away as conda-forge's own scripts do; elsewhere there are no such variables.
+#: In a build, paths are mapped away as conda-forge's own scripts do; elsewhere these variables are not set.
 _PROLOGUE = """\
 if [ "${CONDA_BUILD:-0}" = 1 ]; then
   _MB_PREFIX=$PREFIX
@@ -98,7 +98,7 @@ class Toolchain:
 
 
 def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "") -> Toolchain:
-    """Ask gcc and g++ what they are; ``enter`` are words before a command that run it in ``root``.
+    """Probe gcc and g++; ``enter`` is the prefix of a command that runs it in ``root``.
 
     The names of a cross compiler's programs begin with a triplet ("aarch64-linux-gnu"), the native one's do not.
 
@@ -108,7 +108,7 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "
         gcc or g++ is missing, does not run, or the two are of different versions.
     """
     printed = run(
-        [*enter, "sh", "-eu", "-c", _QUESTION, "sh", f"{triplet}-" if triplet else "", *_PROGRAMS.values()],
+        [*enter, "sh", "-eu", "-c", _PROBE, "sh", f"{triplet}-" if triplet else "", *_PROGRAMS.values()],
         what="looking for the system's compilers",
         remedy=_REMEDY,
     )
@@ -148,7 +148,7 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
     Raises
     ------
     ProviderError
-        A platform for which conda-forge's names are not known here.
+        The platform is not supported.
     """
     if platform not in MACHINES:
         raise ProviderError(f"the local channel has no compilers for {platform}", "Use a config for Linux.")
@@ -210,7 +210,7 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
 def _c_variables(toolchain: Toolchain, platform: str) -> dict[str, str]:
     tools = {name: toolchain.programs[name] for name in ("AR", "RANLIB") if name in toolchain.programs}
     if toolchain.triplet:
-        # what is compiled runs here, by emulation: for CMake this is no cross-compiling, and it may try what it likes
+        # compiled programs run here, by emulation: CMake need not treat it as cross-compiling, and may run its tests
         tools |= {
             "SYSTEM_NAME": "Linux",
             "SYSTEM_PROCESSOR": MACHINES[platform],

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.errors import ProviderError
+from groundwork.process import run
 
 _OLDEST = 10  # of the 3
 
-_QUESTION = """\
+_PROBE = """\
 import json, sys, sysconfig
 get = sysconfig.get_config_var
 print(json.dumps({
@@ -34,7 +34,7 @@ print(json.dumps({
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """What a Python says about itself."""
+    """A Python, as it describes itself."""
 
     executable: Path  #: The program that was asked.
     version: str  #: Such as "3.12.1".
@@ -72,24 +72,24 @@ class Interpreter:
 
 
 def candidates(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
-    """Yield places where interpreters usually lie, existing or not asked yet, of a user with this home folder.
+    """Yield the usual places of interpreters, which need not exist, for a user with this home folder.
 
-    Of the environment, PYENV_ROOT, UV_PYTHON_INSTALL_DIR and XDG_DATA_HOME are looked at.
+    Uses PYENV_ROOT, UV_PYTHON_INSTALL_DIR and XDG_DATA_HOME.
     """
     pyenv = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
     data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
     uv = Path(environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
     for folder in (pyenv / "versions", uv):
-        for version in _listed(folder, "*"):
+        for version in _glob(folder, "*"):
             if not version.is_symlink():  # aliases of another version
-                yield from _listed(version, "bin/python3.[0-9]*")
+                yield from _glob(version, "bin/python3.[0-9]*")
     for folder in (Path("/usr/local/bin"), Path("/usr/bin")):
         yield from sorted(folder.glob("python3.[0-9]*"))
     yield Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
 
-def _listed(folder: Path, pattern: str) -> list[Path]:
-    """Return what matches below a folder; nothing where it cannot be looked into."""
+def _glob(folder: Path, pattern: str) -> list[Path]:
+    """Return what matches below a folder; nothing if the folder cannot be read."""
     try:
         return sorted(folder.glob(pattern))
     except OSError:
@@ -121,7 +121,7 @@ def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> 
 
 
 def some_of(pythons: Sequence[str], report: Callable[[str], None]) -> dict[str, Interpreter]:
-    """Return those of some Pythons that are here; raises ProviderError where none is."""
+    """Return the installed ones among some Pythons; raises ProviderError if there are none."""
     found = find(report)
     chosen = {python: found[python] for python in pythons if python in found}
     if not chosen:
@@ -134,24 +134,18 @@ def some_of(pythons: Sequence[str], report: Callable[[str], None]) -> dict[str, 
 
 
 def running() -> dict[str, Interpreter]:
-    """Return the Python that runs this, whatever it can be packaged for; nothing where it is not a released CPython."""
+    """Return the running Python, even if it cannot be packaged; empty if it is not a released CPython."""
     found = ask(Path(sys.executable))
     return {found.python: found} if found else {}
 
 
 def ask(executable: Path) -> Interpreter | None:
-    """Ask one program for its version, ABI and folders; None if it is not a released CPython, or does not answer."""
+    """Query a program's version, ABI and folders; None if it is not a released CPython, or does not answer."""
+    # a generous limit: every core may have ten other things to do
+    done = run([executable, "-I", "-S", "-c", _PROBE], timeout=120)
     try:
-        done = subprocess.run(
-            [executable, "-I", "-S", "-c", _QUESTION],
-            capture_output=True,
-            text=True,
-            timeout=120,  # seconds, where every core has ten other things to do
-            stdin=subprocess.DEVNULL,
-            check=True,
-        )
         answer = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except ValueError:
         return None
     if answer["implementation"] != "cpython" or answer["level"] != "final":
         return None

@@ -1,4 +1,4 @@
-"""One package of the local channel: its metadata, what it is made from, and how it is put together."""
+"""One package of the local channel: its metadata, its inputs, and how it is built."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from megabuild.providers.local import assemble
 #: Part of every package's key: raise it when this module puts packages together differently.
 _FORMAT = 1
 
-_PATIENCE = 3600.0  # seconds that the largest package may take
+_TIMEOUT = 3600.0  # seconds that the largest package may take
 
 _SCRIPT = """\
 set -eu
@@ -58,7 +58,7 @@ class LocalPackage:
     fill: Callable[[Path], None] = field(default=metadata_only, compare=False)
     #: Replace the folder's path in text files by the prefix, so that installing rewrites it.
     relocate: bool = False
-    #: Let the engine rewrite RPATHs that are there to point into the environment. (Adding one would take patchelf.)
+    #: Have the engine rewrite existing RPATHs to point into the environment. (Adding one would require patchelf.)
     relink: bool = False
     site_packages: str | None = None  #: For interpreters: where noarch packages go, relative to the prefix.
     summary: str = ""  #: One line for the metadata.
@@ -96,8 +96,8 @@ class LocalPackage:
 def build(package: LocalPackage, work: Path) -> Path:
     """Put `package` together in the empty folder `work` and return the package file.
 
-    Whatever else is left in `work` is the caller's to delete. Better late than soon: ext4 is slow to create files
-    for seconds after many were deleted.
+    Whatever else is left in `work` is the caller's to delete. Later is better: ext4 is slow to create files for seconds
+    after many were deleted.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def build(package: LocalPackage, work: Path) -> Path:
     program = [sys.executable, "-I", assemble.__file__, str(recipe), str(output)]
     what = f"packaging {package.name} {package.version}"
     try:
-        run([*program, package.platform, machine_platform()], what=what, timeout=_PATIENCE, guarded=True)
+        run([*program, package.platform, machine_platform()], what=what, timeout=_TIMEOUT, guarded=True)
     except ProviderError as error:
         if "patchelf" in error.message:
             error.remedy = "Install patchelf: sudo apt-get install patchelf"
@@ -128,7 +128,7 @@ def _with_rpath(staged: Path) -> list[str]:
 
 
 def has_rpath(path: Path) -> bool:
-    """Say whether a file is a library or program with an RPATH or RUNPATH of its own."""
+    """Whether a file is a library or program with an RPATH or RUNPATH."""
     try:
         with opened(path) as library:
             return bool(library.rpath())

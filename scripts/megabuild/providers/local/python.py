@@ -98,7 +98,7 @@ def _signature(interpreter: Interpreter) -> str:
 
 def _files(source: Path) -> Iterator[Path]:
     if not source.is_dir():
-        if source.exists():  # what a plan foresees need not be
+        if source.exists():  # a simulated root's need not
             yield source
         return
     for folder, subfolders, names in os.walk(source):
@@ -154,7 +154,7 @@ def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
 
 
 def _strip(prefix: Path) -> None:
-    """Drop debug symbols, which are most of the size, where binutils is there."""
+    """Drop debug symbols, which are most of the size, if binutils is installed."""
     strip = shutil.which("strip")
     binaries = [path for path in _plain_files(prefix) if _is_elf(path)]
     if strip is None or not binaries:

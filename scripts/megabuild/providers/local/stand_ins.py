@@ -80,7 +80,7 @@ def _fill_note(name: str, prefix: Path) -> None:
 
 
 def _fill_magma_devel(version: str, prefix: Path) -> None:
-    """A header that tells the version."""
+    """Write a header with the version."""
     _fill_note("libmagma-devel", prefix)
     major, minor, micro = ([int(part) for part in version.split(".") if part.isdigit()] + [0, 0, 0])[:3]
     (prefix / "include").mkdir()
@@ -88,7 +88,7 @@ def _fill_magma_devel(version: str, prefix: Path) -> None:
 
 
 def _fill_magma(toolchain: Toolchain, prefix: Path) -> None:
-    """An empty library to link against and to load."""
+    """Write an empty library to link against and to load."""
     _fill_note("libmagma", prefix)
     (prefix / "lib").mkdir()
     library = prefix / "lib" / "libmagma.so"

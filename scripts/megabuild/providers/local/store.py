@@ -19,12 +19,12 @@ from groundwork.package_id import PackageId
 from megabuild.providers.command import each
 from megabuild.providers.local.package import LocalPackage, build
 
-#: In a channel of ours: by file name, the sha256 over what the package was made of.
+#: In a local channel: each package's key, the sha256 of its inputs, by file name.
 MADE_OF = "made-of.json"
 _BUILDERS = 2  # the engine compresses with several threads of its own
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StoredPackage:
     """A package in the store: its identity, its file, and the hashes of inputs (`key`) and file (`sha256`)."""
 
@@ -43,18 +43,8 @@ class StoredPackage:
 
     @classmethod
     def of(cls, package: LocalPackage, sha256: str = "") -> StoredPackage:
-        """Return what the store has of a package; without a hash, what it would have."""
-        name, version, build = package.id
-        file_name, key = package.id.file_name, package.key
-        return cls(
-            name=name,
-            version=version,
-            build=build,
-            subdir=package.subdir,
-            file_name=file_name,
-            sha256=sha256,
-            key=key,
-        )
+        """Return the record of a package; without a hash, of one that is not built."""
+        return cls(*package.id, package.subdir, package.id.file_name, sha256, package.key)
 
 
 class Store:
@@ -63,7 +53,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._temporary = folder / "tmp"
-        self.clean()  # what a killed run left: the lock says that nobody is writing
+        self.clean()  # what a killed run left: holding the lock, nobody else is writing
 
     def clean(self) -> None:
         """Delete everything unfinished."""
@@ -85,7 +75,7 @@ class Store:
         return tuple(record for record in known.values() if record is not None)
 
     def channel(self, records: Sequence[StoredPackage], platform: str) -> Path:
-        """Return the channel of exactly these records, put in place in one step if it is not there yet."""
+        """Return the channel of exactly these records, created atomically if it does not exist yet."""
         # what else a channel holds is part of its name: one of another make may be in use by a run of another version
         keys = hashlib.sha256("\n".join(sorted(record.key for record in records)).encode()).hexdigest()
         name = hashlib.sha256(f"{keys} {MADE_OF}".encode()).hexdigest()[:16]
@@ -103,7 +93,7 @@ class Store:
         return channel
 
     def _is_whole(self, channel: Path, records: Sequence[StoredPackage], made_of: str) -> bool:
-        """Say whether a channel is there, its files those of the store, and its index the one of those files."""
+        """Whether a channel exists, its files are the store's, and its index lists exactly these."""
         try:
             if (channel / MADE_OF).read_text() != made_of:
                 return False
@@ -113,7 +103,7 @@ class Store:
         return same and indexed(channel) == {record.file_name: record.sha256 for record in records}
 
     def _is_same(self, path: Path, record: StoredPackage) -> bool:
-        """Say whether a channel's file is the store's own, or a copy of it where nothing can be linked."""
+        """Whether a channel's file is the store's own, or a copy of it where links are not possible."""
         return path.samefile(self.path(record)) or verified(path, record.sha256)
 
     def _entry(self, key: str) -> Path:
@@ -138,9 +128,9 @@ class Store:
         entry.mkdir()
         built.chmod(0o644)
         os.replace(built, entry / record.file_name)
-        # the inputs are for people who wonder why a package was made again
-        told = {**asdict(record), "inputs": dict(package.inputs)}
-        (entry / "record.json").write_text(json.dumps(told, indent=1, sort_keys=True))
+        # the inputs show people why a package was made again
+        document = {**asdict(record), "inputs": dict(package.inputs)}
+        (entry / "record.json").write_text(json.dumps(document, indent=1, sort_keys=True))
         _put(entry, self._entry(package.key))
         return record
 
@@ -148,7 +138,7 @@ class Store:
 def planned(
     folder: Path, packages: Sequence[LocalPackage], platform: str
 ) -> tuple[Path, tuple[StoredPackage, ...]]:
-    """Return a channel for a solver alone, of packages that need not be there, and their records."""
+    """Return a channel with an index only, for a solver, and the records of its packages, which need not exist."""
     unique = {package.key: package for package in packages}
     records = {key: StoredPackage.of(package) for key, package in unique.items()}
     channel = folder / "planned" / hashlib.sha256("\n".join(sorted(records)).encode()).hexdigest()[:16]
@@ -181,14 +171,14 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _put(folder: Path, final: Path) -> None:
-    """Move a finished folder to its place; what lies there is damaged, or it would not have been made again."""
+    """Move a finished folder into place; an existing one is damaged, or it would not have been made again."""
     final.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(final, ignore_errors=True)
     os.replace(folder, final)
 
 
 def indexed(channel: Path) -> dict[str, str] | None:
-    """Return what a channel's index says: file names with sha256, or None where a part of it cannot be read."""
+    """Return the files of a channel's index with their sha256, or None if a part of it cannot be read."""
     found: dict[str, str] = {}
     for subdir in channel.iterdir():
         if subdir.is_dir() and not subdir.name.startswith("."):
@@ -201,9 +191,9 @@ def indexed(channel: Path) -> dict[str, str] | None:
 
 
 def made_of(channel: Path) -> dict[str, str]:
-    """Return from what a local channel's packages were made, by file name; nothing for channels of other origin.
+    """Return the keys of a local channel's packages by file name; empty for other channels.
 
-    The packages of two machines, or of two days, differ by time stamps although they were made of the same.
+    Packages made from the same inputs on two machines, or two days, differ in their time stamps.
     """
     try:
         found = json.loads((channel / MADE_OF).read_text())

@@ -18,14 +18,14 @@ from megabuild.providers.pypi import unpack
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.specs import conda_version
 
-#: A Python, and what a wheel depends on there.
+#: A Python, and a wheel's dependencies on it.
 _Use = tuple[str, tuple[str, ...]]
 
 
 def packages(
     locks: Sequence[Lock], files: Mapping[str, Path], catalogue: Catalogue, platform: str
 ) -> list[LocalPackage]:
-    """Describe one package for every wheel, or one for each Python where that makes a difference.
+    """Describe one package for every wheel, or one for each Python if they differ.
 
     There is a lock for each Python; the files of their wheels are found by sha256.
     """
@@ -47,8 +47,8 @@ def packages(
     return made
 
 
-def is_looked_into(wheel: Wheel) -> bool:
-    """Say whether a package's description depends on the wheel's content."""
+def needs_content(wheel: Wheel) -> bool:
+    """Whether describing the package requires the wheel's content."""
     return wheel.name == "pybind11"
 
 
@@ -114,7 +114,7 @@ def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[LocalP
     with zipfile.ZipFile(path) as archive:
         headers = [name for name in archive.namelist() if re.search(r"detail/(internals|common)\.h$", name)]
         text = "".join(archive.read(name).decode() for name in headers)
-    # Several values stand there for different compilers and Pythons; conda-forge names the package after the lowest.
+    # The values differ by compiler and Python; conda-forge names the package after the lowest.
     abi = min(map(int, re.findall(r"define\s+PYBIND11_INTERNALS_VERSION\s+(\d+)", text)))
     return [
         LocalPackage(

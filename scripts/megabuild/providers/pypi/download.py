@@ -28,17 +28,17 @@ def download(
     only: Callable[[Wheel], bool] = lambda wheel: True,
     more: Sequence[str] = (),
 ) -> dict[str, Path]:
-    """Return the files of all locks by sha256, downloading what `folder` does not have, or has no longer whole.
+    """Return the files of all locks by sha256, downloading those that are missing from `folder`, or damaged.
 
-    Of wheels that are not wanted now (``only``) the paths are returned, too, whether they are there or not. ``more``
-    are addresses of simple indexes, and folders with wheels, besides those that pip is configured with.
+    Wheels that ``only`` excludes are not downloaded, but their paths are returned. ``more`` are addresses of simple
+    indexes, and folders with wheels, besides those that pip is configured with.
 
     Raises
     ------
     ProviderError
         A download failed.
     IntegrityError
-        A file differs from what its lock says.
+        A file does not match its lock.
     """
     wanted = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
     files = {sha256: folder / sha256[:16] / wheel.file_name for sha256, wheel in wanted.items()}
@@ -52,7 +52,7 @@ def download(
     if missing:
         report(f"downloading {counted(len(missing), 'wheel')}")
         where = places(more)
-        # beside their final place: gigabytes need not be copied
+        # on the file system of their final place: gigabytes need not be copied
         with disk.scratch(folder) as temporary:
             list(each(lambda wheel: _fetch(wheel, where, temporary, files[wheel.sha256]), missing, _AT_ONCE))
     return files
@@ -69,13 +69,13 @@ def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
 
 
 def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> None:
-    """Fetch a wheel into the cache in one step: what is there without its note is looked into by the next run."""
+    """Fetch a wheel into the cache atomically; the next run verifies one without a note of its hash."""
     what, client = f"downloading {wheel.file_name}", where.client(_HOURS)
     try:
         found, troubles = offered(wheel.name, where, lambda url: client.get(url, headers=HEADERS))
     except NetworkError as error:
         raise ProviderError(f"{what}: {error.message}", _REMEDY) from error
-    # of the same name there may be another one, as in a folder of wheels that somebody built
+    # another build may have the same name, as in a folder of locally built wheels
     same = [file for file in found if file.name == wheel.file_name and file.sha256 in ("", wheel.sha256)]
     if not same:
         raise ProviderError("; ".join([f"{what}: no index has it", *troubles]), _REMEDY)

@@ -1,4 +1,4 @@
-"""Which wheels a set of requirements means for one Python: the answer, kept so that it is found only once."""
+"""The wheels that satisfy requirements for one Python, cached as a lock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AT_ONCE = 8  # ends of wheels on their way
 
 @dataclass(frozen=True, kw_only=True)
 class Wheel:
-    """A wheel of a lock: file name, hash and bytes, and the metadata that matters here. Never its address."""
+    """A wheel of a lock: file name, hash, size, and the relevant metadata. Never its address."""
 
     name: str
     version: str
@@ -39,7 +39,7 @@ class Wheel:
     size: int = 0
 
     def needs(self, environment: Mapping[str, str]) -> Iterator[Requirement]:
-        """Yield its requirements that hold for these values of markers; extras are never asked for here."""
+        """Yield its requirements that apply for these marker values, without extras."""
         for requirement in map(Requirement, self.requires):
             if requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""}):
                 yield requirement
@@ -47,7 +47,7 @@ class Wheel:
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """The wheels of one Python, and the values that markers take there."""
+    """The wheels of one Python, and its marker values."""
 
     python: str
     environment: Mapping[str, str]
@@ -63,7 +63,7 @@ def resolve(
     more: Sequence[str] = (),
     index: str | None = None,
 ) -> Lock:
-    """Return the lock for `requirements` (``numpy==2.*``), from `folder` if it is there, else by asking the indexes.
+    """Return the lock for `requirements` (``numpy==2.*``), from `folder` if cached, else resolved by the indexes.
 
     ``more`` are addresses of simple indexes, and folders with wheels, besides those that pip is configured with;
     ``index`` is the only one to ask.

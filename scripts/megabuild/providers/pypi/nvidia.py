@@ -25,7 +25,7 @@ from megabuild.providers.pypi.unpack import members
 _TARGETS = {"linux-64": "x86_64-linux", "linux-aarch64": "sbsa-linux"}
 _FOLDERS = ("bin", "include", "lib", "nvvm")
 _LIBRARY = re.compile(r"(lib.+?\.so)\.\d[\d.]*$")
-#: Before a library whose link for linkers is meant, which a wheel cannot hold.
+#: Prefix of a library's name that stands for its linker symlink, which a wheel cannot contain.
 _LINK = "link:"
 
 
@@ -39,8 +39,8 @@ def packages(
 ) -> list[LocalPackage]:
     """Describe the packages of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
 
-    Files are found by sha256; of wheels that are not downloaded the folder of ``notes`` tells what is in them. Projects
-    that the table does not name are left out. ``cuda`` is the toolkit's version, "13.0".
+    Files are found by sha256; ``notes`` is the folder with the content of wheels that are not downloaded. Projects that
+    the table does not name are left out. ``cuda`` is the toolkit's version, "13.0".
     """
     chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
     made = [
@@ -58,7 +58,7 @@ def packages(
         needs = (f"cuda-version {cuda}.*", *(table[name].run for name in needed if name in table))
         path = files[wheel.sha256]
         note = noted(notes, wheel.sha256) if notes and not path.exists() else None
-        everything = _chosen(note.members) if note else _members(path)
+        everything = _packaged(note.members) if note else _members(path)
         made += _of_wheel(wheel, path, everything, table[project], needs, platform)
     versions = {package.name: package.version for package in made}
     if "cuda-nvcc-tools" in versions:
@@ -93,7 +93,7 @@ def _of_wheel(
 
     if not entry.dev:
         return [package(entry.run, everything, needs, "Files")]
-    libraries = [name for name in everything if _place(name).startswith("lib/") and ".so" in name]
+    libraries = [name for name in everything if _prefix_path(name).startswith("lib/") and ".so" in name]
     rest = [name for name in everything if name not in libraries]
     depends = (f"{entry.run} =={version}", needs[0], *entry.depends)
     return [
@@ -113,21 +113,21 @@ def _alias(name: str, of: str, version: str, platform: str) -> LocalPackage:
     )
 
 
-def _place(member: str) -> str:
+def _prefix_path(member: str) -> str:
     """Where a file of a wheel belongs: ``nvidia/cu13/lib/libcudart.so.13`` is ``lib/libcudart.so.13``."""
     return "/".join(PurePosixPath(member).parts[2:])
 
 
 def _members(path: Path) -> list[str]:
     with zipfile.ZipFile(path) as archive:
-        return _chosen(member.filename for member in members(archive))
+        return _packaged(member.filename for member in members(archive))
 
 
-def _chosen(names: Iterable[str]) -> list[str]:
+def _packaged(names: Iterable[str]) -> list[str]:
     return sorted(
         name
         for name in names
-        if name.startswith("nvidia/") and _place(name).split("/")[0] in _FOLDERS
+        if name.startswith("nvidia/") and _prefix_path(name).split("/")[0] in _FOLDERS
         if not name.endswith(("/", "__init__.py", ".pyc"))
     )
 
@@ -135,7 +135,7 @@ def _chosen(names: Iterable[str]) -> list[str]:
 def _fill(wheel: Path, chosen: Sequence[str], target: str | None, prefix: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for member in chosen:
-            place = prefix / _place(member.removeprefix(_LINK))
+            place = prefix / _prefix_path(member.removeprefix(_LINK))
             place.parent.mkdir(parents=True, exist_ok=True)
             if member.startswith(_LINK):
                 match = _LIBRARY.fullmatch(place.name)
@@ -158,7 +158,7 @@ def _fill(wheel: Path, chosen: Sequence[str], target: str | None, prefix: Path) 
 
 
 def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[LocalPackage]:
-    """conda-forge's cuda-nvcc: nvcc with all it needs, told which C++ compiler to use."""
+    """conda-forge's cuda-nvcc: nvcc with its dependencies, set to the environment's C++ compiler."""
     version = versions["cuda-nvcc-tools"]
     needs = ("cuda-nvcc-tools", "cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl")
     compiler = LocalPackage(

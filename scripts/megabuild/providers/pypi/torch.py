@@ -34,12 +34,14 @@ _REMEDY = "Name an index that has it, or a folder with the wheel, with --torch-i
 
 @dataclass(frozen=True, kw_only=True)
 class TorchWheels:
-    """The wheels that there are for a config."""
+    """The wheels available for a config."""
 
     locks: Mapping[str, Lock]  #: X.Y(t) to the lock that holds that Python's wheel alone.
-    left_out: Mapping[str, str]  #: X.Y(t) to the reason why there is none.
-    more: tuple[str, ...] = ()  #: Where wheels came from besides the indexes that pip is configured with.
-    notes: tuple[str, ...] = ()  #: A sentence about an index that could not be asked.
+    left_out: Mapping[str, str]  #: X.Y(t) to the reason why it has none.
+    more: tuple[
+        str, ...
+    ] = ()  #: Further indexes with these wheels, besides those that pip is configured with.
+    notes: tuple[str, ...] = ()  #: Indexes that could not be reached, a sentence each.
 
 
 def upstream(config: Config) -> str:
@@ -55,12 +57,12 @@ def find(
     index: str | None = None,
     needed: Container[str] | None = None,
 ) -> TorchWheels:
-    """Ask which wheels of PyTorch fit the interpreters by X.Y(t); nothing is downloaded.
+    """Find the wheels of PyTorch that fit the interpreters by X.Y(t); nothing is downloaded.
 
     Which accelerator a wheel is for stands in its local version (``2.13.0+cpu``) or, where it has none as those on
     PyPI, in what it requires.
 
-    ``index`` is the one to ask, an address or a folder; None for those that pip is configured with, and then upstream's
+    ``index`` is the only index, an address or a folder; None for those that pip is configured with, and then upstream's
     for what they lack, if that is one of the ``needed`` Pythons (None: all of the config).
 
     Raises
@@ -79,12 +81,12 @@ def find(
         trouble = why_silent(place) if wanted and place else ""
         if trouble:
             notes.append(trouble)
-            unasked = f"{redact.address(place or '')} could not be asked"
+            unasked = f"{redact.address(place or '')} could not be reached"
             left_out = {one: f"{left_out[one]}; {unasked}" if one in left_out else unasked for one in wanted}
             continue
 
         def look(python: str, place: str | None = place) -> tuple[str, Lock | str]:
-            return python, _look(config, interpreters[python], folder / "locks", place)
+            return python, _find_lock(config, interpreters[python], folder / "locks", place)
 
         for python, answer in each(look, wanted, _AT_ONCE):
             if isinstance(answer, Lock):
@@ -99,13 +101,13 @@ def find(
         for python, reason in left_out.items():
             pythons.setdefault(reason, []).append(python)
         reasons = [f"Python {', '.join(found)}: {reason}" for reason, found in pythons.items()]
-        told = "; ".join([*reasons, *notes])
-        raise ProviderError(f"{config.name}: no wheel of PyTorch fits ({told})", _REMEDY)
+        problems = "; ".join([*reasons, *notes])
+        raise ProviderError(f"{config.name}: no wheel of PyTorch fits ({problems})", _REMEDY)
     return TorchWheels(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
 
 
 def of_release(config: Config, folder: Path) -> Content:
-    """Return what a Linux wheel of the config's version says, whichever Python and processor it is for.
+    """Return the content of a Linux wheel of the config's version, for any Python and processor.
 
     A wheel for CUDA, if there is one: those for CPUs name no Triton.
 
@@ -134,11 +136,11 @@ def of_release(config: Config, folder: Path) -> Content:
 
 
 def why_silent(index: str) -> str:
-    """Return why an index has nothing to say about PyTorch, or an empty string."""
+    """Return why an index cannot be used for PyTorch, or an empty string."""
     try:
         _wheels(places(index=index))
     except NetworkError as error:
-        return f"{redact.address(index)} was asked for PyTorch's wheels: {error.message}"
+        return f"{redact.address(index)} has no usable list of PyTorch's wheels: {error.message}"
     return ""
 
 
@@ -154,8 +156,8 @@ def _tag(config: Config) -> str:
     return f"cu{config.cuda_version.replace('.', '')}" if config.cuda_version else "cpu"
 
 
-def _look(config: Config, interpreter: Interpreter, locks: Path, index: str | None) -> Lock | str:
-    """Return the lock with the wheel that fits, or why there is none, in a few words."""
+def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str | None) -> Lock | str:
+    """Return the lock with the wheel that fits, or a few words why none does."""
     version, cuda = config.torch_version, config.cuda_version
     others: list[str] = []
     failed = ""
@@ -214,7 +216,7 @@ def fetch(
     ProviderError
         A download failed.
     IntegrityError
-        A file is not what was resolved, or its content is for another accelerator than its metadata says.
+        A file is not the resolved one, or its content is for a different accelerator than its metadata.
     """
     path = folder(config, cache)
     path.mkdir(parents=True, exist_ok=True)
@@ -228,26 +230,26 @@ def fetch(
 
 
 def _check(path: Path, cuda: str | None) -> None:
-    """Look into the wheel: metadata can be right and the build another one."""
+    """Check the wheel's content: its metadata can be right and the build wrong."""
     with zipfile.ZipFile(path) as archive:
         text = archive.read("torch/version.py").decode()
     named = re.search(r"^cuda\b[^=]*=\s*(?:'([\d.]+)'|None)", text, re.MULTILINE)
     if named is None or named[1] != cuda:
         raise IntegrityError(
-            f"{path.name} says of itself that it is for {f'CUDA {named[1]}' if named and named[1] else 'CPU'}",
+            f"{path.name} is for {f'CUDA {named[1]}' if named and named[1] else 'CPU'}, by its torch/version.py",
             f"Delete {path.parent}, and look where pip got it from.",
         )
 
 
 def _link(source: Path, target: Path) -> None:
-    """Have exactly this file in its folder."""
+    """Link a file into its folder, which then has no other."""
     if not (target.is_file() and target.samefile(source)):
         shutil.rmtree(target.parent, ignore_errors=True)
         link(source, target)
 
 
 def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
-    """Return what the CUDA wheel that is alone in a lock needs of NVIDIA's, with more ``parts`` of the same toolkit.
+    """Return the NVIDIA requirements of the CUDA wheel in a lock, with further ``parts`` of the same toolkit.
 
     Parts are extras of ``cuda-toolkit``, such as "nvcc".
 

@@ -1,4 +1,4 @@
-"""Lay the content of a wheel out in an environment's prefix."""
+"""Unpack a wheel into an environment's prefix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def library(wheel: Path, prefix: Path, site_packages: str) -> None:
     Raises
     ------
     IntegrityError
-        The archive, or an entry point in it, names files outside itself.
+        A path of a member, or of an entry point, leads outside the target folder.
     """
     modules = prefix / site_packages
     _extract(wheel, modules)
@@ -43,7 +43,7 @@ def library(wheel: Path, prefix: Path, site_packages: str) -> None:
             _merge(kind, target)
         data.rmdir()
     for script in (prefix / "bin").glob("*"):
-        _make_launchable(script)
+        _fix_shebang(script)
     for entry_points in modules.glob("*.dist-info/entry_points.txt"):
         _write_entry_points(entry_points, prefix / "bin")
     for metadata in modules.glob("*.dist-info"):
@@ -51,7 +51,7 @@ def library(wheel: Path, prefix: Path, site_packages: str) -> None:
 
 
 def tool(wheel: Path, prefix: Path) -> None:
-    """Unpack a program that merely travels as a wheel: bin/ and share/ to the prefix, without its Python wrapper."""
+    """Unpack a program that is distributed as a wheel: bin/ and share/ to the prefix, without its Python wrapper."""
     unpacked = prefix / ".wheel"
     _extract(wheel, unpacked)
     for data in (*unpacked.glob("*/data"), *unpacked.glob("*.data/data")):
@@ -69,17 +69,19 @@ def tool(wheel: Path, prefix: Path) -> None:
 
 
 def members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """Return what is in a wheel.
+    """Return the members of a wheel.
 
     Raises
     ------
     IntegrityError
-        A member's name leads outside.
+        A member's path leads outside the target folder.
     """
     for member in archive.infolist():
         place = PurePosixPath(member.filename)
         if place.is_absolute() or ".." in place.parts:
-            raise IntegrityError(f"{Path(str(archive.filename)).name} names a file outside itself: {place}")
+            raise IntegrityError(
+                f"{Path(str(archive.filename)).name} has a member outside its folder: {place}"
+            )
     return archive.infolist()
 
 
@@ -99,7 +101,7 @@ def _merge(source: Path, target: Path) -> None:
     shutil.rmtree(source)
 
 
-def _make_launchable(script: Path) -> None:
+def _fix_shebang(script: Path) -> None:
     """Scripts of a wheel start with "#!python", to be replaced on installation."""
     content = script.read_bytes()
     first, _, rest = content.partition(b"\n")
@@ -117,7 +119,7 @@ def _write_entry_points(entry_points: Path, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     for name, target in parser.items("console_scripts"):
         if name in ("", ".", "..") or PurePosixPath(name).name != name:
-            raise IntegrityError(f"{entry_points.parent.name} names a script outside itself: {name}")
+            raise IntegrityError(f"{entry_points.parent.name} has a script outside its folder: {name}")
         module, _, attribute = (part.strip() for part in target.split("[")[0].partition(":"))
         script = _ENTRY_POINT.format(module=module, top=attribute.split(".")[0], attribute=attribute)
         (folder / name).write_text(_LAUNCHER + script)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line.exits import Invocation
+from command_line.run_command import Invocation
 
 
 @pytest.fixture(scope="session")

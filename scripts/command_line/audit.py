@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.text import Text
 
 from command_line.configs import config_names
-from command_line.exits import Invocation, run
 from command_line.options import GroupedCommand, option
 from command_line.root import is_checkout, log_folder
 from command_line.root import repository as root_of_repository
+from command_line.run_command import Invocation, run
 from groundwork.errors import (
     AuditError,
     ChangesError,

@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from command_line.configs import choose, config_names, person_present
-from command_line.exits import Invocation, run
 from command_line.options import GroupedCommand, option
 from command_line.root import log_folder, output_folder, repository
+from command_line.run_command import Invocation, run
 from groundwork.result import Result
 from megabuild.configs.config import Config, available, list_configs, load, select
 

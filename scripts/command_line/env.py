@@ -10,9 +10,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from command_line.exits import Invocation
 from command_line.options import GroupedCommand, option
 from command_line.root import output_folder
+from command_line.run_command import Invocation
 from groundwork.result import Result
 
 EXAMPLES = """
@@ -47,9 +47,9 @@ def create(context: click.Context, /, **given: Any) -> Result:
     DIR must be new or empty, or have been made so: then it is brought up to date. Where the machine has no GPU that
     the packages ask for, CONDA_OVERRIDE_CUDA stands in.
     """
-    from command_line.reporters import reporter
+    from command_line.progress_display import reporter
     from groundwork.files import cache_folder
-    from megabuild.using import install, prefix, report
+    from megabuild.environments import install, prefix, report
 
     invocation: Invocation = context.obj
     invocation.json = given["as_json"]

@@ -9,10 +9,10 @@ import click
 from click.shell_completion import CompletionItem
 from rich.console import Console
 
-from command_line.exits import Invocation, run
 from command_line.options import GroupedCommand, option
-from command_line.reporters import reporter
+from command_line.progress_display import reporter
 from command_line.root import log_folder
+from command_line.run_command import Invocation, run
 from groundwork.arch_list import cuda_archs
 from groundwork.files import cache_folder
 from groundwork.network.index import PYG_INDEX
@@ -85,11 +85,11 @@ def install_pyg(
     one that was there before.
     """
     # not before: other commands need none of it
-    from pyg_extensions.install.compiling import jobs_for
+    from pyg_extensions.install.compile_wheel import jobs_for
     from pyg_extensions.install.installation import InstallOptions, requested
     from pyg_extensions.install.installer import install, plan
+    from pyg_extensions.install.report import environment_lines, install_result, plan_result
     from pyg_extensions.install.user_environment import interpreter, look
-    from pyg_extensions.install.views import environment_lines, install_result, plan_result
     from pyg_extensions.pyg_index import PygIndex
     from pyg_extensions.table import matrix
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from command_line.exits import Invocation, run
 from command_line.root import log_folder
+from command_line.run_command import Invocation, run
 from groundwork.bootstrap import import_whole
 
 #: Commands, with how their own helps begin. Each stands in the module of its name, beside this one.

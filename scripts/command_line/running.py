@@ -9,8 +9,8 @@ from functools import partial
 from rich.console import Console
 
 from command_line.configs import person_present
-from command_line.exits import Invocation, outcome
-from command_line.reporters import PlainReporter, reporter, show
+from command_line.progress_display import PlainReporter, reporter, show
+from command_line.run_command import Invocation, outcome
 from groundwork import events
 from groundwork.errors import MegabuildError, ProviderError
 from groundwork.result import Result

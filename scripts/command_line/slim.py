@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 
 from command_line.options import GroupedCommand, option
-from command_line.reporters import reporter
+from command_line.progress_display import reporter
 from groundwork.errors import UsageError
 from groundwork.result import Result
 

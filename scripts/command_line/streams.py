@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
-from groundwork.network.redact import Mask
+from groundwork.redact import Mask
 
 #: What this program writes itself, through rich: styles, links, erased and former lines, and whether the cursor shows;
 #: or else a character that steers a terminal, or the direction of writing.

@@ -9,9 +9,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from command_line.exits import Invocation
 from command_line.options import GroupedCommand, option
 from command_line.root import is_checkout, output_folder, repository
+from command_line.run_command import Invocation
 from groundwork.result import Result
 
 EXAMPLES = """
@@ -39,8 +39,8 @@ def wheels(context: click.Context, /, **given: Any) -> Result:
     wheels for the PyTorch that they were compiled for. Wheels of former calls stay in the index while their packages
     are published.
     """
-    from command_line.reporters import WARNING, reporter
-    from conda_wheels.make import Request, make
+    from command_line.progress_display import WARNING, reporter
+    from conda_wheels.make_wheels import Request, make
     from conda_wheels.report import result
     from groundwork.files import cache_folder
     from megabuild.plan.source_date import source_date

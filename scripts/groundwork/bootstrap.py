@@ -85,7 +85,7 @@ def ensure(root: Path, use: str) -> Path:
     if not _is_complete(environment, digest):
         with _alone(lock):
             if not _is_complete(environment, digest):  # another start may have been faster
-                from groundwork.making_venv import make  # not before: hardly any start needs it
+                from groundwork.create_venv import make  # not before: hardly any start needs it
 
                 make(environment, lock, environment / SIZES)
                 _stamp(environment, digest)

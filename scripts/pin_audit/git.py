@@ -20,8 +20,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from groundwork import redact
 from groundwork.errors import AuditError
-from groundwork.network import redact
 from groundwork.network.cache import age, now
 from groundwork.wording import plain
 from pin_audit.addresses import Address

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from groundwork.network import redact
+from groundwork import redact
 from groundwork.network.cache import Cache
 from groundwork.network.client import Client, Timeouts
 

@@ -14,8 +14,8 @@ from groundwork import files
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.index import HEADERS, Configured, configured, offered
 from groundwork.process import run
+from pyg_extensions.find_wheel import check_sha256, fetch
 from pyg_extensions.table import Extension, ExtensionRelease
-from pyg_extensions.wheels import check_sha256, fetch
 
 _CLONE_SECONDS = 600.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from gpu_tools.verify.check import verify
 from gpu_tools.verify.verdict import Expectation
 from groundwork.errors import IntegrityError, MegabuildError
-from pyg_extensions.wheels import WantedWheel
+from pyg_extensions.find_wheel import WantedWheel
 
 
 def look_inside(path: Path, wanted: WantedWheel) -> str:

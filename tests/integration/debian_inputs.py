@@ -12,7 +12,7 @@ import pytest
 from platformdirs import user_cache_path
 
 from groundwork.errors import ProviderError
-from megabuild.providers import channel
+from megabuild.providers import local_channel
 from megabuild.providers.debian import root
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local.interpreters import some_of
@@ -59,7 +59,7 @@ def python_channel(pythons: tuple[str, ...], packages: Sequence[str] = PACKAGES)
     given = os.environ.get("MEGABUILD_TEST_CHANNEL", "")
     if given:
         return given
-    made = channel.make(
+    made = local_channel.make(
         packages,
         platform=machine_platform(),
         interpreters=some_of(pythons, print),

@@ -27,7 +27,7 @@ from megabuild.run import work
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary, package_lines
 from pyg_extensions import contents
-from pyg_extensions.wheels import Choice
+from pyg_extensions.find_wheel import Choice
 
 
 @pytest.fixture

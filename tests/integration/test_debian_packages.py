@@ -20,13 +20,13 @@ from groundwork.errors import MegabuildError
 from groundwork.files import cache_folder
 from megabuild.configs import config as configs
 from megabuild.configs.render import render
+from megabuild.environments.install import create
+from megabuild.environments.prefix import EnvironmentRequest, solve
 from megabuild.isolation.base import Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import provide
-from megabuild.using.install import create
-from megabuild.using.prefix import EnvironmentRequest, solve
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU, CUDA = "linux_64_cpu_debian", "linux_64_cuda124_debian"

@@ -16,7 +16,7 @@ from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, s
 from cuda_code.elf_file import opened
 from gpu_tools.slim import tables
 from groundwork.errors import ProviderError
-from megabuild.providers import channel
+from megabuild.providers import local_channel
 from megabuild.providers.debian import apt, foreign, libraries, root
 from megabuild.providers.debian.root import DebianRoot, enter
 from megabuild.providers.debian.simulation import simulate_root
@@ -146,7 +146,7 @@ def _contents(path: Path) -> dict[str, int]:
 
 def test_environments_work_inside_the_root(debian: DebianRoot, cache: Path, tmp_path: Path) -> None:
     toolchain = probe(root=debian.path, enter=enter(debian.path))
-    made = channel.make(
+    made = local_channel.make(
         ["python", "numpy 2.*", "gxx_linux-64 14.*", "debian-torch-libs"],
         platform="linux-64",
         interpreters=some_of(["3.10", "3.11", "3.12", "3.13"], print),

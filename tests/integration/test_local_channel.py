@@ -17,10 +17,10 @@ import pytest
 from rattler import Channel, VirtualPackage, install, solve
 
 from groundwork.errors import MegabuildError
-from megabuild.providers import channel
-from megabuild.providers.channel import LocalChannel
+from megabuild.providers import local_channel
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local import interpreters
+from megabuild.providers.local_channel import LocalChannel
 
 _NEEDS = (
     "python",
@@ -69,7 +69,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> _Made:
 
 
 def _make(cache: Path, needs: Sequence[str] = _NEEDS, pythons: Sequence[str] = _WANTED) -> LocalChannel:
-    return channel.make(
+    return local_channel.make(
         needs,
         platform="linux-64",
         interpreters=interpreters.some_of(pythons, lambda _: None),

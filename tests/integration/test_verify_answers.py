@@ -13,8 +13,8 @@ import pytest
 import torch_model
 from wheel_files import make_wheel
 
-from command_line.exits import Invocation, outcome
 from command_line.main import megabuild
+from command_line.run_command import Invocation, outcome
 
 NAME, STEM = "torch_spline_conv", "torch_spline_conv-1.2.2"
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"

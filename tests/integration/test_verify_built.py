@@ -14,8 +14,8 @@ import built_libraries
 import pytest
 from built_libraries import Cuda, Torch
 
-from command_line.exits import Invocation, outcome
 from command_line.main import megabuild
+from command_line.run_command import Invocation, outcome
 from gpu_tools.verify.check import verify
 from gpu_tools.verify.verdict import Expectation, LibraryVerdict, Verdict
 

@@ -16,10 +16,10 @@ import wheels_world as world
 from click.testing import CliRunner
 from package_files import rot
 
-from command_line.exits import Invocation
 from command_line.main import megabuild
+from command_line.run_command import Invocation
 from conda_wheels import built, licences, nvidia, simple_index, tools, wheel_tree
-from conda_wheels.make import Request, make
+from conda_wheels.make_wheels import Request, make
 from conda_wheels.report import WheelIndex
 from cuda_code.elf_file import opened
 from groundwork.errors import BuildError, ConfigError, IntegrityError, PreflightError, UsageError

@@ -7,8 +7,8 @@ import sys
 import click
 from click.testing import CliRunner, Result
 
-from command_line.exits import Invocation, outcome
 from command_line.main import megabuild
+from command_line.run_command import Invocation, outcome
 
 
 def call(invocation: Invocation, *arguments: str) -> Result:

@@ -17,8 +17,8 @@ import pytest
 from audit_samples import asks, ci_has, report, vendors, wheel
 
 from command_line.audit import package_names, source_names, status_names
-from command_line.exits import Invocation, outcome
 from command_line.main import megabuild
+from command_line.run_command import Invocation, outcome
 from pin_audit.claims import Status
 from pin_audit.facts import AnyFact, Holds, RecipeArchs
 from pin_audit.gather import OWN, SOURCES

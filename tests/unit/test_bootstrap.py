@@ -185,7 +185,7 @@ def test_a_file_system_without_locks_is_no_hindrance(
 
 
 def test_what_sets_the_environment_up_ends_with_the_start_that_began_it(repository: Path) -> None:
-    program = "import os; from groundwork.making_venv import _call; _call(['sleep', '61'], os.environ)"
+    program = "import os; from groundwork.create_venv import _call; _call(['sleep', '61'], os.environ)"
     environ = {**os.environ, "PYTHONPATH": str(repository / "scripts")}
     with subprocess.Popen([sys.executable, "-c", program], env=environ) as process:
         own = psutil.Process(process.pid)

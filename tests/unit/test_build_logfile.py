@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.network.redact import Mask
+from groundwork.redact import Mask
 from megabuild.run.logfile import LogFile
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.run.view import _write_launcher
+from megabuild.run.sandbox_paths import _write_launcher
 
 
 @pytest.fixture

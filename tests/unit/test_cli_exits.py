@@ -14,10 +14,10 @@ from typing import TextIO, cast
 import click
 import pytest
 
-from command_line.exits import CRASHED, PIPE_CLOSED, Invocation, outcome
+from command_line.run_command import CRASHED, PIPE_CLOSED, Invocation, outcome
 from command_line.streams import Output
 from groundwork import errors
-from groundwork.network.redact import Mask
+from groundwork.redact import Mask
 
 
 def raising(error: BaseException) -> Callable[[], object]:
@@ -81,7 +81,7 @@ def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import os, sys, click\n"
-        "from command_line.exits import Invocation, run\n"
+        "from command_line.run_command import Invocation, run\n"
         "from pathlib import Path\n"
         "@click.command()\n"
         "def command():\n"
@@ -160,7 +160,7 @@ def test_a_number_returned_is_the_exit_code(invocation: Invocation) -> None:
 )
 def test_a_reader_that_goes_away_is_no_crash(repository: Path, tmp_path: Path, talk: str) -> None:
     program = (
-        "import sys; from pathlib import Path; from command_line.exits import Invocation, outcome\n"
+        "import sys; from pathlib import Path; from command_line.run_command import Invocation, outcome\n"
         "from groundwork.result import Result\n"
         f"def talk():\n    {talk}\n"
         f"sys.exit(outcome(talk, Invocation(log_folder=Path({str(tmp_path)!r}))))"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from command_line.reporters import LiveReporter, PlainReporter
+from command_line.progress_display import LiveReporter, PlainReporter
 from groundwork import events
 from groundwork.package_id import PackageId
 from megabuild.configs.config import load
@@ -15,8 +15,8 @@ from megabuild.plan.extensions import choose_source, render_tasks
 from megabuild.plan.plan import Extensions
 from megabuild.plan.report import extension_lines
 from megabuild.run.summary import PackageResult, package_lines
+from pyg_extensions.find_wheel import Choice
 from pyg_extensions.table import recipes
-from pyg_extensions.wheels import Choice
 
 
 def progress(done: int) -> events.Progress:

@@ -15,8 +15,8 @@ from calling import call
 from click.testing import CliRunner, Result
 
 from command_line.configs import choose
-from command_line.exits import Invocation
 from command_line.main import HELPS, load, megabuild
+from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, UsageError
 from megabuild.configs.config import CONFIG_FOLDER
 from megabuild.configs.matrix import compared

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line.exits import Invocation, outcome
+from command_line.run_command import Invocation, outcome
 from groundwork.result import Result
 
 RESULT = Result(format="slim", document={"freed": 3}, lines=["✓ done", "\x07bell"], exit_code=14)

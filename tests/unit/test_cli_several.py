@@ -14,8 +14,8 @@ import pytest
 from calling import call
 
 from command_line import running
-from command_line.exits import Invocation, outcome
 from command_line.main import megabuild
+from command_line.run_command import Invocation, outcome
 from groundwork import events
 from groundwork.errors import BuildError, ProviderError
 from groundwork.package_id import PackageId

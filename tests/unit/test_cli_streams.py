@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from command_line.exits import Invocation, outcome
-from command_line.reporters import PlainReporter
+from command_line.progress_display import PlainReporter
+from command_line.run_command import Invocation, outcome
 from command_line.streams import Output
 from groundwork.errors import BuildError
-from groundwork.network.redact import Mask
+from groundwork.redact import Mask
 from megabuild.run.logfile import LogFile
 
 #: What a build script can print: a window title, the clipboard (OSC 52), a line over the former one.
@@ -69,7 +69,7 @@ _PROGRAM = """
 import signal, sys, time
 from pathlib import Path
 import click
-from command_line.exits import Invocation, run
+from command_line.run_command import Invocation, run
 from groundwork.errors import BuildError
 
 @click.command()

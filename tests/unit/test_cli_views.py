@@ -13,8 +13,8 @@ from calling import call
 from rich.console import Console
 
 from command_line import running
-from command_line.exits import Invocation
-from command_line.reporters import LiveReporter, PlainReporter, reporter
+from command_line.progress_display import LiveReporter, PlainReporter, reporter
+from command_line.run_command import Invocation
 from groundwork import events
 from groundwork.errors import BuildError, Interrupted, ProviderError
 from groundwork.package_id import PackageId
@@ -25,7 +25,7 @@ from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.report import plan_document, plan_lines
-from megabuild.plan.stamp import Decision
+from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Download, Environment
 from megabuild.run.summary import PackageResult, Summary, summary_lines
 

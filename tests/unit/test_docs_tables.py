@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from command_line.exits import CRASHED, PIPE_CLOSED
+from command_line.run_command import CRASHED, PIPE_CLOSED
 from groundwork import errors
 
 #: Variables that are read by their name; the driver's own are often named in a constant.

@@ -17,9 +17,9 @@ from wheel_files import make_wheel
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.client import Timeouts
 from groundwork.wheel_file import why_broken
-from pyg_extensions import pyg_index, wheels
+from pyg_extensions import find_wheel, pyg_index
+from pyg_extensions.find_wheel import fetch
 from pyg_extensions.pyg_index import read_page
-from pyg_extensions.wheels import fetch
 
 BODY = b"wheel" * 1000
 ADDRESS = "http://user:secret@127.0.0.1:9/file.whl"
@@ -54,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[functools.partial[Server]]:
-    for module in (pyg_index, wheels):
+    for module in (pyg_index, find_wheel):
         monkeypatch.setattr(module, "_TIMEOUTS", Timeouts(read=5.0, total=20.0, pause=0.01))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)

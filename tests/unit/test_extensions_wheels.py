@@ -12,9 +12,9 @@ from wheel_files import make_page, make_wheel
 
 from groundwork.errors import ProviderError, UsageError
 from pyg_extensions import pyg_index as indexing
+from pyg_extensions.find_wheel import Choice, WantedWheel, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import EXTENSIONS, find
-from pyg_extensions.wheels import Choice, WantedWheel, find_wheel
 
 KERNELS = b"kernels for sm_90"
 

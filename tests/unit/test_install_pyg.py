@@ -17,19 +17,19 @@ import pytest
 from click.testing import CliRunner, Result
 from packaging.version import Version
 
-from command_line.exits import Invocation, outcome
 from command_line.main import megabuild
+from command_line.run_command import Invocation, outcome
 from groundwork.errors import BuildError, PreflightError, UsageError
 from groundwork.network.index import File
 from groundwork.resources.jobs import Jobs
 from groundwork.resources.machine import Machine
 from megabuild.configs.config import load
-from pyg_extensions.install.compiling import Workshop, jobs_for
+from pyg_extensions.install.compile_wheel import Workshop, jobs_for
 from pyg_extensions.install.installation import ExtensionRequest, Installation, Origin, requested
 from pyg_extensions.install.pip import last_words
+from pyg_extensions.install.report import environment_lines, install_result, plan_result
 from pyg_extensions.install.toolchain import cuda_home
 from pyg_extensions.install.user_environment import UserEnvironment, archs_from_flags, interpreter, look
-from pyg_extensions.install.views import environment_lines, install_result, plan_result
 from pyg_extensions.table import ExtensionRelease, find
 
 

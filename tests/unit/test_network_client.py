@@ -23,7 +23,8 @@ from audit_site import (
     trickle,
 )
 
-from groundwork.network import client, redact
+from groundwork import redact
+from groundwork.network import client
 from groundwork.network.client import Client, NetworkError, NotFound
 
 

@@ -13,7 +13,7 @@ from tiny import ROOT
 import cmake_python_swap
 from groundwork.errors import ConfigError, IntegrityError, PreflightError
 from groundwork.files import sha256
-from megabuild.plan import fingerprint, stamp
+from megabuild.plan import fingerprint, tree_reuse
 from megabuild.plan.fingerprint import Fingerprint, differences
 from megabuild.plan.recipe_parts import parts
 from megabuild.plan.solving import Solved
@@ -196,64 +196,64 @@ def test_contents_and_modes_of_a_tree_count_but_not_times(tmp_path: Path) -> Non
 
 def test_an_unfinished_compile_of_the_same_things_goes_on(tmp_path: Path) -> None:
     tree, out = tmp_path / "tree", tmp_path / "out"
-    assert stamp.decide(tree, out, CORE).decision == "fresh"
-    stamp.write(tree, CORE)
-    assert stamp.decide(tree, out, CORE).decision == "resume"
+    assert tree_reuse.decide(tree, out, CORE).decision == "fresh"
+    tree_reuse.write(tree, CORE)
+    assert tree_reuse.decide(tree, out, CORE).decision == "resume"
     (out / "build_cache" / "staging_1").mkdir(parents=True)
     (out / "build_cache" / "staging_1" / "metadata.json").write_text("{}")
-    assert stamp.decide(tree, out, CORE).decision == "reuse"
+    assert tree_reuse.decide(tree, out, CORE).decision == "reuse"
 
 
 def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_path: Path) -> None:
     tree, out = tmp_path / "tree", tmp_path / "out"
-    stamp.write(tree, CORE)
+    tree_reuse.write(tree, CORE)
     (tree / "a.o").write_text("object")
     source = Fingerprint(dependency=CORE.dependency, source={"source tree": "2"})
-    decision = stamp.decide(tree, out, source)
+    decision = tree_reuse.decide(tree, out, source)
     assert (decision.decision, decision.reasons) == ("resume", ("source tree changed",))
-    stamp.apply(decision, tree, out, source)
+    tree_reuse.apply(decision, tree, out, source)
     assert (tree / "a.o").exists()
     # whoever takes the change back has objects of the changed source in the tree
-    assert stamp.decide(tree, out, CORE).reasons == ("source tree changed",)
+    assert tree_reuse.decide(tree, out, CORE).reasons == ("source tree changed",)
     newer = Fingerprint(
         dependency={**CORE.dependency, "package libprotobuf": "7.35.1 h0 bb"}, source=source.source
     )
-    decision = stamp.decide(tree, out, newer)
+    decision = tree_reuse.decide(tree, out, newer)
     assert (decision.decision, decision.reasons) == ("recompile", ("libprotobuf 6.31.1 -> 7.35.1",))
-    stamp.apply(decision, tree, out, newer)
+    tree_reuse.apply(decision, tree, out, newer)
     assert not (tree / "a.o").exists()
-    assert stamp.read(tree) == newer
+    assert tree_reuse.read(tree) == newer
     (tree / "b.o").write_text("object")
-    assert stamp.kept(stamp.decide(tree, out, newer), tree) == stamp.former(tree)
+    assert tree_reuse.kept(tree_reuse.decide(tree, out, newer), tree) == tree_reuse.former(tree)
     # a third one: what is not finished goes, what was stays
     newest = Fingerprint(dependency={"package libprotobuf": "8 h0 cc"}, source=source.source)
-    stamp.apply(stamp.decide(tree, out, newest), tree, out, newest)
-    assert (stamp.former(tree) / "a.o").exists()
+    tree_reuse.apply(tree_reuse.decide(tree, out, newest), tree, out, newest)
+    assert (tree_reuse.former(tree) / "a.o").exists()
     # back to the first
-    decision = stamp.decide(tree, out, source)
+    decision = tree_reuse.decide(tree, out, source)
     assert (decision.decision, decision.former) == ("resume", True)
-    stamp.apply(decision, tree, out, source)
+    tree_reuse.apply(decision, tree, out, source)
     assert (tree / "a.o").exists()
-    assert not stamp.former(tree).exists()
-    stamp.apply(stamp.decide(tree, out, newer), tree, out, newer)
-    stamp.finished(tree)
-    assert not stamp.former(tree).exists()
+    assert not tree_reuse.former(tree).exists()
+    tree_reuse.apply(tree_reuse.decide(tree, out, newer), tree, out, newer)
+    tree_reuse.finished(tree)
+    assert not tree_reuse.former(tree).exists()
 
 
 def test_a_tree_without_a_stamp_is_not_trusted(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "a.o").write_text("object")
-    (tmp_path / "tree" / stamp.STAMP).write_text("{torn")
-    assert stamp.decide(tmp_path / "tree", tmp_path / "out", CORE).decision == "recompile"
+    (tmp_path / "tree" / tree_reuse.STAMP).write_text("{torn")
+    assert tree_reuse.decide(tmp_path / "tree", tmp_path / "out", CORE).decision == "recompile"
 
 
 def test_a_staging_without_its_tree_is_not_used(tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / "build_cache" / "staging_1").mkdir(parents=True)
     (out / "build_cache" / "staging_1" / "metadata.json").write_text("{}")
-    decision = stamp.decide(tmp_path / "tree", out, CORE)
+    decision = tree_reuse.decide(tmp_path / "tree", out, CORE)
     assert decision.decision == "fresh"
-    stamp.apply(decision, tmp_path / "tree", out, CORE)
+    tree_reuse.apply(decision, tmp_path / "tree", out, CORE)
     assert not list((out / "build_cache").iterdir())
 
 
@@ -273,21 +273,21 @@ def test_a_folder_that_is_not_there_has_the_fingerprint_that_it_will_have(tmp_pa
 @pytest.mark.parametrize("text", ['{"dependency": [], "source": {}}', '{"dependency": {"a": 1}, "source": {}}',
                                   "{}", "[]", '{"dependency": {}}', "\udcff"])  # fmt: skip
 def test_a_stamp_of_other_types_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / stamp.STAMP).write_bytes(text.encode(errors="surrogateescape"))
-    assert stamp.read(tmp_path) is None
-    assert stamp.decide(tmp_path, tmp_path / "out", CORE).decision == "recompile"
+    (tmp_path / tree_reuse.STAMP).write_bytes(text.encode(errors="surrogateescape"))
+    assert tree_reuse.read(tmp_path) is None
+    assert tree_reuse.decide(tmp_path, tmp_path / "out", CORE).decision == "recompile"
 
 
 def test_a_stamp_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / stamp.STAMP)
-    assert stamp.read(tmp_path) is None
+    os.mkfifo(tmp_path / tree_reuse.STAMP)
+    assert tree_reuse.read(tmp_path) is None
 
 
 @pytest.mark.parametrize("name", ["tree", "tree.former"])
 def test_a_tree_that_is_a_link_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(IntegrityError, match=f"{name} is a symbolic link"):
-        stamp.decide(tmp_path / "tree", tmp_path / "out", CORE)
+        tree_reuse.decide(tmp_path / "tree", tmp_path / "out", CORE)
 
 
 # ------------------------------------------------------------------------------------------------ files of a recipe

@@ -13,16 +13,16 @@ import pytest
 from groundwork.resources.jobs import Jobs
 from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.plan import learned
+from megabuild.plan import past_runs
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.learned import Taken
 from megabuild.plan.options import Options
+from megabuild.plan.past_runs import Taken
 from megabuild.plan.plan import Plan, PlanItem
-from megabuild.plan.stamp import Decision
+from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment
 from megabuild.run.summary import PackageResult, Summary
-from megabuild.run.took import Meter
+from megabuild.run.usage_meter import Meter
 
 GUESS = Estimate(
     disk=4 * 10**9, memory_per_job=17 * 10**8, cpu_hours=4.0, hours=2.0, basis="measured elsewhere"
@@ -39,13 +39,13 @@ def options(repository: Path, tmp_path: Path) -> Options:
 
 def _read(options: Options) -> tuple[Taken | None, list[str]]:
     said: list[str] = []
-    return learned.read(options, said.append), said
+    return past_runs.read(options, said.append), said
 
 
 def test_what_is_kept_is_found_for_the_same_question_only(options: Options) -> None:
     assert _read(options) == (None, [])
-    learned.keep(options, TAKEN)
-    learned.keep(replace(options, optimization="0"), replace(TAKEN, staging=300))
+    past_runs.keep(options, TAKEN)
+    past_runs.keep(replace(options, optimization="0"), replace(TAKEN, staging=300))
     assert _read(options) == (TAKEN, [])
     assert _read(replace(options, arch_list="9.0")) == (None, [])
 
@@ -56,22 +56,22 @@ def test_a_damaged_file_is_told_of_and_replaced(options: Options, text: str) -> 
     found, (said,) = _read(options)
     assert found is None
     assert "estimates.json is damaged" in said
-    learned.keep(options, TAKEN)
+    past_runs.keep(options, TAKEN)
     assert _read(options) == (TAKEN, [])
 
 
 def test_an_estimate_goes_by_the_last_run_and_by_what_is_left_to_do() -> None:
-    whole = learned.better(GUESS, TAKEN, staging=True, pythons=2, jobs=2)
+    whole = past_runs.better(GUESS, TAKEN, staging=True, pythons=2, jobs=2)
     assert whole.hours * 3600 == pytest.approx(600 + 2 * 120 + 60)
     assert whole.cpu_hours == pytest.approx(1.8 * whole.hours)
     assert (whole.memory_per_job, whole.disk) == (12 * 10**8, 24 * 10**8)
     assert whole.basis == "the last run here"
-    rest = learned.better(GUESS, TAKEN, staging=False, pythons=1, jobs=4)
+    rest = past_runs.better(GUESS, TAKEN, staging=False, pythons=1, jobs=4)
     assert rest.hours * 3600 == pytest.approx(120 / 2 + 60)
-    more = learned.better(GUESS, TAKEN, staging=True, pythons=3, jobs=2)
+    more = past_runs.better(GUESS, TAKEN, staging=True, pythons=3, jobs=2)
     assert more.disk == GUESS.disk
-    assert learned.better(GUESS, None, staging=True, pythons=2, jobs=2) == GUESS
-    assert learned.better(GUESS, TAKEN, staging=False, pythons=0, jobs=2) == GUESS
+    assert past_runs.better(GUESS, None, staging=True, pythons=2, jobs=2) == GUESS
+    assert past_runs.better(GUESS, TAKEN, staging=False, pythons=0, jobs=2) == GUESS
 
 
 def _compared(options: Options, *, blind: bool = False, **changes: Any) -> Summary:
@@ -114,7 +114,7 @@ def test_what_runs_in_a_container_is_not_measured_by_its_client(options: Options
     assert found is not None
     assert (found.memory, found.cores) == (0, 0.0)
     assert (
-        learned.better(GUESS, found, staging=True, pythons=1, jobs=2).memory_per_job == GUESS.memory_per_job
+        past_runs.better(GUESS, found, staging=True, pythons=1, jobs=2).memory_per_job == GUESS.memory_per_job
     )
 
 

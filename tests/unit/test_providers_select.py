@@ -12,7 +12,7 @@ import pytest
 from groundwork.errors import ProviderError
 from megabuild.configs.config import Config, load
 from megabuild.configs.render import PlannedPackage
-from megabuild.providers import channel
+from megabuild.providers import local_channel
 from megabuild.providers.environment import Environment, machine_platform
 from megabuild.providers.local import interpreters
 from megabuild.providers.provider import ProviderRequest, requirements
@@ -99,7 +99,7 @@ def test_the_local_channel_refuses_other_platforms(repository: Path, tmp_path: P
 
 def test_outside_a_rehearsal_what_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="cannot provide: mkl-devel"):
-        channel.make(
+        local_channel.make(
             ["mkl-devel", "python"],
             platform=machine_platform(),
             interpreters=interpreters.find(lambda _: None),

@@ -11,7 +11,7 @@ import pytest
 
 from groundwork.errors import IntegrityError
 from megabuild.providers import catalogue
-from megabuild.providers.pypi import convert, unpack
+from megabuild.providers.pypi import unpack, wheel_to_conda
 from megabuild.providers.pypi.lock import Lock, Wheel
 
 
@@ -107,7 +107,7 @@ def _lock(python: str, *wheels: Wheel) -> Lock:
 
 def _convert(*locks: Lock) -> dict[tuple[str, str], tuple[str, ...]]:
     files = {wheel.sha256: Path(wheel.file_name) for one in locks for wheel in one.wheels}
-    made = convert.packages(locks, files, catalogue.load(), "linux-64")
+    made = wheel_to_conda.packages(locks, files, catalogue.load(), "linux-64")
     return {(one.name, one.subdir + one.build): one.depends for one in made}
 
 

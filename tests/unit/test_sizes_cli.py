@@ -11,8 +11,8 @@ import pytest
 from sizes_files import GPU_CODE, elf
 from wheel_files import make_wheel
 
-from command_line.exits import Invocation, outcome
 from command_line.main import megabuild
+from command_line.run_command import Invocation, outcome
 from gpu_tools.sizes.treemap import Area, squarified
 from groundwork.errors import PreflightError
 

@@ -12,7 +12,7 @@ from slim_packages import SITE, install, venv
 from slim_world import tree
 from test_sizes_cli import call
 
-from command_line.exits import Invocation
+from command_line.run_command import Invocation
 from gpu_tools.slim import check as checking
 from groundwork.errors import SlimmedTooFarError, UsageError
 
@@ -72,7 +72,7 @@ def test_modules_that_fail_before_are_nobody_s_fault(
 def test_a_module_that_takes_too_long_is_given_up(
     env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "_TIMEOUTS", 1.5)
+    monkeypatch.setattr(checking, "_TIMEOUT", 1.5)
     install(env, "slow", {"fragile/__init__.py": "", "sleeping.py": "import time\ntime.sleep(600)\n"})
     assert call(invocation, "slim", str(env), "--apply", "--json") == 0
     checked = json.loads(capsys.readouterr().out)["checked"]

@@ -16,7 +16,7 @@ from slim_world import SITE, environment, record, tree, wrong_in_records
 from test_sizes_cli import call
 from test_slim_in_place import TORCH, killed, loads
 
-from command_line.exits import Invocation
+from command_line.run_command import Invocation
 from groundwork.errors import IntegrityError, NotUndoneError, UsageError
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")

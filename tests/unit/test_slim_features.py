@@ -15,7 +15,7 @@ from slim_packages import SITE, install, venv
 from slim_world import library, tree
 from test_sizes_cli import call
 
-from command_line.exits import Invocation
+from command_line.run_command import Invocation
 from gpu_tools.slim.environment import contents_of
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest

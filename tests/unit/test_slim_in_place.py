@@ -16,7 +16,7 @@ import pytest
 from slim_world import HOSTILE, SITE, environment, record, tree, wrong_in_records
 from test_sizes_cli import call
 
-from command_line.exits import Invocation
+from command_line.run_command import Invocation
 from gpu_tools.slim.environment import locked
 from groundwork.errors import (
     BusyError,
@@ -196,7 +196,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from command_line.exits import Invocation, outcome
+from command_line.run_command import Invocation, outcome
 from command_line.main import megabuild
 at, env, *arguments = sys.argv[1:]
 changes = 0

@@ -22,7 +22,7 @@ from slim_world import SITE, environment, library, tree, wrong_in_records
 from test_sizes_cli import call
 from wheel_files import make_wheel
 
-from command_line.exits import Invocation
+from command_line.run_command import Invocation
 from gpu_tools.sizes.packed import conda_package, wheel
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import sha256

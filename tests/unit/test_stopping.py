@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from command_line.exits import Invocation, outcome
+from command_line.run_command import Invocation, outcome
 from groundwork import stopping
 from megabuild.engine import output_folder
 from megabuild.plan import solving

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tiny import ROOT, Tiny, make_channel, provider
 
-from command_line.exits import Invocation, outcome
+from command_line.run_command import Invocation, outcome
 from groundwork.errors import OutOfSpaceError, PreflightError
 from groundwork.files import writable
 from megabuild.engine.job import Job, Outcome

@@ -21,8 +21,8 @@ from filelock import FileLock
 from rattler.index import index_fs
 from tiny import make_channel, make_package
 
-from command_line.exits import Invocation
 from command_line.main import megabuild
+from command_line.run_command import Invocation
 from groundwork.errors import (
     BusyError,
     ConfigError,
@@ -34,11 +34,11 @@ from groundwork.errors import (
 )
 from groundwork.result import Result
 from megabuild.engine import archive
+from megabuild.environments import install, prefix
+from megabuild.environments.install import MARKER, UNFINISHED
+from megabuild.environments.prefix import EnvironmentRequest
 from megabuild.plan import published
 from megabuild.providers.environment import machine_platform
-from megabuild.using import install, prefix
-from megabuild.using.install import MARKER, UNFINISHED
-from megabuild.using.prefix import EnvironmentRequest
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 NAME = "linux_64_cuda132_wheel"
@@ -148,7 +148,7 @@ def test_nothing_half_made_is_left(output: Path, tmp_path: Path, existed: bool) 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from megabuild.using import install, prefix
+from megabuild.environments import install, prefix
 folder, output, name, cache = map(Path, sys.argv[1:])
 wish = prefix.EnvironmentRequest(specs=("greeting",), published=prefix.find(output, str(name)))
 def report(line):

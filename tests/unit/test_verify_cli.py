@@ -14,8 +14,8 @@ import pytest
 from package_files import rot
 from tiny import make_package
 
-from command_line.exits import Invocation, outcome
 from command_line.main import megabuild
+from command_line.run_command import Invocation, outcome
 from gpu_tools.verify import gpu, gpu_probe
 from gpu_tools.verify.report import code_in_short, gpu_lines, verdict_lines
 from gpu_tools.verify.verdict import LibraryVerdict, Verdict

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpu_tools.verify.built_for import from_conda, from_wheel, same_torch
-from gpu_tools.verify.subject import module_of, open_subject
-from gpu_tools.verify.torch_beside import TorchBeside, find, readable
+from gpu_tools.verify.inspected_package import module_of, open_subject
+from gpu_tools.verify.installed_torch import TorchBeside, find, readable
 from gpu_tools.verify.verdict import Expectation
 from groundwork.errors import IntegrityError, UsageError
 

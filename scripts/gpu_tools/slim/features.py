@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from gpu_tools.slim.listing import Contents
-from gpu_tools.slim.needed import is_nvidia
+from gpu_tools.slim.unused_nvidia import is_nvidia
 
 
 @dataclass(frozen=True, kw_only=True)

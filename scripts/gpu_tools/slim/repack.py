@@ -16,9 +16,9 @@ import zstandard
 
 from gpu_tools.sizes.packed import readable
 from gpu_tools.slim.listing import Contents, Note, scan
-from gpu_tools.slim.needed import is_nvidia_library
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
+from gpu_tools.slim.unused_nvidia import is_nvidia_library
 from groundwork import wheel_file
 from groundwork.errors import UsageError
 from groundwork.files import OLDEST_IN_ZIP, scratch

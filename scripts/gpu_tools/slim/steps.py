@@ -23,8 +23,8 @@ from gpu_tools.slim.features import (
     Feature,
 )
 from gpu_tools.slim.listing import Contents
-from gpu_tools.slim.needed import is_nvidia, not_needed
 from gpu_tools.slim.own_tests import removable
+from gpu_tools.slim.unused_nvidia import is_nvidia, not_needed
 from gpu_tools.verify.gpu_probe import archs_here
 from groundwork.arch_list import cuda_archs
 from groundwork.errors import NoGpuError, UsageError

@@ -9,10 +9,16 @@ from pathlib import Path
 from cuda_code.judge import Judgement, Wanted, for_archs, for_cpu, judge, wrong_python, wrong_runtime
 from cuda_code.kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS
 from cuda_code.library_facts import LibraryFacts, read
-from gpu_tools.verify.answers import ComparedModule, built_with, remedy, unanswered, wrong_torch
 from gpu_tools.verify.built_for import BuiltFor, same_torch
-from gpu_tools.verify.subject import Library, Subject, open_subject
-from gpu_tools.verify.torch_beside import readable
+from gpu_tools.verify.inspected_package import Library, Subject, open_subject
+from gpu_tools.verify.installed_torch import readable
+from gpu_tools.verify.unchecked_expectations import (
+    ComparedModule,
+    built_with,
+    remedy,
+    unanswered,
+    wrong_torch,
+)
 from gpu_tools.verify.verdict import Expectation, LibraryVerdict, Verdict
 from groundwork.arch_list import accelerator
 

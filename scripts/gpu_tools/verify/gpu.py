@@ -11,7 +11,7 @@ from typing import Any
 from cuda_code import cuda_archs
 from gpu_tools.verify import gpu_probe
 from gpu_tools.verify.check import verify
-from gpu_tools.verify.subject import site_packages
+from gpu_tools.verify.inspected_package import site_packages
 from groundwork.errors import UsageError
 
 _SECONDS = 600  # the first use of PTX-only code compiles all of it

@@ -25,8 +25,8 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from groundwork import redact
 from groundwork.errors import ProviderError
-from groundwork.network import redact
 
 _ATTEMPTS = 3
 #: Statuses that are worth a retry (RFC 9110, RFC 6585).

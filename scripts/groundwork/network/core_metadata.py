@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from groundwork.network import redact
+from groundwork import redact
 from groundwork.network.client import Client, NetworkError
 from groundwork.network.index import File
 

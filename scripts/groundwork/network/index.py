@@ -26,8 +26,7 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from groundwork import pip_settings, process
-from groundwork.network import redact
+from groundwork import pip_settings, process, redact
 from groundwork.network.client import Answer, Client, NetworkError, NotFound, Timeouts
 
 #: What a page is asked for with.

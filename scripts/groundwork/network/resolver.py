@@ -18,9 +18,8 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from groundwork import process
+from groundwork import process, redact
 from groundwork.errors import ProviderError
-from groundwork.network import redact
 from groundwork.network.client import NetworkError, NotFound, Timeouts
 from groundwork.network.index import HEADERS, Configured, File, best_first, linked, listed, with_user
 

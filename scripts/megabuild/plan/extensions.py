@@ -20,9 +20,9 @@ from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
 from pyg_extensions import sources
 from pyg_extensions.archives import download
+from pyg_extensions.find_wheel import Choice, WantedWheel, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import archs_of, find, recipes, release
-from pyg_extensions.wheels import Choice, WantedWheel, find_wheel
 
 Overrides = Mapping[str, tuple[str, ...]]
 #: Looks for a wheel of an extension for one Python.

@@ -16,7 +16,7 @@ from megabuild.isolation.base import Host, Isolation
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
-from megabuild.plan.stamp import Decision
+from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment
 from pyg_extensions.table import find
 

@@ -14,7 +14,7 @@ from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.output_folder import staging_caches
 from megabuild.isolation.base import Isolation
-from megabuild.plan import fingerprint, learned, release, solving, stamp
+from megabuild.plan import fingerprint, past_runs, release, solving, tree_reuse
 from megabuild.plan.estimate import Estimate, estimate
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.isolation import choose_isolation
@@ -98,7 +98,7 @@ def make_plan(
         environment=environment,
         isolation=isolation,
         staging=staged,
-        staging_decision=stamp.decide(options.state / "tree", options.state / "out", staged),
+        staging_decision=tree_reuse.decide(options.state / "tree", options.state / "out", staged),
         date=date.seconds,
         extensions=planner.plan(environment, items, report),
         notes=(*environment.notes, *planner.notes, *filter(None, [date.note])),
@@ -119,14 +119,14 @@ def compare_with_disk(plan: Plan) -> Plan:
     return replace(
         plan,
         items=tuple(map(compared, plan.items)),
-        staging_decision=stamp.decide(options.state / "tree", options.state / "out", plan.staging),
+        staging_decision=tree_reuse.decide(options.state / "tree", options.state / "out", plan.staging),
         extensions=replace(plan.extensions, tasks=tasks),
     )
 
 
 def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
     """Add the compile jobs that there is memory for, and what is still to be done takes with these."""
-    taken = learned.read(plan.options, report)
+    taken = past_runs.read(plan.options, report)
     jobs = compile_jobs(
         measure(),
         bytes_per_job=_estimate(plan, 1, taken).memory_per_job,
@@ -136,7 +136,7 @@ def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
     return replace(plan, jobs=jobs, estimate=_estimate(plan, jobs.count, taken))
 
 
-def _estimate(plan: Plan, jobs: int, taken: learned.Taken | None) -> Estimate:
+def _estimate(plan: Plan, jobs: int, taken: past_runs.Taken | None) -> Estimate:
     """Estimate what is still to be done of a plan, by an earlier run where there was one."""
     variant = plan.config.variant
     missing = plan.missing
@@ -155,7 +155,7 @@ def _estimate(plan: Plan, jobs: int, taken: learned.Taken | None) -> Estimate:
         compiling=sum(task.cpu_seconds for task in plan.extensions.missing if task.how == "compile") / 3600,
         jobs=jobs,
     )
-    return learned.better(guess, taken, staging=compiles, pythons=pythons, jobs=jobs)
+    return past_runs.better(guess, taken, staging=compiles, pythons=pythons, jobs=jobs)
 
 
 def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from megabuild.providers import catalogue, channel
+from megabuild.providers import catalogue, local_channel
 from megabuild.providers.debian import cuda as debian_cuda
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
@@ -64,7 +64,7 @@ class DebianProvider(LocalProvider):
                 f"compiled on this machine for {foreign.machine}, whose Pythons and tests run under qemu"
             )
         needs = requirements(request.planned)
-        made = channel.make(
+        made = local_channel.make(
             needs,
             platform=config.platform,
             interpreters=pythons,

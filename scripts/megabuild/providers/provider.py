@@ -13,11 +13,11 @@ from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers import catalogue
-from megabuild.providers.channel import LocalChannel
 from megabuild.providers.environment import Download, Environment, machine_platform
 from megabuild.providers.local import compilers, interpreters
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local_channel import LocalChannel
 from megabuild.providers.pypi import download, lock, nvidia
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from megabuild.providers import channel
+from megabuild.providers import local_channel
 from megabuild.providers.conda_forge import CondaForgeProvider
 from megabuild.providers.debian import foreign
 from megabuild.providers.debian_provider import DebianProvider
@@ -41,7 +41,7 @@ class RehearsalProvider(LocalProvider):
         """Return the local channel."""
         request, config = self.request, self.request.config
         needs = requirements(request.planned)
-        made = channel.make(
+        made = local_channel.make(
             needs,
             platform=config.platform,
             interpreters=self.interpreters(),

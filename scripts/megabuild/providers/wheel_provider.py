@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from megabuild.providers import catalogue, channel
+from megabuild.providers import catalogue, local_channel
 from megabuild.providers.environment import Environment, virtual_gpu
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.provider import LocalProvider, base_python, machine_values, requirements
@@ -36,7 +36,7 @@ class WheelProvider(LocalProvider):
         needs = requirements(request.planned)
         if triton:
             needs = [f"triton =={triton}" if need.startswith("triton ") else need for need in needs]
-        made = channel.make(
+        made = local_channel.make(
             needs,
             platform=config.platform,
             interpreters=here,

@@ -16,8 +16,8 @@ from megabuild.engine.supervisor import run_worker
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.run.pytorch import describe_pytorch
+from megabuild.run.sandbox_paths import View
 from megabuild.run.session import locked
-from megabuild.run.view import View
 
 _STAGING = "libtorch-staging"
 _FOLDER, _ENTER = "debug", "debug-enter"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from groundwork import channel_folder, events, files
 from groundwork.errors import MegabuildError
-from groundwork.network.redact import Mask
+from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget
 from megabuild.engine.job import Job
 from megabuild.plan.options import Options
@@ -18,7 +18,7 @@ from megabuild.plan.plan import Plan, PlanItem, Task
 from megabuild.plan.published import paths
 from megabuild.run.logfile import LogFile
 from megabuild.run.pytorch import NAME as PYTORCH
-from megabuild.run.view import View, job, view
+from megabuild.run.sandbox_paths import View, job, view
 from megabuild.run.work import Run, Work
 from pyg_extensions.sources import BASE
 from pyg_extensions.table import archs_of, find

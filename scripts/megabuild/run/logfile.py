@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TextIO
 
-from groundwork.network.redact import Mask
+from groundwork.redact import Mask
 from groundwork.wording import plain
 
 

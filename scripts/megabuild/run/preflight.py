@@ -19,13 +19,13 @@ from megabuild.engine.job import Job
 from megabuild.engine.logs import LogFollower, ScriptLine
 from megabuild.engine.supervisor import run_worker
 from megabuild.isolation.base import Isolation
-from megabuild.plan import stamp
+from megabuild.plan import tree_reuse
 from megabuild.plan.estimate import GB
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
 from megabuild.run.disk import size_of
 from megabuild.run.failure import Failure, excerpt
-from megabuild.run.view import View
+from megabuild.run.sandbox_paths import View
 
 #: The engine makes prefixes of 255 characters out of this path, and work folders go deeper than it does.
 _LONGEST_PATH = 160
@@ -100,7 +100,7 @@ def _path(state: Path, inside: str) -> str:
 
 def _disk(plan: Plan) -> str:
     state, remedy = plan.options.state, "free some space, or put --output on another disk"
-    kept = size_of(stamp.kept(plan.staging_decision, state / "tree")).allocated
+    kept = size_of(tree_reuse.kept(plan.staging_decision, state / "tree")).allocated
     free, there = disk_free(state), size_of(state).allocated - kept
     needed = max(plan.estimate.disk - there, 0)
     if free < needed:

@@ -14,7 +14,7 @@ from groundwork.wording import counted
 from megabuild.engine import output_folder
 from megabuild.engine.job import Job
 from megabuild.isolation.base import Isolation
-from megabuild.plan import stamp
+from megabuild.plan import tree_reuse
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
@@ -22,8 +22,8 @@ from megabuild.plan.report import staging_decided
 from megabuild.run import preflight
 from megabuild.run.disk import DiskWatch
 from megabuild.run.logfile import LogFile
+from megabuild.run.sandbox_paths import View, job, view
 from megabuild.run.summary import Summary
-from megabuild.run.view import View, job, view
 from megabuild.run.work import Made, Run, Work
 
 NAME = "pytorch"
@@ -62,7 +62,7 @@ class PyTorchWork(Work):
         self.tell(events.Checked(check="toolchain", detail=compiler or "nothing to compile"))
         decision = plan.staging_decision
         self.tell(staging_decided(plan))
-        stamp.apply(decision, self._tree, self._out, plan.staging)
+        tree_reuse.apply(decision, self._tree, self._out, plan.staging)
         # The recipe's own, which sync_tree.py imports: a recipe stands alone, so it is run from there.
         tree_dates = runpy.run_path(str(plan.options.recipes / "tree_dates.py"))
         if seconds := tree_dates["mend"](self._tree).seconds:

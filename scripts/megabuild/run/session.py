@@ -14,7 +14,7 @@ from filelock import Timeout
 from groundwork import events, files, stopping
 from groundwork.errors import BuildError, BusyError, Interrupted, MegabuildError
 from groundwork.files import FileLock
-from groundwork.network.redact import Mask
+from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
 from groundwork.resources.machine import measure
 from groundwork.wording import counted
@@ -22,7 +22,7 @@ from megabuild.engine import archive
 from megabuild.engine.supervisor import end_strays
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.container import Container
-from megabuild.plan import published, stamp
+from megabuild.plan import published, tree_reuse
 from megabuild.plan.estimate import GB
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
@@ -35,7 +35,7 @@ from megabuild.run.preflight import checks
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.summary import PackageResult, Summary
-from megabuild.run.took import Meter
+from megabuild.run.usage_meter import Meter
 from megabuild.run.work import Made, Run, Work
 
 #: Extensions that are built at the same time.
@@ -218,7 +218,7 @@ class _Run:
                     self._log.write("driver", f"published {name} ({now[name].size} bytes)")
         if work.vital and made.error is None:
             self._meter.pytorch_is_done()
-            stamp.finished(plan.options.state / "tree")
+            tree_reuse.finished(plan.options.state / "tree")
             if plan.extensions.missing:
                 make_torch_channel(plan)
 

@@ -29,7 +29,7 @@ from megabuild.plan.published import paths
 from megabuild.run.failure import Failure, Recent
 from megabuild.run.logfile import LogFile
 from megabuild.run.progress import STAGING, Objects, Parser
-from megabuild.run.view import View
+from megabuild.run.sandbox_paths import View
 
 
 class Stopped(Exception):

@@ -18,8 +18,8 @@ from packaging.version import Version as PythonVersion
 from rattler import Channel, Gateway, RepoDataRecord, SourceConfig, Version
 from rattler.platform.subdir import SubdirLiteral
 
+from groundwork import redact
 from groundwork.errors import MegabuildError
-from groundwork.network import redact
 from groundwork.network.channels import channel_url, why_unreachable
 from groundwork.network.client import NetworkError, run_with_deadline
 from pin_audit.facts import Holds, Newest, SourceOutcome, Where

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from groundwork import redact
 from groundwork.errors import AuditError, ConfigError
-from groundwork.network import redact
 from megabuild.configs.config import Config
 from megabuild.configs.render import render
 from pin_audit.facts import Holds, RecipeCommit, SourceOutcome

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from groundwork import redact
 from groundwork.errors import AuditError
-from groundwork.network import redact
 from pin_audit.facts import SourceOutcome, Submodule, TagCommit, Where
 from pin_audit.git import Absent, Clone, Clones, git, shown
 from pin_audit.request import AuditRequest

@@ -21,8 +21,8 @@ from packaging.requirements import Requirement as Parsed
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from groundwork import redact
 from groundwork.errors import AuditError, MegabuildError
-from groundwork.network import redact
 from groundwork.network.client import Answer, Client
 from groundwork.network.core_metadata import BROKEN, beside, inside, of_file
 from groundwork.network.index import (

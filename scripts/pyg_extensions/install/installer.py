@@ -18,12 +18,12 @@ from groundwork.progress import Phases
 from groundwork.wording import counted
 from pyg_extensions.archives import source_identity, unpack_sources
 from pyg_extensions.contents import look_inside
-from pyg_extensions.install.compiling import Workshop, log_folder
+from pyg_extensions.find_wheel import WantedWheel, find_wheel, offers
+from pyg_extensions.install.compile_wheel import Workshop, log_folder
 from pyg_extensions.install.installation import ExtensionRequest, Installation, InstallOptions, Origin
 from pyg_extensions.install.kept_wheels import KeptWheels
 from pyg_extensions.install.pip import Pip
 from pyg_extensions.install.user_environment import why_unfit
-from pyg_extensions.wheels import WantedWheel, find_wheel, offers
 
 
 def plan(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[Installation]:

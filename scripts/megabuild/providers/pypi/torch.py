@@ -11,9 +11,9 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from groundwork import redact
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.files import FileLock, link
-from groundwork.network import redact
 from groundwork.network.client import NetworkError
 from groundwork.network.index import HEADERS, Configured, File, offered, places
 from groundwork.network.resolver import PAGE_TIMEOUTS

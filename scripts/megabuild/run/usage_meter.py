@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import replace
 
-from megabuild.plan import learned
+from megabuild.plan import past_runs
 from megabuild.plan.plan import Plan
 from megabuild.run.summary import Summary
 
@@ -45,7 +45,7 @@ class Meter:
         pythons, scripts = len(set(of.values())), sum(row.seconds for row in rows)
         if self._pytorch is not None and summary.staging_seconds and pythons:
             seconds, cpu, memory = self._pytorch
-            taken = learned.Taken(
+            taken = past_runs.Taken(
                 jobs=plan.jobs.count,
                 pythons=pythons,
                 staging=summary.staging_seconds,
@@ -55,7 +55,7 @@ class Meter:
                 memory=memory,
                 disk=summary.disk.peak,
             )
-            learned.keep(plan.options, taken)
+            past_runs.keep(plan.options, taken)
         figures = plan.estimate
         per_job = figures.memory_per_job if plan.missing else 0
         return replace(

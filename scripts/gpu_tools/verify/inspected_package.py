@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cuda_code.kernels import KERNELS
 from gpu_tools.verify.built_for import BuiltFor, from_conda, from_wheel
-from gpu_tools.verify.torch_beside import TorchBeside, find
+from gpu_tools.verify.installed_torch import TorchBeside, find
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import unpack
 

@@ -26,7 +26,7 @@ from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter, running
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.store import Store, StoredPackage, planned
-from megabuild.providers.pypi import convert, download, lock
+from megabuild.providers.pypi import download, lock, wheel_to_conda
 
 #: Where system programs are searched.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -109,10 +109,10 @@ def make(
 
     def packages(only: Callable[[lock.Wheel], bool]) -> list[LocalPackage]:
         files = download.download(locks, kept, report, only=only, more=more)
-        return convert.packages(locks, files, catalogue, platform)
+        return wheel_to_conda.packages(locks, files, catalogue, platform)
 
     if plan:
-        path, records = planned(cache / "channel", [*own, *packages(convert.needs_content)], platform)
+        path, records = planned(cache / "channel", [*own, *packages(wheel_to_conda.needs_content)], platform)
     else:
         with _locked(cache / "channel", report):
             store = Store(cache / "channel")

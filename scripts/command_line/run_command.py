@@ -21,7 +21,7 @@ from command_line.streams import Output
 from groundwork import stopping
 from groundwork.bootstrap import damaged_part, mistrust, open_streams
 from groundwork.errors import Interrupted, MegabuildError, of_system
-from groundwork.network.redact import Mask
+from groundwork.redact import Mask
 from groundwork.result import Result
 from groundwork.text import Signs, plain_lines
 

@@ -30,7 +30,7 @@ from groundwork.errors import (
     ProviderError,
     UsageError,
 )
-from megabuild.using.prefix import EnvironmentRequest, Solution
+from megabuild.environments.prefix import EnvironmentRequest, Solution
 
 #: Says that an environment is ours, and finished.
 MARKER = Path("conda-meta", "megabuild")  # JSON, but all that is named so there is taken for a package

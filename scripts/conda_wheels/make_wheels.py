@@ -19,11 +19,11 @@ from conda_wheels.report import MadeWheel, WheelIndex
 from groundwork import files, wheel_file
 from groundwork.errors import BusyError, IntegrityError, ProviderError
 from groundwork.files import FileLock
+from megabuild.environments import install, prefix
 from megabuild.plan import published
 from megabuild.providers.debian import foreign
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
-from megabuild.using import install, prefix
 
 #: Raise it when the same packages give different wheels.
 _FORMAT = "2"

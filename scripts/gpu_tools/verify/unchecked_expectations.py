@@ -9,7 +9,7 @@ from cuda_code.judge import Judgement
 from cuda_code.kernels import KERNELS, split
 from cuda_code.library_facts import LibraryFacts
 from gpu_tools.verify.built_for import BuiltFor, same_torch
-from gpu_tools.verify.torch_beside import TorchBeside
+from gpu_tools.verify.installed_torch import TorchBeside
 from gpu_tools.verify.verdict import Expectation
 
 #: The libraries that stand for torch's two parts; what is wrong with a part is said of them.

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from groundwork import files
+from groundwork import files, redact
 from groundwork.errors import IntegrityError, ProviderError
-from groundwork.network import redact
 from groundwork.network.client import Timeouts
 from groundwork.network.index import Configured, File, local_path
 from groundwork.wheel_file import why_broken

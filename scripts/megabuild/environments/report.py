@@ -8,9 +8,9 @@ from pathlib import Path
 from groundwork.result import Result
 from groundwork.text import UNICODE, display, duration, size, table
 from groundwork.wording import counted
+from megabuild.environments.install import ACTIVATE
+from megabuild.environments.prefix import Solution
 from megabuild.plan.solving import url
-from megabuild.using.install import ACTIVATE
-from megabuild.using.prefix import Solution
 
 
 def summary(solution: Solution) -> str:

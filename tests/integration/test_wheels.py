@@ -269,7 +269,7 @@ def test_official_wheels_of_pytorch_may_have_any_local_version(own: Path) -> Non
 
 
 def test_official_wheels_alone_are_nothing_to_make_wheels_of(own: Path) -> None:
-    with pytest.raises(ConfigError, match="nor extensions") as raised:
+    with pytest.raises(ConfigError, match="neither extensions nor a PyTorch") as raised:
         built.find(_renamed(own, "cpu_generic", "cpu_wheel", keep="torch-2"), (), ())
     assert raised.value.remedy.endswith(f"build-locally.py {world.CONFIG} --pyg source")
 

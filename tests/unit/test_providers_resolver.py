@@ -311,7 +311,7 @@ def test_pythons_without_a_fitting_wheel_are_left_out_with_the_reason(
         "the wheel of torch 2.13.0 is for CUDA 13.0, as in linux_64_cuda130_wheel" in found.left_out["3.12"]
     )
     assert base_python(load(repository, "linux_64_cpu_wheel"), found.locks) == "3.11"
-    assert f"{site.url}/whl/cpu was asked" in found.notes[0]
+    assert f"{site.url}/whl/cpu was queried" in found.notes[0]
 
 
 def test_a_cpu_wheel_beside_it_does_not_stand_for_the_cuda_wheel(
@@ -327,7 +327,7 @@ def test_a_cpu_wheel_beside_it_does_not_stand_for_the_cuda_wheel(
 
 def test_no_fitting_wheel_at_all_is_an_error(site: Site, tmp_path: Path, repository: Path) -> None:
     _offer(site, tmp_path / "pip", {_torch("2.13.0"): CUDA})
-    said = r"Python 3\.12: the wheel of torch 2\.13\.0 is for CUDA 13\.0.*/whl/cpu was asked"
+    said = r"Python 3\.12: the wheel of torch 2\.13\.0 is for CUDA 13\.0.*/whl/cpu was queried"
     with pytest.raises(ProviderError, match=said) as raised:
         _found(repository, tmp_path, "linux_64_cpu_wheel")
     assert "--torch-index" in raised.value.remedy

@@ -81,7 +81,7 @@ def find(
         trouble = why_silent(place) if wanted and place else ""
         if trouble:
             notes.append(trouble)
-            unasked = f"{redact.address(place or '')} could not be reached"
+            unasked = f"{redact.address(place or '')} cannot be used"
             left_out = {one: f"{left_out[one]}; {unasked}" if one in left_out else unasked for one in wanted}
             continue
 
@@ -140,7 +140,7 @@ def why_silent(index: str) -> str:
     try:
         _wheels(places(index=index))
     except NetworkError as error:
-        return f"{redact.address(index)} has no usable list of PyTorch's wheels: {error.message}"
+        return f"{redact.address(index)} was queried for PyTorch's wheels: {error.message}"
     return ""
 
 

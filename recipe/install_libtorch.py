@@ -57,10 +57,7 @@ def libtorch_files(torch: Path) -> Iterator[Path]:
 def install(torch: Path, prefix: Path) -> int:
     """Put libtorch's files into ``prefix``, as hard links where the file system allows it.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no libtorch to install.
+    Raises FileNotFoundError: If there is no libtorch to install.
     """
     count = 0
     for path in libtorch_files(torch):

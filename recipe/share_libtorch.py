@@ -70,12 +70,8 @@ def owned(folder: Path, shared: Path) -> bool:
 def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
     """Link what was taken out, and ``libtorch_python``, from an installed ``torch`` folder into the environment.
 
-    Raises
-    ------
-    FileNotFoundError
-        If ``torch`` has no ``libtorch_python``.
-    FileExistsError
-        If something lies where a link belongs.
+    Raises FileNotFoundError: If ``torch`` has no ``libtorch_python``.
+    Raises FileExistsError: If something lies where a link belongs.
     """
     python_side = sorted((torch / "lib").glob(f"{PYTHON_SIDE}*"))
     if not python_side:

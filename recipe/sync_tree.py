@@ -107,10 +107,7 @@ def empty(source: Path) -> None:
 def generate(output: Path, command: Sequence[str]) -> bool:
     """Run a generator, and keep the former output (and its time) where the content comes out the same.
 
-    Raises
-    ------
-    subprocess.CalledProcessError
-        If the generator failed.
+    Raises subprocess.CalledProcessError: If the generator failed.
     """
     former = output.with_name(output.name + ".former")
     if output.exists():

@@ -36,10 +36,7 @@ def mend(tree: Path) -> Mended:
 
     `tree`: the folder; need not exist. Nothing may be running in it, and no link in it is followed.
 
-    Raises
-    ------
-    OSError
-        A date cannot be set.
+    Raises OSError: A date cannot be set.
     """
     dated = sorted(_dated(tree))
     newest = max([date for date, _ in dated], default=0)

@@ -43,10 +43,7 @@ class Wheel:
 def find(folder: Path, python: str) -> Wheel:
     """Find the wheel for one Python.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is none, or more than one.
+    Raises FileNotFoundError: There is none, or more than one.
     """
     minor = python.replace(".", "")
     interpreter = f"cp{minor.removesuffix('t')}-cp{minor}-"

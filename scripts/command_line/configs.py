@@ -46,10 +46,7 @@ def choose(
     leaves; else the user is asked, where a person sits at the terminal. With ``all_of``, all that the filter leaves;
     without a filter, all of that platform (conda's name of it).
 
-    Raises
-    ------
-    UsageError
-        Nothing matches the filter, a name is not among what it leaves, or there is nobody to ask.
+    Raises UsageError: Nothing matches the filter, a name is not among what it leaves, or there is nobody to ask.
     """
     choices = select(names, pattern) if pattern else tuple(names)
     if all_of:

@@ -39,10 +39,7 @@ class LazyGroup(click.Group):
 def load(name: str) -> click.Command:
     """Import a command.
 
-    Raises
-    ------
-    IntegrityError
-        Something that it needs is damaged in the private environment.
+    Raises IntegrityError: Something that it needs is damaged in the private environment.
     """
     module = import_whole(f"{__package__}.{_ELSEWHERE.get(name, name).replace('-', '_')}")
     command = getattr(module, name.replace("-", "_"))

@@ -23,10 +23,7 @@ def is_checkout() -> bool:
 def repository() -> Path:
     """Return the repository this package is a part of.
 
-    Raises
-    ------
-    PreflightError
-        This is an installed copy: configs and recipes are not in it.
+    Raises PreflightError: This is an installed copy: configs and recipes are not in it.
     """
     if is_checkout():
         return _ROOT

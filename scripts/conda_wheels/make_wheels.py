@@ -57,16 +57,10 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
 
     ``report`` gets a line for each step.
 
-    Raises
-    ------
-    ConfigError, UsageError
-        The channel has nothing to make wheels of, or not what was requested.
-    BuildError
-        A package needs a library that a wheel cannot contain.
-    BusyError
-        Another process is making this config's wheels.
-    PreflightError
-        auditwheel or patchelf is missing.
+    Raises ConfigError, UsageError: The channel has nothing to make wheels of, or not what was requested.
+    Raises BuildError: A package needs a library that a wheel cannot contain.
+    Raises BusyError: Another process is making this config's wheels.
+    Raises PreflightError: auditwheel or patchelf is missing.
     """
     channel = prefix.find(request.output, request.config)
     wanted = find(channel, request.pythons, request.names)

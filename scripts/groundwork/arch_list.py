@@ -20,10 +20,7 @@ def cuda_archs(text: str) -> tuple[str, ...]:
 
     The text has them with ``;``, ``,`` or blanks in between, with or without ``sm_`` and the dot.
 
-    Raises
-    ------
-    UsageError
-        The text holds something else.
+    Raises UsageError: The text holds something else.
     """
     archs: dict[str, None] = {}
     for word in filter(None, re.split(r"[;,\s]+", text)):

@@ -65,10 +65,7 @@ def ensure(root: Path, use: str) -> Path:
 
     `use`: ``run``, or ``dev`` for an environment that has the test tools too.
 
-    Raises
-    ------
-    ProviderError
-        Neither uv nor venv and pip could make it; the message ends with their output.
+    Raises ProviderError: Neither uv nor venv and pip could make it; the message ends with their output.
     """
     lock = root / LOCKS[use]
     try:
@@ -96,10 +93,7 @@ def ensure(root: Path, use: str) -> Path:
 def _home(root: Path) -> Path:
     """Return where to make environments: in the repository, or in the user's cache where that cannot be written to.
 
-    Raises
-    ------
-    PreflightError
-        There is no such place.
+    Raises PreflightError: There is no such place.
     """
     inside = root / ".venv"
     usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -178,10 +172,8 @@ def mistrust() -> None:
 def import_whole(module: str) -> ModuleType:
     """Import a module of ours.
 
-    Raises
-    ------
-    IntegrityError
-        Something that it needs is damaged in the private environment, which the next start sets up anew.
+    Raises IntegrityError: Something that it needs is damaged in the private environment, which the next start sets up
+        anew.
     """
     try:
         return importlib.import_module(module)

@@ -60,10 +60,7 @@ def own_folder(path: Path) -> Path:
 def refuse_link(path: Path) -> None:
     """Refuse a link in place of a folder: a build may have made it, to have us write somewhere else.
 
-    Raises
-    ------
-    IntegrityError
-        It is one.
+    Raises IntegrityError: It is one.
     """
     if path.is_symlink():
         raise IntegrityError(

@@ -19,10 +19,7 @@ _HASHED = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "--require
 def make(environment: Path, lock: Path, sizes: Path) -> None:
     """Install what a lock names into a new environment, check it, and note the ``sizes`` of its native files.
 
-    Raises
-    ------
-    ProviderError
-        Neither uv nor venv and pip could make it; the message ends with their output.
+    Raises ProviderError: Neither uv nor venv and pip could make it; the message ends with their output.
     """
     started = time.monotonic()
     again = "again " if environment.exists() else ""

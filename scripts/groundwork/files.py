@@ -40,12 +40,8 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 def writable(folder: Path, remedy: str) -> None:
     """Create a folder, and check that it can be written to.
 
-    Raises
-    ------
-    PreflightError
-        It cannot be made or written to.
-    OutOfSpaceError
-        There is no room.
+    Raises PreflightError: It cannot be made or written to.
+    Raises OutOfSpaceError: There is no room.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,12 +86,8 @@ def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) 
     `below`: a folder above it: of the folders in between, which somebody else may have made as well, none may be a
       link.
 
-    Raises
-    ------
-    IntegrityError
-        It is a link, a pipe, a device or a folder.
-    OSError
-        It is not there or cannot be read.
+    Raises IntegrityError: It is a link, a pipe, a device or a folder.
+    Raises OSError: It is not there or cannot be read.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -123,12 +115,8 @@ def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) 
 def copy(source: Path, target: Path) -> None:
     """Copy a regular file with its date into place atomically; it shares blocks, never the inode, where it can.
 
-    Raises
-    ------
-    IntegrityError
-        The source is not a regular file.
-    OSError
-        The disk is full, or one of the two cannot be used.
+    Raises IntegrityError: The source is not a regular file.
+    Raises OSError: The disk is full, or one of the two cannot be used.
     """
     with replacing(target) as beside:
         with open_regular(source) as old, beside.open("xb") as new:
@@ -190,10 +178,7 @@ def sha256(path: Path) -> str:
 def unpack(tarball: Path, folder: Path) -> None:
     """Unpack a tar archive; nothing of it lands outside the folder.
 
-    Raises
-    ------
-    IntegrityError
-        It cannot be read.
+    Raises IntegrityError: It cannot be read.
     """
     try:
         with tarfile.open(tarball) as archive:

@@ -77,10 +77,7 @@ def _entry(name: str, date: int, how: int, mode: int) -> zipfile.ZipInfo:
 def metadata(tree: Path) -> Path:
     """Return the folder with the metadata of a tree.
 
-    Raises
-    ------
-    IntegrityError
-        There is none, or several.
+    Raises IntegrityError: There is none, or several.
     """
     found = [*tree.glob("*.dist-info")]
     if len(found) != 1:

@@ -71,12 +71,8 @@ def git(
     Nothing in the arguments that came from outside may start with a dash. The folder is a bare repository. Protocols
     have colons between them; without any, git cannot fetch behind our back. Settings are as for ``git -c``.
 
-    Raises
-    ------
-    GitFailed
-        It ended with an error.
-    AuditError
-        It is not installed, or took too long: then it is killed, with all its children.
+    Raises GitFailed: It ended with an error.
+    Raises AuditError: It is not installed, or took too long: then it is killed, with all its children.
     """
     if seconds <= 0:
         raise AuditError("the time limit was reached", "allow more: --timeout SECONDS")

@@ -25,12 +25,8 @@ def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured 
 
     ``pip download`` itself would run setup.py, which imports PyTorch, only to learn the name that it asked for.
 
-    Raises
-    ------
-    ProviderError
-        No index answers, or none has such an archive; nothing half-written stays behind.
-    IntegrityError
-        An archive is not the one that the matrix names.
+    Raises ProviderError: No index answers, or none has such an archive; nothing half-written stays behind.
+    Raises IntegrityError: An archive is not the one that the matrix names.
     """
     folder = cache / "sdists"
 
@@ -73,12 +69,8 @@ def unpack_sources(
     An archive or a checkout in the user's folder, if any, comes first; then pip's indexes, or a clone of an extension
     without archives.
 
-    Raises
-    ------
-    ProviderError
-        The sources are not available.
-    IntegrityError
-        An archive is not the one that the matrix names.
+    Raises ProviderError: The sources are not available.
+    Raises IntegrityError: An archive is not the one that the matrix names.
     """
     archive = wanted.within(folder) if folder else None
     if folder and archive is None and (checkout := extension.checkout_within(folder)):

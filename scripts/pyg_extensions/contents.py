@@ -42,10 +42,7 @@ def check_package(
 ) -> None:
     """Verify a built extension's package, for one Python or with None for all, before it is published.
 
-    Raises
-    ------
-    IntegrityError
-        A library in it does not fit.
+    Raises IntegrityError: A library in it does not fit.
     """
     expect = Expectation(accelerator=accelerator, archs=archs, python=python, torch_version=torch_version)
     verdict = verify(package, expect=expect)

@@ -112,12 +112,8 @@ def fetch(address: str, target: Path, sha256: str, where: Configured | None = No
 
     It appears complete and with the right hash, if one is known, or not at all.
 
-    Raises
-    ------
-    ProviderError
-        No answer, no such file, or the connection broke three times.
-    IntegrityError
-        The file has another hash.
+    Raises ProviderError: No answer, no such file, or the connection broke three times.
+    Raises IntegrityError: The file has another hash.
     """
     try:
         with files.scratch(target.parent) as empty:

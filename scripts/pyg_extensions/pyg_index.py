@@ -78,10 +78,7 @@ def built_for(wheel: File) -> tuple[str, str] | None:
 class PygIndex:
     """An index at a URL, or a local folder with the same content; its pages are read once.
 
-    Raises
-    ------
-    UsageError
-        The folder does not exist.
+    Raises UsageError: The folder does not exist.
     """
 
     def __init__(self, source: str = PYG_INDEX) -> None:
@@ -98,10 +95,7 @@ class PygIndex:
     def wheels(self, torch_version: str, tag: str) -> tuple[File, ...]:
         """Return all wheels for a PyTorch and ``cpu`` or ``cu130``; none if the index has no page for it.
 
-        Raises
-        ------
-        ProviderError
-            The index does not answer, or answers with an error; it is not tried again.
+        Raises ProviderError: The index does not answer, or answers with an error; it is not tried again.
         """
         exact = Version(torch_version).base_version
         first = ".".join([*exact.split(".")[:2], "0"])
@@ -127,10 +121,7 @@ class PygIndex:
 def read_page(address: str) -> str | None:
     """Return a page's text, or None if it does not exist.
 
-    Raises
-    ------
-    ProviderError
-        No answer within 20 seconds, or a refusal.
+    Raises ProviderError: No answer within 20 seconds, or a refusal.
     """
     try:
         if urlsplit(address).scheme == "file":

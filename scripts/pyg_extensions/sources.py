@@ -54,10 +54,7 @@ def find(
     The user's folder or URL, ``given``, comes first. If the usual address does not answer, the archives come from pip's
     index, by ``download``.
 
-    Raises
-    ------
-    UsageError
-        ``given`` is neither a URL nor a folder.
+    Raises UsageError: ``given`` is neither a URL nor a folder.
     """
     wanted = sorted((one for one in EXTENSIONS if one.conda in recipes), key=lambda one: one.conda)
     search = _Search(wanted, variant, given, ask)

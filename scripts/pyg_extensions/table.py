@@ -165,10 +165,7 @@ class ExtensionRelease:
 def find(name: str) -> Extension:
     """Return the extension of a name: conda's or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``.
 
-    Raises
-    ------
-    UsageError
-        No extension has that name.
+    Raises UsageError: No extension has that name.
     """
     word = re.sub(r"[-_.]+", "_", name.strip().lower())
     for extension in EXTENSIONS:

@@ -30,9 +30,7 @@ def regenerate(build_dir: Path, arguments: Sequence[str] = (), *, log: Path | No
 
     `log`: File to write CMake's output to; default: shown as it comes.
 
-    Raises
-    ------
-    CacheError, NinjaError, RegenerateError
+    Raises CacheError, NinjaError, RegenerateError.
     """
     program = load(build_dir / "CMakeCache.txt").get("CMAKE_COMMAND", "cmake")
     before = _snapshot(build_dir)

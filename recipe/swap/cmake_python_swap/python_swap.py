@@ -79,12 +79,10 @@ def swap(
     `environment`: Whose compilers and flags must agree with the tree's; default: this process's.
     `only_plan`: Report what would be changed and leave everything as it is.
 
-    Raises
-    ------
-    SwapRefused
-        Something frozen differs, or ninja would rebuild something outside the Python side. The former cache is back.
-    CacheError, EntriesError, InterpreterError, NinjaError, RegenerateError, skbuild_backend.SkbuildError
-        The tree or the interpreter is not usable; the former cache is back.
+    Raises SwapRefused: Something frozen differs, or ninja would rebuild something outside the Python side. The former
+        cache is back.
+    Raises CacheError, EntriesError, InterpreterError, NinjaError, RegenerateError, skbuild_backend.SkbuildError: The
+        tree or the interpreter is not usable; the former cache is back.
     """
     path = build_dir / "CMakeCache.txt"
     recover(build_dir)

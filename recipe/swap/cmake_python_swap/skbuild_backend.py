@@ -40,10 +40,7 @@ def claim(build_dir: Path, python: str, skbuild: str) -> Mapping[str, bytes]:
 
     `python`, `skbuild`: the interpreter, and where its scikit-build-core lies; "" where it has none.
 
-    Raises
-    ------
-    SkbuildError
-        The state cannot be read, or the interpreter lacks scikit-build-core.
+    Raises SkbuildError: The state cannot be read, or the interpreter lacks scikit-build-core.
     """
     path = build_dir / INFO
     if not path.exists():
@@ -71,10 +68,7 @@ def configure(tree: Path, python: str, *, log: Path | None = None) -> None:
 
     `python`: the interpreter to configure for; it needs pip and scikit-build-core.
 
-    Raises
-    ------
-    SkbuildError
-        It failed; the message ends with what it said.
+    Raises SkbuildError: It failed; the message ends with what it said.
     """
     _call(tree, python, tree / TEMPORARY / "configured", _CONFIGURE, log=log)
 
@@ -86,10 +80,7 @@ def wheel(tree: Path, python: str, folder: Path, leave_out: Sequence[str]) -> No
 
     `leave_out`: files and folders of the package ``torch`` to keep out of the wheel, relative to it.
 
-    Raises
-    ------
-    SkbuildError
-        It failed.
+    Raises SkbuildError: It failed.
     """
     # The setting replaces PyTorch's own list, which keeps thousands of its dependencies' files out.
     patterns = [*_excluded(tree / "pyproject.toml"), *(f"/torch/{place}" for place in leave_out)]

@@ -74,10 +74,7 @@ def unread(path: str, size: int) -> Mapping[ContentPart, int]:
 def of_file(file: Path, path: str, size: int) -> Mapping[ContentPart, int]:
     """Return the parts of a file on the disk; they add up to its size.
 
-    Raises
-    ------
-    OSError
-        It cannot be read.
+    Raises OSError: It cannot be read.
     """
     kind = by_name(path)
     if kind != Kind.OTHER or not size:
@@ -90,10 +87,7 @@ def of_file(file: Path, path: str, size: int) -> Mapping[ContentPart, int]:
 def of_stream(stream: IO[bytes], path: str, size: int) -> Mapping[ContentPart, int]:
     """Return the parts of a file in an archive, which is written to a temporary file if it is a library.
 
-    Raises
-    ------
-    Exception
-        Whatever the archive's reader raises for a damaged one.
+    Raises Exception: Whatever the archive's reader raises for a damaged one.
     """
     kind = by_name(path)
     if kind != Kind.OTHER or not size:

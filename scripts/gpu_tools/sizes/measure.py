@@ -22,14 +22,9 @@ _REMEDY = (
 def measure(subject: str, *, python: str | None = None) -> Sizes:
     """Measure a path, or a requirement as pip takes it, for a Python (``3.12``), by default the one that runs this.
 
-    Raises
-    ------
-    UsageError
-        It is neither, or ``python`` is not a version.
-    IntegrityError
-        A package or wheel is damaged.
-    ProviderError
-        A requirement cannot be looked up.
+    Raises UsageError: It is neither, or ``python`` is not a version.
+    Raises IntegrityError: A package or wheel is damaged.
+    Raises ProviderError: A requirement cannot be looked up.
     """
     path = Path(subject)
     if path.is_dir():

@@ -25,10 +25,7 @@ CONDA = (".conda", ".tar.bz2")
 def wheel(path: Path) -> Package:
     """Measure a wheel.
 
-    Raises
-    ------
-    IntegrityError
-        It cannot be read.
+    Raises IntegrityError: It cannot be read.
     """
     name, version = path.stem, ""
     with suppress(InvalidWheelFilename, InvalidVersion):
@@ -50,10 +47,7 @@ def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
 
     What it links into an environment counts, not its own ``info`` folder.
 
-    Raises
-    ------
-    IntegrityError
-        It cannot be read.
+    Raises IntegrityError: It cannot be read.
     """
     files: dict[str, File] = {}
     index: dict[str, Any] = {}
@@ -118,10 +112,7 @@ def _tars(path: Path, stack: ExitStack) -> Iterator[tarfile.TarFile]:
 def readable(path: Path) -> Iterator[None]:
     """Turn what a damaged archive raises into one sentence; each format has errors of its own.
 
-    Raises
-    ------
-    IntegrityError
-        It is damaged.
+    Raises IntegrityError: It is damaged.
     """
     try:
         yield

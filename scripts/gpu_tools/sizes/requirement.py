@@ -30,10 +30,7 @@ _BY_ADDRESS = re.compile(r"Package `(\S+)` was included as a URL dependency")
 def requirement(text: str, python: str) -> Sizes:
     """Measure what a requirement (``torch==2.15.0``) would install into an empty environment on this machine.
 
-    Raises
-    ------
-    ProviderError
-        No index answers or has a wheel for it, or what it requires does not fit together.
+    Raises ProviderError: No index answers or has a wheel for it, or what it requires does not fit together.
     """
     wanted, version = Requirement(text), full_version(python)
     if wanted.marker and not wanted.marker.evaluate(marker_environment(version)):

@@ -51,10 +51,7 @@ class KeptOriginals:
 class Backup:
     """The folder with the originals of an environment; whoever changes anything holds it: ``environment.locked``.
 
-    Raises
-    ------
-    IntegrityError
-        Its manifest cannot be read.
+    Raises IntegrityError: Its manifest cannot be read.
     """
 
     def __init__(self, root: Path) -> None:
@@ -134,10 +131,7 @@ class Backup:
     def commit(self, plan: SlimPlan) -> None:
         """Replace and remove what a plan says; should that fail, everything is put back.
 
-        Raises
-        ------
-        PreflightError
-            The file system has no hard links.
+        Raises PreflightError: The file system has no hard links.
         """
         if self._manifest is None:
             raise ValueError("not held")
@@ -169,10 +163,7 @@ class Backup:
     def forget(self) -> None:
         """Delete the originals.
 
-        Raises
-        ------
-        PreflightError
-            The last slimming was cut short.
+        Raises PreflightError: The last slimming was cut short.
         """
         if self._manifest is not None and self._manifest.state == "applying":
             raise PreflightError(

@@ -72,10 +72,7 @@ class Check:
     def before(self, contents: Contents, gone: Iterable[str]) -> None:
         """Find out what works; modules of which nothing will be left are not tried.
 
-        Raises
-        ------
-        UsageError
-            A command fails already.
+        Raises UsageError: A command fails already.
         """
         for command in self._commands:
             if failed := self._fails(command):
@@ -104,10 +101,7 @@ class Check:
     def after(self) -> None:
         """Try it again.
 
-        Raises
-        ------
-        SlimmedTooFarError
-            Something that worked before does not.
+        Raises SlimmedTooFarError: Something that worked before does not.
         """
         for name, error in self._answers(self._names, _LONG_TIMEOUT):
             if error is not None:

@@ -25,10 +25,8 @@ from groundwork.wording import counted
 def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
     """Refuse what cannot be done with a subject, before anything is read.
 
-    Raises
-    ------
-    UsageError
-        It is a folder of something else; or a package or channel, which only becomes smaller as a copy.
+    Raises UsageError: It is a folder of something else; or a package or channel, which only becomes smaller as a
+        copy.
     """
     if is_environment(subject):
         return

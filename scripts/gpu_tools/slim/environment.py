@@ -34,14 +34,9 @@ def apply(root: Path, request: SlimRequest, note: Note, check: Check | None = No
     All new files are written and on the disk before anything is touched; what then happens is renaming. The check tries
     the environment before and after: if it fails, or is interrupted, everything is put back.
 
-    Raises
-    ------
-    BusyError
-        Another process is slimming this environment.
-    OutOfSpaceError
-        The disk has no room for the new files; nothing was changed.
-    SlimmedTooFarError
-        Something does not work any more; everything was put back.
+    Raises BusyError: Another process is slimming this environment.
+    Raises OutOfSpaceError: The disk has no room for the new files; nothing was changed.
+    Raises SlimmedTooFarError: Something does not work any more; everything was put back.
     """
     with locked(root) as backup:
         try:
@@ -71,12 +66,8 @@ def apply(root: Path, request: SlimRequest, note: Note, check: Check | None = No
 def undo(root: Path) -> int:
     """Put all originals back, and return how many there were.
 
-    Raises
-    ------
-    UsageError
-        Nothing was slimmed in place.
-    NotUndoneError
-        Some could not be put back; what there is of these is kept.
+    Raises UsageError: Nothing was slimmed in place.
+    Raises NotUndoneError: Some could not be put back; what there is of these is kept.
     """
     _there(root)
     with locked(root) as backup:
@@ -108,12 +99,8 @@ def undo(root: Path) -> int:
 def forget(root: Path) -> int:
     """Delete the originals, and return the bytes they took.
 
-    Raises
-    ------
-    UsageError
-        Nothing was slimmed in place.
-    PreflightError
-        The last slimming was cut short.
+    Raises UsageError: Nothing was slimmed in place.
+    Raises PreflightError: The last slimming was cut short.
     """
     _there(root)
     with locked(root) as backup:
@@ -130,10 +117,7 @@ def not_put_back(root: Path) -> KeptOriginals:
 def copy(root: Path, folder: Path, request: SlimRequest, note: Note) -> SlimPlan:
     """Write a smaller copy into a new or empty folder. Packages' files that are links to places outside become files.
 
-    Raises
-    ------
-    UsageError
-        There is something already, or it would lie in the environment itself.
+    Raises UsageError: There is something already, or it would lie in the environment itself.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists already", "name a new folder: --output DIR")
@@ -200,10 +184,7 @@ def _there(root: Path) -> None:
 def locked(root: Path) -> Iterator[Backup]:
     """Hold an environment's folder of originals, which is made if there is none, and removed if nothing came of it.
 
-    Raises
-    ------
-    BusyError
-        Another process is slimming this environment.
+    Raises BusyError: Another process is slimming this environment.
     """
     before = root.stat()
     folder = root / BACKUP

@@ -56,10 +56,7 @@ class RangeChange:
 def hole(tables: Tables, change: RangeChange) -> tuple[int, int]:
     """Return which bytes of the former file a change lets go; an empty range where that is none.
 
-    Raises
-    ------
-    NotUnderstood
-        The range has more than one meaning.
+    Raises NotUnderstood: The range has more than one meaning.
     """
     if tables.mapped_by(change.start, change.end):
         start = -(-change.filled // tables.page) * tables.page
@@ -86,10 +83,7 @@ class Layout:
     def write(self, library: ElfFile, stream: IO[bytes]) -> None:
         """Write the library.
 
-        Raises
-        ------
-        OSError
-            The disk is full, for one.
+        Raises OSError: The disk is full, for one.
         """
         position = 0
         with memoryview(library.data) as data:
@@ -106,10 +100,7 @@ class Layout:
 def lay_out(tables: Tables, changes: Sequence[RangeChange], dropped: frozenset[int], size: int) -> Layout:
     """Return where everything lies after changes of ranges that share no bytes; dropped sections, by number, are gone.
 
-    Raises
-    ------
-    NotUnderstood
-        Ranges share bytes.
+    Raises NotUnderstood: Ranges share bytes.
     """
     with_holes = [(change, hole(tables, change)) for change in changes]
     holes = sorted(one for _, one in with_holes if one[0] < one[1])

@@ -48,10 +48,7 @@ def slim_library(
     their code is not touched; ``symbols``: ``.symtab``, ``.strtab`` and debug sections go; ``keep_lto``: LTO-IR, which
     nvJitLink compiles at run time, stays.
 
-    Raises
-    ------
-    OSError
-        It cannot be read or written.
+    Raises OSError: It cannot be read or written.
     """
     try:
         with opened(source) as library:

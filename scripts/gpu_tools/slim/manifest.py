@@ -70,10 +70,7 @@ class Manifest:
     def read(cls, path: Path, originals: Path) -> Manifest | None:
         """Return a manifest, or None where there is none.
 
-        Raises
-        ------
-        IntegrityError
-            It cannot be read, or there are originals without one.
+        Raises IntegrityError: It cannot be read, or there are originals without one.
         """
         way_out = f"the originals lie in {originals}, under their own paths: move them back"
         try:

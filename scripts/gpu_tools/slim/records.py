@@ -39,10 +39,7 @@ def records(root: Path, original: Callable[[str], Path]) -> Iterator[FileList]:
 
     ``original`` tells where a file's content lies that was there before anything was slimmed, by its path.
 
-    Raises
-    ------
-    IntegrityError
-        A list cannot be read.
+    Raises IntegrityError: A list cannot be read.
     """
     # the second is where conda's packages for every Python have theirs
     for site in (root, root / "site-packages", *sites(root)):

@@ -30,12 +30,8 @@ _LEVEL = 15  # what rattler calls the default
 def unpacked(package: Path, near: Path | None = None) -> Iterator[Contents]:
     """Unpack a wheel or conda package for as long as the context lasts: below a folder, or among temporary files.
 
-    Raises
-    ------
-    UsageError
-        It is neither a ``.whl`` nor a ``.conda`` file.
-    IntegrityError
-        It is damaged.
+    Raises UsageError: It is neither a ``.whl`` nor a ``.conda`` file.
+    Raises IntegrityError: It is damaged.
     """
     if package.suffix not in (".whl", ".conda") or not package.is_file():
         raise UsageError(
@@ -70,10 +66,7 @@ def repack(
     packages of its channel, itself among them: they all get the same ending to their build strings, and what asks for
     one build of another asks for the new one.
 
-    Raises
-    ------
-    UsageError
-        NVIDIA's libraries would be changed, or there is nothing to take away.
+    Raises UsageError: NVIDIA's libraries would be changed, or there is nothing to take away.
     """
     with unpacked(package, folder) as contents:
         into = contents.root.parent / "new"

@@ -130,10 +130,7 @@ class SlimPlan:
 def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path | None = None) -> SlimPlan:
     """Find out what each step gives; the new content of files that change is written below ``into``, if that is given.
 
-    Raises
-    ------
-    UsageError
-        It is to be written, and nothing has code for a GPU that was named.
+    Raises UsageError: It is to be written, and nothing has code for a GPU that was named.
     """
     steps, spared = select_steps(request, contents)
     note("looking for what nothing needs")

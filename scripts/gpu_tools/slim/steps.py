@@ -60,10 +60,7 @@ class SlimStep:
 def wanted(keep: Iterable[str]) -> frozenset[str]:
     """Check the names given for ``--keep``, with commas between them, and resolve those that stand for several.
 
-    Raises
-    ------
-    UsageError
-        One is neither a feature nor a step.
+    Raises UsageError: One is neither a feature nor a step.
     """
     found: set[str] = set()
     known = [*(one.name for one in FEATURES), *_GROUPS, *(step.name for step in STEPS)]
@@ -77,12 +74,8 @@ def wanted(keep: Iterable[str]) -> frozenset[str]:
 def gpu_names(given: Iterable[str]) -> tuple[str, ...]:
     """Return the GPUs given for ``--gpu`` as ``sm_120``; ``native`` stands for those of this machine.
 
-    Raises
-    ------
-    NoGpuError
-        Those of this machine were asked for, and there is none.
-    UsageError
-        Something else than an architecture was given.
+    Raises NoGpuError: Those of this machine were asked for, and there is none.
+    Raises UsageError: Something else than an architecture was given.
     """
     found: dict[str, None] = {}
     for word in _words(given):

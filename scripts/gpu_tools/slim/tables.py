@@ -100,10 +100,7 @@ class Tables:
     def mapped_by(self, start: int, end: int) -> Segment | None:
         """Return the segment that maps a range of the file; None for one that is not mapped.
 
-        Raises
-        ------
-        NotUnderstood
-            Part of the range is mapped in another way than the rest, or has another meaning, too.
+        Raises NotUnderstood: Part of the range is mapped in another way than the rest, or has another meaning, too.
         """
         others = [(segment.offset, segment.end) for segment in self.segments if segment.kind != LOAD]
         parts = [section for section in self.sections if section.offset < end and start < section.end]
@@ -121,10 +118,8 @@ class Tables:
 def read(library: ElfFile) -> Tables:
     """Read a library's tables.
 
-    Raises
-    ------
-    NotUnderstood
-        It is no shared library or program, has no section headers, or its tables contradict each other.
+    Raises NotUnderstood: It is no shared library or program, has no section headers, or its tables contradict each
+        other.
     """
     data = library.data
     kind, machine = struct.unpack_from("<HH", data, 16)

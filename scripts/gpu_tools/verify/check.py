@@ -29,12 +29,8 @@ def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None
     Its libraries must fit the torch of the environment beside it, which is by default itself, where it is one. What is
     not expected of them is taken from that torch, then from the metadata.
 
-    Raises
-    ------
-    UsageError
-        There is no such thing to look into, or ``beside`` is not an environment with torch.
-    IntegrityError
-        A package or wheel is damaged.
+    Raises UsageError: There is no such thing to look into, or ``beside`` is not an environment with torch.
+    Raises IntegrityError: A package or wheel is damaged.
     """
     with open_subject(path) as subject:
         if beside is None:

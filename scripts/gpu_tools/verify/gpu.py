@@ -77,10 +77,7 @@ class GpuReport:
 def examine(environment: Path) -> GpuReport:
     """Try an environment's torch and extensions on this machine's GPUs.
 
-    Raises
-    ------
-    UsageError
-        It is not an environment with Python.
+    Raises UsageError: It is not an environment with Python.
     """
     return judged(environment, probe(environment))
 

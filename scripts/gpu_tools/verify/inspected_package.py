@@ -48,12 +48,8 @@ class Subject:
 def open_subject(path: Path) -> Iterator[Subject]:
     """Open a package, a wheel or an environment; what is unpacked is deleted at the end.
 
-    Raises
-    ------
-    UsageError
-        There is nothing at ``path``, or it is something else.
-    IntegrityError
-        A package or wheel is damaged.
+    Raises UsageError: There is nothing at ``path``, or it is something else.
+    Raises IntegrityError: A package or wheel is damaged.
     """
     if path.is_dir():
         yield _environment(path)
@@ -105,10 +101,7 @@ def _dist_info(folder: Path) -> BuiltFor:
 def site_packages(prefix: Path) -> tuple[Path, str]:
     """Return an environment's site-packages and its Python's version.
 
-    Raises
-    ------
-    UsageError
-        The folder has no Python, or several of them without torch.
+    Raises UsageError: The folder has no Python, or several of them without torch.
     """
     found = sorted(
         (folder, version[1])

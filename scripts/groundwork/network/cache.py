@@ -49,10 +49,7 @@ class Cache:
 
         Threads that want the same entry wait for the one that makes it.
 
-        Raises
-        ------
-        MegabuildError
-            It cannot be made, or must not be (offline), and there is no stale one.
+        Raises MegabuildError: It cannot be made, or must not be (offline), and there is no stale one.
         """
         with self._lock:
             lock = self._making.setdefault(key, threading.Lock())

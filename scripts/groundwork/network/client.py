@@ -113,12 +113,8 @@ class Client:
         `url`: ``https:`` or ``http:``; may hold a user and a password, which are never shown.
         `headers`: of the request. With a ``Range``, all but a part is refused before anything of it is read.
 
-        Raises
-        ------
-        NotFound
-            The server has no such thing.
-        NetworkError
-            No answer, a refusal, too long an answer, or ``offline``.
+        Raises NotFound: The server has no such thing.
+        Raises NetworkError: No answer, a refusal, too long an answer, or ``offline``.
         """
         body = io.BytesIO()
         response = self._fetch(url, headers or {}, body, limit)
@@ -127,10 +123,7 @@ class Client:
     def save(self, url: str, target: Path, *, limit: int = 16 << 30) -> None:
         """Write the answer to a GET into a file, which is left half-written when that fails.
 
-        Raises
-        ------
-        NetworkError, OSError
-            As for `get`; the file cannot be written.
+        Raises NetworkError, OSError: As for `get`; the file cannot be written.
         """
         with target.open("wb") as stream:
             self._fetch(url, {}, stream, limit)

@@ -40,10 +40,7 @@ class Directory:
 def beside(client: Client, file: File) -> bytes:
     """Return the METADATA that an index has beside a wheel (PEP 658).
 
-    Raises
-    ------
-    NetworkError
-        No answer, or another hash than the index says.
+    Raises NetworkError: No answer, or another hash than the index says.
     """
     address = urlsplit(file.url)
     content = client.get(address._replace(path=f"{address.path}.metadata").geturl(), limit=_LARGEST).body
@@ -57,10 +54,7 @@ def beside(client: Client, file: File) -> bytes:
 def inside(client: Client, file: File) -> Directory:
     """Read METADATA and directory of a remote wheel by range requests.
 
-    Raises
-    ------
-    NetworkError
-        No answer, a server without range requests, or a broken wheel.
+    Raises NetworkError: No answer, a server without range requests, or a broken wheel.
     """
     try:
         return _directory(client, file.url)

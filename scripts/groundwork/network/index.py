@@ -122,10 +122,7 @@ def offered(
     Where two have the same file, the first counts. Pages are fetched by `groundwork.network.client.Client.get`, or a
     cache before it.
 
-    Raises
-    ------
-    NetworkError
-        No index answers, or none has anything of it.
+    Raises NetworkError: No index answers, or none has anything of it.
     """
     found: dict[str, File] = {}
     troubles: list[str] = []

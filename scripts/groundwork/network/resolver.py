@@ -88,12 +88,8 @@ def resolve(
     Dependencies are included, unless ``dependencies`` is false, but for the projects in ``without``. An unreachable
     index is skipped if there are others. uv caches pages and metadata in ``cache``, or nowhere.
 
-    Raises
-    ------
-    Unsatisfied
-        There is no such wheel, or they do not fit together.
-    ProviderError
-        No index answers; uv is missing or failed.
+    Raises Unsatisfied: There is no such wheel, or they do not fit together.
+    Raises ProviderError: No index answers; uv is missing or failed.
     """
     command = _command(target, cache, dependencies=dependencies)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as left_out:

@@ -38,10 +38,7 @@ def compile_jobs(
 ) -> Jobs:
     """Choose the number of compile jobs; the user's choice, also as ``CPU_COUNT`` or ``MAX_JOBS``, is never changed.
 
-    Raises
-    ------
-    UsageError
-        A choice that is not a positive number.
+    Raises UsageError: A choice that is not a positive number.
     """
     if chosen := _users_choice(requested, environ or {}):
         return chosen

@@ -70,10 +70,7 @@ def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
 
     ``linux_64*`` is every config for linux-64 and none for linux-aarch64; ``linux_*`` is both.
 
-    Raises
-    ------
-    UsageError
-        When nothing matches: a filter that selects nothing is a typing error, not an empty run.
+    Raises UsageError: When nothing matches: a filter that selects nothing is a typing error, not an empty run.
     """
     known = tuple(names)
     found = tuple(name for name in known if fnmatchcase(name, pattern.removesuffix(".yaml")))
@@ -87,10 +84,7 @@ def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
 def load(root: Path, name: str) -> Config:
     """Read one config of a repository; a trailing ``.yaml`` is taken off its name.
 
-    Raises
-    ------
-    ConfigError
-        There is no such config, or its file cannot be read; the message names line and column.
+    Raises ConfigError: There is no such config, or its file cannot be read; the message names line and column.
     """
     name = name.removesuffix(".yaml")
     names = available(root)

@@ -27,10 +27,7 @@ Values = Mapping[str, Sequence[str]]
 def generate(root: Path) -> dict[str, str]:
     """Return the text of every config file, by config name, from the repository's ``conda_build_config.yaml``.
 
-    Raises
-    ------
-    ConfigError
-        The matrix cannot be read, has no rows, or two of its rows have the same name.
+    Raises ConfigError: The matrix cannot be read, has no rows, or two of its rows have the same name.
     """
     configs: dict[str, str] = {}
     for platform in PLATFORMS:

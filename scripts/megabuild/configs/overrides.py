@@ -21,10 +21,8 @@ def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str
     Where an overridden key is zipped with others and its new values are all among its old ones, the others are cut
     down to the same rows. Any other length would be refused by the engine, so it is refused here, with a reason.
 
-    Raises
-    ------
-    UsageError
-        A zipped key would get another number of values than its partners, and they are not a choice of its old ones.
+    Raises UsageError: A zipped key would get another number of values than its partners, and they are not a choice of
+        its old ones.
     """
     result = {key: tuple(values) for key, values in overrides.items()}
     for group in config.zip_keys:
@@ -56,10 +54,7 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
 
     ``digest`` is the sha256 of its official tarball, where one is downloaded.
 
-    Raises
-    ------
-    UsageError
-        That is not a version, or the sha256 is known to be another release's.
+    Raises UsageError: That is not a version, or the sha256 is known to be another release's.
     """
     nightly = r"(\.dev\d{8})?" if config.provider == "wheel" else ""
     if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
@@ -93,10 +88,7 @@ def _check_tarball(config: Config, version: str, digest: str) -> None:
 def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:
     """Return the config's pins for Python versions such as ``3.12`` (also ``312``, ``py312``; none: all), in its order.
 
-    Raises
-    ------
-    UsageError
-        The config has no such Python.
+    Raises UsageError: The config has no such Python.
     """
     pins = {python_version(pin): pin for pin in config.variant["python"]}
     wanted = {_normalise(version) for version in versions} or set(pins)
@@ -114,10 +106,7 @@ def _normalise(version: str) -> str:
 def arch_list(config: Config, text: str) -> str:
     """Return CUDA architectures, however they are written, as configs have them: ``9.0;12.0+PTX``.
 
-    Raises
-    ------
-    UsageError
-        The config is for CPUs, or the text holds something else.
+    Raises UsageError: The config is for CPUs, or the text holds something else.
     """
     if config.cuda_version is None:
         raise UsageError(f"{config.name} is for CPUs", "an arch list goes with a CUDA config")

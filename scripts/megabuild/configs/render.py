@@ -68,10 +68,7 @@ def render(
     ``overrides`` are variant values in place of the config's; partners of zipped keys follow by themselves. ``env`` is
     what the recipe may ask for while it is rendered; ``build_platform`` compiles, where that is not the config's own.
 
-    Raises
-    ------
-    ConfigError
-        The recipe cannot be read or rendered for this config.
+    Raises ConfigError: The recipe cannot be read or rendered for this config.
     """
     # from the config rather than its file: it may be for another PyTorch than the file
     values = {**config.variant, **complete(config, overrides or {})}

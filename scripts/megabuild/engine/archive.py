@@ -27,10 +27,7 @@ class Archive:
 def read(path: Path) -> Archive:
     """Open a ``.conda`` file and check that every byte of it can be read.
 
-    Raises
-    ------
-    IntegrityError
-        The file is missing, cut off or damaged, or it is a link or a pipe.
+    Raises IntegrityError: The file is missing, cut off or damaged, or it is a link or a pipe.
     """
     try:
         with files.open_regular(path) as file, zipfile.ZipFile(file) as outer:
@@ -61,10 +58,7 @@ def is_readable(path: Path) -> bool:
 def verify(planned: PlannedPackage, path: Path) -> Archive:
     """Read a finished package and compare it with the plan.
 
-    Raises
-    ------
-    IntegrityError
-        It cannot be read, is another package, or holds a compiled file of another Python.
+    Raises IntegrityError: It cannot be read, is another package, or holds a compiled file of another Python.
     """
     found, wanted = read(path), planned.id
     if found.package != wanted:
@@ -115,10 +109,7 @@ def owners(archives: Iterable[Archive]) -> dict[str, set[str]]:
 def check_owners(archives: Sequence[Archive]) -> None:
     """Raise if a path belongs to more than one package.
 
-    Raises
-    ------
-    IntegrityError
-        Naming a few of the paths.
+    Raises IntegrityError: Naming a few of the paths.
     """
     shared = owners(archives)
     if shared:

@@ -55,10 +55,7 @@ class Outcome:
     def read(cls, path: Path, returncode: int) -> Outcome:
         """Read an outcome file; a missing one means that the worker was killed.
 
-        Raises
-        ------
-        IntegrityError
-            It is not what a worker writes: it lies where builds write as well.
+        Raises IntegrityError: It is not what a worker writes: it lies where builds write as well.
         """
         try:
             with files.open_regular(path) as file:

@@ -55,12 +55,8 @@ def normalise(package: Path, target: Path, date: int, *, local: bool = False) ->
     seconds since 1970. A ``local`` package, compiled against the system's own glibc, is to ask for no newer one than
     its files need.
 
-    Raises
-    ------
-    IntegrityError
-        The package is not a regular file.
-    OSError
-        The disk is full, or the file cannot be written to.
+    Raises IntegrityError: The package is not a regular file.
+    Raises OSError: The disk is full, or the file cannot be written to.
     """
     with files.replacing(target, f".tmp-{target.name}") as beside:
         with (

@@ -67,10 +67,7 @@ def run_worker(
     instead), ``on_tick`` about twenty times a second; what they raise ends the worker. Another ``script`` of the
     engine's folder takes ``arguments`` besides the files of job and outcome.
 
-    Raises
-    ------
-    MegabuildError
-        The isolation refused to start the worker, or its outcome is not what a worker writes.
+    Raises MegabuildError: The isolation refused to start the worker, or its outcome is not what a worker writes.
     """
     job_file = place.state / "job.json"
     # Builds write there as well: what lies under a name that nobody has used before is of this worker's time.

@@ -47,12 +47,8 @@ _ROUNDS, _QUIET_ROUNDS, _ROUND_SECONDS = 100, 3, 0.1
 def check_place(folder: Path) -> None:
     """Check whether an environment can be created or updated in a folder.
 
-    Raises
-    ------
-    UsageError
-        It holds something else.
-    IntegrityError
-        The marker that this command made it cannot be read.
+    Raises UsageError: It holds something else.
+    Raises IntegrityError: The marker that this command made it cannot be read.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", "name another one")
@@ -81,16 +77,10 @@ def create(
     ``cache`` is shared by all configs: unpacked packages are kept there, compared with their digests whenever they are
     used, and copied to environments, which share blocks with them where the file system can.
 
-    Raises
-    ------
-    ProviderError
-        A package cannot be fetched or installed.
-    OutOfSpaceError
-        The disk is full.
-    BusyError
-        Another process is making it.
-    UsageError, IntegrityError
-        As :func:`check_place`.
+    Raises ProviderError: A package cannot be fetched or installed.
+    Raises OutOfSpaceError: The disk is full.
+    Raises BusyError: Another process is making it.
+    Raises UsageError, IntegrityError: As :func:`check_place`.
     """
     check_place(folder)
     folder = folder.absolute()
@@ -191,10 +181,7 @@ def _translate(folder: Path, error: Exception) -> MegabuildError:
 def _is_ours(folder: Path) -> bool:
     """Return whether this command made an environment, and finished it.
 
-    Raises
-    ------
-    IntegrityError
-        There is a marker, and it cannot be read.
+    Raises IntegrityError: There is a marker, and it cannot be read.
     """
     try:
         found = json.loads((folder / MARKER).read_text())

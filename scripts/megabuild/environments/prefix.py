@@ -45,10 +45,7 @@ class Solution:
 def find(output: Path, name: str) -> Path:
     """Return the published channel of a config, whose name has what its run added: ``linux_64_cpu-rehearsal``.
 
-    Raises
-    ------
-    ConfigError
-        Nothing of that name was built.
+    Raises ConfigError: Nothing of that name was built.
     """
     channel = output / "packages" / name
     if published.records(channel):
@@ -68,10 +65,7 @@ def requested(
 ) -> EnvironmentRequest:
     """Return the environment that somebody asks for: match specs, a Python (``3.14t``), channels by any name.
 
-    Raises
-    ------
-    ConfigError
-        As :func:`find`.
+    Raises ConfigError: As :func:`find`.
     """
     specs = [*packages]
     if python:
@@ -84,10 +78,7 @@ def requested(
 def solve(wanted: EnvironmentRequest) -> Solution:
     """Find the packages that an environment needs.
 
-    Raises
-    ------
-    PreflightError
-        There is no solution; the message says which packages are in the way.
+    Raises PreflightError: There is no solution; the message says which packages are in the way.
     """
     # those of the latest run, or of a former one, which was for another Python perhaps
     lists = published.channels_beside(wanted.published) or ([()] if wanted.more else [])

@@ -64,10 +64,8 @@ class Isolation(ABC):
     def check(self) -> None:
         """Make sure that commands can run here; takes a few seconds at most.
 
-        Raises
-        ------
-        IsolationError
-            The engine is missing, not running, too old or not permitted; its remedy says what to do.
+        Raises IsolationError: The engine is missing, not running, too old or not permitted; its remedy says what to
+            do.
         """
 
     @abstractmethod
@@ -79,10 +77,7 @@ class Isolation(ABC):
         ``argv`` and ``cwd`` are as seen inside, where the command sees ``mounts`` of the host and ``env`` besides what
         the isolation itself provides. ``name`` is the container's: letters, digits, ``_``, ``.`` and ``-``.
 
-        Raises
-        ------
-        IsolationError
-            A mount that cannot work.
+        Raises IsolationError: A mount that cannot work.
         """
 
     @abstractmethod
@@ -150,10 +145,7 @@ def ask(
 ) -> subprocess.CompletedProcess[str]:
     """Run a short command of the engine ``name``; any exit code is left to the caller.
 
-    Raises
-    ------
-    IsolationError
-        It does not answer in time; ``remedy`` is the error's.
+    Raises IsolationError: It does not answer in time; ``remedy`` is the error's.
     """
     done = process.run(command, timeout=seconds, environ=env)
     if done.returncode == process.TIMED_OUT:
@@ -164,10 +156,7 @@ def ask(
 def require_version(program: str, version: str, oldest: str) -> None:
     """Refuse a program older than the oldest supported version, or whose version cannot be read.
 
-    Raises
-    ------
-    IsolationError
-        It is refused.
+    Raises IsolationError: It is refused.
     """
     if _numbers(version) < _numbers(oldest):
         raise IsolationError(

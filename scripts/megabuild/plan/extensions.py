@@ -46,10 +46,7 @@ class ExtensionPlanner:
     def find(cls, options: Options, report: Callable[[str], None]) -> ExtensionPlanner:
         """Look for recipes and sources.
 
-        Raises
-        ------
-        UsageError
-            An extension or a folder that does not exist.
+        Raises UsageError: An extension or a folder that does not exist.
         """
         known = recipes(options.root)
         wanted = _resolve_names(known, options.extensions)

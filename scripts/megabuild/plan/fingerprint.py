@@ -105,10 +105,7 @@ def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> 
 def tree(folder: Path) -> str:
     """Return a sha256 over names, modes and contents below a folder, version control and caches left out.
 
-    Raises
-    ------
-    PreflightError
-        Something in it is not a file, folder or link: reading a pipe would never end.
+    Raises PreflightError: Something in it is not a file, folder or link: reading a pipe would never end.
     """
     total = hashlib.sha256()
     for here, folders, files in os.walk(folder):

@@ -36,12 +36,8 @@ def choose_isolation(
     From local channels and sources alone, the build gets no network. An error names alternatives: configs that do work
     on this machine.
 
-    Raises
-    ------
-    UsageError
-        An engine that does not exist.
-    IsolationError
-        None of the engines that fit can be used here.
+    Raises UsageError: An engine that does not exist.
+    Raises IsolationError: None of the engines that fit can be used here.
     """
     if requested not in (None, *ENGINES):
         raise UsageError(f"there is no engine {requested!r}", f"choose one of: {', '.join(ENGINES)}")

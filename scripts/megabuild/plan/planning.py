@@ -44,11 +44,8 @@ def make_plan(
     ``ask`` confirms before anything is installed on the host; where no run follows (``only_plan``), what it would make
     and download first is left out.
 
-    Raises
-    ------
-    MegabuildError
-        The config does not render, the provider has no environment, nothing can be built here, packages cannot have
-        the date that was asked for.
+    Raises MegabuildError: The config does not render, the provider has no environment, nothing can be built here,
+        packages cannot have the date that was asked for.
     """
     date = source_date(options.root, os.environ)
     wanted = overrides_from_options(options)

@@ -35,10 +35,7 @@ class PublishedPackage:
 def records(channel: Path) -> dict[str, PublishedPackage]:
     """Return the published packages by file name; damaged records count as none, as do those of files elsewhere.
 
-    Raises
-    ------
-    OSError
-        They are there and cannot be read.
+    Raises OSError: They are there and cannot be read.
     """
     try:
         data = (channel / RECORDS).read_bytes()
@@ -98,10 +95,7 @@ def check(path: Path) -> None:
 
     The modification time is not enough: bit rot does not change it.
 
-    Raises
-    ------
-    IntegrityError
-        It is not what was published.
+    Raises IntegrityError: It is not what was published.
     """
     path = path.absolute()
     record = records(path.parent.parent).get(path.name)
@@ -118,10 +112,7 @@ def check(path: Path) -> None:
 def _is_sound(path: Path, record: PublishedPackage) -> bool:
     """Return whether a file has the published content; all of it is read.
 
-    Raises
-    ------
-    IntegrityError
-        It is there and cannot be read.
+    Raises IntegrityError: It is there and cannot be read.
     """
     try:
         return path.stat().st_size == record.size and files.sha256(path) == record.sha256
@@ -189,10 +180,7 @@ def publish(
     read again, so that the index names nothing that was damaged meanwhile. The packages are moved: no build can write
     to them, nor to anything that shares their inode. Fingerprints and seconds are by file name.
 
-    Raises
-    ------
-    IntegrityError
-        A package was damaged meanwhile; the others are published.
+    Raises IntegrityError: A package was damaged meanwhile; the others are published.
     """
     known = records(channel)
     names = {package.path.name for package in archives}

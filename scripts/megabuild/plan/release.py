@@ -30,10 +30,7 @@ class ReleaseNeeds:
 def find_needs(options: Options, tree: SourceTree | None, report: Callable[[str], None]) -> ReleaseNeeds:
     """Find out what the requested release, in a tree where the user brings one, needs other than the config.
 
-    Raises
-    ------
-    UsageError
-        What the release needs is unknown, and the user did not name it.
+    Raises UsageError: What the release needs is unknown, and the user did not name it.
     """
     config = options.config
     if config.provider == "wheel":

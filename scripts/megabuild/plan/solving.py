@@ -47,10 +47,7 @@ def environment(
 
     `virtual`: Virtual packages that differ from this machine's, by name (``__glibc``, ``__cuda``).
 
-    Raises
-    ------
-    PreflightError
-        There is no solution; the message says which packages are in the way.
+    Raises PreflightError: There is no solution; the message says which packages are in the way.
     """
     remedy = "the provider lacks a package that the recipe asks for: see --plan for what it has"
     records = solved(specs, channels, platform, virtual=virtual, what=what, remedy=remedy)
@@ -128,10 +125,7 @@ class Solver:
     def built_with(self, package: PlannedPackage) -> list[str]:
         """Solve all environments of a package; return a line for everything that it is built with.
 
-        Raises
-        ------
-        PreflightError
-            One of them has no solution.
+        Raises PreflightError: One of them has no solution.
         """
         lines: list[str] = []
         for kind in ("build", "host", "run", "test"):

@@ -33,10 +33,7 @@ def source_date(root: Path, environ: Mapping[str, str]) -> SourceDate:
     That is ``SOURCE_DATE_EPOCH`` where it is set (https://reproducible-builds.org/specs/source-date-epoch), else the
     last commit that changed the recipe or the matrix, else 1980.
 
-    Raises
-    ------
-    PreflightError
-        ``SOURCE_DATE_EPOCH`` is not a date that a package can have.
+    Raises PreflightError: ``SOURCE_DATE_EPOCH`` is not a date that a package can have.
     """
     value = environ.get(VARIABLE, "")
     if value:

@@ -41,14 +41,10 @@ def check_source(
     Its version.txt must name the version that is to be built, whatever follows there (``2.13.0a0``). Submodules must be
     there where the build takes ``third_party`` from the tree.
 
-    Raises
-    ------
-    UsageError
-        There is no such file, a tarball without sha256, a folder with one, or a tree of another version.
-    IntegrityError
-        The tarball is another one, or cannot be read.
-    PreflightError
-        The tree is not PyTorch's, or its submodules are missing.
+    Raises UsageError: There is no such file, a tarball without sha256, a folder with one, or a tree of another
+        version.
+    Raises IntegrityError: The tarball is another one, or cannot be read.
+    Raises PreflightError: The tree is not PyTorch's, or its submodules are missing.
     """
     if given.is_dir():
         if digest is not None:
@@ -90,10 +86,7 @@ def _text(path: Path) -> str:
 def version_of(tree: Path) -> str:
     """Return the version in a tree's version.txt.
 
-    Raises
-    ------
-    PreflightError
-        It has none, or one without a version in it.
+    Raises PreflightError: It has none, or one without a version in it.
     """
     path = tree / "version.txt"
     try:

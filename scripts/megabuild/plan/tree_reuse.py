@@ -62,10 +62,7 @@ def write(tree: Path, fingerprint: Fingerprint) -> None:
 def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
     """Compare what there is with what is wanted; nothing is changed.
 
-    Raises
-    ------
-    IntegrityError
-        The tree is a link.
+    Raises IntegrityError: The tree is a link.
     """
     for folder in (tree, former(tree)):
         channel_folder.refuse_link(folder)

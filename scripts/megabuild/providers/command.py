@@ -33,10 +33,8 @@ def run(
     `guarded`: End the program, and what it starts, with this process, even by ``kill -9``: for what goes on for
       minutes.
 
-    Raises
-    ------
-    ProviderError
-        The program is missing, failed, or took longer than `timeout`; with the last lines it printed.
+    Raises ProviderError: The program is missing, failed, or took longer than `timeout`; with the last lines it
+        printed.
     """
     # the guard ends everything when its input closes, whose other end only this process has
     before = [sys.executable, "-I", "-S", guard.__file__] if guarded else []

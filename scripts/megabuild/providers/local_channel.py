@@ -71,10 +71,7 @@ def make(
     ``more`` (addresses, or folders), and for what cannot be provided an empty package where ``stand_ins`` are allowed.
     Of a ``plan`` there is an index alone, for a solver: in seconds, and with hardly anything downloaded.
 
-    Raises
-    ------
-    ProviderError
-        No compiler, no network, or a requirement that cannot be met.
+    Raises ProviderError: No compiler, no network, or a requirement that cannot be met.
     """
     compiler = toolchain or probe()
     catalogue = table.load()

@@ -51,10 +51,7 @@ class Provider(ABC):
     def provide(self) -> Environment:
         """Return the environment, making or fetching what is missing.
 
-        Raises
-        ------
-        ProviderError
-            With what to do about it.
+        Raises ProviderError: With what to do about it.
         """
 
 
@@ -64,10 +61,7 @@ class LocalProvider(Provider):
     def interpreters(self) -> dict[str, Interpreter]:
         """Return those of the config's Pythons that this machine has.
 
-        Raises
-        ------
-        ProviderError
-            It has none, or the config is for another platform.
+        Raises ProviderError: It has none, or the config is for another platform.
         """
         config, here = self.request.config, machine_platform()
         if config.platform != here or here not in compilers.MACHINES:

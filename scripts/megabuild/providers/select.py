@@ -20,10 +20,7 @@ from megabuild.providers.wheel_provider import WheelProvider
 def provide(request: ProviderRequest) -> Environment:
     """Return the environment for a run, making or fetching what is missing.
 
-    Raises
-    ------
-    ProviderError
-        With what to do about it.
+    Raises ProviderError: With what to do about it.
     """
     config = request.config
     target = foreign.of(config.platform) if config.provider == "debian" else None

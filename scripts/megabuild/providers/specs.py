@@ -16,10 +16,7 @@ from groundwork.package_id import PackageId
 def parse(needs: Iterable[str]) -> dict[str, tuple[MatchSpec, ...]]:
     """Group requirements by package name, dropping repetitions and virtual packages (`__glibc`, `__cuda`).
 
-    Raises
-    ------
-    ProviderError
-        A requirement that is not a match spec.
+    Raises ProviderError: A requirement that is not a match spec.
     """
     grouped: dict[str, dict[str, MatchSpec]] = {}
     for need in sorted(set(needs)):
@@ -111,10 +108,7 @@ def _example(specs: Sequence[MatchSpec], name: str, tag: str) -> PackageId | Non
 def examples(specs: Sequence[MatchSpec], name: str, tag: str) -> list[PackageId]:
     """As few packages of a name as possible, so that every spec is satisfied by one of them.
 
-    Raises
-    ------
-    ProviderError
-        A single spec that nothing satisfies.
+    Raises ProviderError: A single spec that nothing satisfies.
     """
     groups: list[list[MatchSpec]] = []
     for spec in specs:

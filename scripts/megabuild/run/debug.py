@@ -29,14 +29,9 @@ def debug_package(plan: Plan, output: str | None) -> Result:
     The output is a package's name; without one it is ``libtorch-staging``, libtorch's compile. Of several Pythons the
     last counts.
 
-    Raises
-    ------
-    UsageError
-        The recipe has no such output.
-    BuildError
-        An environment cannot be solved or a source cannot be fetched.
-    BusyError
-        The config is being built.
+    Raises UsageError: The recipe has no such output.
+    Raises BuildError: An environment cannot be solved or a source cannot be fetched.
+    Raises BusyError: The config is being built.
     """
     options, output = plan.options, output or _STAGING
     isolation = plan.usable_isolation()

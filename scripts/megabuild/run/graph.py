@@ -60,10 +60,8 @@ class Graph:
     def run(self) -> None:
         """Run all tasks. Whatever ends this, none goes on afterwards.
 
-        Raises
-        ------
-        BaseException
-            What interrupted it, what ended a task that all else rests on, or a fault of this program in a thread.
+        Raises BaseException: What interrupted it, what ended a task that all else rests on, or a fault of this
+            program in a thread.
         """
         try:
             while self._waiting or self._running:

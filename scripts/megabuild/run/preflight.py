@@ -58,10 +58,7 @@ Check = tuple[str, str]
 def checks(plan: Plan, isolation: Isolation) -> Iterator[Check]:
     """Run all checks that need no compiler, cheapest first; each gives its name and what it found.
 
-    Raises
-    ------
-    MegabuildError
-        The first check that fails.
+    Raises MegabuildError: The first check that fails.
     """
     yield "path", _path(plan.options.state, plan.options.state_inside(isolation))
     yield "disk", _disk(plan)
@@ -157,12 +154,8 @@ def toolchain(
     compiler that cannot link shows here within seconds. Where nothing of the plan is compiled with a C++ compiler, the
     answer is empty. ``template`` is the build's own job; what ``on_tick`` raises ends the check.
 
-    Raises
-    ------
-    PreflightError
-        It does not work; the message shows what the compiler said.
-    OutOfSpaceError, OutOfMemoryError, KilledError
-        It is not the toolchain's fault.
+    Raises PreflightError: It does not work; the message shows what the compiler said.
+    Raises OutOfSpaceError, OutOfMemoryError, KilledError: It is not the toolchain's fault.
     """
     tools = next((package.staging_build or package.build for package in planned if package.build), ())
     specs = [spec for spec in tools if _COMPILERS.match(spec)]

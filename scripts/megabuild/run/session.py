@@ -47,10 +47,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
 
     The summary is also written to ``run.json`` in the state folder, whatever happened.
 
-    Raises
-    ------
-    MegabuildError
-        What stopped the run; everything finished is kept.
+    Raises MegabuildError: What stopped the run; everything finished is kept.
     """
     options = plan.options
     files.writable(options.state, "choose another folder with --output")
@@ -88,10 +85,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
 def locked(options: Options) -> Iterator[None]:
     """Hold the config's lock; the process that has it is named in a file beside it.
 
-    Raises
-    ------
-    BusyError
-        Another process has it.
+    Raises BusyError: Another process has it.
     """
     holder = options.state / "lock.pid"
     lock = FileLock(options.state / "lock", timeout=0)

@@ -127,12 +127,8 @@ class Work(ABC):
     def run(self, jobs: int) -> Made:
         """Build the packages that are missing; what an earlier run left, made from the same inputs, is only tested.
 
-        Raises
-        ------
-        MegabuildError
-            It failed before there was anything, or a package is not what it should be.
-        Stopped
-            The run ends.
+        Raises MegabuildError: It failed before there was anything, or a package is not what it should be.
+        Raises Stopped: The run ends.
         """
         self._parser, self._objects = Parser(), Objects(self._state)  # nothing of a former attempt
         self._memory = Watch()

@@ -36,10 +36,7 @@ def markdown(report: Report, *, level: int = 2) -> str:
 def insert(path: Path, text: str) -> bool:
     """Replace the text between the markers of a file; returns whether that changed it.
 
-    Raises
-    ------
-    UsageError
-        The file cannot be read or written, or does not have each marker once, alone on its line.
+    Raises UsageError: The file cannot be read or written, or does not have each marker once, alone on its line.
     """
     try:
         content = path.read_bytes().decode("utf-8")

@@ -81,10 +81,7 @@ def read(request: AuditRequest) -> SourceOutcome:
 def newest(platform: str, names: Collection[str], services: Services) -> tuple[str, list[NewestPackage]]:
     """Return conda-forge's address, and of each name that it has for a platform the newest package.
 
-    Raises
-    ------
-    NetworkError
-        The channel does not answer, or answers nonsense.
+    Raises NetworkError: The channel does not answer, or answers nonsense.
     """
     url = channel_url(CONDA_FORGE)
     if unreachable := why_unreachable(url):

@@ -66,10 +66,7 @@ def read(request: AuditRequest) -> SourceOutcome:
 def newest_version(wheel: str, index: str, torch: str, services: Services) -> str:
     """Return the newest version of a distribution on an index; for extensions, for some PyTorch.
 
-    Raises
-    ------
-    MegabuildError
-        No index answers, or none has it.
+    Raises MegabuildError: No index answers, or none has it.
     """
     return str(_newest(_offered(wheel, index, torch, services)[0]))
 

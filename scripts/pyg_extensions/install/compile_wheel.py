@@ -74,10 +74,7 @@ class Workshop:
     def environ(self, work: Path, archs: Sequence[str]) -> dict[str, str]:
         """Return the environment variables of a build in ``work``; architectures mean nothing for the CPU.
 
-        Raises
-        ------
-        PreflightError
-            PyTorch is for CUDA and nvcc is missing.
+        Raises PreflightError: PyTorch is for CUDA and nvcc is missing.
         """
         made = clean(os.environ)
         # another jobserver does not know our memory; flags of an active conda environment are not ours
@@ -115,10 +112,7 @@ class Workshop:
     def check(self, environ: Mapping[str, str], archs: Sequence[str]) -> None:
         """Try the compilers.
 
-        Raises
-        ------
-        PreflightError
-            One is missing, does not compile, or does not fit PyTorch.
+        Raises PreflightError: One is missing, does not compile, or does not fit PyTorch.
         """
         check_cpp(environ, self.folder)
         if self.environment.cuda_version is not None:
@@ -127,10 +121,7 @@ class Workshop:
     def prepare(self, extension: Extension, pip: Pip) -> None:
         """Put build tools that are missing into `tools`.
 
-        Raises
-        ------
-        ProviderError
-            pip cannot get them.
+        Raises ProviderError: pip cannot get them.
         """
         path = os.pathsep.join(
             [str(self.tools / "bin"), str(self.environment.interpreter.parent), os.environ["PATH"]]
@@ -153,10 +144,7 @@ class Workshop:
     def ask(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:
         """Run setup.py without compiling.
 
-        Raises
-        ------
-        BuildError
-            It fails; the message has its last error.
+        Raises BuildError: It fails; the message has its last error.
         """
         status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:
@@ -177,14 +165,9 @@ class Workshop:
     ) -> Path:
         """Compile, and return the wheel; ``seen`` takes the lines of the log while it grows.
 
-        Raises
-        ------
-        BuildError
-            It failed; the message has the first error of the log.
-        OutOfMemoryError
-            A compiler ran out of memory, or was killed for want of it.
-        KilledError
-            It was killed by someone else.
+        Raises BuildError: It failed; the message has the first error of the log.
+        Raises OutOfMemoryError: A compiler ran out of memory, or was killed for want of it.
+        Raises KilledError: It was killed by someone else.
         """
         memory = Watch()
         out = source.parent / "wheels"

@@ -113,10 +113,7 @@ def requested(words: Sequence[str], variant: Variant) -> tuple[ExtensionRequest,
 
     Each appears once, in the order of their dependencies.
 
-    Raises
-    ------
-    UsageError
-        A name is not an extension, or a version is not valid.
+    Raises UsageError: A name is not an extension, or a version is not valid.
     """
     asked: dict[str, str] = {}
     for word in words or [extension.name for extension in EXTENSIONS]:

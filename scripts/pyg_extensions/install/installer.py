@@ -38,10 +38,7 @@ def plan(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[
 def install(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[Installation]:
     """Install all, in the order of their dependencies; one that fails does not stop the others.
 
-    Raises
-    ------
-    PreflightError
-        The environment, or another folder, cannot be written to.
+    Raises PreflightError: The environment, or another folder, cannot be written to.
     """
     options.environment.check_writable()
     files.writable(options.cache, "choose another folder: MEGABUILD_CACHE")
@@ -105,12 +102,8 @@ class _Planner:
     def elsewhere(self, one: Installation, *, wheels: bool = True) -> Origin:
         """Choose the origin of an extension that is not installed; without ``wheels``, not from the index.
 
-        Raises
-        ------
-        ProviderError
-            No wheel fits, and compiling is not allowed.
-        UsageError
-            The GPU architectures to compile for are unknown.
+        Raises ProviderError: No wheel fits, and compiling is not allowed.
+        Raises UsageError: The GPU architectures to compile for are unknown.
         """
         mode = self._options.mode
         compiled = Origin() if mode == "prebuilt" else self._compiled(one.request)

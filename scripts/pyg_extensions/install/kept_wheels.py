@@ -74,10 +74,7 @@ class KeptWheels:
         Paths of this machine in which its libraries look for others are named too. The libraries are unpacked in
         ``folder``.
 
-        Raises
-        ------
-        IntegrityError
-            It has a copy of one of PyTorch's libraries, of which a process can have only one.
+        Raises IntegrityError: It has a copy of one of PyTorch's libraries, of which a process can have only one.
         """
         with zipfile.ZipFile(wheel) as archive:
             libraries = [Path(archive.extract(name, folder)) for name in archive.namelist() if ".so" in name]

@@ -33,10 +33,7 @@ class Pip:
 
         ``what`` is the subject of a message.
 
-        Raises
-        ------
-        ProviderError
-            It failed; the message has pip's own words.
+        Raises ProviderError: It failed; the message has pip's own words.
         """
         links = ("--find-links", str(self.links)) if self.links and command != "uninstall" else ()
         argv = [*self._program(), command, *_QUIET, "--no-cache-dir", *links, *arguments]

@@ -37,10 +37,7 @@ def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
 
     ``environ`` are the environment variables of the build, ``folder`` is to work in.
 
-    Raises
-    ------
-    PreflightError
-        A compiler is missing, or does not compile.
+    Raises PreflightError: A compiler is missing, or does not compile.
     """
     source = folder / "trial.cpp"
     source.write_text(_CPP)
@@ -70,10 +67,7 @@ def cuda_home(
 
     Last comes the ``usual`` folder of NVIDIA's installer, first with a version appended.
 
-    Raises
-    ------
-    PreflightError
-        It was not found.
+    Raises PreflightError: It was not found.
     """
     version = environment.cuda_version or ""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
@@ -116,10 +110,7 @@ def check_cuda(
     ``home`` is the toolkit's folder; architectures are as in ``TORCH_CUDA_ARCH_LIST``, the rest as for
     :func:`check_cpp`.
 
-    Raises
-    ------
-    PreflightError
-        nvcc does not run, is for another CUDA than PyTorch, lacks headers, or does not compile.
+    Raises PreflightError: nvcc does not run, is for another CUDA than PyTorch, lacks headers, or does not compile.
     """
     version, nvcc = environment.cuda_version or "", str(home / "bin" / "nvcc")
     major = version.partition(".")[0]

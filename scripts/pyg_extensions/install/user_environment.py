@@ -60,10 +60,7 @@ class UserEnvironment(WheelTarget):
     def check_writable(self) -> None:
         """Check that packages can be installed into it.
 
-        Raises
-        ------
-        PreflightError
-            They cannot.
+        Raises PreflightError: They cannot.
         """
         remedy = "name an environment of your own: python3 -m venv DIR, and --python DIR"
         if self.managed:
@@ -86,10 +83,7 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
     It is named by its interpreter, a program on PATH, or its folder; None is the active environment, that of
     ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
 
-    Raises
-    ------
-    UsageError
-        It has no Python.
+    Raises UsageError: It has no Python.
     """
     if named is None:
         for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
@@ -114,10 +108,7 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
 def look(python: Path) -> UserEnvironment:
     """Inspect an interpreter's environment.
 
-    Raises
-    ------
-    PreflightError
-        It does not run, has no PyTorch, or one that does not import or is not for CUDA or the CPU.
+    Raises PreflightError: It does not run, has no PyTorch, or one that does not import or is not for CUDA or the CPU.
     """
     facts = _query(python)
     if facts["implementation"] != "cpython":

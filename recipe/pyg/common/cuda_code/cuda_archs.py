@@ -56,10 +56,7 @@ class Fatbin:
 def units(library: ElfFile) -> tuple[Unit, ...]:
     """Return what each translation unit of a library holds; none for a library without device code.
 
-    Raises
-    ------
-    ValueError
-        The section holds something that is no fatbin.
+    Raises ValueError: The section holds something that is no fatbin.
     """
     return fatbins(library.content(SECTIONS[0]))
 
@@ -67,10 +64,7 @@ def units(library: ElfFile) -> tuple[Unit, ...]:
 def fatbins(data: bytes) -> tuple[Unit, ...]:
     """Read one fatbin after another.
 
-    Raises
-    ------
-    ValueError
-        A fatbin is cut off, or entries are of a form not known here.
+    Raises ValueError: A fatbin is cut off, or entries are of a form not known here.
     """
     found, position = [], 0
     while position + _FATBIN.size <= len(data):
@@ -140,10 +134,7 @@ def number(name: str) -> int:
 def wanted(archs: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
     """Translate ``9.0``, ``12.0+PTX`` into the machine code and the PTX that they stand for.
 
-    Raises
-    ------
-    ValueError
-        Something else was given.
+    Raises ValueError: Something else was given.
     """
     sm, ptx = set(), set()
     for arch in archs:

@@ -41,10 +41,7 @@ class ElfFile:
 
     `data`: the whole file, best mapped into memory: only what is asked for is read.
 
-    Raises
-    ------
-    NotElf
-        The data are something else, or end too early.
+    Raises NotElf: The data are something else, or end too early.
     """
 
     def __init__(self, data: mmap.mmap | bytes) -> None:
@@ -119,10 +116,7 @@ class ElfFile:
 def opened(path: Path) -> Iterator[ElfFile]:
     """Open a file as :class:`ElfFile`, mapped into memory.
 
-    Raises
-    ------
-    NotElf
-        The file is something else, empty, or damaged.
+    Raises NotElf: The file is something else, empty, or damaged.
     """
     with path.open("rb") as stream:
         try:

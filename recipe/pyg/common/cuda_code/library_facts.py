@@ -63,12 +63,8 @@ class LibraryFacts:
 def read(file: Path, path: str) -> LibraryFacts | None:
     """Read a library; None for what is no 64-bit ELF file.
 
-    Raises
-    ------
-    NotElf
-        It begins like an ELF file and is damaged.
-    ValueError
-        Its device code is of a form not known here.
+    Raises NotElf: It begins like an ELF file and is damaged.
+    Raises ValueError: Its device code is of a form not known here.
     """
     with file.open("rb") as stream:
         if stream.read(4) != b"\x7fELF":

@@ -93,10 +93,7 @@ def debian_lines(
 
     `components`: Besides "main", for binaries only: "contrib", "non-free".
 
-    Raises
-    ------
-    ProviderError
-        No Debian mirror is configured.
+    Raises ProviderError: No Debian mirror is configured.
     """
     place = os.environ.get(_VARIABLE, "")
     if not place:

@@ -31,10 +31,7 @@ def packages(
     The table has by conda name the name of a development package and the Debian packages whose libraries are packaged.
     Of a root that is not made yet they are for a solver alone.
 
-    Raises
-    ------
-    ProviderError
-        The root's toolkit is of another version, or lacks a library.
+    Raises ProviderError: The root's toolkit is of another version, or lacks a library.
     """
     if isinstance(root, SimulatedRoot):
         return _simulated(root, table, cuda, platform)

@@ -114,10 +114,7 @@ class Foreign:
 def of(platform: str) -> Foreign | None:
     """Return the target of a cross build, or None where the platform is the machine's own.
 
-    Raises
-    ------
-    ProviderError
-        Cross-compiling for it is not supported here.
+    Raises ProviderError: Cross-compiling for it is not supported here.
     """
     machine = machine_platform()
     if platform == machine:

@@ -98,10 +98,8 @@ def make(
 
     ``ask`` is asked before something is installed on this machine. Contrib and non-free are enabled for CUDA alone.
 
-    Raises
-    ------
-    ProviderError
-        A tool is missing and may not be installed, no mirror is configured or answers, or a package is gone.
+    Raises ProviderError: A tool is missing and may not be installed, no mirror is configured or answers, or a package
+        is gone.
     """
     lines, packages, entry = wanted(cache, cuda=cuda, foreign=foreign)
     if found := _read(entry, foreign):
@@ -170,10 +168,7 @@ def _command(missing: Sequence[str]) -> str:
 def require(programs: Mapping[str, str], report: Callable[[str], None], ask: Callable[[str], bool]) -> None:
     """Make sure that programs (each with its Debian package) are installed; the user is asked first.
 
-    Raises
-    ------
-    ProviderError
-        Something is missing and was not installed; the remedy is the command.
+    Raises ProviderError: Something is missing and was not installed; the remedy is the command.
     """
     missing = _missing(programs)
     if not missing:
@@ -189,10 +184,7 @@ def require(programs: Mapping[str, str], report: Callable[[str], None], ask: Cal
 def enter(root: Path) -> list[str]:
     """Return words before a command that run it in `root`, read-only and without root's capabilities.
 
-    Raises
-    ------
-    ProviderError
-        Bubblewrap is not installed.
+    Raises ProviderError: Bubblewrap is not installed.
     """
     if not shutil.which("bwrap"):
         raise ProviderError(f"cannot enter {root}", "Install bubblewrap: sudo apt-get install bubblewrap")

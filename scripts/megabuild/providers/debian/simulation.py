@@ -48,10 +48,7 @@ def simulate_root(
 ) -> SimulatedRoot:
     """Return what :func:`megabuild.providers.debian.root.make` would make; the mirror's answer is kept for a day.
 
-    Raises
-    ------
-    ProviderError
-        No mirror is configured or answers, or a package is gone.
+    Raises ProviderError: No mirror is configured or answers, or a package is gone.
     """
     lines, packages, entry = debian_root.wanted(cache, cuda=cuda, foreign=foreign)
     kept = entry.with_suffix(".json")
@@ -94,10 +91,7 @@ def ask_mirror(
     Besides the essential packages and those named that is a source package with its build dependencies; where another
     architecture is compiled for, ``packages`` are all that is installed.
 
-    Raises
-    ------
-    ProviderError
-        apt is missing, the mirror does not answer, or it lacks a package.
+    Raises ProviderError: apt is missing, the mirror does not answer, or it lacks a package.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

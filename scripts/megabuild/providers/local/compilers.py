@@ -102,10 +102,7 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "
 
     The names of a cross compiler's programs begin with a triplet ("aarch64-linux-gnu"), the native one's do not.
 
-    Raises
-    ------
-    ProviderError
-        gcc or g++ is missing, does not run, or the two are of different versions.
+    Raises ProviderError: gcc or g++ is missing, does not run, or the two are of different versions.
     """
     printed = run(
         [*enter, "sh", "-eu", "-c", _PROBE, "sh", f"{triplet}-" if triplet else "", *_PROGRAMS.values()],
@@ -145,10 +142,7 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "
 def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
     """Describe compilers, binutils, sysroot and the compilers' run-time libraries.
 
-    Raises
-    ------
-    ProviderError
-        The platform is not supported.
+    Raises ProviderError: The platform is not supported.
     """
     if platform not in MACHINES:
         raise ProviderError(f"the local channel has no compilers for {platform}", "Use a config for Linux.")

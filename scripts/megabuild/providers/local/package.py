@@ -99,10 +99,7 @@ def build(package: LocalPackage, work: Path) -> Path:
     Whatever else is left in `work` is the caller's to delete. Later is better: ext4 is slow to create files for seconds
     after many were deleted.
 
-    Raises
-    ------
-    ProviderError
-        The engine refused or left no package.
+    Raises ProviderError: The engine refused or left no package.
     """
     staged, output = work / "staged", work / "output"
     staged.mkdir(parents=True)

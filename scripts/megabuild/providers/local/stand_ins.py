@@ -37,10 +37,7 @@ def packages(
 
     The companions of a package are what its run_exports ask for.
 
-    Raises
-    ------
-    ProviderError
-        A spec that no version satisfies.
+    Raises ProviderError: A spec that no version satisfies.
     """
     made: list[LocalPackage] = []
     for name, specs in sorted(missing.items()):

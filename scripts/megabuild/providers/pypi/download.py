@@ -33,12 +33,8 @@ def download(
     Wheels that ``only`` excludes are not downloaded, but their paths are returned. ``more`` are addresses of simple
     indexes, and folders with wheels, besides those that pip is configured with.
 
-    Raises
-    ------
-    ProviderError
-        A download failed.
-    IntegrityError
-        A file does not match its lock.
+    Raises ProviderError: A download failed.
+    Raises IntegrityError: A file does not match its lock.
     """
     wanted = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
     files = {sha256: folder / sha256[:16] / wheel.file_name for sha256, wheel in wanted.items()}

@@ -68,10 +68,7 @@ def resolve(
     ``more`` are addresses of simple indexes, and folders with wheels, besides those that pip is configured with;
     ``index`` is the only one to ask.
 
-    Raises
-    ------
-    ProviderError
-        No network, no such version, or a requirement without a wheel.
+    Raises ProviderError: No network, no such version, or a requirement without a wheel.
     """
     question = [
         _FORMAT,

@@ -65,10 +65,7 @@ def find(
     ``index`` is the only index, an address or a folder; None for those that pip is configured with, and then upstream's
     for what they lack, if that is one of the ``needed`` Pythons (None: all of the config).
 
-    Raises
-    ------
-    ProviderError
-        No Python has a wheel that fits.
+    Raises ProviderError: No Python has a wheel that fits.
     """
     locks: dict[str, Lock] = {}
     left_out: dict[str, str] = {}
@@ -111,10 +108,7 @@ def of_release(config: Config, folder: Path) -> Content:
 
     A wheel for CUDA, if there is one: those for CPUs name no Triton.
 
-    Raises
-    ------
-    ProviderError
-        No index answers, or none has such a wheel.
+    Raises ProviderError: No index answers, or none has such a wheel.
     """
     reasons: list[str] = []
     for place in (None, upstream(config)):
@@ -211,12 +205,9 @@ def fetch(
 ) -> None:
     """Download the wheels of some Pythons into their folders.
 
-    Raises
-    ------
-    ProviderError
-        A download failed.
-    IntegrityError
-        A file is not the resolved one, or its content is for a different accelerator than its metadata.
+    Raises ProviderError: A download failed.
+    Raises IntegrityError: A file is not the resolved one, or its content is for a different accelerator than its
+        metadata.
     """
     path = folder(config, cache)
     path.mkdir(parents=True, exist_ok=True)
@@ -253,10 +244,7 @@ def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
 
     Parts are extras of ``cuda-toolkit``, such as "nvcc".
 
-    Raises
-    ------
-    ProviderError
-        The wheel does not name its CUDA toolkit.
+    Raises ProviderError: The wheel does not name its CUDA toolkit.
     """
     (wheel,) = lock.wheels
     needed, toolkit = [], ""

@@ -28,10 +28,7 @@ if __name__ == "__main__":
 def library(wheel: Path, prefix: Path, site_packages: str) -> None:
     """Unpack a Python package: modules to `site_packages`, scripts and console entry points to bin/.
 
-    Raises
-    ------
-    IntegrityError
-        A path of a member, or of an entry point, leads outside the target folder.
+    Raises IntegrityError: A path of a member, or of an entry point, leads outside the target folder.
     """
     modules = prefix / site_packages
     _extract(wheel, modules)
@@ -71,10 +68,7 @@ def tool(wheel: Path, prefix: Path) -> None:
 def members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """Return the members of a wheel.
 
-    Raises
-    ------
-    IntegrityError
-        A member's path leads outside the target folder.
+    Raises IntegrityError: A member's path leads outside the target folder.
     """
     for member in archive.infolist():
         place = PurePosixPath(member.filename)

@@ -17,7 +17,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 def is_checkout() -> bool:
     """Return whether this runs in the repository, rather than installed in an environment."""
-    return (_ROOT / "recipe" / "recipe.yaml").is_file()
+    return (_ROOT / "build-locally.py").is_file()
 
 
 def repository() -> Path:

@@ -64,7 +64,8 @@ def test_the_mirror_tells_beforehand_what_the_root_is_made_of(debian: DebianRoot
     made = probe(root=debian.path, enter=enter(debian.path))
     simulated = simulate_root(tmp_path, lambda _: None)
     assert (simulated.toolchain.version, simulated.toolchain.glibc) == (made.version, made.glibc)
-    assert simulated.root.release == debian.release
+    # a root that was kept may be of a point release before the mirror's
+    assert simulated.root.release.partition(".")[0] == debian.release.partition(".")[0]
     assert simulated.download.size > 3e8
     assert not simulated.root.path.exists()
 

@@ -27,13 +27,9 @@ def repository() -> Path:
     """
     if is_checkout():
         return _ROOT
-    source = _installed_from()
-    where = f"it was installed from {source}" if source.startswith("file:") else "clone the repository"
-    if source and not source.startswith("file:"):
-        where = f"git clone {source}"
     raise PreflightError(
         "this needs the repository with its configs and recipes, which are not installed with the program",
-        f"{where}; there: python3 build-locally.py",
+        f"{_way_to_a_checkout()}; there: python3 build-locally.py",
     )
 
 
@@ -47,14 +43,15 @@ def lacking_extra(error: Exception) -> PreflightError | None:
     )
 
 
-def _installed_from() -> str:
-    """Return the address that the installer noted (PEP 610), a folder's without quoting; empty without one."""
+def _way_to_a_checkout() -> str:
+    """Return how to get one, by the address of a folder or repository that the installer noted (PEP 610)."""
     try:
         noted = json.loads(distribution("megabuild").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, OSError, ValueError):
-        return ""
-    address = str(noted.get("url", ""))
-    return unquote(address) if urlsplit(address).scheme == "file" else address
+        noted = {}
+    if "dir_info" in noted:
+        return f"it was installed from {unquote(urlsplit(noted['url']).path)}"
+    return f"git clone {noted['url']}" if "vcs_info" in noted else "clone the repository"
 
 
 def log_folder() -> Path:

@@ -18,6 +18,7 @@ from pyg_extensions.find_wheel import check_sha256, fetch
 from pyg_extensions.table import Extension, ExtensionRelease
 
 _CLONE_SECONDS = 600.0
+_LARGEST = 64 << 20  # bytes; the four have up to 0.2 MB
 
 
 def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured | None = None) -> Path:
@@ -34,7 +35,7 @@ def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured 
         path = folder / one.archive
         if not path.is_file() or files.sha256(path) != one.sha256:
             where = where or configured()
-            fetch(_address(one, where), path, one.sha256, where)
+            fetch(_address(one, where), path, one.sha256, where, limit=_LARGEST)
     return folder
 
 

@@ -19,6 +19,7 @@ from pyg_extensions.table import Extension
 
 _FOLDER = "pyg-wheels"
 _TIMEOUTS = Timeouts(read=20.0, total=900.0)  # with kernels for many GPUs they have some tens of megabytes
+_LARGEST_WHEEL = 16 << 30  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +108,12 @@ def _in_cache(wheel: File, cache: Path, report: Callable[[str], None]) -> Path:
     return path
 
 
-def fetch(address: str, target: Path, sha256: str, where: Configured | None = None) -> Path:
+def fetch(
+    address: str, target: Path, sha256: str, where: Configured | None = None, *, limit: int = _LARGEST_WHEEL
+) -> Path:
     """Copy a file from an ``http:``, ``https:`` or ``file:`` address, reached as an index is, to ``target``.
 
-    It appears complete and with the right hash, if one is known, or not at all.
+    It appears complete and with the right hash, if one is known, or not at all. ``limit``: bytes.
 
     Raises ProviderError: No answer, no such file, or the connection broke three times.
     Raises IntegrityError: The file has another hash.
@@ -121,7 +124,7 @@ def fetch(address: str, target: Path, sha256: str, where: Configured | None = No
             if urlsplit(address).scheme == "file":
                 shutil.copyfile(local_path(address), partial)
             else:
-                (where or Configured()).client(_TIMEOUTS).save(address, partial)
+                (where or Configured()).client(_TIMEOUTS).save(address, partial, limit=limit)
             check_sha256(partial, sha256)
             partial.replace(target)
     except OSError as error:

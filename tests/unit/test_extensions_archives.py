@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import http.server
+import threading
 from pathlib import Path
 
 import pytest
 
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.index import Configured
+from pyg_extensions import archives
 from pyg_extensions.archives import download
 from pyg_extensions.table import ExtensionRelease
 
@@ -49,6 +53,21 @@ def test_a_damaged_archive_in_the_cache_is_downloaded_again(index: Path, tmp_pat
     folder = download([RELEASE], tmp_path / "cache", where(index))
     (folder / RELEASE.archive).write_bytes(b"half an arch")
     assert (download([RELEASE], tmp_path / "cache", where(index)) / RELEASE.archive).read_bytes() == CONTENT
+
+
+def test_an_archive_that_goes_on_and_on_is_cut_short(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "_LARGEST", len(CONTENT) - 1)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(index))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        served = Configured(indexes=(f"http://127.0.0.1:{server.server_port}/",))
+        with pytest.raises(ProviderError):
+            download([RELEASE], tmp_path / "cache", served)
+        monkeypatch.setattr(archives, "_LARGEST", len(CONTENT))
+        assert download([RELEASE], tmp_path / "cache", served)
+        server.shutdown()
 
 
 def test_an_index_without_that_version_is_told(index: Path, tmp_path: Path) -> None:

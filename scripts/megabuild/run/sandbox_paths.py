@@ -21,7 +21,7 @@ from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
 from megabuild.plan.options import INSIDE
 from megabuild.plan.plan import Plan
-from megabuild.run.progress import STATS
+from megabuild.run.build_output import STATS
 
 VARIANT = "variant.yaml"
 COMPILER_LAUNCHER = "compiler-launcher"

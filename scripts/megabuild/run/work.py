@@ -26,9 +26,9 @@ from megabuild.engine.supervisor import run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
+from megabuild.run.build_output import STAGING, Objects, Parser
 from megabuild.run.failure import Failure, Recent
 from megabuild.run.logfile import LogFile
-from megabuild.run.progress import STAGING, Objects, Parser
 from megabuild.run.sandbox_paths import View
 
 

@@ -9,7 +9,7 @@ import pytest
 from groundwork import events
 from groundwork.package_id import PackageId
 from megabuild.engine.logs import ScriptLine
-from megabuild.run.progress import STATS, Objects, Parser, Totals
+from megabuild.run.build_output import STATS, Objects, Parser, Totals
 
 
 class Clock:

@@ -20,7 +20,6 @@ _LONGEST = (
     "test_rehearsal",
     "test_backend_packages",
     "test_debian_root",
-    "test_torch_source",
 )
 
 

@@ -1,23 +1,28 @@
-"""The packages as PyTorch 2.14 and later are built, from the model: scikit-build-core in the place of setup.py."""
+"""The packages as PyTorch 2.14 and later are built: scikit-build-core in the place of setup.py.
+
+The release is one that the user brings, as most who build it first will: the model's tree, as a tarball.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
 from rattler.package_streaming import extract
-from ruamel.yaml import YAML
 
 from groundwork import events
-from groundwork.errors import ProviderError
+from groundwork.errors import ProviderError, UsageError
 from groundwork.files import cache_folder
 from megabuild.configs.config import load
 from megabuild.engine import archive
 from megabuild.engine.archive import owners
 from megabuild.plan.options import Options
+from megabuild.plan.other_torch import with_torch
 from megabuild.plan.planning import make_plan
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
@@ -25,47 +30,68 @@ from megabuild.run.summary import Summary
 CONFIG = "linux_64_cpu"
 VERSION = "2.14.0"
 PYTHONS = ("3.12", "3.13")
+MARK = "# brought by the user\n"
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def root(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recipe, a model with the back end of PyTorch 2.14, and a config that asks for that version."""
-    root = tmp_path_factory.mktemp("repository")
-    for name in ("recipe", "rehearsal", ".ci_support"):
-        shutil.copytree(repository / name, root / name)
-    model = root / "rehearsal" / "model"
-    (model / "pyproject.scikit-build.toml").rename(model / "pyproject.toml")
-    (model / "setup.py").write_text('raise SystemExit("setup.py builds nothing any more")\n')
-    config = root / ".ci_support" / f"{CONFIG}.yaml"
-    variant = YAML().load(config)
-    variant["torch_version"] = [VERSION]
-    chosen = [number for number, pin in enumerate(variant["python"]) if pin.startswith(PYTHONS)]
-    for name in ("python", "is_python_min"):  # zipped
-        variant[name] = [variant[name][number] for number in chosen]
-    YAML().dump(variant, config)
-    return root
+def tarball(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model with the back end of PyTorch 2.14, marked, as that version's tarball."""
+    folder = tmp_path_factory.mktemp("brought")
+    tree = folder / "pytorch"
+    shutil.copytree(
+        repository / "rehearsal" / "model", tree, ignore=shutil.ignore_patterns("build", "__pycache__")
+    )
+    (tree / "pyproject.scikit-build.toml").rename(tree / "pyproject.toml")
+    (tree / "setup.py").write_text('raise SystemExit("setup.py builds nothing any more")\n')
+    (tree / "version.txt").write_text(f"{VERSION}\n")
+    with (tree / "torch" / "__config__.py").open("a") as stream:
+        stream.write(MARK)
+    path = folder / "pytorch.tar.xz"
+    with tarfile.open(path, "w:xz") as made:
+        made.add(tree, "pytorch")
+    return path
 
 
-@pytest.fixture(scope="module")
-def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Summary, list[events.Event]]:
-    """Everything built and tested for two Pythons."""
-    options = Options(
-        config=load(root, CONFIG),
-        root=root,
-        output=tmp_path_factory.mktemp("output"),
+def options(repository: Path, tarball: Path, output: Path, torch: str | None) -> Options:
+    return Options(
+        config=with_torch(load(repository, CONFIG), torch, tarball, None, rehearse=True),
+        root=repository,
+        output=output,
         cache=cache_folder(os.environ),
         rehearse=True,
         optimization="0",  # quicker, and the recipe changes the cache between configuring and compiling
         engine="host",
+        pythons=PYTHONS,
         cpu_count=len(os.sched_getaffinity(0)),
+        torch=torch,
+        torch_source=tarball,
+        torch_sha256=hashlib.sha256(tarball.read_bytes()).hexdigest(),
     )
+
+
+@pytest.fixture(scope="module")
+def asked(repository: Path, tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Options:
+    """What is asked of the driver."""
+    return options(repository, tarball, tmp_path_factory.mktemp("output"), VERSION)
+
+
+@pytest.fixture(scope="module")
+def built(asked: Options) -> tuple[Summary, list[events.Event]]:
+    """Everything built and tested for two Pythons."""
     try:
-        made = make_plan(options, print)
+        made = make_plan(asked, print)
     except ProviderError as error:
         pytest.skip(error.message)
     seen: list[events.Event] = []
     return execute(made, seen.append), seen
+
+
+def test_another_version_than_the_config_s_is_not_packed(
+    repository: Path, tarball: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"is PyTorch {VERSION}")):
+        make_plan(options(repository, tarball, tmp_path, None), print)
 
 
 def test_every_package_is_built_and_tested(built: tuple[Summary, list[events.Event]]) -> None:
@@ -116,3 +142,17 @@ def test_libtorchs_files_are_not_in_the_wheel(
         # what pyproject.toml itself keeps out
         assert not [name for name in names if name.startswith("torch/csrc/")]
         assert (record.parents[1] / "torch" / "lib" / "libtorch_cpu.so").is_symlink()
+
+
+def test_what_the_tarball_has_is_what_was_built(
+    asked: Options, built: tuple[Summary, list[events.Event]], tmp_path: Path
+) -> None:
+    summary, _ = built
+    again = make_plan(asked, print)
+    assert not again.missing
+    assert asked.packages.name == f"{CONFIG}-{VERSION}-rehearsal"
+    assert [row.package for row in summary.packages] == [item.package.id for item in again.items]
+    pytorch = next(Path(row.path) for row in summary.packages if row.package.name == "pytorch")
+    extract(pytorch, tmp_path)
+    (config,) = tmp_path.glob("lib/python*/site-packages/torch/__config__.py")
+    assert MARK in config.read_text()

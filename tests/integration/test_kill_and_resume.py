@@ -1,9 +1,9 @@
-"""``kill -9`` of the driver at ten moments of three rehearsals, each of which a plain run finishes in the end.
+"""``kill -9`` of the driver at ten moments of two rehearsals, each of which a plain run finishes in the end.
 
 Moments are random, one in each tenth of an undisturbed run's duration; MEGABUILD_TEST_SEED gives others. The run that
-goes on after a kill is killed as well: three folders share the ten moments. A folder's first is kept as a line of the
-log and a time after it, since on a busy machine the same number of seconds would be somewhere else; the others come as
-long after the one before as they do in the undisturbed run.
+goes on after a kill is killed as well: two folders share the ten moments. A moment is kept as a line of the log
+and a time after it: the same number of seconds would be somewhere else on a busy machine, with a filled object cache,
+and in a run that finds the first half done.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -29,11 +30,12 @@ from package_files import published
 CONFIG = "linux_64_cpu"
 PYTHONS = 2
 KILLS = 10
-FOLDERS = 3
+FOLDERS = 2
 #: How long after the driver's death its compilers and tests may live on.
 MERCY_SECONDS = 10.0
 Contents = Mapping[str, object]
-_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\S+Z ")
+_COUNTER = re.compile(r"\[\d+/\d+ [\d.]+s?\] ")
+_STAMP = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT\S+Z) (?P<text>.*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +44,15 @@ class Undisturbed:
 
     contents: Contents
     seconds: float
-    lines: Sequence[float]
+    lines: Sequence[tuple[str, float]]  #: those that stand in the log once
 
-    def moment(self, share: float) -> tuple[int, float]:
-        """Turn a share of the duration into a number of log lines and the seconds since the last of them."""
+    def moment(self, share: float) -> tuple[Collection[str], float]:
+        """Turn a share of the duration into the lines that come then or later, and the seconds since the first."""
         at = share * self.seconds
-        count = bisect.bisect_right(self.lines, at)
-        return count, at - (self.lines[count - 1] if count else 0.0)
+        count = bisect.bisect_right(self.lines, at, key=lambda line: line[1])
+        if not count:
+            return (), at
+        return {text for text, _ in self.lines[count - 1 :]}, at - self.lines[count - 1][1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +92,18 @@ class Driver:
         assert process.returncode == 0, said[-5000:]
         return began, time.time() - began
 
-    def kill(self, output: Path, lines: int, seconds: float) -> bool:
-        """Start a rehearsal and kill the driver so many seconds after its log has so many lines."""
+    def kill(self, output: Path, lines: Collection[str], seconds: float) -> bool:
+        """Kill a rehearsal so many seconds after its log has one of these lines; return whether it still ran."""
+        former = log(output).resolve()
+
+        def there() -> bool:
+            if not lines:
+                return True
+            return log(output).resolve() != former and any(text in lines for text, _ in log_lines(output))
+
         with self.start(output) as process:
             try:
-                until(lambda: process.poll() is not None or len(log_lines(output)) >= lines, 3600)
+                until(lambda: process.poll() is not None or there(), 3600)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(seconds)
             finally:
@@ -102,10 +113,24 @@ class Driver:
         return running
 
 
-def log_lines(output: Path) -> list[str]:
-    """The log of the present run, without lines of other origin that have no time."""
-    log = output / f"{CONFIG}-rehearsal" / "logs" / "latest.log"
-    return [line for line in log.read_text().splitlines() if _STAMP.match(line)] if log.exists() else []
+def log(output: Path) -> Path:
+    """The log of the present run, or of the last."""
+    return output / f"{CONFIG}-rehearsal" / "logs" / "latest.log"
+
+
+def log_lines(output: Path) -> list[tuple[str, float]]:
+    """Its lines without ninja's counters, which differ from run to run, and their times, in seconds."""
+    if not log(output).exists():
+        return []
+    found = (_STAMP.match(line) for line in log(output).read_text().splitlines())
+    return [
+        (
+            _COUNTER.sub("", line["text"]),
+            datetime.strptime(line["time"], "%Y-%m-%dT%H:%M:%S.%f%z").timestamp(),
+        )
+        for line in found
+        if line
+    ]
 
 
 def contents(output: Path) -> Contents:
@@ -158,21 +183,21 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(driver: Driver, output: Path) -> Undisturbed:
-    """A run with warm caches."""
-    driver.finish(output)  # fills the caches
-    expected = contents(output)
-    shutil.rmtree(output)
+    """A run to its end, which fills the caches."""
     began, seconds = driver.finish(output)
-    assert contents(output) == expected
+    expected = contents(output)
     names = [name for name in expected if name.endswith(".conda") and not name.startswith("in ")]
     assert len(names) == 2 + PYTHONS, "libtorch, pytorch-cpu, and pytorch for each Python"
     library = next(held for name, held in expected.items() if name.startswith("in libtorch-"))
     assert isinstance(library, dict)
     assert library["bin/torch_shm_manager"].mode == "0o755"
-    stamps = [datetime.strptime(line.split()[0], "%Y-%m-%dT%H:%M:%S.%f%z") for line in log_lines(output)]
+    written = log_lines(output)
+    often = Counter(text for text, _ in written)
     shutil.rmtree(output)
     return Undisturbed(
-        contents=expected, seconds=seconds, lines=[stamp.timestamp() - began for stamp in stamps]
+        contents=expected,
+        seconds=seconds,
+        lines=[(text, stamp - began) for text, stamp in written if often[text] == 1],
     )
 
 
@@ -186,21 +211,14 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
     shares = [(number + chance.random()) / KILLS for number in range(KILLS)]
     killed = 0
     for number in range(FOLDERS):
-        former = None
         for share in shares[number::FOLDERS]:
-            moment = undisturbed.moment(share)
-            if former is not None:
-                planning = undisturbed.lines[0]  # which the run that goes on does once more
-                moment = 0, planning + (share - former) * undisturbed.seconds
-            running = driver.kill(output, *moment)
+            running = driver.kill(output, *undisturbed.moment(share))
             killed += running
             where = f"killed at {share:.0%}" if running else f"ended by itself before {share:.0%}"
             assert until(lambda: not strays(output), MERCY_SECONDS), f"{where}, still there: {strays(output)}"
-            started = [line for line in log_lines(output) if "Started" in line]
-            last = started[-1][25:70].strip() if started else "the plan"
+            last = ([text for text, _ in log_lines(output) if "Started" in text] or ["the plan"])[-1]
             done = len(list((output / "packages").rglob("*.conda")))
             print(f"{where} ({last}, {done} packages published)")
-            former = share
         _, seconds = driver.finish(output)
         print(f"finished by the next run in {seconds:.1f} s")
         assert contents(output) == undisturbed.contents, f"killed at {shares[number::FOLDERS]}"

@@ -1,4 +1,4 @@
-"""The whole pipeline over the model of PyTorch's tree, CUDA-shaped: every output, every Python found here."""
+"""The whole pipeline over the model of PyTorch's tree, CUDA-shaped: every output, for two of the Pythons found here."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from megabuild.engine.archive import owners
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
+from megabuild.providers.local.interpreters import find
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
 
@@ -40,7 +41,9 @@ class Rehearsal:
 
 @pytest.fixture(scope="module")
 def rehearsal(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
-    """A rehearsal of everything, in a fresh output folder."""
+    """A rehearsal of everything, for the oldest and the newest Python, in a fresh output folder."""
+    found = find(print)
+    here = [python for python in load(repository, CONFIG).pythons if python in found]
     options = Options(
         config=load(repository, CONFIG),
         root=repository,
@@ -48,6 +51,7 @@ def rehearsal(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Reh
         cache=cache_folder(os.environ),
         rehearse=True,
         engine="host",
+        pythons=tuple(dict.fromkeys([*here[:1], *here[-1:]])),
         cpu_count=len(os.sched_getaffinity(0)),
     )
     made = make_plan(options, print)
@@ -59,15 +63,15 @@ def archives(rehearsal: Rehearsal) -> dict[str, archive.Archive]:
     return {Path(row.path).name: archive.read(Path(row.path)) for row in rehearsal.summary.packages}
 
 
-def test_every_output_is_there_for_every_python_found(rehearsal: Rehearsal) -> None:
+def test_every_output_is_there_for_every_python(rehearsal: Rehearsal) -> None:
     assert rehearsal.summary.ok
     names = [row.package.name for row in rehearsal.summary.packages]
     pythons = [item.package.python for item in rehearsal.plan.items if item.package.name == "pytorch"]
     assert names.count("libtorch") == 1
     assert names.count("libtorch-cuda-linalg") == 2
     assert names.count("pytorch-gpu") == 1
-    assert names.count("pytorch") == len(pythons) == len(set(pythons)) >= 1
-    assert {*pythons, *rehearsal.plan.left_out} == set(rehearsal.options.config.pythons)
+    assert names.count("pytorch") == len(pythons) >= 1
+    assert tuple(pythons) == rehearsal.options.pythons
 
 
 def test_both_linalg_flavours_come_from_one_staging(rehearsal: Rehearsal) -> None:

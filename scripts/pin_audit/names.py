@@ -32,7 +32,7 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     note: str = ""
     follows: str = ""
     tool: bool = False
-    scheme: dict[int, int] = {}  # noqa: RUF012 (msgspec copies it)
+    scheme: dict[int, int] = {}
 
     def release(self, version: str) -> str:
         """Return the version by which conda-forge calls a release of upstream's: ``3.21.12`` for protobuf's 21.12."""

@@ -367,7 +367,11 @@ def test_what_the_wheel_needs_for_a_newer_cuda_is_news() -> None:
 def test_a_build_tool_lacks_no_pin() -> None:
     tested = ci_has("packaging", "24.0")
     for newest in (has("packaging", "26.0"), None):
-        facts = [tested, asks("packaging", "*", sections=("host",)), *([newest] if newest else [])]
+        facts: list[AnyFact] = [
+            tested,
+            asks("packaging", "*", sections=("host",)),
+            *([newest] if newest else []),
+        ]
         assert row("packaging", *facts).status is Status.IN_STEP
     old = row(
         "ninja", ci_has("ninja", "1.11.1.4"), asks("ninja", "*", sections=("build",)), has("ninja", "1.10")

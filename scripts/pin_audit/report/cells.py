@@ -12,7 +12,6 @@ from pin_audit.facts import (
     UPSTREAM,
     Build,
     CiPin,
-    FeedstockPin,
     GlobalPin,
     Holds,
     Migration,

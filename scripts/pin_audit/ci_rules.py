@@ -40,6 +40,7 @@ class CiRule:
 _MATRIX = ".github/scripts/generate_binary_build_matrix.py"
 _INSTALL_CUDA = ".ci/docker/common/install_cuda.sh"
 _TRITON = ".ci/docker/triton_version.txt"
+_REQUIREMENTS = ".ci/docker/requirements-ci.txt"
 _NCCL = ".ci/docker/ci_commit_pins/nccl*.txt"
 _PYG_MATRIX = ".github/workflows/utils/full_matrix_linux.json"
 _EXTENSION_MATRIX = ".github/workflows/building.yml"
@@ -48,6 +49,7 @@ _EXTENSIONS = ("pytorch_scatter", "pytorch_sparse", "pytorch_cluster", "pytorch_
 _SHIPPED = "of the wheels"
 _REQUIRED = "required by the wheels"
 _IMAGE = "in the builder image"
+_TESTED = "in the image of tests"
 _BUILT_FOR = "wheels are built for"
 _NUMBERS = r"(?P<value>\d+(?:\.\d+)+)"
 _LIST = r"\[(?P<value>[^\]]+)\]"
@@ -64,6 +66,15 @@ def _installed(pattern: str) -> Reader:
 
 
 _PYG_CUDA = lines(rf'"cuda-version":\s*{_LIST}', under=r'"torch-version":\s*"(?P<torch_version>[^"]+)"')
+#: Two forms of one line: for a CUDA version each, or for all with the version's first number in a variable.
+_CUDSS = rf"CUDSS_NAME=\"libcudss-linux-\$\{{arch_path\}}-{_NUMBERS}_cuda(?:(?P<cuda>\d+)|\$\{{CUDA_MAJOR\}})-archive"
+
+
+def _tool(distribution: str) -> CiRule:
+    """What CI builds and tests with."""
+    return CiRule(distribution, _TESTED, _REQUIREMENTS, lines(rf"^{distribution}=={_NUMBERS}"))
+
+
 PINS = (
     CiRule("cuda", _SHIPPED, _MATRIX, literal("CUDA_ARCHES_FULL_VERSION", "cuda")),
     CiRule("cuda", _REQUIRED, _MATRIX, _required("cuda-toolkit")),
@@ -80,6 +91,9 @@ PINS = (
     ),
     CiRule("triton", _REQUIRED, _TRITON, lines(rf"^{_NUMBERS}\s*$")),
     CiRule("python", _BUILT_FOR, _MATRIX, literal("FULL_PYTHON_VERSIONS")),
+    CiRule("eigen", "fetched for the build", "third_party/eigen_pin.txt", lines(rf"^{_NUMBERS}\s*$")),
+    CiRule("cudss", _TESTED, ".ci/docker/common/install_cudss.sh", lines(_CUDSS)),
+    *map(_tool, ("cmake", "ninja", "packaging", "setuptools")),
     CiRule("cuda", _SHIPPED, _PYG_MATRIX, _PYG_CUDA, _PYG),
     CiRule("pytorch", _BUILT_FOR, _PYG_MATRIX, lines(rf'"torch-version":\s*"{_NUMBERS}"'), _PYG),
     CiRule("python", _BUILT_FOR, "pyproject.toml", lines(r'^build = "(?P<value>cp[^"]+)"'), _PYG),

@@ -41,15 +41,17 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     configs: tuple[str, ...] = ()
     platforms: tuple[str, ...] = ()  #: by conda's names
-    cuda: tuple[str, ...] = ()  #: ``13.0``, or ``13`` for all that begin so
+    cuda: tuple[str, ...] = ()  #: ``13.0``, ``13`` for all that begin so, or ``None`` for builds without CUDA
     pythons: tuple[str, ...] = ()  #: ``3.14``, ``3.1*``, or ``other`` than those named beside it
     torch: str = ""  #: the version of PyTorch
     marker: str = ""  #: of PEP 508
 
     def words(self, builds: Sequence[Build]) -> str:
         """Return where a fact holds among the audited configs; an empty string for everywhere."""
+        with_cuda = [one for one in self.cuda if one != "None"]
         parts = [
-            f"CUDA {', '.join(self.cuda)}" if self.cuda else "",
+            "CPU" if "None" in self.cuda else "",
+            f"CUDA {', '.join(with_cuda)}" if with_cuda else "",
             ", ".join(self.platforms),
             f"Python {', '.join(self.pythons)}" if self.pythons else "",
             f"PyTorch {self.torch}" if self.torch else "",
@@ -63,7 +65,10 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return (
             (not self.configs or build.name in self.configs)
             and (not self.platforms or build.platform in self.platforms)
-            and (not self.cuda or bool({build.cuda, build.cuda.partition(".")[0]} & set(self.cuda)))
+            and (
+                not self.cuda
+                or bool({build.cuda or "None", build.cuda.partition(".")[0] or "None"} & set(self.cuda))
+            )
         )
 
 
@@ -122,6 +127,9 @@ class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     commit: str = ""  #: of the tree, in full
     fetched: str = ""  #: when it came over the network, ISO 8601 in UTC
+    inferred: str = (
+        ""  #: why the value is believed, if it was not read there: ``the same in 2.12.0 and 2.14.0``
+    )
 
 
 class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=""):
@@ -148,6 +156,18 @@ class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
 
     commit: str = ""
     address: str = ""
+    tag: str = ""  #: exactly on the commit, where git's description, the value, is another one
+    day: str = ""  #: of the commit, where no tag describes it and the value is only the commit's first digits
+
+    @property
+    def text(self) -> str:
+        """The value for people."""
+        return self.tag or ", ".join(filter(None, (self.value, self.day)))
+
+    @property
+    def untagged(self) -> bool:
+        """Whether the value is no more than the commit, since no tag is near."""
+        return bool(self.commit) and not self.tag and self.commit.startswith(self.value)
 
 
 class TagCommit(Fact, frozen=True, kw_only=True, tag="commit"):
@@ -168,6 +188,11 @@ class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
     who = "CI"
 
     what: str = ""
+
+    @property
+    def shipped(self) -> bool:
+        """Whether the wheels themselves say so, rather than a file of upstream's tree."""
+        return bool(self.where.index)
 
 
 class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):
@@ -209,6 +234,12 @@ class Migration(GlobalPin, frozen=True, kw_only=True, tag="migration"):
     paused: bool = False
 
 
+class FeedstockPin(Fact, frozen=True, kw_only=True, tag="feedstock-pin"):
+    """What conda-forge's own feedstock builds with: a key of its rendered configs."""
+
+    who = "feedstock"
+
+
 class Newest(Fact, frozen=True, kw_only=True, tag="newest"):
     """The newest version in the channel."""
 
@@ -235,8 +266,12 @@ class RecipeArchs(Fact, frozen=True, kw_only=True, tag="recipe-archs"):
 
 _Upstream = Submodule | TagCommit | Requirement | CiPin | UpstreamArchs
 _Recipe = RecipePin | Switch | RecipeCommit | RecipeArchs
-AnyFact = _Upstream | _Recipe | GlobalPin | Migration | Newest
+AnyFact = _Upstream | _Recipe | GlobalPin | Migration | FeedstockPin | Newest
 UPSTREAM = (Submodule, Requirement, CiPin)  #: what names versions
+
+
+#: Sources whose values change from day to day: an old one of them is shown, and is no ground for a gate.
+MOVING = ("channel", "pinning", "feedstock")
 
 
 class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -246,10 +281,13 @@ class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     facts: tuple[AnyFact, ...] = ()
     trouble: str = ""  #: why it failed, wholly or in part; empty on success
     applies: bool = True  #: False if the source knows nothing about this package
+    snapshot: str = ""  #: the day of the snapshot that stands in, for all or a part
 
     @property
     def unread(self) -> bool:
-        """Whether nothing could be read from it."""
+        """Whether nothing could be read from it that holds today."""
+        if self.snapshot and self.source in MOVING:
+            return True
         return self.applies and bool(self.trouble or self.facts) and all(one.trouble for one in self.facts)
 
 

@@ -263,7 +263,8 @@ class Clone:
         if self._only:
             if not _NAME.fullmatch(self._only):
                 raise AuditError(f"'{self._only}' cannot be a tag")
-            ref = self._only if _HASH.fullmatch(self._only) else f"refs/tags/{self._only}"
+            named = _HASH.fullmatch(self._only) or self._only == "HEAD"
+            ref = self._only if named else f"refs/tags/{self._only}"
             self._fetch("--depth=1", f"+{ref}:refs/audit/top")
         else:
             wanted = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
@@ -276,19 +277,30 @@ class Clone:
         (self._folder / "fetched").write_text(self.fetched, encoding="ascii")
 
     def describe(self, commit: str) -> str:
-        """Return a commit's description as ``git submodule status`` prints it: git tries four ways in turn.
+        """Return a commit's description by tags as ``git submodule status`` prints it, else its first digits.
+
+        git's last resort, branches, would say something else as soon as somebody pushes to one; so would the later tags
+        that bots make (``ciflow/rocm/1416``).
 
         Raises Absent where the repository does not have the commit (any more).
         """
         self._ensure(commit)
-        problem = GitFailed("git cannot describe the commit")
-        for mode in ([], ["--tags"], ["--contains"], ["--all", "--always"]):
-            try:
+        for mode in ([], ["--tags"], ["--contains", "--exclude=*/*"]):
+            with contextlib.suppress(GitFailed):
                 if found := self._local("describe", *mode, commit).decode(errors="replace").strip():
                     return found
-            except GitFailed as error:
-                problem = error
-        raise problem
+        return self._local("rev-parse", "--short", commit).decode(errors="replace").strip()
+
+    def day(self, commit: str) -> str:
+        """Return the day of a commit, ``2024-12-02``."""
+        return self._local("log", "--max-count=1", "--format=%cs", commit).decode(errors="replace").strip()
+
+    def tagged(self, commit: str) -> str:
+        """Return a tag that is exactly on a commit, where the description goes by an annotated one further back."""
+        try:
+            return self._local("describe", "--tags", "--exact-match", commit).decode(errors="replace").strip()
+        except GitFailed:
+            return ""
 
     def top(self) -> str:
         """Return the commit of the tag that the clone is of."""

@@ -31,6 +31,21 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     unused: str = ""
     note: str = ""
     follows: str = ""
+    tool: bool = False
+    numbers: int = 0
+    scheme: dict[int, int] = {}
+
+    def counted(self, value: str) -> str:
+        """Return a requirement with as many numbers as conda-forge's versions have: ``==13.0.*`` for ``==13.0.3``."""
+        if not self.numbers:
+            return value
+        return re.sub(rf"==\s*(\d+(?:\.\d+){{{self.numbers - 1}}})\.[\d.]+", r"==\1.*", value)
+
+    def release(self, version: str) -> str:
+        """Return the version by which conda-forge calls a release of upstream's: ``3.21.12`` for protobuf's 21.12."""
+        first = int(re.match(r"\d*", version)[0] or 0)  # type: ignore[index]
+        since = max((number for number in self.scheme if number <= first), default=None)
+        return version if since is None else f"{self.scheme[since]}.{version}"
 
 
 class Names:
@@ -76,9 +91,13 @@ class Names:
                 return entry.name
         return _FOLDERS.sub(lambda found: "/" if found[0].startswith("/") else "", path)
 
-    def wanted(self, package: str, recipe: Iterable[str]) -> tuple[str, ...]:
-        """Return the conda packages whose global pin and newest version a table shows; `recipe` is what it asks for."""
+    def wanted(self, package: str, recipe: Iterable[str], *, submodules: bool = False) -> tuple[str, ...]:
+        """Return the conda packages whose global pin and newest version a table shows.
+
+        `recipe` is what that asks for; with `submodules`, those that any project may vendor are among them.
+        """
         rows = {self.by_conda(name) for name in recipe}
+        rows |= {one.name for one in self.entries.values() if submodules and one.submodules}
         rows |= {entry.name for entry in self.entries.values() if package in entry.of}
         first = (self.entries[row].conda[:1] if row in self.entries else (row,) for row in rows)
         return tuple(sorted({name for names in first for name in names}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pin_audit.advice import advice
 from pin_audit.archs import arch_rows
 from pin_audit.claims import GRAVITY, AuditRow, Status, cuda_of_wheel, excludes
 from pin_audit.commits import by_row, verdict
@@ -13,6 +14,7 @@ from pin_audit.facts import (
     AnyFact,
     AuditTarget,
     CiPin,
+    FeedstockPin,
     GlobalPin,
     Newest,
     RecipeCommit,
@@ -64,13 +66,14 @@ class Audit:
         found: dict[tuple[Status, str], list[str]] = {}
         for row in sorted((*self.rows, *self.archs), key=lambda row: GRAVITY.index(row.status)):
             if row.status not in (Status.IN_STEP, Status.UNPINNED):
-                found.setdefault((row.status, row.sentence), []).append(row.name)
+                text = f"{row.sentence}. To do: {todo}" if (todo := advice(row)) else row.sentence
+                found.setdefault((row.status, text), []).append(row.name)
         return found
 
     def unread(self) -> dict[str, str]:
         """Return what each source could not read: as a whole, or by the names of single values."""
         found = {}
-        for outcome in self.outcomes:
+        for outcome in (one for one in self.outcomes if one.applies):
             single = sorted({one.name for one in outcome.facts if one.trouble})
             texts = [outcome.trouble] if outcome.trouble else []
             if single and len(single) < len({one.name for one in outcome.facts}):
@@ -93,7 +96,7 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
     wheel_cuda, torch = cuda_of_wheel(facts), _torch(facts)
     rows = []
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
-        entry = names.entries.get(name, Dependency(name=name, conda=(name,)))
+        entry = names.entries.get(name) or _unlisted(name, draft, names)
         found = sorted(draft, key=lambda one: (one.kind, one.name, one.holds.words(target.builds), one.value))
         use, why = _use(entry, found, switches)
         row = AuditRow(
@@ -109,7 +112,8 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
             troubles=troubles,
         )
         rows.append(_with_verdict(row, target))
-    commits = [one.where.commit for kind in (TagCommit, Submodule) for one in facts if isinstance(one, kind)]
+    commits = [one.value for one in facts if isinstance(one, TagCommit)]
+    commits += [one.where.commit for one in facts if isinstance(one, Submodule) and not one.where.inferred]
     return Audit(
         target=target,
         commit=next(filter(None, commits), ""),
@@ -140,7 +144,7 @@ def _drafts(
     for row, fact in commits:
         drafts.setdefault(row, []).append(fact)
     for fact in facts:  # packages that nobody requires have no row
-        if isinstance(fact, (GlobalPin, Newest)) or excludes(fact):
+        if isinstance(fact, (GlobalPin, FeedstockPin, Newest)) or excludes(fact):
             rows = {_row_of(fact, names), *names.by_key(fact.name, fact.holds.platforms)}
             for row in sorted(rows & drafts.keys()):
                 drafts[row].append(fact)
@@ -160,12 +164,27 @@ def _torch(facts: Iterable[AnyFact]) -> str:
     return next(filter(None, asked), "")
 
 
+def _unlisted(name: str, draft: Sequence[AnyFact], names: Names) -> Dependency:
+    """Return an entry for what names.yaml does not have: a submodule's submodules are used as that one is."""
+    paths = [one.name for one in draft if isinstance(one, Submodule)]
+    if not paths:
+        return Dependency(name=name, conda=(name,))
+    parts = paths[0].split("/")
+    above = (names.by_submodule("/".join(parts[:length])) for length in range(len(parts) - 1, 0, -1))
+    parent = next((names.entries[one] for one in above if one in names.entries), Dependency(name=name))
+    return Dependency(name=name, system=parent.system, needs=parent.needs, unused=parent.unused)
+
+
 def _merge_followers(drafts: dict[str, list[AnyFact]], names: Names) -> None:
-    """Merge a row without facts of upstream into the one that decides its version."""
+    """Merge a row into the one that decides its version, unless the recipe has a constraint of its own for it.
+
+    What upstream says of it is left out: the CUDA toolkit's version says all.
+    """
     for name in list(drafts):
         entry = names.entries.get(name)
         followed = drafts.get(entry.follows) if entry and entry.follows else None
-        if followed is not None and not any(isinstance(one, UPSTREAM) for one in drafts[name]):
+        own = any(isinstance(one, RecipePin) and one.value != "*" for one in drafts[name])
+        if followed is not None and not own:
             followed += [one for one in drafts.pop(name) if isinstance(one, (RecipePin, RecipeCommit))]
 
 
@@ -203,6 +222,6 @@ def _troubles(outcomes: Iterable[SourceOutcome]) -> dict[str, str]:
     troubles = dict.fromkeys(SOURCES, "not asked")
     for outcome in outcomes:
         troubles.pop(outcome.source, None)
-        if outcome.trouble and all(one.trouble for one in outcome.facts):
+        if outcome.applies and outcome.trouble and all(one.trouble for one in outcome.facts):
             troubles[outcome.source] = outcome.trouble
     return troubles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from git_world import Repo, daemon, git, modules, status, without_settings
 from submodule_world import World, audit, build, described, finding, pair, target
 
+from pin_audit.facts import Submodule
+from pin_audit.make_report import AuditOptions, make
 from pin_audit.request import AuditRequest, Local
 from pin_audit.services import Services
 from pin_audit.sources import submodules
@@ -61,7 +64,7 @@ def test_every_form_of_description_occurs(truth: Mapping[str, str]) -> None:
     assert "lib/outer/inner/deps/leaf" in forms
 
 
-def test_descriptions_and_their_order_are_git_s_own(
+def test_descriptions_and_their_order_are_git_s_own_but_for_branches(
     served: str, truth: Mapping[str, str], tmp_path: Path
 ) -> None:
     outcome = audit(served, tmp_path)
@@ -69,7 +72,39 @@ def test_descriptions_and_their_order_are_git_s_own(
     assert [(one.name, one.trouble) for one in outcome.facts if one.trouble] == []
     found = described(outcome)
     assert found.pop("lib/large") == truth["lib/large"][:-1]
-    assert list(found.items()) == [(path, text) for path, text in truth.items() if path != "lib/large"]
+    by_tags = {
+        path: re.sub(r"^((.{7}).*) (heads|remotes)/.*", r"\1 \2", text) for path, text in truth.items()
+    }
+    assert list(found.items()) == [(path, text) for path, text in by_tags.items() if path != "lib/large"]
+
+
+@pytest.mark.parametrize(("name", "tag"), [("super", "v1"), ("outer", "out-1"), ("third", "2024.1")])
+def test_another_project_is_audited_by_address_and_tag(
+    name: str, tag: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nested submodules, without any recipe, against ``git submodule status --recursive``."""
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    url = f"file://{world.folder}/{name}.git"
+    options = AuditOptions(upstream=url, ref=tag, only=("submodules",))
+    (made,) = make(options, tmp_path)[0].audits
+    assert (made.target.package, made.target.tag, made.target.recipe) == (name, tag, None)
+    good = world.good if name == "super" else (".",)
+    said = {path: text.split()[0] for path, text in status(url, tag, tmp_path, good).items()}
+    found = {one.name: one.commit for one in made.outcomes[0].facts if isinstance(one, Submodule)}
+    assert said
+    assert said.items() <= found.items()
+    assert {one for row in made.rows for one in row.all(Submodule)}
+
+
+def test_pushing_a_branch_changes_no_description(tmp_path: Path) -> None:
+    repo = Repo(tmp_path / "lib.git")
+    repo.commits(3)
+    both = pair(tmp_path, repo, 2)
+    first = audit(both.url, tmp_path / "cache")
+    git("update-ref", "refs/heads/aaa", both.made[2], cwd=both.lib)
+    again = audit(both.url, tmp_path / "cache", max_age=-1.0)
+    assert described(again) == described(first) == {"lib": f"{both.made[2]} {both.made[2][:7]}"}
+    assert finding(again, "lib").day == "2020-09-13"
 
 
 @pytest.mark.parametrize(

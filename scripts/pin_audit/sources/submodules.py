@@ -10,11 +10,17 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import structs
 
 from groundwork import redact
 from groundwork.errors import AuditError
+from pin_audit import gitlinks
+from pin_audit.addresses import Address
 from pin_audit.facts import SourceOutcome, Submodule, TagCommit, Where
 from pin_audit.git import Absent, Clone, Clones, git, shown
+from pin_audit.gitlinks import Gitlink
 from pin_audit.request import AuditRequest
 
 SOURCE = "submodules"
@@ -56,7 +62,10 @@ def read(request: AuditRequest) -> SourceOutcome:
     """Return every submodule of the target at its tag, in git's order; those of a submodule follow it.
 
     With a local folder for upstream's files, submodules still come from the repository: only git knows their commits.
+    A list of gitlinks stands in for all of it.
     """
+    if request.local.gitlinks is not None:
+        return _listed(request.local.gitlinks, Clones(request.services))
     tree = request.repository()
     top = _parent((), tree.clone, tree.commit, tree.entries)
     found, trouble = _walk(top, tree.clones)
@@ -66,6 +75,37 @@ def read(request: AuditRequest) -> SourceOutcome:
     return SourceOutcome(
         source=SOURCE, facts=tuple(fact for _, fact, _ in found), trouble="; ".join(troubles)
     )
+
+
+def _described(clone: Clone, commit: str) -> dict[str, str]:
+    """Return git's description, a tag that is exactly there if it names another one, and a day where no tag is near."""
+    value, tag = shown(clone.describe(commit)), shown(clone.tagged(commit))
+    day = shown(clone.day(commit)) if commit.startswith(value) else ""
+    return {"value": value, "tag": "" if tag == value else tag, "day": day}
+
+
+def _listed(file: Path, clones: Clones) -> SourceOutcome:
+    """Return the submodules of a list, described as far as their repositories answer."""
+    unread: dict[str, str] = {}
+
+    def fact(link: Gitlink) -> Submodule:
+        known = {"value": link.text or link.commit[:7]}
+        address = redact.address(link.address) if link.address else ""
+        if link.address and not link.text:
+            try:
+                clone = clones.reach(Address.parse(link.address))
+                known = _described(clone, link.commit)
+            except AuditError as error:
+                unread.setdefault(error.message, link.path)
+        where = Where(file=file.name)
+        plain = Submodule(name=link.path, where=where, commit=link.commit, address=address)
+        return structs.replace(plain, **known)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        facts = tuple(pool.map(fact, gitlinks.read(file)))
+    troubles = [f"{path} is not described: {why}" for why, path in unread.items()][:3]
+    trouble = "; ".join([f"read from a list (--gitlinks {file.name})", *troubles])
+    return SourceOutcome(source=SOURCE, facts=facts, trouble=trouble)
 
 
 def read_commit(request: AuditRequest) -> SourceOutcome:
@@ -139,7 +179,8 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
     entry = parent.entries.get(path)
     name = "/".join(map(shown, chain))
     clones.services.report(SOURCE, name)
-    value = trouble = asked = ""
+    known: dict[str, str] = {}
+    trouble = asked = ""
     child = None
     try:
         if entry is None:
@@ -152,7 +193,7 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
             raise AuditError(".gitmodules sets a command as its update: refused")
         clone = clones.reach(address)
         try:
-            value = shown(clone.describe(commit))
+            known = _described(clone, commit)
         except Absent:
             raise AuditError(f"{asked} does not have commit {commit[:12]} any more") from None
         if entry.update != "none":  # git leaves out what is below
@@ -169,8 +210,8 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
         commit=parent.commit,
         fetched=parent.clone.fetched,
     )
-    fact = Submodule(name=name, value=value, where=where, trouble=trouble, commit=commit, address=asked)
-    return chain, fact, child
+    fact = Submodule(name=name, where=where, trouble=trouble, commit=commit, address=asked)
+    return chain, structs.replace(fact, **known), child
 
 
 def _parent(

@@ -1,4 +1,4 @@
-"""The committed facts, and the table in recipe/README.md, as anybody gets them without a network."""
+"""The committed facts, and the table in docs/dependencies.md, as anybody gets them without a network."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_at_most_a_tenth_of_a_table_was_not_read(version: str, reports: dict[str
 def test_the_committed_table_is_the_one_that_is_made_now(
     reports: dict[str, Report], repository: Path
 ) -> None:
-    """Whoever changes recipe or snapshots makes it again: audit --offline --write recipe/README.md."""
-    text = (repository / "recipe" / "README.md").read_text(encoding="utf-8")
+    """Whoever changes recipe or snapshots makes it again: audit --offline --write docs/dependencies.md."""
+    text = (repository / "docs" / "dependencies.md").read_text(encoding="utf-8")
     committed = text.partition(f"{BEGIN}\n")[2].partition(f"\n{END}")[0].strip()
     made = markdown(reports["2.13.0"], level=3).strip()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from groundwork.arch_list import accelerator
 from groundwork.errors import UsageError
 
 _SECONDS_PER_CUDA_FILE = 30
@@ -196,5 +197,10 @@ def recipes(root: Path) -> dict[str, Path]:
 
 def archs_of(variant: Variant) -> tuple[str, ...]:
     """Return the CUDA architectures of a config, none for a CPU build."""
-    listed = variant.get("torch_cuda_arch_list", ("",))[0]
+    key = "torch_cuda_arch_list"
+    if (
+        key not in variant
+    ):  # conda-smithy's configs have a list for each version of CUDA, among which recipes choose
+        key += f"_{accelerator(variant.get('cuda_compiler_version', ('None',))[0])}"
+    listed = variant.get(key, ("",))[0]
     return tuple(arch for arch in re.split(r"[;, ]", listed) if arch not in ("", "None"))

@@ -1,4 +1,7 @@
-"""rattler-build without the driver: the function behind its command line, over the config files as they stand."""
+"""rattler-build without the driver: the function behind its command line, over the config files as they stand.
+
+With what it reads beside the recipe by itself, as in everybody's hands.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from megabuild.configs.config import Config
 _RENDER = """\
 import json, sys
 from rattler_build.cli_api import build_recipes
-build_recipes(**json.loads(sys.argv[1]), ignore_recipe_variants=True, render_only=True)
+build_recipes(**json.loads(sys.argv[1]), render_only=True)
 """
 
 

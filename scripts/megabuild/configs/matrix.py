@@ -1,4 +1,7 @@
-"""The matrix: ``conda_build_config.yaml`` turned into one ``.ci_support/<config>.yaml`` per compile of libtorch."""
+"""The matrix: ``conda_build_config.yaml`` turned into one ``.ci_support/<config>.yaml`` per compile of libtorch.
+
+And into what conda-smithy reads beside the recipe, from which it makes configs of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,16 @@ from ruamel.yaml import YAML
 
 from groundwork.errors import ConfigError
 from groundwork.result import Result
-from megabuild.configs.config import CONFIG_FOLDER, as_text, config_name
+from megabuild.configs import config_file, recipe_config
+from megabuild.configs.config import CONFIG_FOLDER, RECIPES, config_name
+from megabuild.configs.config import MATRIX_FILE as MATRIX_FILE
+from megabuild.configs.config_file import as_text
 
-MATRIX_FILE = "conda_build_config.yaml"
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 PROVIDERS = ("conda-forge", "debian", "wheel")
 
 #: Keys whose every value stays in the config, since the recipe builds a package for each of them.
 _BUILT_IN_ONE_CONFIG = ("python", "is_python_min")
-_HEADER = f"# Generated from {MATRIX_FILE} by `python scripts/megabuild configs --write`; change that file instead.\n"
 
 Values = Mapping[str, Sequence[str]]
 
@@ -50,41 +54,80 @@ def generate(root: Path) -> dict[str, str]:
     return configs
 
 
+def beside_recipe(root: Path) -> str:
+    """Return the text of the recipe's own `conda_build_config.yaml`; see :mod:`megabuild.configs.recipe_config`."""
+    read = {platform: _read(root / MATRIX_FILE, platform, "conda-forge")[0] for platform in PLATFORMS}
+    return config_file.stamped(
+        recipe_config.text({platform: values for platform, values in read.items() if values.get("provider")})
+    )
+
+
+def _wanted(root: Path) -> dict[str, str]:
+    """Return the text of all generated files, by their paths in the repository."""
+    wanted = {f"{CONFIG_FOLDER}/{name}.yaml": text for name, text in generate(root).items()}
+    if (root / RECIPES / "recipe.yaml").is_file():
+        wanted[f"{RECIPES}/{MATRIX_FILE}"] = beside_recipe(root)
+    return wanted
+
+
 def outdated(root: Path) -> dict[str, str]:
-    """Return config files that differ from the matrix, each ``missing``, ``changed`` or ``unknown``."""
-    wanted = generate(root)
-    present = {path.stem: path for path in (root / CONFIG_FOLDER).glob("*.yaml")}
-    states = {name: "unknown" for name in present if name not in wanted}
-    for name, text in wanted.items():
-        if name not in present:
-            states[name] = "missing"
-        elif present[name].read_text(encoding="utf-8") != text:
-            states[name] = "changed"
+    """Return files that differ from the matrix, each ``missing``, ``changed``, ``unknown`` or ``foreign``.
+
+    Configs are named without folder and ending. Unknown is what was generated and now has no row; foreign, another's
+    file with a generated one's name. Other files, as conda-smithy's, are nobody's business here.
+    """
+    return {_name_of(place): state for place, state in _states(root, _wanted(root)).items()}
+
+
+def _states(root: Path, wanted: Mapping[str, str]) -> dict[str, str]:
+    configs = [f"{CONFIG_FOLDER}/{path.name}" for path in (root / CONFIG_FOLDER).glob("*.yaml")]
+    states = {
+        place: "unknown" for place in configs if place not in wanted and config_file.is_ours(root / place)
+    }
+    for place, text in wanted.items():
+        path = root / place
+        if not path.exists():
+            states[place] = "missing"
+        elif not config_file.is_generated(path):
+            states[place] = "foreign"
+        elif path.read_text(encoding="utf-8") != text:
+            states[place] = "changed"
     return dict(sorted(states.items()))
 
 
+def _name_of(place: str) -> str:
+    return Path(place).stem if place.startswith(CONFIG_FOLDER) else place
+
+
 def write(root: Path) -> dict[str, str]:
-    """Bring ``.ci_support`` in step with the matrix; returns `outdated` of before."""
-    states = outdated(root)
-    wanted = generate(root)
+    """Bring the generated files in step with the matrix; returns `outdated` of before.
+
+    Raises ConfigError: A file that was not generated has the name of one that is to be written; nothing is.
+    """
+    wanted = _wanted(root)
+    states = _states(root, wanted)
+    if foreign := [str(root / place) for place, state in states.items() if state == "foreign"]:
+        raise ConfigError(
+            f"{', '.join(foreign)}: not generated here, and in the place of what is",
+            "move it away, or delete it",
+        )
     (root / CONFIG_FOLDER).mkdir(exist_ok=True)
-    for name, state in states.items():
-        path = root / CONFIG_FOLDER / f"{name}.yaml"
+    for place, state in states.items():
         if state == "unknown":
-            path.unlink()
+            (root / place).unlink()
         else:
-            path.write_text(wanted[name], encoding="utf-8")
-    return states
+            (root / place).write_text(wanted[place], encoding="utf-8")
+    return {_name_of(place): state for place, state in states.items()}
 
 
 def compared(root: Path, *, mend: bool) -> Result:
-    """Compare ``.ci_support`` with the matrix, which is a failure where they differ; or bring it in step."""
+    """Compare the generated files with the matrix, which is a failure where they differ; or bring it in step."""
     states = write(root) if mend else outdated(root)
     lines = [f"{state:8} {name}" for name, state in states.items()]
     failed = bool(states) and not mend
     if failed:
         lines += [
-            f"error: {len(states)} files in .ci_support are not in step with conda_build_config.yaml",
+            f"error: {len(states)} generated files are not in step with conda_build_config.yaml",
             "  run: python scripts/megabuild configs --write",
         ]
     code = ConfigError.exit_code if failed else 0
@@ -143,4 +186,4 @@ def _text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
     }
     stream = io.StringIO()
     yaml.dump(dict(sorted(document.items())), stream)
-    return _HEADER + stream.getvalue()
+    return config_file.stamped(stream.getvalue())

@@ -1,0 +1,73 @@
+"""How often plain rattler-build compiles what outputs share: once, say recipe/README.md and docs/conda-smithy.md."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPE = """\
+schema_version: 1
+recipe:
+  name: toy
+  version: "1.0"
+build:
+  number: 0
+outputs:
+  - staging:
+      name: toy-build
+    build:
+      script: echo staged >> "$COUNTER" && mkdir -p $PREFIX/lib && touch $PREFIX/lib/toy
+  - package:
+      name: libtoy
+    inherit: toy-build
+    build:
+      files: [lib/toy]
+      script: test -f $PREFIX/lib/toy
+  - package:
+      name: pytoy
+    inherit: toy-build
+    build:
+      string: py${{ python | version_to_buildstring }}_h${{ hash }}
+      script: echo ${{ python }} >$PREFIX/lib/pytoy
+      files: [lib/pytoy]
+about:
+  license: MIT
+"""
+_BUILD = """\
+import json, sys
+from rattler_build.cli_api import build_recipes
+build_recipes(**json.loads(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("no_build_id", [False, True])
+def test_staging_runs_once_for_all_outputs_and_pythons(tmp_path: Path, no_build_id: bool) -> None:
+    counter = tmp_path / "counter"
+    (tmp_path / "recipe.yaml").write_text(RECIPE.replace("$COUNTER", str(counter)))
+    (tmp_path / "variants").mkdir()
+    (tmp_path / "variants" / "linux_64_toy.yaml").write_text(
+        "python:\n- 3.11.* *_cpython\n- 3.12.* *_cpython\n- 3.13.* *_cp313\n"
+    )
+    for subdir in ("linux-64", "noarch"):
+        (tmp_path / "channel" / subdir).mkdir(parents=True)
+        (tmp_path / "channel" / subdir / "repodata.json").write_text(
+            json.dumps({"info": {"subdir": subdir}, "packages": {}, "packages.conda": {}})
+        )
+    arguments = {
+        "recipes": [str(tmp_path / "recipe.yaml")],
+        "variant_config": [str(tmp_path / "variants" / "linux_64_toy.yaml")],
+        "channel": [(tmp_path / "channel").as_uri()],
+        "target_platform": "linux-64",
+        "output_dir": str(tmp_path / "out"),
+        "no_build_id": no_build_id,
+    }
+    command = [sys.executable, "-W", "ignore", "-c", _BUILD, json.dumps(arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    made = sorted(path.name.split("-1.0-")[0] for path in (tmp_path / "out" / "linux-64").glob("*.conda"))
+    assert made == ["libtoy", *["pytoy"] * 3]
+    assert counter.read_text().split() == ["staged"]

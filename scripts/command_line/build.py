@@ -17,6 +17,7 @@ from command_line.root import log_folder, output_folder, repository
 from command_line.run_command import Invocation, run
 from groundwork.result import Result
 from megabuild.configs.config import Config, available, list_configs, load, select
+from megabuild.plan import habits
 
 EXAMPLES = """
 {prog} --list                               what there is
@@ -110,8 +111,10 @@ def build(context: click.Context, /, **given: Any) -> Result:
         raise click.UsageError("--output names no folder")
     folder = output_folder(given["output"])
     invocation.log_folder = folder / "logs"
-    if given["output_id"] and not given["debug"]:
-        raise click.UsageError("--output-id goes with --debug")
+    if not given["debug"]:
+        if given["output_id"]:
+            raise click.UsageError("--output-id goes with --debug")
+        given["debug"], given["output_id"] = habits.debug(os.environ)
     if given["listing"]:
         names = select(available(root), pattern) if pattern else available(root)
         found = list_configs(root, pattern)

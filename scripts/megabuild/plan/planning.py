@@ -14,7 +14,7 @@ from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.output_folder import staging_caches
 from megabuild.isolation.base import Isolation
-from megabuild.plan import fingerprint, past_runs, release, solving, tree_reuse
+from megabuild.plan import fingerprint, habits, past_runs, release, solving, tree_reuse
 from megabuild.plan.estimate import Estimate, estimate
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.isolation import choose_isolation
@@ -98,7 +98,12 @@ def make_plan(
         staging_decision=tree_reuse.decide(options.state / "tree", options.state / "out", staged),
         date=date.seconds,
         extensions=planner.plan(environment, items, report),
-        notes=(*environment.notes, *planner.notes, *filter(None, [date.note])),
+        notes=(
+            *environment.notes,
+            *planner.notes,
+            *filter(None, [date.note]),
+            *habits.notes(os.environ, None if isinstance(isolation, IsolationError) else isolation),
+        ),
     )
     return _add_estimate(compare_with_disk(plan), report)
 

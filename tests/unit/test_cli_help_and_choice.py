@@ -19,6 +19,7 @@ from command_line.main import HELPS, load, megabuild
 from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, UsageError
 from megabuild.configs.config import CONFIG_FOLDER
+from megabuild.configs.config_file import stamped
 from megabuild.configs.matrix import compared
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "osx_64_cpu")
@@ -94,7 +95,7 @@ def test_configs_out_of_step_are_named_and_written(tmp_path: Path, repository: P
     shutil.copy(repository / "conda_build_config.yaml", tmp_path)
     shutil.copytree(repository / CONFIG_FOLDER, tmp_path / CONFIG_FOLDER)
     (tmp_path / CONFIG_FOLDER / "osx_64_cpu.yaml").unlink()
-    (tmp_path / CONFIG_FOLDER / "mine.yaml").write_text("python: []\n")
+    (tmp_path / CONFIG_FOLDER / "mine.yaml").write_text(stamped("python: []\n"))
     states = {"mine": "unknown", "osx_64_cpu": "missing"}
     result = compared(tmp_path, mend=False)
     assert (result.exit_code, result.document) == (ConfigError.exit_code, {"outdated": states})

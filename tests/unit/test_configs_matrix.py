@@ -10,6 +10,7 @@ import pytest
 from groundwork.errors import ConfigError, UsageError
 from megabuild.configs import matrix
 from megabuild.configs.config import CONFIG_FOLDER, available, load, python_version, select
+from megabuild.configs.config_file import stamped
 
 CONFIGS = {
     "linux_64_cpu",
@@ -31,6 +32,35 @@ CONFIGS = {
     "osx_64_cpu_generic",
     "osx_arm64_cpu",
 }
+
+
+#: as conda-smithy writes them
+SMITHY = """\
+blas_impl:
+- mkl
+channel_sources:
+- conda-forge
+cuda_compiler_version:
+- '13.0'
+docker_image:
+- quay.io/condaforge/linux-anvil-x86_64:alma10
+is_rc:
+- false
+pin_run_as_build:
+  python:
+    min_pin: x.x
+    max_pin: x.x
+python:
+- 3.12.* *_cpython
+- 3.13.* *_cp313
+target_platform:
+- linux-64
+torch_version:
+- 2.13.0
+zip_keys:
+- - cuda_compiler_version
+  - blas_impl
+"""
 
 
 @pytest.fixture
@@ -59,13 +89,56 @@ def test_every_key_of_a_config_has_one_value_but_for_what_is_built_together(repo
 def test_write_repairs_what_check_finds(copy: Path) -> None:
     folder = copy / CONFIG_FOLDER
     (folder / "linux_64_cpu.yaml").unlink()
-    (folder / "osx_64_cpu.yaml").write_text("changed: [by hand]\n")
-    (folder / "linux_64_cuda118.yaml").write_text("left: [over]\n")
+    with (folder / "osx_64_cpu.yaml").open("a") as file:
+        file.write("changed: [by hand]\n")
+    (folder / "linux_64_cuda118.yaml").write_text(stamped("left: [over]\n"))
     found = {"linux_64_cpu": "missing", "linux_64_cuda118": "unknown", "osx_64_cpu": "changed"}
     assert matrix.outdated(copy) == found
     assert matrix.write(copy) == found
     assert matrix.outdated(copy) == {}
     assert set(available(copy)) == CONFIGS
+
+
+def test_what_was_not_generated_is_neither_deleted_nor_reported(copy: Path) -> None:
+    folder = copy / CONFIG_FOLDER
+    mine = (folder / "linux_64_cpu.yaml").read_text().replace("3.7.1", "3.8.0")
+    left = {
+        "linux_64_blas_implmklcuda_compiler_version13.0.yaml": SMITHY,
+        "linux_64_cuda118.yaml": "written: [by hand]\n",
+        "linux_64_mine.yaml": mine,  # a copy, edited
+        "broken.yaml": "\xff: [",
+    }
+    for name, text in left.items():
+        (folder / name).write_text(text, encoding="latin-1")
+    (folder / "folder.yaml").mkdir()
+    assert matrix.outdated(copy) == {}
+    (folder / "osx_64_cpu.yaml").unlink()
+    assert matrix.write(copy) == {"osx_64_cpu": "missing"}
+    assert {name: (folder / name).read_text(encoding="latin-1") for name in left} == left
+    assert (folder / "folder.yaml").is_dir()
+
+
+def test_anothers_file_in_the_place_of_a_generated_one_is_kept_and_named(copy: Path) -> None:
+    path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
+    path.write_text(SMITHY)
+    (copy / CONFIG_FOLDER / "osx_64_cpu.yaml").unlink()
+    assert matrix.outdated(copy) == {"linux_64_cpu": "foreign", "osx_64_cpu": "missing"}
+    with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml: not generated here"):
+        matrix.write(copy)
+    assert path.read_text() == SMITHY
+    assert not (copy / CONFIG_FOLDER / "osx_64_cpu.yaml").exists()
+
+
+def test_after_a_rerender_it_is_said_how_the_generated_configs_come_back(copy: Path) -> None:
+    for path in (copy / CONFIG_FOLDER).glob("*.yaml"):
+        path.unlink()
+    (copy / CONFIG_FOLDER / "linux_64_blas_implmkl.yaml").write_text(SMITHY)
+    with pytest.raises(ConfigError, match="there is no config 'linux_64_cpu'") as caught:
+        load(copy, "linux_64_cpu")
+    assert "conda-smithy" in caught.value.remedy
+    assert "configs --write" in caught.value.remedy
+    matrix.write(copy)
+    assert set(available(copy)) == {*CONFIGS, "linux_64_blas_implmkl"}
 
 
 def test_zipped_keys_of_different_length_are_named(copy: Path) -> None:
@@ -116,7 +189,7 @@ def test_an_unknown_config_gets_a_suggestion(repository: Path) -> None:
 
 def test_broken_yaml_is_located(copy: Path) -> None:
     path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
-    path.write_text("blas_impl:\n- mkl\n  c: [unclosed\n")
+    path.write_text("blas_impl:\n- mkl\n  c: [unclosed\n")  # as whoever made it left it
     with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml:3:\d+"):
         load(copy, "linux_64_cpu")
 
@@ -132,7 +205,7 @@ def test_broken_yaml_is_located(copy: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: str) -> None:
-    (copy / CONFIG_FOLDER / "linux_64_cpu.yaml").write_text(text)
+    (copy / CONFIG_FOLDER / "linux_64_cpu.yaml").write_text(stamped(text))
     with pytest.raises(ConfigError, match=complaint):
         load(copy, "linux_64_cpu")
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
 from groundwork.arch_list import accelerator as accelerator
 from groundwork.errors import ConfigError, UsageError
 from groundwork.result import Result
 from groundwork.text import picked, table
+from megabuild.configs import config_file
+from megabuild.configs.config_file import Content, Scalar
 
 CONFIG_FOLDER = ".ci_support"
+MATRIX_FILE = "conda_build_config.yaml"
 #: The folder of PyTorch's recipe, with those of official wheels and of extensions below it.
 RECIPES = "recipe"
 
@@ -25,27 +25,35 @@ _HEADS = ("config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider")
 _KEYS = "name platform torch_version accelerator cuda_version blas provider pythons"
 _NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
 _KNOWN = {"blas_impl": ("mkl", "generic", "wheel"), "provider": ("conda-forge", "debian", "wheel")}
-_REMEDY = "regenerate it: `python scripts/megabuild configs --write`"
 _PYTHON = re.compile(r"(?P<version>3\.\d+)\.\*(?: \*_cp(?:ython|\d+(?P<free_threaded>t?)))?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """One compile of libtorch and everything built from it."""
+    """One compile of libtorch and everything built from it; in another feedstock, what its file says of that."""
 
     name: str
     platform: str  #: conda's platform, ``linux-64``
     accelerator: str  #: ``cpu`` or ``cuda130``
     cuda_version: str | None  #: ``13.0``, or None for a CPU build
-    blas: str  #: ``mkl``, ``generic`` or ``wheel``
+    blas: str  #: ``mkl``, ``generic`` or ``wheel``; empty in another feedstock's config
     provider: str  #: where build environments come from: ``conda-forge``, ``debian`` or ``wheel``
-    torch_version: str
+    torch_version: str  #: empty in another feedstock's config
     path: Path  #: the config's file
     #: every key of the file with its values, all as text, without ``zip_keys``
     variant: Mapping[str, tuple[str, ...]]
     zip_keys: tuple[tuple[str, ...], ...]  #: groups of keys whose values belong together, row by row
     pythons: tuple[str, ...]  #: ``("3.10", ..., "3.14")``; free-threaded ones end in ``t``
     docker_image: str  #: the container image, or an empty string where the config names none
+    #: keys whose values are true, false or whole numbers in the file, which the engine tells from text when it hashes
+    unquoted: frozenset[str] = frozenset()
+
+    def as_written(self, values: Mapping[str, Sequence[str]]) -> dict[str, list[Scalar]]:
+        """Return variant values for the engine: text, but for what the config's file does not give as text."""
+        return {
+            key: [config_file.scalar(value) if key in self.unquoted else value for value in several]
+            for key, several in values.items()
+        }
 
 
 def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> str:
@@ -91,33 +99,58 @@ def load(root: Path, name: str) -> Config:
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "see --list"
-        raise ConfigError(f"there is no config '{name}'", hint)
+        raise ConfigError(f"there is no config '{name}'", _lost(root, names) or hint)
     path = root / CONFIG_FOLDER / f"{name}.yaml"
-    variant, zip_keys = _read(path)
-    for key in _NEEDED:
-        if not variant.get(key):
-            raise ConfigError(f"{path}: '{key}' has no value", _REMEDY)
-    for key, known in _KNOWN.items():
-        if _only(path, variant, key) not in known:
-            raise ConfigError(
-                f"{path}: '{key}' is '{variant[key][0]}'; it can be {', '.join(known)}", _REMEDY
-            )
-    cuda = _only(path, variant, "cuda_compiler_version")
+    content = config_file.read(path, recipe=root / RECIPES)
+    if content.generated:
+        _check(path, content)
+    platform = _only(path, content, "target_platform", config_file.platform_of(path))
+    if not platform:
+        raise ConfigError(
+            f"{path}: neither 'target_platform' nor its name says for which platform", content.remedy
+        )
+    provider = _only(path, content, "provider", "conda-forge")
+    cuda = _only(path, content, "cuda_compiler_version", "None")
     cuda_version = None if cuda == "None" else cuda
     return Config(
         name=name,
-        platform=_only(path, variant, "target_platform"),
+        platform=platform,
         accelerator=accelerator(cuda_version),
         cuda_version=cuda_version,
-        blas=_only(path, variant, "blas_impl"),
-        provider=_only(path, variant, "provider"),
-        torch_version=_only(path, variant, "torch_version"),
+        blas=_only(path, content, "blas_impl", ""),
+        # what another feedstock calls so has nothing to do with ours
+        provider=provider if provider in _KNOWN["provider"] else "conda-forge",
+        torch_version=_only(path, content, "torch_version", ""),
         path=path,
-        variant=variant,
-        zip_keys=zip_keys,
-        pythons=tuple(python_version(pin) for pin in variant["python"]),
-        docker_image=variant.get("docker_image", ("",))[0],
+        variant=content.variant,
+        zip_keys=content.zip_keys,
+        pythons=tuple(python_version(pin) for pin in content.variant.get("python", ())),
+        docker_image=content.variant.get("docker_image", ("",))[0],
+        unquoted=content.unquoted,
     )
+
+
+def _lost(root: Path, names: Iterable[str]) -> str:
+    """Return what to do where conda-smithy has deleted the generated configs, as every rerender does."""
+    if not (root / MATRIX_FILE).is_file() or any(
+        config_file.is_ours(root / CONFIG_FOLDER / f"{name}.yaml") for name in names
+    ):
+        return ""
+    return (
+        f"conda-smithy deletes the generated ones when it rerenders; they come back with {config_file.WRITE}"
+    )
+
+
+def _check(path: Path, content: Content) -> None:
+    """Refuse a generated config that says less than one says, or what nobody generates."""
+    for key in _NEEDED:
+        if not content.variant.get(key):
+            raise ConfigError(f"{path}: '{key}' has no value", config_file.REGENERATE)
+    for key, known in _KNOWN.items():
+        if (value := _only(path, content, key)) not in known:
+            raise ConfigError(
+                f"{path}: '{key}' is '{value}'; it can be {', '.join(known)}", config_file.REGENERATE
+            )
 
 
 def python_version(pin: str) -> str:
@@ -128,42 +161,13 @@ def python_version(pin: str) -> str:
     return match["version"] + (match["free_threaded"] or "")
 
 
-def _read(path: Path) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
-    try:
-        document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        raise ConfigError(f"{where}: {error.problem or error.context}", _REMEDY) from error
-    except (OSError, UnicodeError, YAMLError) as error:
-        raise ConfigError(f"cannot read {path}: {error}", _REMEDY) from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path}: not a mapping of keys to lists", _REMEDY)
-    zip_keys = document.pop("zip_keys", None) or []
-    broken = [key for key, values in document.items() if not isinstance(values, list)]
-    if broken or not all(isinstance(group, list) for group in zip_keys):
-        raise ConfigError(f"{path}: '{(broken or ['zip_keys'])[0]}' is not a list", _REMEDY)
-    # no text of theirs: a few aliases within one another would fill the memory
-    nested = [
-        key for key, values in document.items() if any(isinstance(value, (list, dict)) for value in values)
-    ]
-    if nested:
-        raise ConfigError(f"{path}: '{nested[0]}' holds a list in a list", _REMEDY)
-    variant = {str(key): tuple(as_text(value) for value in values) for key, values in document.items()}
-    return variant, tuple(tuple(str(key) for key in group) for group in zip_keys)
-
-
-def as_text(value: object) -> str:
-    """Return a variant's value as the engine spells it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _only(path: Path, variant: Mapping[str, Sequence[str]], key: str) -> str:
-    if len(variant[key]) != 1:
+def _only(path: Path, content: Content, key: str, default: str | None = None) -> str:
+    values = content.variant.get(key, () if default is None else (default,))
+    if len(values) != 1:
         raise ConfigError(
-            f"{path}: '{key}' has {len(variant[key])} values, a config needs exactly one", _REMEDY
+            f"{path}: '{key}' has {len(values)} values, a config needs exactly one", content.remedy
         )
-    return variant[key][0]
+    return values[0]
 
 
 def list_configs(root: Path, pattern: str | None) -> Result:
@@ -182,5 +186,5 @@ def list_configs(root: Path, pattern: str | None) -> Result:
 def _row(config: Config) -> tuple[str, ...]:
     """Return a config's row of the table."""
     cuda = f"CUDA {config.cuda_version}" if config.cuda_version else "CPU"
-    pythons = f"{config.pythons[0]}-{config.pythons[-1]}"
+    pythons = "-".join(dict.fromkeys((config.pythons[0], config.pythons[-1]))) if config.pythons else ""
     return (config.name, config.torch_version, cuda, config.blas, pythons, config.provider)

@@ -11,15 +11,16 @@ from ruamel.yaml import YAML
 
 from groundwork.errors import ConfigError
 from groundwork.result import Result
-from megabuild.configs.config import CONFIG_FOLDER, as_text, config_name
+from megabuild.configs import config_file
+from megabuild.configs.config import CONFIG_FOLDER, config_name
+from megabuild.configs.config import MATRIX_FILE as MATRIX_FILE
+from megabuild.configs.config_file import as_text
 
-MATRIX_FILE = "conda_build_config.yaml"
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 PROVIDERS = ("conda-forge", "debian", "wheel")
 
 #: Keys whose every value stays in the config, since the recipe builds a package for each of them.
 _BUILT_IN_ONE_CONFIG = ("python", "is_python_min")
-_HEADER = f"# Generated from {MATRIX_FILE} by `python scripts/megabuild configs --write`; change that file instead.\n"
 
 Values = Mapping[str, Sequence[str]]
 
@@ -51,21 +52,37 @@ def generate(root: Path) -> dict[str, str]:
 
 
 def outdated(root: Path) -> dict[str, str]:
-    """Return config files that differ from the matrix, each ``missing``, ``changed`` or ``unknown``."""
+    """Return config files that differ from the matrix, each ``missing``, ``changed``, ``unknown`` or ``foreign``.
+
+    Unknown is what was generated and now has no row; foreign, another's file with a generated one's name. Other
+    files, as conda-smithy's, are nobody's business here.
+    """
     wanted = generate(root)
     present = {path.stem: path for path in (root / CONFIG_FOLDER).glob("*.yaml")}
-    states = {name: "unknown" for name in present if name not in wanted}
+    states = {
+        name: "unknown" for name, path in present.items() if name not in wanted and config_file.is_ours(path)
+    }
     for name, text in wanted.items():
         if name not in present:
             states[name] = "missing"
         elif present[name].read_text(encoding="utf-8") != text:
-            states[name] = "changed"
+            states[name] = "changed" if config_file.is_generated(present[name]) else "foreign"
     return dict(sorted(states.items()))
 
 
 def write(root: Path) -> dict[str, str]:
-    """Bring ``.ci_support`` in step with the matrix; returns `outdated` of before."""
+    """Bring ``.ci_support`` in step with the matrix; returns `outdated` of before.
+
+    Raises ConfigError: A file that was not generated has the name of one that is to be written; nothing is.
+    """
     states = outdated(root)
+    if foreign := [
+        str(root / CONFIG_FOLDER / f"{name}.yaml") for name, of in states.items() if of == "foreign"
+    ]:
+        raise ConfigError(
+            f"{', '.join(foreign)}: not generated here, and in the place of what is",
+            "move it away, or delete it",
+        )
     wanted = generate(root)
     (root / CONFIG_FOLDER).mkdir(exist_ok=True)
     for name, state in states.items():
@@ -143,4 +160,4 @@ def _text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
     }
     stream = io.StringIO()
     yaml.dump(dict(sorted(document.items())), stream)
-    return _HEADER + stream.getvalue()
+    return config_file.stamped(stream.getvalue())

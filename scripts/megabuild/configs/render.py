@@ -22,6 +22,7 @@ from rattler_build import (
 from groundwork.errors import ConfigError
 from groundwork.package_id import PackageId
 from megabuild.configs.config import Config, python_version
+from megabuild.configs.config_file import Scalar
 from megabuild.configs.overrides import complete
 
 
@@ -76,7 +77,7 @@ def render(
         return _render(
             recipe,
             recipe.read_bytes(),
-            tuple((key, tuple(value)) for key, value in values.items()),
+            tuple((key, tuple(value)) for key, value in config.as_written(values).items()),
             tuple(tuple(group) for group in config.zip_keys),
             config.platform,
             build_platform or config.platform,
@@ -92,7 +93,7 @@ def render(
 def _render(
     recipe: Path,
     text: bytes,
-    values: tuple[tuple[str, tuple[str, ...]], ...],
+    values: tuple[tuple[str, tuple[Scalar, ...]], ...],
     zip_keys: tuple[tuple[str, ...], ...],
     platform: str,
     build_platform: str,

@@ -164,7 +164,7 @@ def job(
     config = plan.options.config
     made = chosen(config, overrides)
     document = {
-        **{key: list(value) for key, value in made.variant.items()},
+        **made.as_written(made.variant),
         "zip_keys": [list(group) for group in made.zip_keys],
     }
     files.write(seen.state / VARIANT, json.dumps(document, indent=1))  # JSON is YAML

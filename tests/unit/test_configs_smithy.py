@@ -1,0 +1,103 @@
+"""Config files that conda-smithy makes, of this recipe and of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_configs_matrix import SMITHY
+
+from groundwork.errors import ConfigError
+from megabuild.configs.config import Config, list_configs, load
+from megabuild.configs.overrides import chosen
+from megabuild.configs.render import render
+
+RECIPE = """\
+schema_version: 1
+package:
+  name: taken
+  version: "1"
+build:
+  number: 0
+  string: h${{ hash }}_0
+requirements:
+  host:
+    - python
+  run:
+    - if: is_rc
+      then: candidate
+    - own ==${{ own_version }}
+about:
+  license: MIT
+"""
+
+
+@pytest.fixture
+def feedstock(tmp_path: Path) -> Path:
+    (tmp_path / ".ci_support").mkdir()
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe" / "recipe.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+def config(feedstock: Path, text: str, name: str = "linux_64_a") -> Config:
+    (feedstock / ".ci_support" / f"{name}.yaml").write_text(text)
+    return load(feedstock, name)
+
+
+def test_what_conda_smithy_writes_is_a_config(feedstock: Path) -> None:
+    made = config(feedstock, SMITHY, "linux_64_blas_implmklcuda_compiler_version13.0is_rcFalse")
+    assert (made.platform, made.accelerator, made.blas) == ("linux-64", "cuda130", "mkl")
+    assert (made.provider, made.torch_version, made.pythons) == ("conda-forge", "2.13.0", ("3.12", "3.13"))
+    assert made.zip_keys == (("cuda_compiler_version", "blas_impl"),)
+    assert "pin_run_as_build" not in made.variant
+
+
+def test_a_config_that_knows_nothing_of_pytorch_is_one_too(feedstock: Path) -> None:
+    noarch = config(feedstock, "python_min:\n- '3.10'\nprovider:\n- nompi\n", "linux_64_")
+    assert (noarch.platform, noarch.accelerator, noarch.provider) == ("linux-64", "cpu", "conda-forge")
+    assert (noarch.torch_version, noarch.blas, noarch.pythons) == ("", "", ())
+    assert [line.split()[0] for line in list_configs(feedstock, None).lines] == ["config", "linux_64_"]
+
+
+def test_one_of_which_nobody_knows_the_platform_is_refused(feedstock: Path) -> None:
+    with pytest.raises(ConfigError, match="platform") as caught:
+        config(feedstock, "python_min:\n- '3.10'\n", "whatever")
+    assert "conda-smithy" in caught.value.remedy
+
+
+def test_numbers_stay_as_they_are_written(feedstock: Path) -> None:
+    made = config(feedstock, "c_stdlib_version:\n- 2.10\npython_min: [3.10]\ntarget_platform: [osx-64]\n")
+    assert (made.variant["c_stdlib_version"], made.variant["python_min"]) == (("2.10",), ("3.10",))
+
+
+def test_true_is_no_text_to_the_engine(feedstock: Path) -> None:
+    recipe = feedstock / "recipe" / "recipe.yaml"
+    found = {
+        value: render(config(feedstock, SMITHY.replace("false", value) + "own_version: ['1']\n"), recipe)
+        for value in ("false", "true", "'false'")
+    }
+    assert "candidate" not in found["false"][0].run
+    assert "candidate" in found["true"][0].run
+    assert "candidate" in found["'false'"][0].run, "a text that is not empty is true"
+    assert len({packages[0].build_string for packages in found.values()}) == 3
+
+
+def test_what_it_left_out_is_taken_from_beside_the_recipe(feedstock: Path) -> None:
+    """conda-smithy drops keys that it thinks unused; rattler-build reads both files, and so a plan has to."""
+    (feedstock / "recipe" / "conda_build_config.yaml").write_text(
+        "own_version:\n  - '1'  # [linux]\n  - '2'  # [osx]\nis_rc:\n  - true\nblas_impl:\n  - mkl\n  - generic\n"
+    )
+    made = config(feedstock, SMITHY)
+    assert (made.variant["own_version"], made.variant["is_rc"]) == (("1",), ("false",))
+    assert made.variant["blas_impl"] == ("mkl",)
+    assert made.unquoted == {"is_rc"}
+    assert [one.run for one in render(made, feedstock / "recipe" / "recipe.yaml")] == [("own ==1",)] * 2
+    narrowed = chosen(made, {"python": ("3.12.* *_cpython",)})
+    assert len(render(narrowed, feedstock / "recipe" / "recipe.yaml")) == 1
+
+
+def test_broken_text_beside_the_recipe_is_named(feedstock: Path) -> None:
+    (feedstock / "recipe" / "conda_build_config.yaml").write_text("a: [\n")
+    with pytest.raises(ConfigError, match="conda_build_config"):
+        config(feedstock, SMITHY)

@@ -35,6 +35,9 @@ def choose_isolation(
     From local channels and sources alone, the build gets no network. An error names alternatives: configs that do work
     on this machine.
 
+    What is built with this machine's own compilers, by somebody else's recipe, sees of the machine what bubblewrap
+    shows of it.
+
     Raises UsageError: An engine that does not exist.
     Raises IsolationError: None of the engines that fit can be used here.
     """
@@ -46,7 +49,7 @@ def choose_isolation(
         return _create("bubblewrap", config, environment)
     if _is_rehearsal(environment) or not config.platform.startswith("linux-"):
         return Host()
-    if config.provider == "debian":
+    if config.provider in ("debian", "local"):
         return _create("bubblewrap", config, environment)
     if config.provider == "conda-forge":
         return _first_that_works(config, environment, alternatives)

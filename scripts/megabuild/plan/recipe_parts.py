@@ -55,7 +55,7 @@ def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[P
     common = {key: document[key] for key in ("build", "source", "about") if key in document}
     staging: Part | None = None
     packages: dict[str, Part] = {}
-    for output in [*_outputs(document.get("outputs"))] or [document]:
+    for output in document.get("outputs") or [document]:
         if "staging" in output:
             untested = {key: value for key, value in output.items() if key != "tests"}
             inherited = {key: common[key] for key in ("source",) if key in common}
@@ -73,16 +73,6 @@ def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[P
     )
     rest = Part(text="", files={name: sha256(top / name) for name in unnamed})
     return staging and _joined(staging, rest), {name: _joined(part, rest) for name, part in packages.items()}
-
-
-def _outputs(listed: Any) -> Iterator[Mapping[str, Any]]:
-    """Give a recipe's outputs, those that stand under a condition among them."""
-    for entry in listed if isinstance(listed, list) else [listed] if listed else []:
-        if "if" in entry:
-            yield from _outputs(entry.get("then"))
-            yield from _outputs(entry.get("else"))
-        else:
-            yield entry
 
 
 def _joined(one: Part | None, other: Part) -> Part:

@@ -133,7 +133,8 @@ def test_a_key_that_is_repeated_for_a_zip_does_not_hide_the_other_configs(make: 
         **{f"{CONFIG_FOLDER}/linux_aarch64_two.yaml": two, f"{CONFIG_FOLDER}/linux_64_.yaml": "a: ['1']\n"}
     )
     found = list_configs(root, None)
-    assert [row["cuda_version"] for row in found.document["configs"]] == [None, "12.9"]
+    document: Any = found.document
+    assert [row["cuda_version"] for row in document["configs"]] == [None, "12.9"]
     assert found.lines[0].split() == [
         "config",
         "accelerator",
@@ -146,12 +147,8 @@ def test_a_key_that_is_repeated_for_a_zip_does_not_hide_the_other_configs(make: 
 
 def test_what_only_pytorchs_recipe_can_do_is_refused_for_another(make: Make) -> None:
     root = make()
-    for name, value in {
-        "rehearse": True,
-        "optimization": "0",
-        "arch_list": "9.0",
-        "pythons": ("3.12",),
-    }.items():
+    given: dict[str, Any] = {"rehearse": True, "optimization": "0", "arch_list": "9.0", "pythons": ("3.12",)}
+    for name, value in given.items():
         with pytest.raises(UsageError, match=r"takes no \w+ from its configs"):
             planning.overrides_from_options(options(root, **{name: value}))
     with pytest.raises(UsageError, match="takes no version of PyTorch"):

@@ -133,9 +133,9 @@ class Plan:
 
     @property
     def rounds(self) -> int:
-        """For how many Pythons there is something to build; where nothing is staged, what is for none counts as one."""
-        staged = self.stages
-        return len({package.python for package in self.missing if package.python or not staged})
+        """For how many Pythons there is something to build; in another feedstock what is for none counts as one."""
+        foreign = not self.options.config.torch_version
+        return len({package.python for package in self.missing if package.python or foreign})
 
     @property
     def compiles_torch(self) -> bool:

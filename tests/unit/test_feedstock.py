@@ -224,6 +224,15 @@ def test_a_recipe_sees_no_secret_while_it_is_rendered(make: Make, monkeypatch: p
     assert package.version == "1.seen.0"
 
 
+@pytest.mark.parametrize("config", ["linux_64_cuda130", "linux_64_cpu_debian", "linux_64_cpu_wheel"])
+def test_this_repositorys_packages_are_not_named_by_their_channels(repository: Path, config: str) -> None:
+    own = load(repository, config)
+    assert not any(package.names_channels for package in render(own, recipe_of(repository, own)))
+    other = replace(own, variant={**own.variant, "channel_sources": ("elsewhere",)})
+    names = [package.file_name for package in render(own, recipe_of(repository, own))]
+    assert [package.file_name for package in render(other, recipe_of(repository, own))] == names
+
+
 def test_of_another_recipe_every_file_counts_that_no_output_names(make: Make) -> None:
     root = make(**{
         "recipe/build.sh": "source helper.sh\n", "recipe/helper.sh": "", "recipe/0001.patch": "",

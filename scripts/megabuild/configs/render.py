@@ -173,7 +173,9 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
         staging_build=specs((cache.get("build", []) for cache in staging), resolve=True),
         staging_host=specs((cache.get("host", []) for cache in staging), resolve=True),
         staging=str(caches[0]["name"]) if caches else "",
-        names_channels=CHANNELS in variant.recipe.used_variant,
+        # the engine lists it among the used keys whether or not the output ignores it
+        names_channels=CHANNELS in variant.recipe.used_variant
+        and CHANNELS not in build.get("variant", {}).get("ignore_keys", ()),
         git=_git([recipe, *caches]),
         skipped=bool(build.get("skip")),
     )

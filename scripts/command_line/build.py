@@ -13,10 +13,11 @@ import click
 
 from command_line.configs import choose, config_names, person_present
 from command_line.options import GroupedCommand, option
-from command_line.root import log_folder, output_folder, repository
+from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
 from groundwork.result import Result
 from megabuild.configs.config import Config, available, list_configs, load, select
+from megabuild.plan import habits
 
 EXAMPLES = """
 {prog} --list                               what there is
@@ -27,6 +28,7 @@ EXAMPLES = """
 {prog} linux_64_cuda130_wheel --torch 2.14.1 another release
 {prog} --filter 'linux_64_cuda*'            choose among some
 {prog} 'linux_64_*' --keep-going            several, one by one
+{prog} --root ../zstd-feedstock linux_64_   another feedstock's
 """
 HELP = {"help_option_names": ["-h", "--help"]}
 CHOICE = "Choosing what is built"
@@ -47,6 +49,8 @@ _TAKEN = (
         help="Every config of this machine's platform, or of --filter's.")  # fmt: skip
 @option(CHOICE, "--filter", "pattern", metavar="GLOB",
         help="Offer only matching configs; a single one is taken.")  # fmt: skip
+@option(CHOICE, "--root", metavar="FEEDSTOCK", type=click.Path(),
+        help="Another feedstock, with a recipe in the v1 format.  [default: this repository]")  # fmt: skip
 @option(CHOICE, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
         help="Only this Python; may be repeated.")  # fmt: skip
 @option(CHOICE, "--torch", metavar="X.Y.Z", help="Another release of PyTorch, or for wheels a nightly.")
@@ -69,6 +73,8 @@ _TAKEN = (
     show_default=True,
     help="Where the build runs; auto is what the config's provider needs.",
 )
+@option(HOW, "--provider", type=click.Choice(["conda-forge", "local"]),
+        help="With --root: 'local' is this machine's compilers and Pythons, and PyPI's wheels.")  # fmt: skip
 @option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.")  # fmt: skip
 @option(HOW, "--optimization", type=click.Choice(["0", "2"]),
@@ -76,7 +82,7 @@ _TAKEN = (
 @option(HOW, "--keep-going", "-k", is_flag=True,
         help="After a failed package, build those that do not need it.")  # fmt: skip
 @option(HOW, "--output", "-o", metavar="DIR",
-        help="Packages, logs and work trees.  [default: output/ in the repository]")  # fmt: skip
+        help="Packages, logs and work trees.  [default: output/ in the repository or FEEDSTOCK]")  # fmt: skip
 @option(
     PYG,
     "--pyg",
@@ -95,7 +101,7 @@ _TAKEN = (
         help="Most memory for their compilers together.  [default: what is free]")  # fmt: skip
 @option(DEBUG, "--debug", is_flag=True, help="Make the build environment and print how to enter it.")
 @option(DEBUG, "--output-id", metavar="NAME",
-        help="With --debug: which package's.  [default: libtorch-staging]")  # fmt: skip
+        help="With --debug: which package's.  [default: the staging output's]")  # fmt: skip
 @click.pass_context
 def build(context: click.Context, /, **given: Any) -> Result:
     """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
@@ -105,13 +111,15 @@ def build(context: click.Context, /, **given: Any) -> Result:
     """
     invocation: Invocation = context.obj
     invocation.json = as_json = given["as_json"]
-    root, pattern = repository(), given["pattern"]
+    root, pattern = feedstock(given["root"]), given["pattern"]
     if given["output"] == "":
         raise click.UsageError("--output names no folder")
-    folder = output_folder(given["output"])
+    folder = output_folder(given["output"], root)
     invocation.log_folder = folder / "logs"
-    if given["output_id"] and not given["debug"]:
-        raise click.UsageError("--output-id goes with --debug")
+    if not given["debug"]:
+        if given["output_id"]:
+            raise click.UsageError("--output-id goes with --debug")
+        given["debug"], given["output_id"] = habits.debug(os.environ)
     if given["listing"]:
         names = select(available(root), pattern) if pattern else available(root)
         found = list_configs(root, pattern)
@@ -145,13 +153,15 @@ def _one(file: Config, root: Path, folder: Path, given: dict[str, Any], invocati
     from command_line.running import debug, plan_and_build
     from groundwork.files import cache_folder
     from megabuild.plan.options import Options
-    from megabuild.plan.other_torch import torch_index, with_torch
+    from megabuild.plan.other_torch import torch_index, with_provider, with_torch
 
     torch, source, memory = given["torch"], given["torch_source"], given["memory"]
+    file = with_provider(file, given["provider"])
     options = Options(
         config=with_torch(
             file, torch, source, given["torch_sha256"], given["triton"], rehearse=given["rehearse"]
         ),
+        own=is_own(root),
         root=root,
         output=folder,
         cache=cache_folder(os.environ),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from command_line.root import repository
+from command_line.root import feedstock, repository
 from groundwork.errors import UsageError
 from groundwork.result import Result
 from megabuild.configs.config import available, list_configs, select
@@ -95,5 +95,6 @@ def person_present() -> bool:
 
 
 def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the config names that start with what was typed."""
-    return [CompletionItem(name) for name in available(repository()) if name.startswith(incomplete)]
+    """Return the config names that start with what was typed, of the feedstock that was named before it."""
+    names = available(feedstock(context.params.get("root")))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -33,6 +34,25 @@ def repository() -> Path:
     )
 
 
+def feedstock(given: str | None) -> Path:
+    """Return the feedstock to build: the one given, else this repository, which is one.
+
+    Raises ConfigError: There is no recipe in it that can be built.
+    """
+    if given is None:
+        return repository()
+    from megabuild.configs.feedstock import check
+
+    root = Path(os.path.abspath(given))
+    check(root)
+    return root
+
+
+def is_own(root: Path) -> bool:
+    """Return whether a feedstock is the repository that this program runs in."""
+    return is_checkout() and root.resolve() == _ROOT
+
+
 def lacking_extra(error: Exception) -> PreflightError | None:
     """Return what to say of an import that failed because a plain `pip install` leaves out conda's side."""
     if is_checkout() or not isinstance(error, ModuleNotFoundError) or not error.name:
@@ -59,6 +79,6 @@ def log_folder() -> Path:
     return _ROOT / "output" / "logs" if is_checkout() else platformdirs.user_log_path("megabuild")
 
 
-def output_folder(given: str | None) -> Path:
-    """Return the output folder of builds: the one given, the repository's, else that of the current folder."""
-    return Path(given or (_ROOT if is_checkout() else Path()) / "output").absolute()
+def output_folder(given: str | None, root: Path | None = None) -> Path:
+    """Return the output folder of builds: the one given, the feedstock's or repository's, else the current folder's."""
+    return Path(given or (root or (_ROOT if is_checkout() else Path())) / "output").absolute()

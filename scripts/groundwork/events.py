@@ -11,15 +11,15 @@ from groundwork.text import UNICODE, display, duration
 from groundwork.wording import counted
 
 _STAGING = {
-    "fresh": "libtorch is built from scratch",
-    "reuse": "the finished libtorch is reused",
-    "resume": "the compile of libtorch goes on where it stopped",
-    "recompile": "libtorch is rebuilt, with objects from the object cache",
+    "fresh": "{what} is built from scratch",
+    "reuse": "the finished {what} is reused",
+    "resume": "the compile of {what} goes on where it stopped",
+    "recompile": "{what} is rebuilt, with objects from the object cache",
 }
 _UNPACKING = {
-    "fresh": "libtorch is taken out of its wheel",
-    "resume": "libtorch is taken out of its wheel again",
-    "recompile": "libtorch is taken out of its wheel again",
+    "fresh": "{what} is taken out of its wheel",
+    "resume": "{what} is taken out of its wheel again",
+    "recompile": "{what} is taken out of its wheel again",
 }
 _PHASES = {
     "staging": "environment",
@@ -80,11 +80,12 @@ class StagingDecided(Event):
     decision: str
     reasons: Sequence[str]  #: why, such as ``libprotobuf 6.31.1 -> 7.35.1``
     compiles: bool = True  #: it is compiled, and not taken out of a wheel
+    what: str = "libtorch"  #: what is staged
 
     def sentence(self) -> str:
         because = f" ({'; '.join(self.reasons)})" if self.reasons else ""
         words = _STAGING if self.compiles else {**_STAGING, **_UNPACKING}
-        return words.get(self.decision, self.decision) + because
+        return words.get(self.decision, self.decision).format(what=self.what) + because
 
 
 @dataclass(frozen=True, kw_only=True)

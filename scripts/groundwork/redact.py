@@ -26,15 +26,20 @@ _SHORTEST_SECRET = 6
 MASK = "***"
 
 
+def secret_names(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables whose names sound secret, and whose values are no folders."""
+    return [
+        name
+        for name, value in environ.items()
+        if _SECRET_NAME.search(name) and name not in _FOLDERS and not os.path.isabs(value)
+    ]
+
+
 class Mask:
     """Takes secrets out of text: values of variables whose names sound secret, and what gives access in addresses."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        values = {
-            value
-            for name, value in environ.items()
-            if _SECRET_NAME.search(name) and name not in _FOLDERS and not os.path.isabs(value)
-        }
+        values = {environ[name] for name in secret_names(environ)}
         # a log has one line at a time, and an address has the value in another spelling
         lines = {line.strip() for value in values for line in value.splitlines()}
         secrets = {text for line in values | lines for text in (line, quote(line, safe=""))}

@@ -310,7 +310,7 @@ def test_a_failing_compile_says_what_to_do(
     with pytest.raises(error) as caught:
         tiny.run()
     assert f"{says} (***)" in str(caught.value)
-    assert "staging of libtorch" in str(caught.value)
+    assert "staging of tiny-build" in str(caught.value)
     summary = json.loads((tiny.options().state / "run.json").read_text())
     assert summary["ok"] is False
     assert f"{says} (***)" in summary["error"]

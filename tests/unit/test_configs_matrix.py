@@ -199,7 +199,7 @@ def test_broken_yaml_is_located(copy: Path) -> None:
     [
         ("- a\n- b\n", "not a mapping"),
         ("blas_impl: mkl\n", "'blas_impl' is not a list"),
-        ("blas_impl: [mkl]\n", "no value"),
+        ("provider: [debian]\n", "'target_platform' has no value"),
         ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "'b' holds a list in a list"),
         ("a: &a [*a]\n", "'a' holds a list in a list"),
     ],

@@ -42,7 +42,7 @@ def compile_jobs(
     """
     if chosen := _users_choice(requested, environ or {}):
         return chosen
-    fitting = max(1, machine.memory_free // bytes_per_job)
+    fitting = max(1, machine.memory_free // max(1, bytes_per_job))  # 0: not known
     if fitting >= machine.cores:
         return Jobs(count=machine.cores, reason=counted(machine.cores, "core"))
     gib = bytes_per_job / 2**30

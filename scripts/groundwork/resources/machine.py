@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,3 +113,11 @@ def _number(path: Path) -> int | None:
         return int(path.read_text())
     except (OSError, ValueError):  # absent, or "max"
         return None
+
+
+def machine_platform() -> str:
+    """Return the conda subdir of this machine, such as "linux-64"."""
+    system, machine = platform.system(), platform.machine()
+    machines = {"x86_64": "64", "amd64": "64", "aarch64": "aarch64", "arm64": "arm64"}
+    prefix = {"Linux": "linux", "Darwin": "osx"}.get(system, system.lower())
+    return f"{prefix}-{machines.get(machine.lower(), machine)}"

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from groundwork.arch_list import accelerator as accelerator
 from groundwork.errors import ConfigError, UsageError
+from groundwork.resources.machine import machine_platform
 from groundwork.result import Result
 from groundwork.text import picked, table
-from megabuild.configs import config_file
+from megabuild.configs import config_file, feedstock
 from megabuild.configs.config_file import Content, Scalar
 
 CONFIG_FOLDER = ".ci_support"
@@ -25,7 +26,9 @@ _HEADS = ("config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider")
 _KEYS = "name platform torch_version accelerator cuda_version blas provider pythons"
 _NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
 _KNOWN = {"blas_impl": ("mkl", "generic", "wheel"), "provider": ("conda-forge", "debian", "wheel")}
-_PYTHON = re.compile(r"(?P<version>3\.\d+)\.\*(?: \*_cp(?:ython|\d+(?P<free_threaded>t?)))?")
+_PYTHON = re.compile(r"(?P<version>3\.\d+)(?:\.\*(?: \*_cp(?:ython|\d+(?P<free_threaded>t?)))?)?")
+#: What names a file and a folder, and says nothing to a terminal; hidden files are no configs.
+_NAME = re.compile(r"\w[\w.+=@-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +40,8 @@ class Config:
     accelerator: str  #: ``cpu`` or ``cuda130``
     cuda_version: str | None  #: ``13.0``, or None for a CPU build
     blas: str  #: ``mkl``, ``generic`` or ``wheel``; empty in another feedstock's config
-    provider: str  #: where build environments come from: ``conda-forge``, ``debian`` or ``wheel``
+    #: where build environments come from: ``conda-forge``, ``debian`` or ``wheel``; ``local`` where that was asked for
+    provider: str
     torch_version: str  #: empty in another feedstock's config
     path: Path  #: the config's file
     #: every key of the file with its values, all as text, without ``zip_keys``
@@ -63,13 +67,18 @@ def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> st
 
 
 def available(root: Path) -> tuple[str, ...]:
-    """Return the names of all configs in the repository ``root``, sorted."""
-    return tuple(sorted(path.stem for path in (root / CONFIG_FOLDER).glob("*.yaml")))
+    """Return the names of all configs in the repository or feedstock ``root``, sorted.
+
+    A feedstock without any has one for this machine, which goes by the name that conda-smithy gives a single config.
+    """
+    files = (root / CONFIG_FOLDER).glob("*.yaml")
+    single = f"{machine_platform().replace('-', '_')}_"
+    return tuple(sorted(path.stem for path in files if _NAME.fullmatch(path.stem))) or (single,)
 
 
 def recipe_of(root: Path, config: Config) -> Path:
     """Return the recipe that makes a config's PyTorch: official wheels, taken apart, have one of their own."""
-    folder = root.absolute() / RECIPES
+    folder = feedstock.recipe_folder(root)
     return (folder / "wheel" if config.provider == "wheel" else folder) / "recipe.yaml"
 
 
@@ -98,13 +107,17 @@ def load(root: Path, name: str) -> Config:
     names = available(root)
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "see --list"
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        hint += f"There are: {', '.join(names)}"
         raise ConfigError(f"there is no config '{name}'", _lost(root, names) or hint)
-    path = root / CONFIG_FOLDER / f"{name}.yaml"
-    content = config_file.read(path, recipe=root / RECIPES)
+    path, recipes = root / CONFIG_FOLDER / f"{name}.yaml", feedstock.recipe_folder(root)
+    if path.is_file():
+        content = config_file.read(path, recipe=recipes)
+    else:
+        path, content = config_file.beside(recipes, machine_platform())
     if content.generated:
         _check(path, content)
-    platform = _only(path, content, "target_platform", config_file.platform_of(path))
+    platform = _only(path, content, "target_platform", config_file.platform_of(root / f"{name}.yaml"))
     if not platform:
         raise ConfigError(
             f"{path}: neither 'target_platform' nor its name says for which platform", content.remedy
@@ -163,6 +176,8 @@ def python_version(pin: str) -> str:
 
 def _only(path: Path, content: Content, key: str, default: str | None = None) -> str:
     values = content.variant.get(key, () if default is None else (default,))
+    if not content.generated:  # conda-smithy repeats a key that is zipped with one of several values
+        values = tuple(dict.fromkeys(values))[-1:]
     if len(values) != 1:
         raise ConfigError(
             f"{path}: '{key}' has {len(values)} values, a config needs exactly one", content.remedy
@@ -179,7 +194,15 @@ def list_configs(root: Path, pattern: str | None) -> Result:
         document={
             "configs": [{**picked(one, _KEYS), "docker_image": one.docker_image or None} for one in found]
         },
-        lines=table(_HEADS, [_row(config) for config in found]),
+        lines=_without_empty_columns([_row(config) for config in found]),
+    )
+
+
+def _without_empty_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the table of configs with those columns that any of them has something for."""
+    used = [number for number in range(len(_HEADS)) if any(row[number] for row in rows)]
+    return table(
+        tuple(_HEADS[number] for number in used), [tuple(row[number] for number in used) for row in rows]
     )
 
 

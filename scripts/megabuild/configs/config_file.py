@@ -82,6 +82,18 @@ def read(path: Path, recipe: Path) -> Content:
     return content if generated or not beside else _merged(path, content, beside)
 
 
+def beside(recipe: Path, platform: str) -> tuple[Path, Content]:
+    """Return the file beside a recipe that stands in for configs where there are none, and what it says; or nothing.
+
+    Raises ConfigError: It cannot be read.
+    """
+    found = [recipe / name for name in BESIDE_RECIPE if (recipe / name).is_file()][:1]
+    nothing = Content(variant={}, zip_keys=(), unquoted=frozenset(), generated=False)
+    if not found:
+        return recipe, nothing
+    return found[0], _by_engine(found, platform, f"cannot read {found[0]} for {platform}", "correct it")
+
+
 def scalar(value: str) -> Scalar:
     """Return what a value is that stands in a file without quotes."""
     if value in ("true", "false"):
@@ -141,14 +153,18 @@ def _parsed(path: Path, *, generated: bool) -> Content:
 
 def _merged(path: Path, content: Content, beside: list[Path]) -> Content:
     """Let the engine put two variant files together: keys that conda-smithy left out keep what the recipe says."""
+    platform = next(iter(content.variant.get("target_platform", ())), platform_of(path))
+    return _by_engine([*beside, path], platform, f"cannot read {path} with {beside[0]}", content.remedy)
+
+
+def _by_engine(paths: list[Path], platform: str, what: str, remedy: str) -> Content:
     from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 
-    platform = next(iter(content.variant.get("target_platform", ())), platform_of(path))
     try:
         target = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
-        made = VariantConfig.from_files_with_context([*beside, path], JinjaConfig(target))
+        made = VariantConfig.from_files_with_context([*paths], JinjaConfig(target))
     except (OSError, RattlerBuildError) as error:
-        raise ConfigError(f"cannot read {path} with {beside[0]}: {error}", content.remedy) from error
+        raise ConfigError(f"{what}: {error}", remedy) from error
     document = {key: made[key] for key in made.keys() if key not in _INSTRUCTIONS}  # noqa: SIM118
     return _content(document, made.zip_keys or [], generated=False)
 

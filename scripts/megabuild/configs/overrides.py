@@ -11,6 +11,7 @@ from groundwork.arch_list import unknown_arch
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config, python_version
 
+CHANNELS = "channel_sources"
 #: sha256 of further official tarballs (Homebrew's formula; not compared with the file): not to be taken for others'
 _TARBALLS = {"2.14.1": "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447"}
 
@@ -42,6 +43,19 @@ def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str
                     f"choose among its values: {', '.join(old)}",
                 )
     return result
+
+
+def without_channels(config: Config) -> Config:
+    """Return a config that leaves it to whoever builds it which channels are used.
+
+    The engine hashes the key into the names of packages whose recipe does not ignore it.
+    """
+    groups = (tuple(key for key in group if key != CHANNELS) for group in config.zip_keys)
+    return replace(
+        config,
+        variant={key: values for key, values in config.variant.items() if key != CHANNELS},
+        zip_keys=tuple(group for group in groups if len(group) > 1),
+    )
 
 
 def chosen(config: Config, overrides: Mapping[str, Sequence[str]]) -> Config:

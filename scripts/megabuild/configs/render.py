@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from rattler_build import (
 
 from groundwork.errors import ConfigError
 from groundwork.package_id import PackageId
+from groundwork.redact import secret_names
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.config_file import Scalar
-from megabuild.configs.overrides import complete
+from megabuild.configs.overrides import CHANNELS, complete
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +47,17 @@ class PlannedPackage:
     #: requirements of the staging output that this package inherits from
     staging_build: tuple[str, ...] = ()
     staging_host: tuple[str, ...] = ()
+    staging: str = ""  #: the name of that output
+    #: the channels are part of what it is named by: the engine takes them from the variant, and refuses others
+    names_channels: bool = False
     #: address and revision (``refs/tags/v1`` for a tag, empty for none) of what is taken from git
     git: tuple[tuple[str, str], ...] = ()
     skipped: bool = False  #: the recipe leaves this one out for this config
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What it is built as, with its requirements, for fingerprints."""
+        return {key: value for key, value in asdict(self).items() if key not in ("staging", "names_channels")}
 
     @property
     def id(self) -> PackageId:
@@ -116,8 +125,11 @@ def _render(
 
 @contextmanager
 def _environment(env: Mapping[str, str]) -> Iterator[None]:
-    """Show the engine some variables: it reads the environment of this very process."""
-    before = {key: os.environ.get(key) for key in env}
+    """Show the engine some variables, and no secret: it reads the environment of this very process for a recipe."""
+    secret = secret_names(os.environ)
+    before = {key: os.environ.get(key) for key in (*env, *secret)}
+    for key in secret:
+        del os.environ[key]
     os.environ.update(env)
     try:
         yield
@@ -136,7 +148,8 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
     build_string = str(build["string"])
     used_python = variant.recipe.used_variant.get("python")
     tests = [test.get("requirements", {}) for test in recipe.get("tests", [])]
-    staging = [cache.get("requirements", {}) for cache in recipe.get("staging_caches", [])]
+    caches = recipe.get("staging_caches", [])
+    staging = [cache.get("requirements", {}) for cache in caches]
     pinned = dict(variant.variant)
     pins = variant.pin_subpackages
 
@@ -159,7 +172,11 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
         test=specs(test.get(kind, []) for test in tests for kind in ("build", "run")),
         staging_build=specs((cache.get("build", []) for cache in staging), resolve=True),
         staging_host=specs((cache.get("host", []) for cache in staging), resolve=True),
-        git=_git([recipe, *recipe.get("staging_caches", [])]),
+        staging=str(caches[0]["name"]) if caches else "",
+        # the engine lists it among the used keys whether or not the output ignores it
+        names_channels=CHANNELS in variant.recipe.used_variant
+        and CHANNELS not in build.get("variant", {}).get("ignore_keys", ()),
+        git=_git([recipe, *caches]),
         skipped=bool(build.get("skip")),
     )
 

@@ -23,6 +23,9 @@ class Job:
     build_platform: str
     variant_config: Sequence[str] = ()  #: Variant files, later ones win.
     channels: Sequence[str] = ()  #: URLs of channels in order of priority.
+    named: bool = (
+        False  #: The variant files name these channels as well, and the engine refuses to be told twice.
+    )
     test: str = "native"  #: ``native`` or ``skip``.
     #: Environment of the engine; scripts see those that the recipe passes on.
     env: Mapping[str, str] = field(default_factory=dict)

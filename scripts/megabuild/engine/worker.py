@@ -50,7 +50,7 @@ def build(job: dict[str, Any]) -> None:
         [job["recipe"]],
         build_platform=job["build_platform"],
         target_platform=job["target_platform"],
-        channel=job["channels"],
+        channel=None if job["named"] else job["channels"],
         variant_config=job["variant_config"],
         ignore_recipe_variants=True,
         keep_build=job["keep_build"],

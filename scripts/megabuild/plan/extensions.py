@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from groundwork.errors import PreflightError, UsageError
@@ -28,6 +28,8 @@ Overrides = Mapping[str, tuple[str, ...]]
 #: Looks for a wheel of an extension for one Python.
 WheelChooser = Callable[[str, str], Choice]
 
+#: Why there are none in another feedstock; worth no line.
+NO_PYTORCH = "this is not PyTorch's recipe"
 _COMMON = "common"
 _PER_PYTHON = re.compile(r"(?:^|_)py\d+t?(?:_|$)")
 
@@ -51,7 +53,9 @@ class ExtensionPlanner:
         known = recipes(options.root)
         wanted = _resolve_names(known, options.extensions)
         reason = why_not(options.config, pyg=options.pyg, rehearse=options.rehearse)
-        if not reason and not known:
+        if not options.config.torch_version and not known:
+            reason = NO_PYTORCH
+        elif not reason and not known:
             reason = "there are no recipes for them"
         if reason:
             known, found = {}, sources.Sources()
@@ -128,7 +132,7 @@ class ExtensionPlanner:
             {
                 "recipe": tree(task.recipe.parent),
                 "common": tree(common) if common.is_dir() else "",
-                "planned": [asdict(package) for package in task.packages],
+                "planned": [package.facts for package in task.packages],
                 "torch": against,
                 "wheel": sha256(task.wheel) if task.wheel else "",
                 "sources": [tree(folder)] if folder and not task.wheel else [],

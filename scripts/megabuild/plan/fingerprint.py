@@ -71,14 +71,15 @@ def staging(
     dependency |= {f"package {solved.name}": str(solved) for solved in host}
     if root is not None:
         dependency["system packages"] = _system(root)[:16]
-    kind = next(iter(variant.get("torch_source", ())), "")
+    patches = recipe.parent / "patches"
+    kind = next(iter(variant.get("torch_source", ())), "*")
     # what they ask for in another way is another command line, or a package or variant above
     facts = {"recipe": digest(part.text)[:16]}
     facts |= {f"script {name}": value[:16] for name, value in part.files.items()}
     facts |= {
         f"patch {path.name}": sha256(path)[:16]
-        for path in sorted(recipe.parent.glob("patches/*.patch"))
-        + sorted(recipe.parent.glob(f"patches/{kind}/*"))
+        for path in sorted(patches.glob("*.patch")) + sorted(patches.glob(f"{kind}/*"))
+        if path.is_file()
     }
     if source is not None:
         facts["source tree"] = (tree(source) if isinstance(source, Path) else tree_of(source))[:16]
@@ -96,7 +97,7 @@ def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> 
         {
             "text": part.text if part else "",
             "files": dict(part.files) if part else {},
-            "planned": asdict(planned),
+            "planned": planned.facts,
             "staging": staged.digest if inherits(planned) else "",
         }
     )

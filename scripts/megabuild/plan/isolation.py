@@ -12,12 +12,11 @@ from megabuild.configs.config import Config
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
+from megabuild.plan import habits
 from megabuild.providers.environment import Environment
 
 AUTO = "auto"
-ENGINES = (AUTO, "host", "bubblewrap", "docker", "podman")
-_CONTAINERS = ("docker", "podman")
-_IMAGE_VARIABLE = "DOCKER_IMAGE"  # the name under which conda-forge's own build scripts know it
+ENGINES = (AUTO, "host", "bubblewrap", *habits.CONTAINERS)
 _REHEARSAL_SOURCE = ("model",)
 _LOCAL_SOURCES = (("model",), ("debian",))
 
@@ -36,6 +35,9 @@ def choose_isolation(
     From local channels and sources alone, the build gets no network. An error names alternatives: configs that do work
     on this machine.
 
+    What is built with this machine's own compilers, by somebody else's recipe, sees of the machine what bubblewrap
+    shows of it.
+
     Raises UsageError: An engine that does not exist.
     Raises IsolationError: None of the engines that fit can be used here.
     """
@@ -47,7 +49,7 @@ def choose_isolation(
         return _create("bubblewrap", config, environment)
     if _is_rehearsal(environment) or not config.platform.startswith("linux-"):
         return Host()
-    if config.provider == "debian":
+    if config.provider in ("debian", "local"):
         return _create("bubblewrap", config, environment)
     if config.provider == "conda-forge":
         return _first_that_works(config, environment, alternatives)
@@ -65,26 +67,27 @@ def _create(engine: str, config: Config, environment: Environment) -> Isolation:
         return Host()
     if engine == "bubblewrap":
         return Bubblewrap(root=environment.root or Path("/"), network=network, emulator=environment.emulator)
-    image = os.environ.get(_IMAGE_VARIABLE, "")
+    image, more = habits.image(os.environ), habits.run_arguments(os.environ)
     if not image and _is_rehearsal(environment):
         return Container(
             name=engine,
             image=rehearsal_image(),
             network=network,
             made_here=f"make it with rehearsal/image/make-image.sh {engine}",
+            more=more,
         )
     image = image or config.docker_image
     if not image:
         raise IsolationError(
             f"{config.name} names no container image",
-            f"set {_IMAGE_VARIABLE} to an image, or choose another engine with --engine",
+            "set DOCKER_IMAGE to an image, or choose another engine with --engine",
         )
-    return Container(name=engine, image=image, network=network)
+    return Container(name=engine, image=image, network=network, more=more)
 
 
 def _first_that_works(config: Config, environment: Environment, alternatives: Sequence[str]) -> Isolation:
     problems = []
-    for engine in _CONTAINERS:
+    for engine in habits.engines(os.environ):
         isolation = _create(engine, config, environment)
         try:
             isolation.check()

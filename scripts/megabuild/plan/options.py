@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from megabuild.configs.config import RECIPES, Config, recipe_of
+from megabuild.configs.config import Config, recipe_of
+from megabuild.configs.feedstock import recipe_folder
 from megabuild.isolation.base import Isolation
 
 #: Where builds see folders of ours, but for builds on the host itself.
@@ -17,9 +19,10 @@ class Options:
     """The choices of one run."""
 
     config: Config  #: what to build
-    root: Path  #: the repository
+    root: Path  #: the repository, or another feedstock
     output: Path  #: folder for states and packages
     cache: Path  #: folder for what configs share
+    own: bool = True  #: the feedstock is the repository that the driver belongs to
     rehearse: bool = False  #: build the scaled model in place of PyTorch, for the Pythons that exist here
     pythons: tuple[str, ...] = ()  #: narrow to these (``3.12``); empty for all of the config
     engine: str | None = None  #: isolation by name, or None for the one that fits
@@ -52,6 +55,17 @@ class Options:
         return f"{name}-rehearsal" if self.rehearse else name
 
     @property
+    def cache_name(self) -> str:
+        """The run's name, with its feedstock's where that is another one, for caches that no other build may write to.
+
+        Every feedstock may have a config of the same name.
+        """
+        if self.own:
+            return self.run_name
+        root = self.root.resolve()
+        return f"{root.name}-{hashlib.sha256(bytes(root)).hexdigest()[:8]}/{self.run_name}"
+
+    @property
     def state(self) -> Path:
         """Folder of everything that a later run continues from."""
         return self.output.absolute() / self.run_name
@@ -73,4 +87,4 @@ class Options:
     @property
     def recipes(self) -> Path:
         """The folder below which all recipes lie, and what they share."""
-        return self.root.absolute() / RECIPES
+        return recipe_folder(self.root)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config
-from megabuild.configs.overrides import other_torch
+from megabuild.configs.overrides import other_torch, without_channels
 
 
 def torch_index(config: Config, index: str | None) -> str | None:
@@ -26,6 +28,23 @@ def torch_index(config: Config, index: str | None) -> str | None:
     return str(folder)
 
 
+def with_provider(config: Config, provider: str | None) -> Config:
+    """Return the config with the provider that was asked for, which configs of this project's matrix have already.
+
+    Their recipe ignores the channels when it names packages; another's cannot be built from other ones under the names
+    that conda-forge's have.
+    """
+    if provider is None or provider == config.provider:
+        elsewhere = bool(os.environ.get("CONDA_CHANNEL_ALIAS", "").strip())
+        return without_channels(config) if elsewhere and not config.torch_version else config
+    if config.torch_version and "provider" in config.variant:
+        raise UsageError(
+            f"{config.name} is for the provider {config.provider}",
+            "leave out --provider; --list shows the others",
+        )
+    return replace(without_channels(config), provider=provider)
+
+
 def with_torch(
     config: Config,
     torch: str | None,
@@ -37,6 +56,11 @@ def with_torch(
 ) -> Config:
     """Return the config for the PyTorch that was asked for, where its provider can have that."""
     compiles = config.provider != "wheel"
+    if not config.torch_version and (torch, source, digest, triton) != (None,) * 4:
+        raise UsageError(
+            f"the recipe of {config.name} takes no version of PyTorch from its configs",
+            "leave out --torch, --torch-source, --torch-sha256 and --triton",
+        )
     if source is not None and not compiles:
         raise UsageError(
             f"{config.name} compiles no PyTorch, it takes wheels apart", "leave out --torch-source"

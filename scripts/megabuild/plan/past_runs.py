@@ -83,4 +83,4 @@ def _all(cache: Path) -> dict[str, Taken]:
 def _key(options: Options) -> str:
     """Name what changes how long it takes; state folders of two checkouts share a cache."""
     how = [options.optimization, options.arch_list, str(options.torch_source or ""), options.engine]
-    return f"{options.run_name} {hashlib.sha256(json.dumps(how).encode()).hexdigest()[:8]}"
+    return f"{options.cache_name} {hashlib.sha256(json.dumps(how).encode()).hexdigest()[:8]}"

@@ -121,6 +121,23 @@ class Plan:
         return tuple(item.package for item in self.items if not item.exists)
 
     @property
+    def stages(self) -> bool:
+        """Whether something is compiled once for several packages."""
+        return self.staging_decision.decision != "none"
+
+    @property
+    def staged_name(self) -> str:
+        """What is compiled once for several packages, in a word: the staging output's name."""
+        names = (item.package.staging for item in self.items if item.package.staging)
+        return next(names, "libtorch").removesuffix("-staging")
+
+    @property
+    def rounds(self) -> int:
+        """For how many Pythons there is something to build; in another feedstock what is for none counts as one."""
+        foreign = not self.options.config.torch_version
+        return len({package.python for package in self.missing if package.python or foreign})
+
+    @property
     def compiles_torch(self) -> bool:
         """Whether PyTorch is compiled, and not taken out of its wheels."""
         return self.options.config.provider != "wheel"

@@ -9,12 +9,12 @@ from dataclasses import replace
 from groundwork import files
 from groundwork.errors import IsolationError, ProviderError, UsageError
 from groundwork.resources.jobs import compile_jobs
-from groundwork.resources.machine import measure
+from groundwork.resources.machine import machine_platform, measure
 from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.output_folder import staging_caches
 from megabuild.isolation.base import Isolation
-from megabuild.plan import fingerprint, past_runs, release, solving, tree_reuse
+from megabuild.plan import fingerprint, habits, past_runs, release, solving, tree_reuse
 from megabuild.plan.estimate import Estimate, estimate
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.isolation import choose_isolation
@@ -56,7 +56,7 @@ def make_plan(
     needs = release.find_needs(options, given, report)
     if needs.triton:
         wanted["triton_version"] = (needs.triton,)
-    wanted["python"], refused = _leave_out(options, wanted["python"], needs.left_out)
+    wanted, refused = _leave_out(options, wanted, needs.left_out)
     planner = ExtensionPlanner.find(options, report)
     environment = provide(
         ProviderRequest(
@@ -78,11 +78,11 @@ def make_plan(
         for python in options.config.pythons
         if python not in environment.pythons
     }
-    pythons, left_out = _leave_out(options, wanted["python"], lacking)
-    environment = replace(environment, overrides={**wanted, **environment.overrides, "python": pythons})
+    wanted, left_out = _leave_out(options, {**wanted, **environment.overrides}, lacking)
+    environment = replace(environment, overrides=wanted)
     isolation = _isolation(options, environment)
     packages = [one for one in render_recipe(options, environment.overrides) if not one.skipped]
-    part, known = parts(options.recipe, options.recipes)
+    part, known = parts(options.recipe, options.recipes, own=options.own)
     staged = _staging(part, options, packages, environment, isolation)
     items = tuple(
         PlanItem(package=one, fingerprint=fingerprint.package(one, part_of(one.name, known), staged))
@@ -95,10 +95,15 @@ def make_plan(
         environment=environment,
         isolation=isolation,
         staging=staged,
-        staging_decision=tree_reuse.decide(options.state / "tree", options.state / "out", staged),
+        staging_decision=_decision(options, staged),
         date=date.seconds,
         extensions=planner.plan(environment, items, report),
-        notes=(*environment.notes, *planner.notes, *filter(None, [date.note])),
+        notes=(
+            *environment.notes,
+            *planner.notes,
+            *filter(None, [date.note]),
+            *habits.notes(os.environ, None if isinstance(isolation, IsolationError) else isolation),
+        ),
     )
     return _add_estimate(compare_with_disk(plan), report)
 
@@ -116,9 +121,15 @@ def compare_with_disk(plan: Plan) -> Plan:
     return replace(
         plan,
         items=tuple(map(compared, plan.items)),
-        staging_decision=tree_reuse.decide(options.state / "tree", options.state / "out", plan.staging),
+        staging_decision=_decision(options, plan.staging),
         extensions=replace(plan.extensions, tasks=tasks),
     )
+
+
+def _decision(options: Options, staged: fingerprint.Fingerprint) -> tree_reuse.Decision:
+    if not staged.dependency:
+        return tree_reuse.NOTHING_STAGED
+    return tree_reuse.decide(options.state / "tree", options.state / "out", staged)
 
 
 def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
@@ -140,24 +151,40 @@ def _estimate(plan: Plan, jobs: int, taken: past_runs.Taken | None) -> Estimate:
     compiles = any(fingerprint.inherits(package) for package in missing) and not (
         plan.staging_decision.decision == "reuse" and staging_caches(plan.options.state / "out")
     )
-    pythons = len({package.python for package in missing if package.python})
-    guess = estimate(
-        source=variant["torch_source"][0],
-        cuda=plan.options.config.cuda_version is not None,
-        optimization=variant["torch_optimization"][0],
-        pythons=pythons,
-        staging=compiles,
-        extensions=sum(task.how != "nothing" for task in plan.extensions.missing),
-        compiled=sum(task.how == "compile" for task in plan.extensions.missing),
-        compiling=sum(task.cpu_seconds for task in plan.extensions.missing if task.how == "compile") / 3600,
-        jobs=jobs,
-    )
-    return past_runs.better(guess, taken, staging=compiles, pythons=pythons, jobs=jobs)
+    if not {"torch_source", "torch_optimization"} <= variant.keys():  # somebody else's recipe
+        guess = Estimate()
+    else:
+        guess = estimate(
+            source=variant["torch_source"][0],
+            cuda=plan.options.config.cuda_version is not None,
+            optimization=variant["torch_optimization"][0],
+            pythons=plan.rounds,
+            staging=compiles,
+            extensions=sum(task.how != "nothing" for task in plan.extensions.missing),
+            compiled=sum(task.how == "compile" for task in plan.extensions.missing),
+            compiling=sum(task.cpu_seconds for task in plan.extensions.missing if task.how == "compile")
+            / 3600,
+            jobs=jobs,
+        )
+    return past_runs.better(guess, taken, staging=compiles, pythons=plan.rounds, jobs=jobs)
 
 
 def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
     """Return the overrides that follow from the options alone."""
-    wanted: dict[str, tuple[str, ...]] = {"python": python_pins(options.config, options.pythons)}
+    given = {
+        "rehearse": (options.rehearse, "torch_source"),
+        "optimization": (options.optimization is not None, "torch_optimization"),
+        "arch-list": (options.arch_list is not None, "torch_cuda_arch_list"),
+        "python": (bool(options.pythons), "python"),
+    }
+    for name, (chosen_, key) in given.items():
+        if chosen_ and key not in options.config.variant:
+            raise UsageError(
+                f"the recipe of {options.config.name} takes no {key} from its configs", f"leave out --{name}"
+            )
+    wanted: dict[str, tuple[str, ...]] = {}
+    if options.config.pythons:
+        wanted["python"] = python_pins(options.config, options.pythons)
     if options.rehearse:
         if options.config.provider == "wheel":
             raise UsageError(
@@ -191,10 +218,12 @@ def _given_source(options: Options, report: Callable[[str], None]) -> SourceTree
 
 
 def _leave_out(
-    options: Options, pins: Sequence[str], reasons: Mapping[str, str]
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the pins of those Pythons that no reason stands against, and the reasons against the others."""
-    config = options.config
+    options: Options, wanted: dict[str, tuple[str, ...]], reasons: Mapping[str, str]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Leave of the wanted Pythons those that no reason stands against; return the reasons against the others, too."""
+    config, pins = options.config, wanted.get("python", ())
+    if not pins:  # nothing in it is made for one Python
+        return wanted, {}
     versions = dict(zip(config.variant["python"], config.pythons, strict=True))
     left_out = {versions[pin]: reasons[versions[pin]] for pin in pins if versions[pin] in reasons}
     kept = tuple(pin for pin in pins if versions[pin] not in left_out)
@@ -206,7 +235,7 @@ def _leave_out(
             f"it can be for: {', '.join(possible) or 'none'}"
             + ("; --torch-index names an index with other wheels" if config.provider == "wheel" else ""),
         )
-    return kept, left_out
+    return {**wanted, "python": kept}, left_out
 
 
 def render_recipe(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
@@ -252,7 +281,13 @@ def _staging(
 
 def _isolation(options: Options, environment: Environment) -> Isolation | IsolationError:
     """Choose where the run would take place; a plan is of use also where no engine can be used."""
-    others = without_channel(options.config)
+    others, here = without_channel(options.config), machine_platform()
+    if not options.own and options.config.platform != here:
+        return IsolationError(
+            f"{options.config.name} is for {options.config.platform}, this machine is {here}, and another feedstock is"
+            " not cross-compiled here",
+            "build it on such a machine",
+        )
     try:
         return choose_isolation(
             options.engine, config=options.config, environment=environment, alternatives=others

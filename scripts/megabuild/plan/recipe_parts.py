@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import re
@@ -16,7 +17,10 @@ from ruamel.yaml import YAML
 from groundwork.errors import ConfigError
 from groundwork.files import sha256
 
-_LEFT_OUT = {"recipe.yaml", "README.md", "patches", "output", "pyg", "wheel", "__pycache__"}
+_LEFT_OUT = frozenset({"recipe.yaml", "README.md", "patches", "output", "pyg", "wheel", "__pycache__"})
+#: Files that say which variants there are: what a package is built with stands in its plan.
+_VALUES = frozenset({"variants.yaml", "conda_build_config.yaml"})
+_EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
 _RECIPE_FILE = re.compile(r"""\$\{?RECIPE_DIR\}?"?/([\w.-]+(?:/[\w.-]+)*)""")
 _FILE_NAME = re.compile(r"[\w./-]{1,100}\.\w+")
 _COMMENT = re.compile(r"(^|\s)#.*")
@@ -38,11 +42,12 @@ class Part:
         return sorted(key for key in keys if key in words or _COMPILER_KEYS.match(key))
 
 
-def parts(recipe: Path, top: Path | None = None) -> tuple[Part | None, dict[str, Part]]:
+def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[Part | None, dict[str, Part]]:
     """Split a recipe into its staging output, and its package outputs by the name that stands there.
 
-    Outputs of one name come together. ``top`` is the folder below which the recipe and all that it uses lie; its own
-    where none is named.
+    Outputs of one name come together; so do several stagings. ``top`` is the folder below which the recipe and all that
+    it uses lie; its own where none is named. This repository's ``own`` recipes and scripts name all that they use; of
+    another's only the recipe is read, and a file beside it that no output names may be used by any of them.
     """
     top = recipe.parent if top is None else top
     document = YAML(typ="safe", pure=True).load(recipe.read_text(encoding="utf-8"))
@@ -53,23 +58,52 @@ def parts(recipe: Path, top: Path | None = None) -> tuple[Part | None, dict[str,
     for output in document.get("outputs") or [document]:
         if "staging" in output:
             untested = {key: value for key, value in output.items() if key != "tests"}
-            staging = _part(untested, context, recipe, top)
+            inherited = {key: common[key] for key in ("source",) if key in common}
+            staging = _joined(staging, _part({**inherited, **untested}, context, recipe, top, own=own))
         else:
-            name, part = str(output["package"]["name"]), _part({**common, **output}, context, recipe, top)
-            twin = packages.get(name, Part(text="", files={}))
-            packages[name] = Part(text=twin.text + part.text, files={**twin.files, **part.files})
-    return staging, packages
+            name = str(output["package"]["name"])
+            packages[name] = _joined(
+                packages.get(name), _part({**common, **output}, context, recipe, top, own=own)
+            )
+    if own:
+        return staging, packages
+    every = [*packages.values(), *([staging] if staging else [])]
+    unnamed = _unnamed(
+        recipe.parent, top, {name for part in every for name in part.files}, patches=staging is None
+    )
+    rest = Part(text="", files={name: sha256(top / name) for name in unnamed})
+    return staging and _joined(staging, rest), {name: _joined(part, rest) for name, part in packages.items()}
+
+
+def _joined(one: Part | None, other: Part) -> Part:
+    return Part(text=one.text + other.text, files={**one.files, **other.files}) if one else other
+
+
+def _unnamed(folder: Path, top: Path, named: set[str], *, patches: bool) -> list[str]:
+    """Return the files below a recipe's folder that no output names, but for folders that other recipes lie in.
+
+    Patches are a staging's, which notes them by itself; they count here where there is none.
+    """
+    left_out = (_LEFT_OUT - {"patches"} if patches else _LEFT_OUT) | _VALUES
+    found = (path.relative_to(top).as_posix() for path in _walk(folder, left_out))
+    return sorted(name for name in found if name not in named)
 
 
 def part_of(name: str, known: Mapping[str, Part]) -> Part | None:
-    """Find a package's part; names that hold an expression (``pytorch-${{…}}``) match by their fixed beginning."""
+    """Find a package's part; names that hold an expression (``pytorch-${{…}}``) match by what is fixed in them.
+
+    Where several do it may be any of them.
+    """
     if name in known:
         return known[name]
-    matches = [other for other in known if "${{" in other and name.startswith(other.split("${{")[0])]
-    return known[max(matches, key=len)] if matches else None
+    fixed = {other: map(re.escape, _EXPRESSION.split(other)) for other in known if "${{" in other}
+    parts_ = [known[other] for other, texts in fixed.items() if re.fullmatch(".+".join(texts), name)]
+    return functools.reduce(_joined, parts_) if parts_ else None
 
 
-def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path, top: Path) -> Part:
+def _part(
+    section: Mapping[str, Any], context: Mapping[str, str], recipe: Path, top: Path, *, own: bool
+) -> Part:
     text = json.dumps(section, sort_keys=True, default=str)
     used: dict[str, str] = {}
     while True:  # context values may use one another
@@ -79,19 +113,19 @@ def _part(section: Mapping[str, Any], context: Mapping[str, str], recipe: Path, 
             break
         used = more
     text += json.dumps(used, sort_keys=True)
-    found = _find_files(section, recipe.parent, top)
+    found = _find_files(section, recipe.parent, top, follow=own)
     return Part(text=text, files={name: sha256(top / name) for name in found})
 
 
-def _find_files(section: Mapping[str, Any], folder: Path, top: Path) -> list[str]:
-    """Return the files that a section of a folder's recipe names, and those that these run or import in turn."""
+def _find_files(section: Mapping[str, Any], folder: Path, top: Path, *, follow: bool) -> list[str]:
+    """Return the files that a section of a folder's recipe names; also those that these run or import in turn."""
     found: set[Path] = set()
     named = [folder / word for text in _strings(section) for word in _file_names(text)]
     while named:
         for path in _resolve(named.pop(), folder, top):
             if path not in found:
                 found.add(path)
-                named += _referenced(path, folder, top)
+                named += _referenced(path, folder, top) if follow else ()
     return sorted(path.relative_to(top).as_posix() for path in found)
 
 
@@ -157,11 +191,11 @@ def _parse(path: Path, text: str) -> ast.Module:
         raise ConfigError(f"{path} is not Python: {error}", "correct it: the recipe runs it") from error
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, left_out: frozenset[str] = _LEFT_OUT) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
-        if path.name in _LEFT_OUT or path.name.startswith("."):
+        if path.name in left_out or path.name.startswith("."):
             continue
-        if path.is_dir():
-            yield from _walk(path)
-        elif path.suffix != ".pyc":
+        if path.is_dir() and not path.is_symlink() and not (path / "recipe.yaml").is_file():
+            yield from _walk(path, left_out)
+        elif path.is_file() and path.suffix != ".pyc":
             yield path

@@ -33,8 +33,8 @@ def find_needs(options: Options, tree: SourceTree | None, report: Callable[[str]
     Raises UsageError: What the release needs is unknown, and the user did not name it.
     """
     config = options.config
-    if config.provider == "wheel":
-        return ReleaseNeeds()  # every wheel has its own metadata
+    if config.provider == "wheel" or not config.torch_version:
+        return ReleaseNeeds()  # every wheel has its own metadata; other recipes name what they need
     cuda, version = config.cuda_version is not None, config.torch_version
     triton = options.triton or (tree.triton if tree else None)
     pythons = tree.pythons if tree else None

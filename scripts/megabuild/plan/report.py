@@ -8,6 +8,7 @@ from groundwork.events import StagingDecided
 from groundwork.result import Result
 from groundwork.text import UNICODE, picked, size, table
 from groundwork.wording import counted
+from megabuild.plan.extensions import NO_PYTORCH
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan
 from megabuild.plan.planning import overrides_from_options, render_recipe
@@ -23,19 +24,22 @@ def plan_result(plan: Plan) -> Result:
 def plan_lines(plan: Plan) -> list[str]:
     """Return a plan for people, at most 80 columns wide but for names and notes."""
     options, config = plan.options, plan.options.config
-    accelerator = f"CUDA {config.cuda_version}" if config.cuda_version else "CPU"
+    accelerator = f", CUDA {config.cuda_version}" if config.cuda_version else ", CPU"
+    accelerator = accelerator if "cuda_compiler_version" in config.variant else ""
     kind = "rehearsal with a model of" if options.rehearse else "builds"
     kind = kind if plan.compiles_torch else "takes apart the wheels of"
-    what = f"{kind} PyTorch {config.torch_version} for {config.platform}"
-    blas = f", {config.blas} BLAS" if plan.compiles_torch else ""
-    lines = [f"{config.name}: {what}, {accelerator}{blas}", ""]
+    product = f"PyTorch {config.torch_version}" if config.torch_version else f"{options.root.name}'s recipe"
+    what = f"{kind} {product} for {config.platform}"
+    blas = f", {config.blas} BLAS" if plan.compiles_torch and config.blas else ""
+    lines = [f"{config.name}: {what}{accelerator}{blas}", ""]
     verb = "build" if plan.compiles_torch else "unpack"
     rows = [
         (item.package.file_name.removesuffix(".conda"), f"{UNICODE.kept} there" if item.exists else verb)
         for item in plan.items
     ]
     lines += table(("package", "state"), rows)
-    lines += ["", *extension_lines(plan.extensions), ""]
+    extensions = extension_lines(plan.extensions)
+    lines += ["", *extensions, *([""] if extensions else [])]
     lines += [
         f"{UNICODE.warning} Python {python} is left out: {reason}" for python, reason in plan.left_out.items()
     ]
@@ -45,11 +49,14 @@ def plan_lines(plan: Plan) -> list[str]:
         lines.append(f"downloads first: {', '.join(parts)}")
     figures = plan.estimate
     if plan.missing:
-        lines.append(staging_decided(plan).sentence())
+        lines += [staging_decided(plan).sentence()] if plan.stages else []
     elif plan.extensions.missing:
         lines.append("PyTorch's packages are there already")
     else:
         return [*lines, "everything is there already"]
+    if plan.missing and not figures.basis:
+        cores = counted(plan.jobs.count, "compile job")
+        return [*lines, f"how much it takes is known after the first run ({cores})"]
     lines.append(
         f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours + figures.cpu_hours_of_extensions)} "
         f"({_time(figures.hours + figures.hours_of_extensions)} with {counted(plan.jobs.count, 'job')})"
@@ -65,7 +72,12 @@ def plan_lines(plan: Plan) -> list[str]:
 def staging_decided(plan: Plan) -> StagingDecided:
     """Return what becomes of the former compile as the event that a run reports."""
     decided = plan.staging_decision
-    return StagingDecided(decision=decided.decision, reasons=decided.reasons, compiles=plan.compiles_torch)
+    return StagingDecided(
+        decision=decided.decision,
+        reasons=decided.reasons,
+        compiles=plan.compiles_torch,
+        what=plan.staged_name,
+    )
 
 
 def _needs(plan: Plan) -> list[str]:
@@ -81,6 +93,8 @@ def _needs(plan: Plan) -> list[str]:
 
 def extension_lines(extensions: Extensions) -> list[str]:
     """Return what becomes of PyTorch Geometric's extensions, and why."""
+    if extensions.reason == NO_PYTORCH:
+        return []
     if extensions.reason:
         return [f"PyTorch Geometric's extensions: {extensions.reason}"]
     rows = [

@@ -135,7 +135,14 @@ class Solver:
             if specs and specs not in self._done:
                 what = f"{package.name} {package.build_string}: {kind} environment"
                 virtual = self._given.virtual_packages
-                found = environment(specs, self._given.channels, self._platform, virtual=virtual, what=what)
+                try:
+                    found = environment(
+                        specs, self._given.channels, self._platform, virtual=virtual, what=what
+                    )
+                except PreflightError:
+                    if kind == "test" and len({spec.split()[0] for spec in specs}) < len(specs):
+                        continue  # tests that ask for different versions have an environment each
+                    raise
                 self._done[specs] = [f"{kind} {solved.name} {solved}" for solved in found]
             if specs and kind in ("build", "host"):
                 lines += self._done[specs]

@@ -47,6 +47,12 @@ def source_date(root: Path, environ: Mapping[str, str]) -> SourceDate:
         )
     # Explicit, so that git neither checks the checkout's owner nor follows a hook's GIT_DIR.
     git = ["git", f"--git-dir={folder / '.git'}", f"--work-tree={folder}", "-c", "log.showSignature=false"]
+    git += [
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "protocol.allow=never",
+    ]  # what another's checkout has set runs nothing
     fields = _git([*git, "log", "-1", "--format=%ct %H", "--", *_PATHS], root, environ).split()
     if len(fields) != 2:
         return SourceDate(

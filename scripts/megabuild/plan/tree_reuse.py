@@ -30,6 +30,10 @@ class Decision:
     former: bool = False  #: the tree that was put aside is the one that fits
 
 
+#: For a recipe in which nothing is staged.
+NOTHING_STAGED = Decision(decision="none", reasons=())
+
+
 def former(tree: Path) -> Path:
     """Return where a tree is kept that no longer fits."""
     return tree.with_name(f"{tree.name}.former")
@@ -97,7 +101,7 @@ def apply(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerp
     The order matters for a run killed in between: stagings go before the stamp changes, the stamp is there before
     anything is compiled.
     """
-    if decision.decision == "reuse":
+    if decision.decision in ("reuse", "none"):
         return
     output_folder.drop_stagings(output_dir)
     aside = former(tree)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from groundwork.errors import ProviderError
 from groundwork.network.channels import channel_url, why_unreachable
 from megabuild.configs.config import Config
+from megabuild.configs.overrides import CHANNELS
 from megabuild.providers.environment import Environment, machine_platform, virtual_gpu
 from megabuild.providers.provider import Provider
 
@@ -15,12 +16,13 @@ class CondaForgeProvider(Provider):
     def provide(self) -> Environment:
         """Return the channels; ProviderError where one does not answer names the configs that need none."""
         config = self.request.config
-        entries = config.variant.get("channel_sources", ("conda-forge",))
+        entries = config.variant.get(CHANNELS, ("conda-forge",))
         names = [name.strip() for entry in entries for name in entry.split(",")]
         channels = {name: channel_url(name) for name in names}
         for name, url in channels.items():
             if reason := why_unreachable(url):
-                works = ", ".join([*without_channel(config), f"{config.name} --rehearse"])
+                rehearsal = "--rehearse" if "torch_source" in config.variant else "--provider local"
+                works = ", ".join([*without_channel(config), f"{config.name} {rehearsal}"])
                 raise ProviderError(
                     f"{config.name}: the channel {name} does not answer ({reason})",
                     f"Set CONDA_CHANNEL_ALIAS to a mirror, or use what works here: {works}.",

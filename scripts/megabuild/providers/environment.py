@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from groundwork.resources.machine import machine_platform as machine_platform
 from megabuild.configs.config import Config
 
 
@@ -55,11 +55,3 @@ class Environment:
 def virtual_gpu(config: Config) -> dict[str, str]:
     """Return the GPU that CUDA packages ask for, which building and testing them does not need."""
     return {"__cuda": config.cuda_version} if config.cuda_version else {}
-
-
-def machine_platform() -> str:
-    """Return the conda subdir of this machine, such as "linux-64"."""
-    system, machine = platform.system(), platform.machine()
-    machines = {"x86_64": "64", "amd64": "64", "aarch64": "aarch64", "arm64": "arm64"}
-    prefix = {"Linux": "linux", "Darwin": "osx"}.get(system, system.lower())
-    return f"{prefix}-{machines.get(machine.lower(), machine)}"

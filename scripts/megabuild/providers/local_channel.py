@@ -89,7 +89,7 @@ def make(
     if missing and not stand_ins:
         raise ProviderError(
             f"this machine cannot provide: {', '.join(sorted(missing))}",
-            "Use a config whose provider has these packages, or --rehearse, where empty ones stand in.",
+            "Use a config or --provider that has these packages, or --rehearse, where empty ones stand in.",
         )
     own += stand_in.packages(missing, catalogue.stand_ins, compiler, platform)
     kept = cache / "wheels"

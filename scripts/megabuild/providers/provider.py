@@ -59,7 +59,7 @@ class LocalProvider(Provider):
     """Makes a channel from this machine's programs and from wheels."""
 
     def interpreters(self) -> dict[str, Interpreter]:
-        """Return those of the config's Pythons that this machine has.
+        """Return those of the config's Pythons that this machine has; where it names none, those that packages ask for.
 
         Raises ProviderError: It has none, or the config is for another platform.
         """
@@ -69,7 +69,12 @@ class LocalProvider(Provider):
                 f"the local channel serves {here}, not {config.platform}",
                 "Build this config on such a machine, or in its container image.",
             )
-        return interpreters.some_of(config.pythons, self.request.report)
+        asked = (re.match(r"python\s*=*(3\.\d+)", need) for need in requirements(self.request.planned))
+        named = config.pythons or tuple(match[1] for match in asked if match)
+        if named:
+            return interpreters.some_of(named, self.request.report)
+        found = interpreters.find(self.request.report)  # any serves those that need one, and tools
+        return dict([*found.items()][-1:])
 
     def nvidia(
         self,

@@ -24,15 +24,15 @@ def provide(request: ProviderRequest) -> Environment:
     """
     config = request.config
     target = foreign.of(config.platform) if config.provider == "debian" else None
-    if request.rehearsal and target is None:
-        return RehearsalProvider(request).provide()
+    if (request.rehearsal and target is None) or config.provider == "local":
+        return MachineProvider(request).provide()
     if config.provider == "debian":
         return DebianProvider(request, target).provide()
     return (CondaForgeProvider if config.provider == "conda-forge" else WheelProvider)(request).provide()
 
 
-class RehearsalProvider(LocalProvider):
-    """Uses what this machine has, and empty packages for the rest."""
+class MachineProvider(LocalProvider):
+    """Uses what this machine and pip's indexes have, and in a rehearsal empty packages for the rest."""
 
     def provide(self) -> Environment:
         """Return the local channel."""
@@ -43,7 +43,7 @@ class RehearsalProvider(LocalProvider):
             platform=config.platform,
             interpreters=self.interpreters(),
             cache=request.cache,
-            stand_ins=True,
+            stand_ins=request.rehearsal,
             report=request.report,
             plan=request.plan,
         )

@@ -36,8 +36,9 @@ class Totals:
 class Parser:
     """Turns log lines into events, and keeps the totals."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, staging: str = STAGING) -> None:
         self.totals = Totals()
+        self._staging = staging
         self._clock = clock
         self._phases = Phases(clock)
         self._script: tuple[str, str, str] = ("", "", "")
@@ -46,7 +47,7 @@ class Parser:
     def feed(self, line: ScriptLine) -> Iterator[events.Event]:
         """Give the events of one line."""
         yield from self._script_changed(line)
-        if event := self._phases.feed(line.text, line.package.name or STAGING, line.python):
+        if event := self._phases.feed(line.text, line.package.name or self._staging, line.python):
             yield event
         elif marker := MARKER.match(line.text):
             yield from self._marker(marker[1], marker[2])
@@ -68,7 +69,7 @@ class Parser:
         elif line.package.name:
             yield events.PackageStarted(package=line.package, python=line.python)
         else:
-            yield events.PhaseStarted(phase=STAGING, package=STAGING)
+            yield events.PhaseStarted(phase=STAGING, package=self._staging)
 
     def _marker(self, kind: str, rest: str) -> Iterator[events.Event]:
         values = dict(word.split("=", 1) for word in rest.split() if "=" in word)

@@ -9,6 +9,7 @@ from pathlib import Path
 from rattler import Version, VirtualPackage
 from rattler.virtual_package.virtual_package import VirtualPackageOverrides
 
+import megabuild
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import url
 from megabuild.run.summary import Summary
@@ -19,7 +20,8 @@ _FOLDER = "./env"
 def commands(plan: Plan, summary: Summary) -> dict[str, str]:
     """Return, by the program's name, a line that makes an environment; nothing where PyTorch is not published.
 
-    It is for the newest Python, with the extensions that there are for it, else with PyTorch. Where this machine lacks
+    It is for the newest Python, with the extensions that there are for it, else with PyTorch; of another feedstock's
+    recipe with all that was made for that Python, or for none. Where this machine lacks
     what the packages ask for, each line sets the variables that stand in.
     """
     there = {row.package for row in summary.packages if row.status in ("built", "skipped")}
@@ -27,27 +29,29 @@ def commands(plan: Plan, summary: Summary) -> dict[str, str]:
     made = [package for package in packages if package.id in there]
     own = {package.name for task in plan.extensions.tasks for package in task.packages}
     pythons = [one.python for one in made if one.python and one.name not in own]
-    if not pythons:
+    foreign = not plan.options.config.torch_version
+    if not made or not (pythons or foreign):
         return {}
-    python = max(pythons, key=lambda one: (not one.endswith("t"), plan.options.config.pythons.index(one)))
+    order = plan.options.config.pythons
+    python = max(pythons, key=lambda one: (not one.endswith("t"), order.index(one))) if pythons else None
     extensions = [one.name for one in made if one.name in own and one.python in (None, python)]
-    names = [*dict.fromkeys(extensions or (one.name for one in made if one.python == python))]
+    wanted = (None, python) if foreign else (python,)
+    names = [*dict.fromkeys(extensions or (one.name for one in made if one.python in wanted))]
     machine = _machine()
     variables = [f"CONDA_OVERRIDE_{name}={version}" for name, version in _lacking(plan, machine).items()]
     channels = [url(channel) for channel in (summary.channel, *plan.environment.channels)]
     named = [word for channel in channels for word in ("-c", channel)]
-    pin = (
-        f"python={python}"
-        if not python.endswith("t")
-        else f"python={python[:-1]}=*_cp{python.replace('.', '')}"
-    )
-    conda_like = ["create", "-p", _FOLDER, "--override-channels", *named, *names, pin]
+    pin = [] if python is None else [f"python={python}"]
+    if python and python.endswith("t"):
+        pin = [f"python={python[:-1]}=*_cp{python.replace('.', '')}"]
+    conda_like = ["create", "-p", _FOLDER, "--override-channels", *named, *names, *pin]
+    chosen = ["--python", python] if python else []
     lines = {
-        "megabuild": [*_megabuild(plan), *names, "--python", python, "--from", plan.options.run_name],
+        "megabuild": [*_megabuild(), *names, *chosen, "--from", plan.options.run_name],
         "micromamba": ["micromamba", *conda_like],
         "conda": ["conda", *conda_like],
     }
-    if plan.options.output != plan.options.root / "output":
+    if not plan.options.own or plan.options.output != plan.options.root / "output":
         lines["megabuild"] += ["-o", str(plan.options.output)]
     found = {program: shlex.join(words) for program, words in lines.items()}
     prefix = "".join(f"{word} " for word in variables)
@@ -55,13 +59,16 @@ def commands(plan: Plan, summary: Summary) -> dict[str, str]:
     system = _system_requirements(plan, machine)
     pixi = [shlex.join(["pixi", "init", _FOLDER, *named])]
     pixi += [f"printf {shlex.quote(system)} >> {_FOLDER}/pixi.toml"] if system else []
-    pixi += [prefix + shlex.join(["pixi", "add", "--manifest-path", f"{_FOLDER}/pixi.toml", *names, pin])]
+    pixi += [prefix + shlex.join(["pixi", "add", "--manifest-path", f"{_FOLDER}/pixi.toml", *names, *pin])]
     return {**{program: prefix + line for program, line in found.items()}, "pixi": " && ".join(pixi)}
 
 
-def _megabuild(plan: Plan) -> list[str]:
-    program = plan.options.root / "scripts" / "megabuild"
-    here = Path.cwd()
+def _megabuild() -> list[str]:
+    program, here = Path(megabuild.__file__).resolve().parent, Path.cwd()
+    if (
+        not (program / "__main__.py").is_file() or program.parent.name != "scripts"
+    ):  # installed, without a checkout
+        return ["megabuild", "env", "create", _FOLDER]
     shown = program.relative_to(here) if program.is_relative_to(here) else program
     return ["python3", str(shown), "env", "create", _FOLDER]
 

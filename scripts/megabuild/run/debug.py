@@ -19,27 +19,28 @@ from megabuild.run.pytorch import describe_pytorch
 from megabuild.run.sandbox_paths import View
 from megabuild.run.session import locked
 
-_STAGING = "libtorch-staging"
 _FOLDER, _ENTER = "debug", "debug-enter"
 
 
 def debug_package(plan: Plan, output: str | None) -> Result:
     """Set up the build and host environments of an output, and return how to enter them and run its script.
 
-    The output is a package's name; without one it is ``libtorch-staging``, libtorch's compile. Of several Pythons the
-    last counts.
+    The output is a package's name; without one it is the staging output, libtorch's compile, or in a recipe without one
+    the first package. Of several Pythons the last counts.
 
     Raises UsageError: The recipe has no such output.
     Raises BuildError: An environment cannot be solved or a source cannot be fetched.
     Raises BusyError: The config is being built.
     """
-    options, output = plan.options, output or _STAGING
+    options, packages = plan.options, [item.package for item in plan.items]
+    staging = next((package.staging for package in packages if package.staging), "")
+    output = output or staging or packages[0].name
     isolation = plan.usable_isolation()
     isolation.check()
     options.state.mkdir(parents=True, exist_ok=True)
     with locked(options):  # a worker that starts ends what is left of others
         seen, work = describe_pytorch(plan, isolation, plan.jobs.count)
-        if output == _STAGING:  # what is tried out must not end up in packages
+        if output == staging:  # what is tried out must not end up in packages
             work = replace(work, env={**work.env, "TORCH_TREE": f"{seen.state_inside}/{_FOLDER}/tree"})
         (seen.state / _FOLDER).mkdir(exist_ok=True)
         seen = replace(seen, mounts=[*seen.mounts, seen.mount(_FOLDER, writable=True)])

@@ -36,7 +36,8 @@ _REMEMBERED_LINES = 400
 class Recent:
     """Remembers the last lines of every script, since after a failure the engine goes on to test what it has built."""
 
-    def __init__(self) -> None:
+    def __init__(self, staged: str = "libtorch") -> None:
+        self._staged = staged
         self._scripts: dict[tuple[str, str, str], deque[str]] = {}
         self._engine: deque[str] = deque(maxlen=_REMEMBERED_LINES)
 
@@ -53,7 +54,11 @@ class Recent:
         wanted = "test" if outcome.kind == "test" else "build"
         for kind, package, build_string in reversed(self._scripts):
             if kind == wanted and (kind != "test" or any(name.startswith(f"{package}-") for name in broken)):
-                what = f"{kind} of {package} {build_string}".rstrip() if package else "staging of libtorch"
+                what = (
+                    f"{kind} of {package} {build_string}".rstrip()
+                    if package
+                    else f"staging of {self._staged}"
+                )
                 return what, [*self._scripts[kind, package, build_string], *self._engine]
         built = next(
             (script for script in reversed(self._scripts) if script[0] == "build" and script[1]), None

@@ -121,6 +121,10 @@ def _memory(plan: Plan) -> str:
 
 def _source(plan: Plan) -> str:
     options = plan.options
+    if "torch_source" not in options.config.variant:
+        return (
+            "as the recipe names it"  # with its digest, which the engine looks at before it builds anything
+        )
     kind = next(iter(plan.overrides.get("torch_source", ())), options.config.variant["torch_source"][0])
     if kind == "official" and options.torch_source is None:
         digest = plan.overrides.get("torch_sha256", options.config.variant.get("torch_sha256", ("",)))[0]
@@ -171,7 +175,7 @@ def toolchain(
     folder = seen.state / _FOLDER
     small = replace(
         template, recipe=f"{seen.state_inside}/{_RECIPE}", output_dir=f"{seen.state_inside}/{_FOLDER}/out",
-        test="skip", leftovers=(), keep_build=True, variant_config=(),
+        test="skip", leftovers=(), keep_build=True, variant_config=(), named=False,
     )  # fmt: skip
     follower, lines, memory = LogFollower(folder), list[str](), Watch()
 

@@ -59,12 +59,17 @@ class PyTorchWork(Work):
         compiler = preflight.toolchain(
             plan.missing, seen, job, on_log=lambda line: self.write(log, line), on_tick=self.halt
         )
-        self.tell(events.Checked(check="toolchain", detail=compiler or "nothing to compile"))
+        self.tell(events.Checked(check="toolchain", detail=compiler or "no C++ compiler is used"))
         decision = plan.staging_decision
+        if not plan.stages:
+            return
         self.tell(staging_decided(plan))
         tree_reuse.apply(decision, self._tree, self._out, plan.staging)
         # The recipe's own, which sync_tree.py imports: a recipe stands alone, so it is run from there.
-        tree_dates = runpy.run_path(str(plan.options.recipes / "tree_dates.py"))
+        mending = plan.options.recipes / "tree_dates.py"
+        if not mending.is_file() or not plan.options.own:  # nothing of another's is run here
+            return
+        tree_dates = runpy.run_path(str(mending))
         if seconds := tree_dates["mend"](self._tree).seconds:
             self.tell(
                 events.Warned(
@@ -106,6 +111,7 @@ class PyTorchWork(Work):
         return replace(
             summary,
             staging=self._plan.staging_decision.decision,
+            staged=self._plan.staged_name,
             staging_seconds=round(totals.staging_seconds, 1),
             compiles=self._plan.compiles_torch,
             swaps={python: dict(values) for python, values in totals.swaps.items()},
@@ -117,8 +123,9 @@ class PyTorchWork(Work):
 def describe_pytorch(plan: Plan, isolation: Isolation, jobs: int) -> tuple[View, Job]:
     """Lay out what the engine sees of PyTorch's task, and describe it to the worker."""
     options, channels = plan.options, plan.environment.channels
+    written = ("tree",) if plan.stages else ()
     seen = view(
-        plan, isolation, state=options.state, recipe=options.recipe, channels=channels, written=("tree",)
+        plan, isolation, state=options.state, recipe=options.recipe, channels=channels, written=written
     )
     source = {"torch_source_path": (seen.source,)} if seen.source is not None else {}
     env = {

@@ -113,9 +113,9 @@ def view(
     on_host = isolation.name == "host"
     environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
     # Nobody can prove what a build has put into a cache: it is for builds of the same config, and of no other.
-    environment["RATTLER_CACHE_DIR"] = mount("rattler", cache / "rattler" / options.run_name, writable=True)
+    environment["RATTLER_CACHE_DIR"] = mount("rattler", cache / "rattler" / options.cache_name, writable=True)
     objects, trusted = cache / "objects", os.environ.get(SHARE_OBJECTS, "") not in ("", "0")
-    own = mount("ccache", objects / options.run_name, writable=True)
+    own = mount("ccache", objects / options.cache_name, writable=True)
     (objects / _SHARED).mkdir(parents=True, exist_ok=True)
     shared = mount("objects", objects / _SHARED, writable=trusted)
     _write_launcher(
@@ -175,5 +175,6 @@ def job(
         build_platform=config.platform,
         variant_config=[f"{seen.state_inside}/{VARIANT}"],
         channels=seen.channels,
+        named=any(item.package.names_channels for item in plan.all_items),
         env={"CPU_COUNT": str(jobs), **env, **seen.environment},
     )

@@ -73,6 +73,7 @@ class Summary:
     channel: Path  #: the published channel, to give to a solver
     staging: str = ""  #: the decision about staging, as in ``StagingDecided``
     staging_seconds: float = 0.0  #: duration of libtorch's compile, 0 where it was reused
+    staged: str = "libtorch"  #: what that compiles, by the staging output's name
     compiles: bool = True  #: it was compiled, and not taken out of a wheel
     #: per Python: ninja steps after the swap and core objects among them
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -142,7 +143,7 @@ def summary_lines(summary: Summary) -> list[str]:
     lines = [*package_lines(summary.packages), ""]
     if summary.staging_seconds:
         how = "compiled" if summary.compiles else "unpacked"
-        lines.append(f"libtorch was {how} in {duration(summary.staging_seconds)}")
+        lines.append(f"{summary.staged} was {how} in {duration(summary.staging_seconds)}")
     for python, figures in summary.swaps.items():
         counts = ", ".join(
             f"{count} {what.removesuffix('s') if count == 1 else what}" for what, count in figures.items()
@@ -158,7 +159,7 @@ def summary_lines(summary: Summary) -> list[str]:
             )
         lines.append(took)
     if summary.disk.peak:
-        tree = f", of which the work tree took {size(summary.disk.tree)}" if summary.compiles else ""
+        tree = f", of which the work tree took {size(summary.disk.tree)}" if summary.disk.tree else ""
         lines.append(f"disk: {size(summary.disk.peak)} at the peak{tree}")
     if summary.error:
         lines.append(f"{UNICODE.failed} {summary.error}")

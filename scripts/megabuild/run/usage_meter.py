@@ -37,13 +37,14 @@ class Meter:
     def compared(self, plan: Plan, summary: Summary) -> Summary:
         """Return a summary with what was measured; what was done as a whole is compared, and remembered."""
         summary = replace(summary, memory=self._memory())
-        whole = summary.staging in ("fresh", "recompile") or not plan.missing
+        whole = summary.staging in ("fresh", "recompile", "none") or not plan.missing
         if not summary.ok or summary.reused or not whole or not (plan.missing or plan.extensions.missing):
             return summary  # nothing was done, or only the rest of something
-        of = {one.id: one.python for one in plan.missing if one.python}
+        foreign = not plan.options.config.torch_version
+        of = {one.id: one.python for one in plan.missing if one.python or foreign}
         rows = [row for row in summary.packages if row.package in of]
         pythons, scripts = len(set(of.values())), sum(row.seconds for row in rows)
-        if self._pytorch is not None and summary.staging_seconds and pythons:
+        if self._pytorch is not None and (summary.staging_seconds or not plan.stages) and pythons:
             seconds, cpu, memory = self._pytorch
             taken = past_runs.Taken(
                 jobs=plan.jobs.count,

@@ -76,9 +76,9 @@ class Work(ABC):
         self._run = run
         self._state = state
         self._out = state / "out"
-        self._parser = Parser()
+        self._parser = self._new_parser()
         self._objects = Objects(state)
-        self._recent = Recent()
+        self._recent = Recent(self._plan.staged_name)
         self._phase = ""
         self._seen: set[str] = set()
         self._seconds: dict[str, float] = {}
@@ -130,7 +130,7 @@ class Work(ABC):
         Raises MegabuildError: It failed before there was anything, or a package is not what it should be.
         Raises Stopped: The run ends.
         """
-        self._parser, self._objects = Parser(), Objects(self._state)  # nothing of a former attempt
+        self._parser, self._objects = self._new_parser(), Objects(self._state)  # nothing of a former attempt
         self._memory = Watch()
         wanted = {item.package.file_name: item.package for item in self.items if not item.exists}
         if not wanted:
@@ -160,6 +160,10 @@ class Work(ABC):
                 self.tell(event)
             return self._collect(outcome, jobs, log.path, wanted)
 
+    def _new_parser(self) -> Parser:
+        staged = self._plan.staged_name
+        return Parser(staging=STAGING if staged == "libtorch" else staged)
+
     def tell(self, event: events.Event) -> None:
         """Pass an event on."""
         self._run.tell(event)
@@ -180,7 +184,7 @@ class Work(ABC):
 
     def _follow(self, seen: View, job: Job, log: LogFile, wanted: Mapping[str, PlannedPackage]) -> Outcome:
         self._objects.begin()
-        self._recent = Recent()  # what was checked before explains nothing from here on
+        self._recent = Recent(self._plan.staged_name)  # what was checked before explains nothing from here on
 
         def engine(text: str) -> None:
             masked = log.write("engine", text)

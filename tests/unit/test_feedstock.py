@@ -1,0 +1,273 @@
+"""What the driver makes of a feedstock that is not this repository."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calling import call
+from click.testing import CliRunner
+
+from command_line.build import build
+from command_line.run_command import Invocation
+from groundwork.errors import ConfigError, IsolationError, UsageError
+from groundwork.resources.machine import machine_platform
+from megabuild.configs import feedstock
+from megabuild.configs.config import CONFIG_FOLDER, available, list_configs, load, recipe_of
+from megabuild.configs.render import render
+from megabuild.plan import planning
+from megabuild.plan.isolation import choose_isolation
+from megabuild.plan.options import Options
+from megabuild.plan.other_torch import with_provider, with_torch
+from megabuild.plan.recipe_parts import part_of, parts
+from megabuild.plan.report import plan_lines
+from megabuild.providers.environment import Environment
+
+MACHINE = machine_platform()
+SINGLE = f"{MACHINE.replace('-', '_')}_"
+RECIPE = """\
+schema_version: 1
+context: {name: small, version: "1"}
+package: {name: "${{ name }}", version: "${{ version }}"}
+build: {noarch: generic}
+"""
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Write a feedstock of these files."""
+
+    def write(recipe: str = RECIPE, **files: str) -> Path:
+        root = tmp_path / "small-feedstock"
+        for name, text in {"recipe/recipe.yaml": recipe, **files}.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        return root
+
+    return write
+
+
+def options(root: Path, name: str = SINGLE, **given: Any) -> Options:
+    return Options(
+        config=load(root, name), root=root, output=root / "output", cache=root / "cache", own=False, **given
+    )
+
+
+# ------------------------------------------------------------------------------------------------ the recipe
+
+
+def test_a_recipe_for_conda_build_is_named_with_what_converts_it(make: Make) -> None:
+    root = make(**{"recipe/meta.yaml": "package:\n"})
+    (root / "recipe" / "recipe.yaml").unlink()
+    with pytest.raises(ConfigError, match="a recipe for conda-build") as old:
+        feedstock.check(root)
+    assert "conda-recipe-manager convert" in old.value.remedy
+    answer = call(Invocation(log_folder=root), "build", "--root", str(root), "--plan")
+    assert answer.exit_code == ConfigError.exit_code
+
+
+@pytest.mark.parametrize("name", ["nowhere", "empty"])
+def test_a_folder_without_a_recipe_is_none(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match=r"there is no .*recipe\.yaml"):
+        feedstock.check(tmp_path / name)
+
+
+def test_the_recipe_may_lie_elsewhere_but_not_outside(make: Make) -> None:
+    root = make(**{"conda-forge.yml": "recipe_dir: mine\n", "mine/recipe.yaml": RECIPE})
+    feedstock.check(root)
+    assert recipe_of(root, load(root, SINGLE)) == root / "mine" / "recipe.yaml"
+    other = root.rename(root.with_name("outside-feedstock"))
+    (other / "conda-forge.yml").write_text("recipe_dir: ../..\n")
+    with pytest.raises(ConfigError, match="outside the feedstock"):
+        feedstock.check(other)
+
+
+def test_settings_that_are_no_yaml_are_named(make: Make) -> None:
+    root = make(**{"conda-forge.yml": "a: [\n"})
+    with pytest.raises(ConfigError, match=r"cannot read .*conda-forge\.yml"):
+        feedstock.check(root)
+
+
+# ------------------------------------------------------------------------------------------------ its configs
+
+
+def test_without_conda_smithys_files_the_values_beside_the_recipe_make_one_config(make: Make) -> None:
+    root = make(**{"recipe/conda_build_config.yaml": "lib:\n  - '1'  # [linux or osx]\n  - '2'  # [win]\n"})
+    assert available(root) == (SINGLE,)
+    config = load(root, SINGLE)
+    assert (config.platform, config.provider, config.variant["lib"]) == (MACHINE, "conda-forge", ("1",))
+
+
+def test_a_feedstock_without_any_values_has_one_config_without_any(make: Make) -> None:
+    config = load(make(), SINGLE)
+    assert (config.variant, config.zip_keys, config.pythons, config.torch_version) == ({}, (), (), "")
+
+
+def test_an_unknown_config_lists_those_that_there_are(make: Make) -> None:
+    root = make(
+        **{
+            f"{CONFIG_FOLDER}/linux_64_a1.yaml": "a: ['1']\n",
+            f"{CONFIG_FOLDER}/linux_64_a2.yaml": "a: ['2']\n",
+        }
+    )
+    with pytest.raises(ConfigError, match="there is no config 'osx_64_'") as unknown:
+        load(root, "osx_64_")
+    assert "linux_64_a1, linux_64_a2" in unknown.value.remedy
+
+
+def test_a_name_that_leads_elsewhere_is_no_config(make: Make) -> None:
+    names = ("linux_64_", "..", ".hidden", "\x1b[31mred", "a b")
+    root = make(**{f"{CONFIG_FOLDER}/{name}.yaml": "a: ['1']\n" for name in names})
+    assert available(root) == ("linux_64_",)
+
+
+def test_a_key_that_is_repeated_for_a_zip_does_not_hide_the_other_configs(make: Make) -> None:
+    two = "cuda_compiler_version: ['12.9', '12.9']\nvariant: [a, b]\nzip_keys: [[cuda_compiler_version, variant]]\n"
+    root = make(
+        **{f"{CONFIG_FOLDER}/linux_aarch64_two.yaml": two, f"{CONFIG_FOLDER}/linux_64_.yaml": "a: ['1']\n"}
+    )
+    found = list_configs(root, None)
+    document: Any = found.document
+    assert [row["cuda_version"] for row in document["configs"]] == [None, "12.9"]
+    assert found.lines[0].split() == [
+        "config",
+        "accelerator",
+        "provider",
+    ]  # none has PyTorch, BLAS or Pythons
+
+
+# ------------------------------------------------------------------------------------------------ what is asked of it
+
+
+def test_what_only_pytorchs_recipe_can_do_is_refused_for_another(make: Make) -> None:
+    root = make()
+    given: dict[str, Any] = {"rehearse": True, "optimization": "0", "arch_list": "9.0", "pythons": ("3.12",)}
+    for name, value in given.items():
+        with pytest.raises(UsageError, match=r"takes no \w+ from its configs"):
+            planning.overrides_from_options(options(root, **{name: value}))
+    with pytest.raises(UsageError, match="takes no version of PyTorch"):
+        with_torch(load(root, SINGLE), "2.14.1", None, None, rehearse=False)
+    assert planning.overrides_from_options(options(root)) == {}
+
+
+def test_the_local_provider_is_for_configs_that_name_none(make: Make, repository: Path) -> None:
+    root = make(**{f"{CONFIG_FOLDER}/linux_64_.yaml": "channel_sources: [conda-forge]\nb: ['1']\nc: ['2']\n"
+                   "zip_keys: [[channel_sources, b], [channel_sources, b, c]]\n"})  # fmt: skip
+    config = with_provider(load(root, "linux_64_"), "local")
+    assert config.provider == "local"
+    assert "channel_sources" not in config.variant  # which the engine would hash
+    assert config.zip_keys == (("b", "c"),)
+    with pytest.raises(UsageError, match="is for the provider conda-forge"):
+        with_provider(load(repository, "linux_64_cpu"), "local")
+    made = Environment(channels=(root,), pythons=())
+    assert choose_isolation(None, config=config, environment=made).name == "bubblewrap"
+
+
+def test_the_caches_of_two_feedstocks_are_not_shared(make: Make, repository: Path) -> None:
+    one = options(make())
+    other = replace(one, root=one.root.with_name("other-feedstock"))
+    own = replace(one, root=repository, own=True)
+    assert len({one.cache_name, other.cache_name, own.cache_name}) == 3
+    assert own.cache_name == own.run_name == one.run_name == SINGLE
+
+
+def test_the_plan_of_another_recipe_speaks_of_no_pytorch(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make()
+    monkeypatch.setattr(planning, "provide", lambda request: Environment(channels=(root,), pythons=()))
+    plan = planning.make_plan(options(root, engine="host"), print)
+    lines = plan_lines(plan)
+    assert lines[0] == f"{SINGLE}: builds small-feedstock's recipe for {MACHINE}"
+    assert [item.package.name for item in plan.items] == ["small"]
+    assert "torch" not in "\n".join(lines).lower()
+    assert lines[-1].startswith("how much it takes is known after the first run")
+    assert (plan.stages, plan.staging_decision.decision, plan.rounds) == (False, "none", 1)
+
+
+def test_another_platforms_config_is_planned_and_not_built(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = "linux_aarch64_" if MACHINE != "linux-aarch64" else "linux_64_"
+    root = make(**{f"{CONFIG_FOLDER}/{foreign}.yaml": "a: ['1']\n"})
+    monkeypatch.setattr(planning, "provide", lambda request: Environment(channels=(root,), pythons=()))
+    plan = planning.make_plan(options(root, foreign, engine="host"), print)
+    with pytest.raises(IsolationError, match="is not cross-compiled here"):
+        plan.usable_isolation()
+
+
+def test_the_command_line_finds_the_feedstock_and_puts_nothing_elsewhere(make: Make) -> None:
+    root = make()
+    invocation = Invocation(log_folder=root)
+    answer = CliRunner().invoke(
+        build, ["--root", str(root), "--list", "--json"], obj=invocation, standalone_mode=False
+    )
+    assert [row["name"] for row in answer.return_value.document["configs"]] == [SINGLE]
+    assert invocation.log_folder == root / "output" / "logs"
+    assert json.dumps(answer.return_value.document)
+    assert sorted(path.name for path in root.iterdir()) == ["recipe"]
+
+
+# ------------------------------------------------------------------------------------------------ what it depends on
+
+
+def test_a_recipe_sees_no_secret_while_it_is_rendered(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BINSTAR_TOKEN", "secret")
+    monkeypatch.setenv("PLAIN", "seen")
+    asked = (f"${{{{ env.get('{name}', default='0') }}}}" for name in ("PLAIN", "BINSTAR_TOKEN"))
+    root = make(RECIPE.replace('"1"', f'"1.{".".join(asked)}"'))
+    (package,) = render(load(root, SINGLE), root / "recipe" / "recipe.yaml")
+    assert package.version == "1.seen.0"
+
+
+@pytest.mark.parametrize("config", ["linux_64_cuda130", "linux_64_cpu_debian", "linux_64_cpu_wheel"])
+def test_this_repositorys_packages_are_not_named_by_their_channels(repository: Path, config: str) -> None:
+    own = load(repository, config)
+    assert not any(package.names_channels for package in render(own, recipe_of(repository, own)))
+    other = replace(own, variant={**own.variant, "channel_sources": ("elsewhere",)})
+    names = [package.file_name for package in render(own, recipe_of(repository, own))]
+    assert [package.file_name for package in render(other, recipe_of(repository, own))] == names
+
+
+def test_of_another_recipe_every_file_counts_that_no_output_names(make: Make) -> None:
+    root = make(**{
+        "recipe/build.sh": "source helper.sh\n", "recipe/helper.sh": "", "recipe/0001.patch": "",
+        "recipe/patches/0002.patch": "", "recipe/test.py": "print 'no Python of today'\n",
+        "recipe/README.md": "", "recipe/conda_build_config.yaml": "a: ['1']\n", "recipe/other/recipe.yaml": RECIPE,
+    })  # fmt: skip
+    (root / "recipe" / "loop").symlink_to(root / "recipe", target_is_directory=True)
+    staging, packages = parts(root / "recipe" / "recipe.yaml", own=False)
+    assert staging is None
+    (part,) = packages.values()
+    assert sorted(part.files) == ["0001.patch", "build.sh", "helper.sh", "patches/0002.patch", "test.py"]
+
+
+def test_what_only_tests_name_does_not_count_for_a_staging(make: Make) -> None:
+    root = make(
+        "outputs:\n- staging: {name: lib-build}\n  build: {script: make}\n"
+        "- package: {name: lib, version: '1'}\n  inherit: lib-build\n"
+        "  tests: [{files: {recipe: [check]}, script: x}]\n",
+        **{"recipe/check/main.c": "", "recipe/flags.sh": ""},
+    )
+    staging, packages = parts(root / "recipe" / "recipe.yaml", own=False)
+    assert staging is not None
+    assert set(staging.files) == {"flags.sh"}
+    assert set(packages["lib"].files) == {"check/main.c", "flags.sh"}
+
+
+def test_a_name_with_an_expression_stands_for_all_that_it_may_mean(make: Make) -> None:
+    recipe = make().joinpath("recipe", "recipe.yaml")
+    names = ("${{ name }}", "lib${{ name }}", "${{ name }}-dev", "plain")
+    recipe.write_text(
+        "outputs:\n" + "".join(f"- package: {{name: '{name}', version: '1'}}\n" for name in names)
+    )
+    known = parts(recipe, own=False)[1]
+    assert part_of("plain", known) == known["plain"]
+    found = part_of("libsmall", known)
+    assert found is not None
+    assert all(known[name].text in found.text for name in names[:2])
+    assert known[names[2]].text not in found.text

@@ -1,4 +1,4 @@
-"""The command lines that install what a run has built."""
+"""The command lines that install, or help to upload, what a run has built."""
 
 from __future__ import annotations
 
@@ -43,12 +43,21 @@ def commands(plan: Plan, summary: Summary) -> dict[str, str]:
     )
     conda_like = ["create", "-p", _FOLDER, "--override-channels", *named, *names, pin]
     lines = {
-        "megabuild": [*_megabuild(plan), *names, "--python", python, "--from", plan.options.run_name],
+        "megabuild": [
+            *_megabuild(plan),
+            "env",
+            "create",
+            _FOLDER,
+            *names,
+            "--python",
+            python,
+            "--from",
+            plan.options.run_name,
+        ],
         "micromamba": ["micromamba", *conda_like],
         "conda": ["conda", *conda_like],
     }
-    if plan.options.output != plan.options.root / "output":
-        lines["megabuild"] += ["-o", str(plan.options.output)]
+    lines["megabuild"] += _output(plan)
     found = {program: shlex.join(words) for program, words in lines.items()}
     prefix = "".join(f"{word} " for word in variables)
     # pixi asks its file, not the machine, what the solver may count on
@@ -59,11 +68,24 @@ def commands(plan: Plan, summary: Summary) -> dict[str, str]:
     return {**{program: prefix + line for program, line in found.items()}, "pixi": " && ".join(pixi)}
 
 
+def upload(plan: Plan, summary: Summary) -> str:
+    """Return the line that tells how to upload a run's packages; "" where they are not for other people's channels."""
+    options = plan.options
+    if options.rehearse or not summary.ok or options.config.provider != "conda-forge":
+        return ""
+    return shlex.join([*_megabuild(plan), "upload", options.run_name, "--check", *_output(plan)])
+
+
 def _megabuild(plan: Plan) -> list[str]:
     program = plan.options.root / "scripts" / "megabuild"
     here = Path.cwd()
     shown = program.relative_to(here) if program.is_relative_to(here) else program
-    return ["python3", str(shown), "env", "create", _FOLDER]
+    return ["python3", str(shown)]
+
+
+def _output(plan: Plan) -> list[str]:
+    given = plan.options.output
+    return [] if given == plan.options.root / "output" else ["-o", str(given)]
 
 
 def _machine() -> dict[str, Version]:

@@ -92,7 +92,7 @@ def _named(artifact: Artifact) -> Iterator[Finding]:
 def _satisfied(artifact: Artifact, release: Release) -> Iterator[Finding]:
     """Yield dependencies on packages of the release that none of these satisfies, so that nobody could install it."""
     for spec in artifact.depends:
-        there = [one.package for one in release.artifacts if one.package.name == spec.split()[0]]
+        there = [one.package for one in release.artifacts if [one.package.name] == spec.split()[:1]]
         if there and not any(satisfied([MatchSpec(spec)], package) for package in there):
             yield Finding(
                 rule="whole", subject=artifact.path.name, text=f"needs {spec}, which is not uploaded with it"

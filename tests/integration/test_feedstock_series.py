@@ -140,7 +140,7 @@ def give_libtorch_to_every_python(tree: RealGraph) -> None:
     places = ["bin/torch_shm_manager", "share/cmake/Torch", "include/ATen", "include/c10", "include/torch"]
     places += ["include/caffe2"]
     places += [
-        f"lib/{path.name}" for path in (prefixes / STAGING / "lib").glob("lib[cts]*.so") if is_ours(path)
+        f"lib/{path.name}" for path in (prefixes / STAGING / "lib").glob("lib[cts]*.so*") if is_ours(path)
     ]
     for python in set(PYTHONS) - {STAGING}:
         for place in places:

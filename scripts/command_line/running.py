@@ -20,7 +20,7 @@ from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
 from megabuild.plan.report import plan_result, rendered_lines
 from megabuild.run import several
-from megabuild.run.commands import commands
+from megabuild.run.commands import commands, upload
 from megabuild.run.debug import debug_package
 from megabuild.run.session import execute
 from megabuild.run.summary import package_lines, packages_of_last_run
@@ -45,7 +45,10 @@ def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool)
     except MegabuildError:
         show(console, ["", *package_lines(packages_of_last_run(options.state))])
         raise
-    return _shown(summary.result(commands(plan, summary)), console, invocation)
+    result = summary.result(commands(plan, summary))
+    if line := upload(plan, summary):
+        result = replace(result, lines=[*result.lines, "", "to upload it:", f"  {line}"])
+    return _shown(result, console, invocation)
 
 
 def debug(options: Options, output: str | None) -> Result:

@@ -7,11 +7,12 @@ Nothing is compiled: ninja is asked for the commands behind each library.
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from debian_inputs import PACKAGES, cuda_inputs, python_channel
-from real_graph import RECIPE, RealGraph, install_prefix
+from real_graph import RealGraph, install_prefix
 
 from megabuild.providers.debian.cuda import HOST_COMPILER, NVCC
 
@@ -40,8 +41,18 @@ class CudaGraph(RealGraph):
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> RealGraph:
+    recipe = repository / "recipe"
+    return cuda_graph(
+        tmp_path_factory.mktemp("real-graph"),
+        recipe,
+        recipe / "patches" / "linalg-in-two-flavours.patch",
+        CudaGraph,
+    )
+
+
+def cuda_graph(work: Path, recipe: Path, patch: Path, kind: type[CudaGraph]) -> RealGraph:
+    """Configure the graph with CUDA, with a patch for linear algebra."""
     inputs = cuda_inputs()
-    work = tmp_path_factory.mktemp("real-graph")
     (work / "prefixes").mkdir()
     install_prefix(python_channel((PYTHON,)), [f"python {PYTHON}.*", *PACKAGES], work / "prefix")
     (work / "prefix").rename(work / "prefixes" / PYTHON)
@@ -51,9 +62,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> RealGra
         shutil.copy(Path(__file__).with_name("stub_compiler.sh"), stub / name)
         (stub / name).chmod(0o755)
     shutil.copytree(inputs.source, work / "tree", symlinks=True)
-    made = CudaGraph(root=inputs.root, work=work, recipe=repository / "recipe", tools=work / "tools")
-    made.must(PYTHON, ["patch", "-p1", "-i", f"{RECIPE}/patches/linalg-in-two-flavours.patch"])
-    shutil.copy(repository / "recipe" / "FindCUDA.cmake", work / "tree" / "cmake" / "Modules_CUDA_fix")
+    made = kind(root=inputs.root, work=work, recipe=recipe, tools=work / "tools")
+    subprocess.run(["patch", "-s", "-p1", "-i", str(patch)], cwd=work / "tree", check=True)
+    shutil.copy(recipe / "FindCUDA.cmake", work / "tree" / "cmake" / "Modules_CUDA_fix")
     made.configure(PYTHON)
     return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 from rattler import Channel, VirtualPackage, solve
@@ -13,7 +14,7 @@ from tiny import Tiny, make_channel, provider
 
 from megabuild.plan import planning
 from megabuild.plan.plan import Plan
-from megabuild.run.commands import commands
+from megabuild.run.commands import commands, upload
 from megabuild.run.summary import Summary
 
 
@@ -73,3 +74,16 @@ def test_where_nothing_was_built_there_is_nothing_to_use(finished: tuple[Plan, S
         ok=False, config="tiny", packages=(), seconds=1.0, log=summary.log, channel=summary.channel
     )
     assert commands(plan, nothing) == {}
+
+
+def test_only_a_whole_real_run_with_conda_forges_packages_ends_with_how_to_upload(
+    finished: tuple[Plan, Summary],
+) -> None:
+    plan, summary = finished
+    config = replace(plan.options.config, name="linux_64_cpu", provider="conda-forge")
+    real = replace(plan, options=replace(plan.options, config=config, rehearse=False))
+    assert upload(real, summary).endswith(f" upload linux_64_cpu --check -o {plan.options.output}")
+    assert upload(real, replace(summary, ok=False)) == ""
+    assert upload(replace(real, options=replace(real.options, rehearse=True)), summary) == ""
+    debian = replace(config, provider="debian")
+    assert upload(replace(real, options=replace(real.options, config=debian)), summary) == ""

@@ -10,7 +10,16 @@ from urllib.parse import unquote
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-_FOLDERS = ("docs", "recipe", "rehearsal", "scripts", "benchmarks", "tests/unit", "tests/integration")
+_FOLDERS = (
+    "contrib",
+    "docs",
+    "recipe",
+    "rehearsal",
+    "scripts",
+    "benchmarks",
+    "tests/unit",
+    "tests/integration",
+)
 _FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

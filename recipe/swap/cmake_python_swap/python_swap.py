@@ -28,7 +28,8 @@ from .python_entries import Change, EntriesError
 from .python_facts import InterpreterError, PythonFacts, ask
 
 # The CMake targets that are compiled once per Python. An allow-list: a target nobody thought of counts as core.
-PYTHON_TARGETS = frozenset({"torch_python", "functorch", "nnapi_backend", "_C"})
+# _nccl_ep is an extension module like _C, with CUDA, since 2.13 (by pytorch#189388; no graph seen here had it).
+PYTHON_TARGETS = frozenset({"torch_python", "functorch", "nnapi_backend", "_C", "_nccl_ep"})
 SHOWN = 20
 _LOG = "python-swap.log"
 # A tree or an interpreter that is not usable at all; each says what is wrong with it.

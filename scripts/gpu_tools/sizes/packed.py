@@ -52,7 +52,7 @@ def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
     files: dict[str, File] = {}
     index: dict[str, Any] = {}
     with readable(path), ExitStack() as stack:
-        for archive in _tars(path, stack):
+        for archive in tars(path, stack):
             for member in archive:
                 stream = archive.extractfile(member) if member.isreg() else None  # links take no room
                 if stream is None:
@@ -95,7 +95,7 @@ def packages_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*/*") if path.name.endswith(CONDA) and path.is_file())
 
 
-def _tars(path: Path, stack: ExitStack) -> Iterator[tarfile.TarFile]:
+def tars(path: Path, stack: ExitStack) -> Iterator[tarfile.TarFile]:
     """Open the one or two tar archives of a conda package, to be read from start to end."""
     if path.suffix != ".conda":
         yield stack.enter_context(tarfile.open(path, "r|bz2"))  # noqa: SIM115

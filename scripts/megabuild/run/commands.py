@@ -1,4 +1,4 @@
-"""The command lines that install what a run has built."""
+"""The command lines that install, or help to upload, what a run has built."""
 
 from __future__ import annotations
 
@@ -47,12 +47,17 @@ def commands(plan: Plan, summary: Summary) -> dict[str, str]:
     conda_like = ["create", "-p", _FOLDER, "--override-channels", *named, *names, *pin]
     chosen = ["--python", python] if python else []
     lines = {
-        "megabuild": [*_megabuild(), *names, *chosen, "--from", plan.options.run_name],
+        "megabuild": [
+            *_megabuild(),
+            *("env", "create", _FOLDER),
+            *names,
+            *chosen,
+            *("--from", plan.options.run_name),
+            *_output(plan),
+        ],
         "micromamba": ["micromamba", *conda_like],
         "conda": ["conda", *conda_like],
     }
-    if not plan.options.own or plan.options.output != plan.options.root / "output":
-        lines["megabuild"] += ["-o", str(plan.options.output)]
     found = {program: shlex.join(words) for program, words in lines.items()}
     prefix = "".join(f"{word} " for word in variables)
     # pixi asks its file, not the machine, what the solver may count on
@@ -63,14 +68,27 @@ def commands(plan: Plan, summary: Summary) -> dict[str, str]:
     return {**{program: prefix + line for program, line in found.items()}, "pixi": " && ".join(pixi)}
 
 
+def upload(plan: Plan, summary: Summary) -> str:
+    """Return the line that tells how to upload a run's packages; "" where they are not for other people's channels."""
+    options = plan.options
+    if options.rehearse or not summary.ok or options.config.provider != "conda-forge":
+        return ""
+    return shlex.join([*_megabuild(), "upload", options.run_name, "--check", *_output(plan)])
+
+
 def _megabuild() -> list[str]:
     program, here = Path(megabuild.__file__).resolve().parent, Path.cwd()
-    if (
-        not (program / "__main__.py").is_file() or program.parent.name != "scripts"
-    ):  # installed, without a checkout
-        return ["megabuild", "env", "create", _FOLDER]
+    # installed, without a checkout
+    if not (program / "__main__.py").is_file() or program.parent.name != "scripts":
+        return ["megabuild"]
     shown = program.relative_to(here) if program.is_relative_to(here) else program
-    return ["python3", str(shown), "env", "create", _FOLDER]
+    return ["python3", str(shown)]
+
+
+def _output(plan: Plan) -> list[str]:
+    options = plan.options
+    usual = options.own and options.output == options.root / "output"
+    return [] if usual else ["-o", str(options.output)]
 
 
 def _machine() -> dict[str, Version]:

@@ -1,0 +1,129 @@
+"""The live feedstock with contrib's series applied, and its build.sh on the CMake graph of real PyTorch 2.6.0."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from real_graph import DEPFILES, RECIPE, TOOLS, TREE, RealGraph
+
+CLONE = "MEGABUILD_TEST_FEEDSTOCK"
+#: The last line of build.sh before it begins to build; its second half is what runs here.
+BUILDS = "\ncase ${PKG_NAME} in\n"
+#: conda-forge's build.sh turns on what Debian's source lacks: its third_party is empty.
+_DEBIAN = """
+export USE_SYSTEM_LIBS=ON BLAS=Generic GENERIC_BLAS_LIBRARIES=blas ONNX_NAMESPACE=onnx
+export USE_MKLDNN=0 USE_SYSTEM_FMT=0
+"""
+#: Folders that build.sh moves by name, of which one is not there without tensorpipe.
+_HEADERS = "{ATen,caffe2,tensorpipe,torch,c10}"
+
+
+def feedstock() -> Path:
+    """The clone that the environment names; skips the test where it names none."""
+    named = os.environ.get(CLONE, "")
+    if not named:
+        pytest.skip(f"{CLONE} names no clone of https://github.com/conda-forge/pytorch-cpu-feedstock")
+    return Path(named)
+
+
+def applied(clone: Path, ref: str, patches: list[Path], folder: Path) -> Path:
+    """Apply complete patches as a maintainer would; gives the work tree."""
+    git = ["git", "-c", "user.name=a test", "-c", "user.email=test@localhost", "-C", str(folder)]
+    subprocess.run(["git", "clone", "-q", "--shared", "-n", str(clone), str(folder)], check=True)
+    subprocess.run([*git, "checkout", "-q", "-b", "series", ref], check=True)
+    subprocess.run([*git, "am", "-q", *map(str, patches)], check=True)
+    return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """One run of build.sh."""
+
+    said: str
+
+    @property
+    def announced(self) -> tuple[int, int]:
+        """Steps and core objects of the swap."""
+        match = re.search(
+            r"^::megabuild:: swap from=\S+ to=\S+ steps=(\d+) core=(\d+)$", self.said, re.MULTILINE
+        )
+        assert match, self.said[-2000:]
+        return int(match[1]), int(match[2])
+
+    @property
+    def steps(self) -> int:
+        """Steps that ninja finished, in all its runs."""
+        return len(re.findall(r"^ *\[\d+/\d+\]", self.said, re.MULTILINE))
+
+
+def lay_out(graph: RealGraph, recipe: Path, debian_patches: Path) -> None:
+    """Debian's sources as build.sh expects them, and build.sh with Debian's settings before it builds."""
+    tree = graph.work / "tree"
+    for patch in sorted(debian_patches.glob("*.patch")):
+        subprocess.run(["patch", "-s", "-p1", "-i", str(patch)], cwd=tree, check=True)
+    (tree / "third_party" / "NNPACK" / "cmake").mkdir(parents=True, exist_ok=True)
+    give_rsync(graph.tools / "bin")
+    shutil.copytree(recipe, graph.recipe)
+    script = graph.recipe / "build.sh"
+    text = script.read_text()
+    for old, new in ((BUILDS, _DEBIAN + BUILDS), (_HEADERS, _HEADERS.replace("tensorpipe,", ""))):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    script.write_text(text)
+
+
+def give_rsync(folder: Path) -> None:
+    """Put a stand-in for rsync into a folder: it merges folders, which is what build.sh wants of it."""
+    rsync = folder / "rsync"
+    rsync.write_text('#!/bin/sh\nfor last; do :; done\nmkdir -p "$last" && exec cp "$@"\n')
+    rsync.chmod(0o755)
+
+
+def build(graph: RealGraph, python: str, package: str) -> subprocess.CompletedProcess[str]:
+    """Run build.sh for a package as conda-build would, with a compiler that compiles nothing."""
+    flags = (
+        f"-O2 -isystem {graph.prefix}/include -fdebug-prefix-map={TREE}=/usr/local/src/conda/{package}-2.6.0 "
+        f"-fdebug-prefix-map={graph.prefix}=/usr/local/src/conda-prefix"
+    )
+    environment = {
+        "PATH": f"{TOOLS}/bin:{graph.prefix}/bin:/usr/bin:/bin",
+        "CFLAGS": flags,
+        "CXXFLAGS": flags,
+        "LDFLAGS": "-Wl,-O2 -Wl,--as-needed -Wl,-z,now",
+        "CMAKE_ARGS": f"-DCMAKE_INSTALL_PREFIX={graph.prefix} -DCMAKE_INSTALL_LIBDIR=lib",
+        "PKG_NAME": package,
+        "PKG_VERSION": "2.6.0",
+        "PY_VER": python,
+        "SP_DIR": f"{graph.prefix}/lib/python{python}/site-packages",
+        "SRC_DIR": TREE,
+        "RECIPE_DIR": RECIPE,
+        "SHLIB_EXT": ".so",
+        "CPU_COUNT": "3",  # build.sh leaves one of them alone
+        "c_compiler": "gcc",
+        "build_platform": "linux-64",
+        "target_platform": "linux-64",
+        "blas_impl": "generic",
+        "cuda_compiler_version": "None",
+        # of the stub, see stub_cmake.sh and stub_compiler.sh
+        "PYTHONPATH": RECIPE,
+        "STUB_LISTS": DEPFILES,
+        "STUB_FOLDER": TREE,
+        # the stub's libraries hold nothing, no RPATH either
+        "CMAKE_SKIP_RPATH": "ON",
+        "PIP_NO_COMPILE": "1",
+    }
+    # one stream, and no terminal
+    command = ["bash", "-c", f"exec bash {RECIPE}/build.sh 2>&1"]
+    return graph.run(python, command, environment=environment, writable=True)
+
+
+def must_build(graph: RealGraph, python: str, package: str) -> Built:
+    result = build(graph, python, package)
+    assert result.returncode == 0, result.stdout[-6000:]
+    return Built(said=result.stdout)

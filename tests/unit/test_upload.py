@@ -192,12 +192,14 @@ def test_what_was_made_with_another_channel_is_refused(release: Channel) -> None
     assert f"was made with {release.output}, and" in text
 
 
-def test_an_output_of_no_feedstock_is_refused_and_a_new_one_is_told(release: Channel) -> None:
+def test_an_output_of_another_feedstock_is_told_and_a_new_one_too(release: Channel) -> None:
     release.add("surprise", "h_0")
     release.publish()
-    document = upload(release, code=VerdictError.exit_code)
-    assert rules_of(document) == [("output", "is an output of no feedstock known here")]
-    assert [rule for rule, _ in rules_of(document, refused=False)] == ["output", "output"]
+    document = upload(release)
+    assert rules_of(document) == []
+    registered = "is taken where it is registered as an output of your feedstock (conda-forge/feedstock-outputs)"
+    assert ("output", registered) in rules_of(document, refused=False)
+    assert len(rules_of(document, refused=False)) == 2
 
 
 @pytest.mark.parametrize(

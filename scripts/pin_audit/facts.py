@@ -122,6 +122,9 @@ class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     commit: str = ""  #: of the tree, in full
     fetched: str = ""  #: when it came over the network, ISO 8601 in UTC
+    inferred: str = (
+        ""  #: why the value is believed, if it was not read there: ``the same in 2.12.0 and 2.14.0``
+    )
 
 
 class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=""):
@@ -246,6 +249,7 @@ class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     facts: tuple[AnyFact, ...] = ()
     trouble: str = ""  #: why it failed, wholly or in part; empty on success
     applies: bool = True  #: False if the source knows nothing about this package
+    snapshot: str = ""  #: the day of the snapshot that stands in, for all or a part
 
     @property
     def unread(self) -> bool:

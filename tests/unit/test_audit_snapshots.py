@@ -1,0 +1,80 @@
+"""Facts as they are committed: what a snapshot stands in for, and what writing one keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groundwork.errors import AuditError
+from pin_audit.facts import SourceOutcome, Submodule, Where
+from pin_audit.snapshots import Snapshot, fill, load, place, releases, save
+
+DAY = "2026-11-23T00:00:00+00:00"
+
+
+def submodule(name: str, value: str = "", trouble: str = "") -> Submodule:
+    where = Where(
+        file=".gitmodules", commit="c" * 40, fetched=DAY, inferred="" if trouble else "as in 2.12.0"
+    )
+    return Submodule(name=name, value=value, trouble=trouble, where=where)
+
+
+def outcome(*facts: Submodule, trouble: str = "") -> SourceOutcome:
+    return SourceOutcome(source="submodules", facts=facts, trouble=trouble)
+
+
+def snapshot(*facts: Submodule) -> Snapshot:
+    return Snapshot(package="pytorch", version="2.13.0", made=DAY, sources=(outcome(*facts),))
+
+
+def test_a_snapshot_is_read_as_it_was_written_one_fact_a_line(tmp_path: Path) -> None:
+    made = snapshot(submodule("third_party/fmt", "v12"), submodule("third_party/gloo", "g1"))
+    path = save(made, tmp_path)
+    assert load("pytorch", "2.13.0", tmp_path) == made
+    assert releases("pytorch", tmp_path) == ("2.13.0",)
+    assert sum('"third_party/' in line for line in path.read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_a_source_that_was_not_read_is_the_snapshots() -> None:
+    held = submodule("third_party/fmt", "v12")
+    filled = fill(outcome(trouble="no network"), [None, snapshot(held)])
+    assert filled.facts == (held,)
+    assert filled.trouble == "no network; the snapshot of 2026-11-23 stands in"
+    assert not filled.unread
+
+
+def test_only_what_was_not_read_is_the_snapshots_with_what_lies_below_it() -> None:
+    live = (submodule("a", "v2"), submodule("b", trouble="gone"), submodule("bc", "v1"))
+    held = (submodule("a", "v1"), submodule("b", "v3"), submodule("b/deep", "v4"), submodule("bc", "v0"))
+    filled = fill(outcome(*live), [snapshot(*held)])
+    assert {one.name: one.value for one in filled.facts} == {"a": "v2", "bc": "v1", "b": "v3", "b/deep": "v4"}
+
+
+def test_what_was_read_is_left_alone() -> None:
+    read = outcome(submodule("a", "v2"))
+    assert fill(read, [snapshot(submodule("a", "v1"))]) is read
+
+
+def test_writing_keeps_what_could_not_be_read_this_time(tmp_path: Path) -> None:
+    save(snapshot(submodule("a", "v1"), submodule("b", "v1")), tmp_path)
+    save(snapshot(submodule("a", "v2"), submodule("b", trouble="gone")), tmp_path)
+    again = load("pytorch", "2.13.0", tmp_path)
+    assert again is not None
+    assert {one.name: one.value for one in again.facts()} == {"a": "v2", "b": "v1"}
+    save(Snapshot(package="pytorch", version="2.13.0", made=DAY, sources=(outcome(trouble="no"),)), tmp_path)
+    once_more = load("pytorch", "2.13.0", tmp_path)
+    assert once_more is not None
+    assert once_more.facts() == again.facts()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"format": "x", "format_version": 1}', '{"packages": 1}'])
+def test_a_broken_snapshot_is_a_sentence(content: str, tmp_path: Path) -> None:
+    place("pytorch", "2.13.0", tmp_path).write_text(content, encoding="utf-8")
+    with pytest.raises(AuditError, match="not a snapshot"):
+        load("pytorch", "2.13.0", tmp_path)
+
+
+def test_a_version_that_is_a_path_has_no_snapshot(tmp_path: Path) -> None:
+    place("pytorch", "1", tmp_path).write_text("{}", encoding="utf-8")
+    assert load("pytorch", "../pytorch-1", tmp_path) is None

@@ -107,6 +107,7 @@ class Claim:
     version: str  #: where it names one: ``2.1.0``, of a tag or of a commit after it
     hard: bool  #: from the wheel's metadata, which pip enforces; other versions are only known to work
     configs: frozenset[str]
+    text: str  #: as upstream writes it, with conda-forge's name of the release where that is another one
 
 
 def excludes(fact: Fact) -> bool:
@@ -137,12 +138,18 @@ def claims_of(row: AuditRow) -> list[Claim]:
         if hard or re.match(r"\s*[<>=!~]", fact.value):
             spec = Spec(fact.value, pep440=True)
             if spec.readable and not spec.any:
-                found.append(Claim(fact=fact, spec=spec, version=spec.exact, hard=hard, configs=where))
-        elif not (isinstance(fact, Submodule) and fact.commit and fact.commit.startswith(fact.value)):
+                found.append(
+                    Claim(fact=fact, spec=spec, version=spec.exact, hard=hard, configs=where, text=fact.value)
+                )
+        elif not (isinstance(fact, Submodule) and fact.untagged):
             for word in fact.value.split(", "):
-                if version := described(_CUDA_TAG.sub(r"\1.\2", word)):
+                if tag := described(_CUDA_TAG.sub(r"\1.\2", word)):
+                    version = row.entry.release(tag)
+                    text = fact.value if version == tag else f"{fact.value} ({version})"
                     spec = Spec(f"=={version}")
-                    found.append(Claim(fact=fact, spec=spec, version=version, hard=False, configs=where))
+                    found.append(
+                        Claim(fact=fact, spec=spec, version=version, hard=False, configs=where, text=text)
+                    )
     return found
 
 
@@ -163,12 +170,12 @@ def cuda_of_wheel(facts: Iterable[Fact]) -> str:
 
 def pins(row: AuditRow, configs: frozenset[str], of: str = "") -> list[str]:
     """Return the values of conda-forge's pins that hold for any of the configs; all, or those ``of`` one package."""
-    platforms = row.platforms(configs)
+    builds = [build for build in row.builds if build.name in configs]
     word = of.replace("-", "_")
     return [
         value
         for one in row.all(GlobalPin)
-        if not one.holds.platforms or platforms & set(one.holds.platforms)
+        if any(one.holds.met(build) for build in builds)
         if not word or one.name.replace("-", "_") == word or one.name in row.entry.keys
         for value in one.values
         if pin(value).readable
@@ -187,9 +194,13 @@ def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
     )
 
 
+def of_nvidia(fact: Fact) -> bool:
+    """Whether the wheel needs something for its own CUDA version."""
+    return isinstance(fact, Requirement) and bool(re.match(r"(nvidia|cuda)-", fact.name))
+
+
 def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:
-    from_nvidia = isinstance(fact, Requirement) and re.match(r"(nvidia|cuda)-", fact.name)
-    if from_nvidia and build.cuda != wheel_cuda:
+    if of_nvidia(fact) and build.cuda != wheel_cuda:
         return False
     return fact.holds.met(build) and _marker_holds(fact.holds.marker, build.platform)
 

@@ -41,7 +41,7 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     configs: tuple[str, ...] = ()
     platforms: tuple[str, ...] = ()  #: by conda's names
-    cuda: tuple[str, ...] = ()  #: ``13.0``, or ``13`` for all that begin so
+    cuda: tuple[str, ...] = ()  #: ``13.0``, ``13`` for all that begin so, or ``None`` for builds without CUDA
     pythons: tuple[str, ...] = ()  #: ``3.14``, ``3.1*``, or ``other`` than those named beside it
     torch: str = ""  #: the version of PyTorch
     marker: str = ""  #: of PEP 508
@@ -49,7 +49,7 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def words(self, builds: Sequence[Build]) -> str:
         """Return where a fact holds among the audited configs; an empty string for everywhere."""
         parts = [
-            f"CUDA {', '.join(self.cuda)}" if self.cuda else "",
+            f"CUDA {', '.join(self.cuda)}".replace("CUDA None", "CPU") if self.cuda else "",
             ", ".join(self.platforms),
             f"Python {', '.join(self.pythons)}" if self.pythons else "",
             f"PyTorch {self.torch}" if self.torch else "",
@@ -63,7 +63,10 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return (
             (not self.configs or build.name in self.configs)
             and (not self.platforms or build.platform in self.platforms)
-            and (not self.cuda or bool({build.cuda, build.cuda.partition(".")[0]} & set(self.cuda)))
+            and (
+                not self.cuda
+                or bool({build.cuda or "None", build.cuda.partition(".")[0] or "None"} & set(self.cuda))
+            )
         )
 
 
@@ -152,6 +155,11 @@ class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
     commit: str = ""
     address: str = ""
 
+    @property
+    def untagged(self) -> bool:
+        """Whether the value is no more than the commit: no tag is near, as ``51a0103, 2024-12-02``."""
+        return bool(self.commit) and self.commit.startswith(self.value.partition(",")[0])
+
 
 class TagCommit(Fact, frozen=True, kw_only=True, tag="commit"):
     """The commit of upstream's tag."""
@@ -212,6 +220,12 @@ class Migration(GlobalPin, frozen=True, kw_only=True, tag="migration"):
     paused: bool = False
 
 
+class FeedstockPin(Fact, frozen=True, kw_only=True, tag="feedstock-pin"):
+    """What conda-forge's own feedstock builds with: a key of its rendered configs."""
+
+    who = "feedstock"
+
+
 class Newest(Fact, frozen=True, kw_only=True, tag="newest"):
     """The newest version in the channel."""
 
@@ -238,8 +252,12 @@ class RecipeArchs(Fact, frozen=True, kw_only=True, tag="recipe-archs"):
 
 _Upstream = Submodule | TagCommit | Requirement | CiPin | UpstreamArchs
 _Recipe = RecipePin | Switch | RecipeCommit | RecipeArchs
-AnyFact = _Upstream | _Recipe | GlobalPin | Migration | Newest
+AnyFact = _Upstream | _Recipe | GlobalPin | Migration | FeedstockPin | Newest
 UPSTREAM = (Submodule, Requirement, CiPin)  #: what names versions
+
+
+#: Sources whose values change from day to day: an old one of them is shown, and is no ground for a gate.
+MOVING = ("channel", "pinning", "feedstock")
 
 
 class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -253,7 +271,9 @@ class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def unread(self) -> bool:
-        """Whether nothing could be read from it."""
+        """Whether nothing could be read from it that holds today."""
+        if self.snapshot and self.source in MOVING:
+            return True
         return self.applies and bool(self.trouble or self.facts) and all(one.trouble for one in self.facts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pin_audit.ci_rules import NAMED
 from pin_audit.claims import (
@@ -16,9 +17,10 @@ from pin_audit.claims import (
     best_for,
     claims_of,
     is_optional,
+    of_nvidia,
     pins,
 )
-from pin_audit.facts import UPSTREAM, CiPin, RecipePin, Submodule, config_words
+from pin_audit.facts import UPSTREAM, CiPin, RecipePin, Requirement, Submodule, config_words
 from pin_audit.versions import Spec, admits_older, common, lowest, pin, side, within
 
 _MOST_SENTENCES = 2
@@ -34,10 +36,11 @@ def judge(row: AuditRow) -> Verdict:
     claimed = claims_of(row)
     if row.use == "vendored" and (judged := _vendored(row, asks)):
         return judged
-    if not claimed and not row.decided_by and (reason := _why_unknown(row)):
-        return Status.UNKNOWN, reason
     found = list(_problems(row, asks, claimed))
     if not found:
+        # the recipe and conda-forge have been compared all the same
+        if not claimed and not row.decided_by and (reason := _why_unknown(row)):
+            return Status.UNKNOWN, reason
         return _no_problem(row, asks, claimed)
     worst = min((status for status, _, _ in found), key=GRAVITY.index)
     about: dict[str, list[Ask]] = {}
@@ -67,9 +70,11 @@ def _problems(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) -> I
         judged = [verdict for claim in about if (verdict := _against_known(row, ask, claim))]
         if about and len(judged) == len(about) and not (hard and ask.spec.any):
             yield *min(judged, key=lambda verdict: GRAVITY.index(verdict[0])), ask
-        for verdict in (_against_pin(row, ask), _against_channel(row, ask)):
-            if verdict:
-                yield *verdict, ask
+        for part in _by_pins(row, ask):
+            if verdict := _against_pin(row, part):
+                yield *verdict, part
+        if verdict := _against_channel(row, ask):
+            yield *verdict, ask
 
 
 def _where(row: AuditRow, those: Sequence[Ask], asks: Sequence[Ask]) -> str:
@@ -77,7 +82,7 @@ def _where(row: AuditRow, those: Sequence[Ask], asks: Sequence[Ask]) -> str:
     covered = frozenset[str]().union(*(ask.configs for ask in those))
     if covered >= frozenset[str]().union(*(ask.configs for ask in asks)):
         return ""
-    scopes = dict.fromkeys(config_words(ask.fact.holds.configs, row.builds) for ask in those)
+    scopes = dict.fromkeys(config_words(ask.configs, row.builds) for ask in those)
     return f" [{', '.join(filter(None, scopes))}]" if any(scopes) else ""
 
 
@@ -90,14 +95,33 @@ def _no_problem(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) ->
         asked = f"{asked} of the environment ({row.why})"
     if row.decided_by:
         return Status.IN_STEP, f"{row.decided_by} decides its version"
+    if not claimed and (news := _of_newer_cuda(row, asks)):
+        return news
     if not claimed:
         elsewhere = any(one.value not in ("", "*") for one in row.all(*UPSTREAM))
         if elsewhere and not asks:
             return Status.IN_STEP, "upstream needs it for builds that are not made here"
         here = " for these builds" if elsewhere else ""
         return Status.UNPINNED, f"upstream names no version{here}, the recipe asks for {asked}"
-    names = ", ".join(dict.fromkeys(claim.fact.value for claim in claimed))
+    names = ", ".join(dict.fromkeys(claim.text for claim in claimed))
     return Status.IN_STEP, f"upstream has {names}, the recipe asks for {asked}"
+
+
+def _of_newer_cuda(row: AuditRow, asks: Sequence[Ask]) -> Verdict | None:
+    """Judge what the wheel needs beside a CUDA newer than any that is made here."""
+    needed = [one for one in row.all(Requirement) if of_nvidia(one) and not is_optional(one) and one.value]
+    made = [build.cuda for build in row.builds if build.cuda]
+    if not needed or not made or not all(Spec(f"<{row.wheel_cuda}").admits(cuda) for cuda in made):
+        return None
+    spec = Spec(needed[0].value, pep440=True)
+    needs = f"upstream's wheel is for CUDA {row.wheel_cuda}, newer than any here, and needs {needed[0].value}"
+    if not asks:
+        return (Status.MISSING, f"{needs}; the recipe does not ask for it") if not spec.any else None
+    asked = ", ".join(dict.fromkeys(ask.text for ask in asks))
+    both = f"{needs}; the recipe asks for {asked}"
+    if any(common([spec, ask.spec]) is None for ask in asks):
+        return Status.OLDER, both
+    return (Status.MISSING, both) if any(ask.spec.any for ask in asks) else (Status.IN_STEP, both)
 
 
 def _without_recipe(row: AuditRow) -> Verdict | None:
@@ -165,9 +189,11 @@ def _against_wheel(row: AuditRow, ask: Ask, claim: Claim) -> Verdict | None:
 def _against_known(row: AuditRow, ask: Ask, claim: Claim) -> Verdict | None:
     """Compare with what upstream vendors or tests with."""
     what = "upstream vendors" if isinstance(claim.fact, Submodule) else "upstream's CI has"
-    shown = claim.fact.value
+    shown = claim.text
     if ask.spec.any:
-        return None if row.decided_by else _against_unpinned(row, claim, what)
+        verdict = None if row.decided_by else _against_unpinned(row, claim, what)
+        too_new = verdict is None or verdict[0] is Status.NEWER
+        return None if row.entry.tool and (too_new or not best_for(row)) else verdict
     both = f"{what} {shown}, the recipe asks for {ask.text}"
     if not claim.version:
         return _conflict(both) if common([claim.spec, ask.spec]) is None else None
@@ -190,11 +216,11 @@ def _against_unpinned(row: AuditRow, claim: Claim, what: str) -> Verdict | None:
     if not best or not claim.version:
         # what upstream only tests with is not a pin that could be missing
         status = Status.MISSING if claim.hard or not claim.version else Status.UNKNOWN
-        return status, f"{what} {claim.fact.value}, the recipe asks for any version"
+        return status, f"{what} {claim.text}, the recipe asks for any version"
     if Spec(f"{claim.version}.*").admits(best) or claim.spec.admits(best):
         return None
     status = Status.OLDER if Spec(f"<{claim.version}").admits(best) else Status.NEWER
-    return status, f"{what} {claim.fact.value}; the recipe takes the newest, {best}"
+    return status, f"{what} {claim.text}; the recipe takes the newest, {best}"
 
 
 def _beyond_conda_forge(row: AuditRow, claim: Claim) -> Verdict | None:
@@ -204,6 +230,15 @@ def _beyond_conda_forge(row: AuditRow, claim: Claim) -> Verdict | None:
         texts = ", ".join(dict.fromkeys(one.text for one in pinned))
         return _conflict(f"the wheel needs {claim.spec.text}, conda-forge pins {texts}")
     return _beyond_channel(row, claim, f"the wheel needs {claim.spec.text}")
+
+
+def _by_pins(row: AuditRow, ask: Ask) -> Iterator[Ask]:
+    """Yield what the recipe asks for, once for the configs that conda-forge pins alike: CUDA versions may differ."""
+    alike: dict[tuple[str, ...], set[str]] = {}
+    for config in sorted(ask.configs):
+        alike.setdefault(tuple(pins(row, frozenset({config}), of=ask.fact.name)), set()).add(config)
+    for configs in alike.values():
+        yield replace(ask, configs=frozenset(configs))
 
 
 def _against_pin(row: AuditRow, ask: Ask) -> Verdict | None:
@@ -216,7 +251,7 @@ def _against_pin(row: AuditRow, ask: Ask) -> Verdict | None:
     if not pinned:
         return None
     if ask.spec.any:
-        if ask.fact.value != "*" or all(one.any for one in pinned):
+        if ask.fact.value != "*" or row.entry.tool or all(one.any for one in pinned):
             return None
         return Status.MISSING, f"conda-forge pins {texts}, the recipe asks for any version"
     if any(common([ask.spec, one]) for one in pinned):

@@ -31,6 +31,14 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     unused: str = ""
     note: str = ""
     follows: str = ""
+    tool: bool = False
+    scheme: dict[int, int] = {}
+
+    def release(self, version: str) -> str:
+        """Return the version by which conda-forge calls a release of upstream's: ``3.21.12`` for protobuf's 21.12."""
+        first = int(re.match(r"\d*", version)[0] or 0)  # type: ignore[index]
+        since = max((number for number in self.scheme if number <= first), default=None)
+        return version if since is None else f"{self.scheme[since]}.{version}"
 
 
 class Names:

@@ -17,12 +17,12 @@ from msgspec import Struct, structs
 
 from groundwork import files
 from groundwork.errors import AuditError
-from pin_audit.facts import AnyFact, SourceOutcome
+from pin_audit.facts import MOVING, AnyFact, SourceOutcome
 
 FOLDER = Path(__file__).with_name("releases")
 #: Sources of a release, and those of the channel, which are the same for all releases.
 OF_RELEASE = ("submodules", "upstream_commit", "wheel_metadata", "ci_pins", "upstream_archs")
-OF_CHANNEL = ("channel", "pinning", "feedstock")
+OF_CHANNEL = MOVING
 CHANNEL = "conda-forge"
 _FORMAT, _VERSION = "megabuild/audit-snapshot", 1
 

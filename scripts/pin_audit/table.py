@@ -161,11 +161,15 @@ def _torch(facts: Iterable[AnyFact]) -> str:
 
 
 def _merge_followers(drafts: dict[str, list[AnyFact]], names: Names) -> None:
-    """Merge a row without facts of upstream into the one that decides its version."""
+    """Merge a row into the one that decides its version, unless the recipe has a constraint of its own for it.
+
+    What upstream says of it is left out: the CUDA toolkit's version says all.
+    """
     for name in list(drafts):
         entry = names.entries.get(name)
         followed = drafts.get(entry.follows) if entry and entry.follows else None
-        if followed is not None and not any(isinstance(one, UPSTREAM) for one in drafts[name]):
+        own = any(isinstance(one, RecipePin) and one.value != "*" for one in drafts[name])
+        if followed is not None and not own:
             followed += [one for one in drafts.pop(name) if isinstance(one, (RecipePin, RecipeCommit))]
 
 

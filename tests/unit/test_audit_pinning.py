@@ -77,7 +77,8 @@ def values(outcome: SourceOutcome) -> list[tuple[str, str, str, int | None]]:
 
 
 EXPECTED = [
-    ("c_stdlib_version", "2.17, 2.28", "linux-64", 2),
+    ("c_stdlib_version", "2.17", "linux-64", 2),  # without CUDA
+    ("c_stdlib_version", "2.28", "linux-64", 2),  # for CUDA 13.0
     ("c_stdlib_version", "11.0", "osx-arm64", 2),
     ("cuda_compiler_version", "None, 13.0", "linux-64", 6),
     ("cuda_compiler_version", "None", "osx-arm64", 6),
@@ -121,12 +122,24 @@ def test_a_finding_says_where_it_stands_and_what_it_belongs_to(tmp_path: Path) -
     found = {(one.name, type(one)): one for one in ask(services(tmp_path), folder).facts[::-1]}
     pin = found["c_stdlib_version", GlobalPin]
     assert isinstance(pin, GlobalPin)
-    assert pin.values == ("2.17", "2.28")
+    assert (pin.values, pin.holds.cuda) == (("2.17",), ("None",))
     assert pin.where.file == "conda_build_config.yaml"
     migration = found["libfoo", Migration]
     assert isinstance(migration, Migration)
     assert (migration.migration, migration.paused) == ("foo20", True)
     assert migration.where.file == "migrations/foo20.yaml"
+
+
+def test_a_migration_to_a_cuda_version_brings_what_is_zipped_with_it(tmp_path: Path) -> None:
+    """As conda-forge's cuda130 and its pins of August 2026 do for gcc."""
+    folder = lay_out(tmp_path / "pinning", "conda_build_config.yaml", "migrations")
+    text = (
+        "__migrator: {kind: version}\ncuda_compiler_version:\n- 13.1\nc_stdlib_version:\n- 2.34  # [linux]\n"
+    )
+    (folder / "migrations" / "cuda131.yaml").write_text(text)
+    found = [one for one in ask(services(tmp_path), folder).facts if isinstance(one, Migration)]
+    (moved,) = [one for one in found if one.name == "c_stdlib_version"]
+    assert (moved.values, moved.holds.cuda, moved.holds.platforms) == (("2.34",), ("13.1",), ("linux-64",))
 
 
 def test_keys_of_no_interest_are_left_out(tmp_path: Path) -> None:

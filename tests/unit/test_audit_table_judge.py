@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from audit_samples import CONFIGS, asks, audit, ci_has, has, pinned, row, switch, target, vendors, wheel
+from msgspec import structs
 
 from pin_audit.claims import Status
-from pin_audit.facts import AnyFact, CiPin, SourceOutcome
+from pin_audit.facts import AnyFact, CiPin, GlobalPin, SourceOutcome
 from pin_audit.names import names
 from pin_audit.table import tabulate
 
@@ -128,7 +130,7 @@ def test_a_library_of_the_cuda_toolkit_follows_its_version() -> None:
         "libcublas",
         wheel("nvidia-cublas", "==13.1.0.3"),
         wheel("cuda-toolkit", "==13.0.3"),
-        asks("libcublas-dev", "*", configs=CUDA130),
+        asks("libcublas-dev", "13.*", configs=CUDA130),
         asks("cuda-version", "13.0.*", configs=CUDA130),
     )
     assert found.status is Status.IN_STEP
@@ -164,7 +166,9 @@ def test_the_channels_newest_is_enough_for_a_range_that_upstream_builds_with() -
     ours = (ci_has("packaging", ">=24.2"), asks("packaging", "*", sections=("host",)))
     assert row("packaging", *ours, has("packaging", "25.0")).status is Status.IN_STEP
     assert row("packaging", *ours, has("packaging", "23.0")).status is Status.MISSING
-    assert row("packaging", *ours).status is Status.MISSING
+    assert row("packaging", *ours).status is Status.IN_STEP  # a build tool
+    numpy = (ci_has("numpy", ">=2.2"), asks("numpy", "*", sections=("host",)))
+    assert row("numpy", *numpy).status is Status.MISSING
 
 
 def test_one_of_several_versions_that_upstream_ci_has_is_enough() -> None:
@@ -280,3 +284,124 @@ def test_a_source_that_was_not_asked_leaves_its_rows_unknown() -> None:
     assert [(one.status, one.sentence) for one in found.rows] == [
         (Status.UNKNOWN, "upstream's wheel was not read")
     ]
+
+
+# ---- verdicts that were wrong, with the values of August to November 2026 ----------------------------------------------
+
+LINUX = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "linux_aarch64_cuda130")
+UNREAD = {"ci_pins": "github.com: no answer", "submodules": "github.com: no answer"}
+
+
+def gcc_pin(version: str, *cuda: str, migration: str = "") -> GlobalPin:
+    pin = pinned("c_compiler_version", version, "linux-64", "linux-aarch64", migration=migration)
+    return structs.replace(pin, holds=structs.replace(pin.holds, cuda=cuda))
+
+
+def test_a_compiler_behind_conda_forges_is_older_where_upstream_is_silent() -> None:
+    pins = (gcc_pin("15", "None"), gcc_pin("14", "12.9"), gcc_pin("15", "13.0", migration="cuda130"))
+    ours = asks("gcc", "14.*", sections=("build",), configs=LINUX)
+    found = row("gcc", ours, *pins, troubles=UNREAD)
+    assert found.status is Status.OLDER
+    assert "the recipe asks for 14.*, conda-forge pins 15 [" in found.sentence
+    assert "cuda129" not in found.sentence  # there 14 is the pin
+    assert row("gcc", asks("gcc", "14.*", sections=("build",), configs=CUDA129), *pins).status is not (
+        Status.OLDER
+    )
+
+
+def test_what_is_in_step_with_conda_forge_stays_unknown_without_upstream() -> None:
+    ours = (asks("nccl", "2.*"), pinned("nccl", "2"), switch("USE_SYSTEM_NCCL", "1"))
+    found = row("nccl", *ours, troubles=UNREAD)
+    assert (found.status, found.sentence) == (Status.UNKNOWN, "upstream's submodules were not read")
+
+
+def test_protobufs_tags_are_counted_as_conda_forge_counts_them() -> None:
+    off = switch("BUILD_CUSTOM_PROTOBUF", "OFF")
+    copy = vendors("third_party/protobuf", "v21.12", commit="f0dc78d7e6e331b8c6bb2d5283e06aa26883ca7c")
+    assert row("libprotobuf", copy, off, asks("libprotobuf", "3.21.12.*")).status is Status.IN_STEP
+    found = row("libprotobuf", copy, off, asks("libprotobuf", "7.35.1.*"))
+    assert found.status is Status.NEWER
+    assert found.sentence == "upstream vendors v21.12 (3.21.12), the recipe asks for 7.35.1.*"
+    before = vendors("third_party/protobuf", "v3.13.0", commit="d1eca4e4b421cd2997495c4b4e65cea6be4e9b8a")
+    assert (
+        "upstream vendors v3.13.0, " in row("libprotobuf", before, off, asks("libprotobuf", "7.*")).sentence
+    )
+
+
+@pytest.mark.parametrize(
+    ("tag", "ours"),
+    [("3.20.3", "3.20.3"), ("21.12", "3.21.12"), ("25.3", "4.25.3"), ("29.3", "5.29.3"), ("35.1", "7.35.1")],
+)
+def test_protobufs_scheme(tag: str, ours: str) -> None:
+    assert names().entries["libprotobuf"].release(tag) == ours
+
+
+def test_pythons_protobuf_is_counted_otherwise_and_is_another_row() -> None:
+    assert names().by_ci("protobuf") == "protobuf"
+    assert names().by_submodule("third_party/protobuf") == "libprotobuf"
+
+
+def test_requires_python_and_tags_make_the_row_of_python() -> None:
+    ours = [asks("python", f"3.{minor}.* *_cpython") for minor in range(10, 15)]
+    tags = ci_has("python", "3.11, 3.12, 3.13, 3.14, 3.14t, 3.15, 3.15t")
+    found = row("python", wheel("python", ">=3.11"), tags, *ours)  # 2.15.0
+    assert found.status is Status.CONFLICT
+    assert "the wheel needs >=3.11, the recipe asks for 3.10.*" in found.sentence
+    tags = ci_has("python", "3.10, 3.11, 3.12, 3.13, 3.14, 3.14t")
+    assert row("python", wheel("python", ">=3.10"), tags, *ours).status is Status.IN_STEP  # 2.13.0
+
+
+def test_what_the_wheel_needs_for_a_newer_cuda_is_news() -> None:
+    """2.15.0 is for CUDA 13.2, which no config here is for."""
+    toolkit = wheel("cuda-toolkit", "==13.2.2")
+    bindings = row("cuda-bindings", toolkit, wheel("cuda-bindings", "<14,>=13.2.0"))
+    assert bindings.status is Status.MISSING
+    assert "upstream's wheel is for CUDA 13.2, newer than any here" in bindings.sentence
+    assert row("libnvshmem", toolkit, wheel("nvidia-nvshmem-cu13", "==3.6.5")).status is Status.MISSING
+    ours = asks("cuda-version", "13.0.*", configs=CUDA130)
+    assert row("cuda-version", toolkit, ours).status is Status.OLDER
+    cudnn = (toolkit, wheel("nvidia-cudnn-cu13", "==9.24.0.43"), asks("libcudnn-dev", "9.*", configs=CUDA130))
+    assert row("cudnn", *cudnn).status is Status.IN_STEP
+
+
+def test_a_build_tool_lacks_no_pin() -> None:
+    tested = ci_has("packaging", "24.0")
+    for newest in (has("packaging", "26.0"), None):
+        facts: list[AnyFact] = [
+            tested,
+            asks("packaging", "*", sections=("host",)),
+            *([newest] if newest else []),
+        ]
+        assert row("packaging", *facts).status is Status.IN_STEP
+    old = row(
+        "ninja", ci_has("ninja", "1.11.1.4"), asks("ninja", "*", sections=("build",)), has("ninja", "1.10")
+    )
+    assert old.status is Status.OLDER
+
+
+def test_eigen_is_a_pin_of_upstreams_and_no_submodule() -> None:
+    """third_party/eigen_pin.txt has 5.0.1."""
+    found = row(
+        "eigen", ci_has("eigen", "5.0.1"), asks("eigen", "*", sections=("host",)), has("eigen", "5.0.1")
+    )
+    assert (found.use, found.status) == ("", Status.IN_STEP)
+
+
+def test_libraries_of_the_cuda_toolkit_have_no_row_of_their_own() -> None:
+    table = audit(
+        asks("cuda-version", "13.0.*", configs=CUDA130),
+        asks("libcufile-dev", "*", configs=CUDA130),
+        CiPin(name="cufile", trouble="install_cuda.sh has no line that fits"),
+        asks("cuda-cupti-dev", "*", configs=CUDA130),
+        ci_has("cupti", "13.0.85", "13.0"),
+    )
+    assert [one.name for one in table.rows] == ["cuda-version"]
+
+
+def test_a_commit_without_a_tag_names_no_version() -> None:
+    commit = "51a0103656eff6fc9bfd39a4597923c4b542c883"
+    copy = vendors("third_party/XNNPACK", "51a0103, 2024-12-02", commit=commit)
+    found = row(
+        "xnnpack", copy, switch("USE_SYSTEM_XNNPACK", "1"), asks("xnnpack", "*"), has("xnnpack", "2024.8")
+    )
+    assert found.status is Status.UNPINNED

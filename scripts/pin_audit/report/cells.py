@@ -13,6 +13,7 @@ from pin_audit.facts import (
     Build,
     CiPin,
     GlobalPin,
+    Holds,
     Migration,
     Newest,
     RecipeArchs,
@@ -173,6 +174,8 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
         if not values or (here and where and not where & here):
             continue
         notes = [f"migration {fact.migration}" if isinstance(fact, Migration) else "pin"]
+        if fact.holds.cuda:
+            notes[0] += f" for {Holds(cuda=fact.holds.cuda).words(())}"
         wanted = any(common([one, pin(value)]) for one in ahead for value in fact.values)
         if isinstance(fact, Migration) and fact.paused and not wanted:
             continue

@@ -24,6 +24,7 @@ from pin_audit.services import Services
 from pin_audit.sources.channel import CONDA_FORGE, newest
 
 SOURCE = "pinning"
+_CUDA_KEY = "cuda_compiler_version"
 _PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 #: conda-forge builds PyTorch with CUDA, and its pins for that are asked for by this variable.
 _CUDA = re.compile(r"""os\.environ\.get\(\s*["']CF_CUDA_ENABLED["']\s*(,\s*["'][^"']*["']\s*)?\)""")
@@ -56,7 +57,8 @@ def read(request: AuditRequest) -> SourceOutcome:
     """Return the pins of the request's names and of every key of its configs, then the migrations of those.
 
     Keys of conda_build_config.yaml have underscores where names have hyphens; facts are called like the keys. A key
-    with several values, such as those zipped with ``cuda_compiler_version``, has them all in one fact.
+    with several values has them all in one fact; but one that is zipped with ``cuda_compiler_version`` has one for
+    each CUDA version, in a migration, too.
     """
     local = request.local.pinning
     files = _from_local(local) if local is not None else _from_network(request.services)
@@ -65,12 +67,15 @@ def read(request: AuditRequest) -> SourceOutcome:
     wanted |= {key for config in request.configs for key in config.variant}
     facts: list[GlobalPin] = []
     troubles: list[str] = []
+    zipped: set[str] = set()
     for name, text in {_CONFIG: files.config, **files.migrations}.items():
         path = name if name == _CONFIG else f"migrations/{name}"
         shown = local.name if local is not None and local.is_file() else path
         try:
             facts += (
-                fact for fact in _facts(text, platforms, _where(files, shown, path)) if fact.name in wanted
+                fact
+                for fact in _facts(text, platforms, _where(files, shown, path), zipped)
+                if fact.name in wanted
             )
         except AuditError as error:
             troubles.append(error.message)
@@ -89,14 +94,26 @@ def _where(files: _Files, file: str, path: str) -> Where:
     )
 
 
-def _facts(text: str, platforms: Sequence[str], where: Where) -> Iterator[GlobalPin]:
-    """Yield one fact for each set of values of each key, with the platforms where it holds."""
+def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) -> Iterator[GlobalPin]:
+    """Yield one fact for each set of values of each key, with the platforms and the CUDA version where it holds.
+
+    Keys that are zipped with CUDA's are added to `zipped`.
+    """
     lists, lines = _lists(text)
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    found: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    migrates = "migrations/" in where.file
     for platform in platforms:
-        for key, values in _values_on(lists, platform, where.file).items():
-            found.setdefault((key, values), []).append(platform)
-    for (key, values), having in sorted(found.items(), key=lambda item: lines.get(item[0][0], 0)):
+        known, groups = _values_on(lists, platform, where.file)
+        zipped |= {key for group in groups if _CUDA_KEY in group for key in group} - {_CUDA_KEY}
+        for key, values in known.items():
+            cuda = known.get(_CUDA_KEY, ()) if key in zipped else ()
+            rows: dict[tuple[str, ...], tuple[str, ...]] = {}
+            if len(cuda) == len(values) and (migrates or len(cuda) > 1):
+                for value, version in zip(values, cuda, strict=True):
+                    rows[(value,)] = (*rows.get((value,), ()), version)
+            for part, versions in (rows or {values: ()}).items():
+                found.setdefault((key, part, versions), []).append(platform)
+    for (key, values, versions), having in sorted(found.items(), key=lambda item: lines.get(item[0][0], 0)):
         line = lines.get(key)
         # without a commit the line may be another one by now
         url = f"{where.url}#L{line}" if where.commit else where.url
@@ -104,10 +121,13 @@ def _facts(text: str, platforms: Sequence[str], where: Where) -> Iterator[Global
             name=key,
             value=", ".join(values),
             values=values,
-            holds=Holds(platforms=tuple(having) if len(having) < len(platforms) else ()),
+            holds=Holds(
+                platforms=tuple(having) if len(having) < len(platforms) else (),
+                cuda=versions,
+            ),
             where=msgspec.structs.replace(where, line=line, url=url),
         )
-        if "migrations/" in where.file:
+        if migrates:
             paused = _PAUSED.search(text) is not None
             pin = Migration(**msgspec.structs.asdict(pin), migration=Path(where.file).stem, paused=paused)
         yield pin
@@ -124,8 +144,10 @@ def _lists(text: str) -> tuple[str, Mapping[str, int]]:
     return _CUDA.sub('"True"', "".join(parts)), lines
 
 
-def _values_on(lists: str, platform: str, where: str) -> dict[str, tuple[str, ...]]:
-    """Return the values that hold on a platform; selectors are the engine's business."""
+def _values_on(
+    lists: str, platform: str, where: str
+) -> tuple[dict[str, tuple[str, ...]], Sequence[Sequence[str]]]:
+    """Return the values that hold on a platform, and the groups of zipped keys; selectors are the engine's business."""
     if not lists:
         raise AuditError(f"{where} holds no lists of values", "check the file named by --pinning")
     target = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
@@ -134,7 +156,8 @@ def _values_on(lists: str, platform: str, where: str) -> dict[str, tuple[str, ..
         path.write_text(lists, encoding="utf-8")
         try:
             config = VariantConfig.from_conda_build_config(path, JinjaConfig(target))
-            return {key: tuple(map(str, config[key])) for key in config.keys() if config[key]}  # noqa: SIM118
+            values = {key: tuple(map(str, config[key])) for key in config.keys() if config[key]}  # noqa: SIM118
+            return values, config.zip_keys or ()
         except (RattlerBuildError, OSError, ValueError, TypeError, RecursionError) as error:
             remedy = "check the file named by --pinning, or the network in between"
             raise AuditError(f"{where} cannot be parsed: {error}", remedy) from error

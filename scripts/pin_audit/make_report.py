@@ -52,6 +52,8 @@ class AuditOptions:
     write: Path | None = None
     compare: Path | None = None
     fail_on: str | None = None  #: statuses with commas between them
+    bump: str | None = None  #: the version for which to say what must change
+    fix: bool = False  #: write what of it is certain
     width: int = 100  #: of a table for terminals, in characters
 
 

@@ -10,9 +10,7 @@ from groundwork.arch_list import cuda_archs as cuda_archs
 from groundwork.arch_list import unknown_arch
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config, python_version
-
-#: sha256 of further official tarballs (Homebrew's formula; not compared with the file): not to be taken for others'
-_TARBALLS = {"2.14.1": "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447"}
+from megabuild.configs.tarballs import TARBALLS
 
 
 def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -74,7 +72,8 @@ def _check_tarball(config: Config, version: str, digest: str) -> None:
     if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
         raise UsageError(f"'{digest}' is not a sha256", remedy)
     (pinned,) = config.variant["torch_sha256"]
-    for release, known in {**_TARBALLS, config.torch_version: pinned}.items():
+    published = {release: one.sha256 for release, one in TARBALLS.items()}
+    for release, known in {**published, config.torch_version: pinned}.items():
         if known == digest.lower() and release != version:
             raise UsageError(
                 f"that sha256 belongs to PyTorch {release}'s tarball, not to {version}'s", remedy

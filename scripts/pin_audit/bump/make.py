@@ -1,0 +1,181 @@
+"""Make a bump: read both releases and the recipes, and collect everything that must change."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from groundwork.errors import UsageError
+from groundwork.files import cache_folder
+from megabuild.configs.config import Config, available, load
+from megabuild.configs.matrix import MATRIX_FILE
+from pin_audit import git
+from pin_audit.bump import around, needs, pythons, recipe, release
+from pin_audit.bump.changes import Bump, Change
+from pin_audit.bump.places import VariantFile, value_of
+from pin_audit.bump.recipe import Recipe
+from pin_audit.bump.release import Release
+from pin_audit.bump.scene import Scene
+from pin_audit.facts import AuditTarget
+from pin_audit.gather import gather, sources
+from pin_audit.make_report import AuditOptions
+from pin_audit.names import names
+from pin_audit.recipe_lines import names_in, requirement_lines
+from pin_audit.request import AuditRequest, Lazy, Local
+from pin_audit.services import Services
+from pin_audit.table import tabulate
+from pin_audit.targets import AuditedPackage, find, packages, target
+from pin_audit.trees import open_tree
+
+_STEPS: tuple[Callable[[Scene], Iterator[Change]], ...] = (
+    around.versions, around.hashes, around.commits, needs.requirements, pythons.pythons, needs.cuda, needs.back_end,
+    needs.conditions, around.extensions, around.patches, around.generated,
+)  # fmt: skip
+#: What the audit asks of this repository and of conda-forge to judge a library's version.
+_JUDGES = ("pinning", "recipe_pins", "recipe_commits", "recipe_archs")
+_MEANING = {
+    "submodules": "which submodules moved",
+    "upstream_archs": "upstream's CUDA versions and architectures",
+    "wheel_metadata": "the wheel's requirements",
+    "wheel": "the Pythons and the build back end",
+}
+
+
+def make(options: AuditOptions, root: Path, *, progress: Callable[[str], None] = lambda _: None) -> Bump:
+    """Return what must change in a repository for another version of a package.
+
+    Raises UsageError: The version is not one, or is what the recipe has.
+    """
+    services = Services(
+        cache_folder(os.environ) / "audit",
+        offline=options.offline,
+        seconds=options.timeout,
+        max_age=options.max_age * 3600.0,
+        report=lambda _, text: progress(text),
+    )
+    if len(options.package_words) > 1 or options.every:
+        raise UsageError("--bump is about one package", "name it with --package, without --all")
+    package = find(options.package_words[0]) if options.package_words else packages()[0]
+    own = (root / MATRIX_FILE).is_file() and (root / package.recipe).is_file()
+    configs = tuple(one for one in (load(root, name) for name in available(root)) if own) if own else ()
+    recipes, variants = _files(root, package if own else None)
+    old = _built(recipes[0], variants, configs, package)
+    version = options.bump or ""
+    if old == version:
+        raise UsageError(
+            f"{root} has {recipes[0].name or package.name} {old} already", "name another version"
+        )
+    kept = tuple(one for one in configs if one.provider == "conda-forge")
+
+    def request(which: str, local: Local) -> AuditRequest:
+        one = (
+            target(package, kept, root, version=which, repository=options.repository)
+            if own
+            else _foreign(recipes[0], which)
+        )
+        return AuditRequest(
+            target=one,
+            services=services,
+            repository=Lazy(lambda: open_tree(one, services)),
+            configs=kept,
+            root=root,
+            local=local,
+            names=names().wanted(one.package, names_in(requirement_lines(one.recipe))) if one.recipe else (),
+        )
+
+    local = Local(wheel=options.wheel, tree=options.tree, pinning=options.pinning, repodata=options.repodata)
+    try:
+        asked = request(version, local)
+        with ThreadPoolExecutor() as pool:
+            before, after = pool.map(release.read, (request(old, Local()), asked))
+        judged = gather([asked], sources(_JUDGES))[asked.target.package] if own else ()
+    finally:
+        git.stop()
+    rows = tabulate(asked.target, (*after.outcomes, *judged), names()) if own else None
+    beside = _others(root, recipes) if own else ()
+    table = (*rows.rows, *rows.archs) if rows else ()
+    scene = Scene(root, asked.target.package, before, after, asked, recipes, beside, variants, table)
+    changes = [change for step in _STEPS for change in step(scene)]
+    covered = {(one.file, one.line) for one in changes if one.line}
+    changes += around.mentions(scene, covered)
+    return Bump(
+        package=asked.target.package,
+        old=old,
+        new=version,
+        commit=scene.new.commit.value,
+        changes=tuple(dict.fromkeys(changes)),
+        unread=tuple(_unread([before, after])),
+    )
+
+
+def _files(root: Path, package: AuditedPackage | None) -> tuple[tuple[Recipe, ...], VariantFile | None]:
+    """Return the recipes that a bump concerns, the main one first, and the file with the matrix."""
+    if package is not None:
+        found = [package.recipe]
+        if package is packages()[0] and (root / "recipe" / "wheel" / "recipe.yaml").is_file():
+            found.append("recipe/wheel/recipe.yaml")
+        return tuple(recipe.read(root, name) for name in found), VariantFile(root, MATRIX_FILE)
+    for name in ("recipe/recipe.yaml", "recipe/meta.yaml", "recipe.yaml", "meta.yaml"):
+        if (root / name).is_file():
+            beside = str(Path(name).with_name(MATRIX_FILE))
+            return (recipe.read(root, name),), VariantFile(root, beside) if (
+                root / beside
+            ).is_file() else None
+    raise UsageError(
+        f"{root} has no recipe", "name a repository with recipe/recipe.yaml or recipe/meta.yaml: --root DIR"
+    )
+
+
+def _built(
+    main: Recipe, variants: VariantFile | None, configs: tuple[Config, ...], package: AuditedPackage
+) -> str:
+    """Return the version that a recipe is at: as written, or that of most configs."""
+    if configs:
+        usual = Counter(
+            one.variant.get(package.key, ("",))[0] for one in configs if one.provider == "conda-forge"
+        )
+        return usual.most_common(1)[0][0]
+    version = main.version
+    if version is None or (version.key and not (variants and variants.values(version.key))):
+        raise UsageError(
+            f"{main.file.name} names no version", "write it as a value of context:, or of {% set version %}"
+        )
+    return variants.values(version.key)[0].value if version.key and variants else version.value
+
+
+def _others(root: Path, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
+    """Return the recipes of the repository's other packages."""
+    known = {one.file.name for one in recipes}
+    beside = (one.recipe for one in packages() if one.recipe not in known)
+    return tuple(recipe.read(root, name) for name in beside if (root / name).is_file())
+
+
+def _foreign(main: Recipe, version: str) -> AuditTarget:
+    """Return the target of another repository's recipe: PyTorch's, or that of a distribution of the same name."""
+    known = next((one for one in packages() if main.name in (one.name, one.wheel)), None)
+    known = packages()[0] if main.name == "libtorch" else known
+    document = {} if main.file.name.endswith("meta.yaml") else main.file.document
+    address = value_of(document.get("about"), "repository")
+    return AuditTarget(
+        package=known.name if known else main.name,
+        version=version,
+        repository=known.repository if known else address.value if address else "",
+        tag=known.tag.format(version=version) if known else f"v{version}",
+        wheel=known.wheel if known else main.name,
+        index=known.index if known else "pip",
+        builds=(),
+    )
+
+
+def _unread(releases: list[Release]) -> Iterator[str]:
+    """Yield sentences on what could not be read of the releases, by reason."""
+    reasons: dict[str, dict[str, None]] = {}
+    for one in releases:
+        for source, reason in one.unread.items():
+            if source in _MEANING:
+                reasons.setdefault(reason, {})[f"{_MEANING[source]} ({one.version})"] = None
+    for reason, what in reasons.items():
+        yield f"not read, so something may be missing: {', '.join(what)}: {reason}"

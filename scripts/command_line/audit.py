@@ -19,13 +19,13 @@ from command_line.run_command import Invocation, run
 from groundwork.errors import (
     AuditError,
     ChangesError,
-    ElsewhereError,
     FindingsError,
     IncomparableError,
     NotReadError,
 )
 from groundwork.result import Result
 from pin_audit.claims import STATUSES
+from pin_audit.feedstock import around
 from pin_audit.gather import SOURCES
 from pin_audit.targets import packages
 
@@ -35,6 +35,8 @@ EXAMPLES = f"""
 {{prog}} --all --json --output audit.json   everything, with where each value was read
 {{prog}} --offline --fail-on conflict       in CI: the cache's values, exit code {FindingsError.exit_code}
 {{prog}} --version newest --compare audit.json
+{{prog}} --root FEEDSTOCK                 any feedstock: recipe.yaml or meta.yaml
+{{prog}} --upstream https://github.com/faiss/faiss.git --ref v1.14.3
 {{prog}} --from audit.json --source 'recipe_*' --write recipe/README.md
 
 Statuses: {", ".join(STATUSES)}
@@ -43,7 +45,6 @@ Exit codes: 0 the table was made, whatever is in it; 2 an option is wrong; 3 a c
 cannot be read; {AuditError.exit_code} nothing can be made (--version newest without an index);
 {FindingsError.exit_code} --fail-on found something; {ChangesError.exit_code} --compare found a change;
 {NotReadError.exit_code} --fail-on could not judge, since a source was not read (--skip leaves it out);
-{ElsewhereError.exit_code} the current folder is in another repository with a recipe;
 {IncomparableError.exit_code} --compare had nothing that both reports read; 130 interrupted
 """
 WHAT = "What is audited"
@@ -79,16 +80,27 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(WHAT, "--package", "-p", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
         help="pytorch (the default), pyg-lib, pytorch_scatter, ...; more than once.")  # fmt: skip
 @option(WHAT, "--root", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
-        help="Repository with recipes and configs.  [default: this one; if installed, the current folder]")  # fmt: skip
+        help="Repository with a recipe: any feedstock.  [default: the one around the current folder, else this one]")  # fmt: skip
 @option(WHAT, "--all", "every", is_flag=True, help="Every package of this repository.")
 @option(
     WHAT, "--version", metavar="X", help="Instead of the recipe's: 2.13.0, or newest (that an index has)."
 )
 @option(WHAT, "--config", "-c", "patterns", multiple=True, metavar="GLOB", shell_complete=config_names,
         help="Configs whose name matches; without it all that build with conda-forge's packages.")  # fmt: skip
+@option(
+    WHAT,
+    "--upstream",
+    metavar="URL",
+    help="Another project's repository; with --ref, and no recipe is needed.",
+)
+@option(WHAT, "--ref", metavar="TAG", help="Of upstream's repository: a tag, or a commit.")
 @option(WHAT, "--repository", metavar="URL", help="Of upstream, or a mirror of it.")
 @option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked.")
 @option(LOCAL, "--wheel", type=_FILE, metavar="FILE", help="A wheel of the package.")
+@option(LOCAL, "--gitlinks", type=_FILE, metavar="FILE",
+        help="Submodules: git ls-tree -r, git submodule status --recursive, or a src.nix of nixpkgs.")  # fmt: skip
+@option(LOCAL, "--no-snapshots", "live", is_flag=True,
+        help="Without the facts that are committed here, which stand in for what cannot be read.")  # fmt: skip
 @option(LOCAL, "--pinning", type=_EITHER, metavar="PATH",
         help="conda-forge-pinning: a conda_build_config.yaml, or a folder with it and migrations.")  # fmt: skip
 @option(LOCAL, "--repodata", type=_FOLDER, metavar="FOLDER",
@@ -101,6 +113,10 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
         help="Write it there, whole or not at all.")  # fmt: skip
 @option(SHOWN, "--write", type=_FILE, metavar="FILE",
         help="Put the Markdown between <!-- audit:begin --> and <!-- audit:end --> of a file.")  # fmt: skip
+@option(SHOWN, "--snapshot", is_flag=True,
+        help="Write what was read into the committed facts: scripts/pin_audit/releases.")  # fmt: skip
+@option(SHOWN, "--all-rows", "all_rows", is_flag=True,
+        help="Also the rows that need no decision, which are folded on a terminal.")  # fmt: skip
 @option(SHOWN, "--compare", type=_FILE, metavar="REPORT", help="Show what changed since a report of --json.")
 @option(SHOWN, "--fail-on", metavar="STATUS[,STATUS]", shell_complete=status_names,
         help="Fail when a row has one of these; see below.")  # fmt: skip
@@ -148,7 +164,8 @@ def audit(context: click.Context, /, root: Path | None, **asked: Any) -> Result:
 def _root(given: Path | None) -> Path:
     if given is not None:
         return given.absolute()
-    return root_of_repository() if is_checkout() else Path.cwd()
+    here = around(Path.cwd())
+    return here or (root_of_repository() if is_checkout() else Path.cwd())
 
 
 def main() -> None:

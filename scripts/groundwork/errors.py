@@ -149,12 +149,6 @@ class NotReadError(MegabuildError):
     exit_code = 24
 
 
-class ElsewhereError(MegabuildError):
-    """The current folder is in another repository with a recipe than the one that would be audited."""
-
-    exit_code = 25
-
-
 class IncomparableError(MegabuildError):
     """``audit --compare`` could not compare: nothing from outside was read in both reports."""
 

@@ -40,14 +40,16 @@ class CiRule:
 _MATRIX = ".github/scripts/generate_binary_build_matrix.py"
 _INSTALL_CUDA = ".ci/docker/common/install_cuda.sh"
 _TRITON = ".ci/docker/triton_version.txt"
+_REQUIREMENTS = ".ci/docker/requirements-ci.txt"
 _NCCL = ".ci/docker/ci_commit_pins/nccl*.txt"
 _PYG_MATRIX = ".github/workflows/utils/full_matrix_linux.json"
 _EXTENSION_MATRIX = ".github/workflows/building.yml"
 _PYG = ("pyg-lib",)
 _EXTENSIONS = ("pytorch_scatter", "pytorch_sparse", "pytorch_cluster", "pytorch_spline_conv")
-SHIPPED = "of the wheels"
+_SHIPPED = "of the wheels"
 _REQUIRED = "required by the wheels"
 _IMAGE = "in the builder image"
+_TESTED = "in the image of tests"
 _BUILT_FOR = "wheels are built for"
 _NUMBERS = r"(?P<value>\d+(?:\.\d+)+)"
 _LIST = r"\[(?P<value>[^\]]+)\]"
@@ -64,8 +66,17 @@ def _installed(pattern: str) -> Reader:
 
 
 _PYG_CUDA = lines(rf'"cuda-version":\s*{_LIST}', under=r'"torch-version":\s*"(?P<torch_version>[^"]+)"')
+#: Two forms of one line: for a CUDA version each, or for all with the version's first number in a variable.
+_CUDSS = rf"CUDSS_NAME=\"libcudss-linux-\$\{{arch_path\}}-{_NUMBERS}_cuda(?:(?P<cuda>\d+)|\$\{{CUDA_MAJOR\}})-archive"
+
+
+def _tool(distribution: str) -> CiRule:
+    """What CI builds and tests with."""
+    return CiRule(distribution, _TESTED, _REQUIREMENTS, lines(rf"^{distribution}=={_NUMBERS}"))
+
+
 PINS = (
-    CiRule("cuda", SHIPPED, _MATRIX, literal("CUDA_ARCHES_FULL_VERSION", "cuda")),
+    CiRule("cuda", _SHIPPED, _MATRIX, literal("CUDA_ARCHES_FULL_VERSION", "cuda")),
     CiRule("cuda", _REQUIRED, _MATRIX, _required("cuda-toolkit")),
     CiRule("cuda", _IMAGE, _INSTALL_CUDA, _installed(rf"^\s*install_cuda {_NUMBERS}")),
     CiRule("cudnn", _REQUIRED, _MATRIX, _required(r"nvidia-cudnn(-cu\d+)?")),
@@ -80,10 +91,13 @@ PINS = (
     ),
     CiRule("triton", _REQUIRED, _TRITON, lines(rf"^{_NUMBERS}\s*$")),
     CiRule("python", _BUILT_FOR, _MATRIX, literal("FULL_PYTHON_VERSIONS")),
-    CiRule("cuda", SHIPPED, _PYG_MATRIX, _PYG_CUDA, _PYG),
+    CiRule("eigen", "fetched for the build", "third_party/eigen_pin.txt", lines(rf"^{_NUMBERS}\s*$")),
+    CiRule("cudss", _TESTED, ".ci/docker/common/install_cudss.sh", lines(_CUDSS)),
+    *map(_tool, ("cmake", "ninja", "packaging", "setuptools")),
+    CiRule("cuda", _SHIPPED, _PYG_MATRIX, _PYG_CUDA, _PYG),
     CiRule("pytorch", _BUILT_FOR, _PYG_MATRIX, lines(rf'"torch-version":\s*"{_NUMBERS}"'), _PYG),
     CiRule("python", _BUILT_FOR, "pyproject.toml", lines(r'^build = "(?P<value>cp[^"]+)"'), _PYG),
-    CiRule("cuda", SHIPPED, _EXTENSION_MATRIX, lines(rf"^\s+cuda-version:\s*{_LIST}"), _EXTENSIONS),
+    CiRule("cuda", _SHIPPED, _EXTENSION_MATRIX, lines(rf"^\s+cuda-version:\s*{_LIST}"), _EXTENSIONS),
     CiRule("pytorch", _BUILT_FOR, _EXTENSION_MATRIX, lines(rf"^\s+torch-version:\s*{_LIST}"), _EXTENSIONS),
     CiRule("python", _BUILT_FOR, _EXTENSION_MATRIX, lines(rf"^\s+python-version:\s*{_LIST}"), _EXTENSIONS),
 )
@@ -95,19 +109,19 @@ _WITH_PTX = literal(_ARCH_TABLE, "cuda", "machine", ptx="_PTX_ARCHES")  # from 2
 _AS_PYTORCH = "# Set TORCH_CUDA_ARCH_LIST from PyTorch's built architectures"
 #: The GPU architectures that upstream ships. Up to 2.12 a script computed them: those are not read.
 ARCH_LISTS = (
-    CiRule(_ARCHS, SHIPPED, _ARCHS_FILE, _WITH_PTX, until="2.14"),
-    CiRule(_ARCHS, SHIPPED, _ARCHS_FILE, literal(_ARCH_TABLE, "cuda", "machine")),
-    CiRule(_ARCHS, SHIPPED, _MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
+    CiRule(_ARCHS, _SHIPPED, _ARCHS_FILE, _WITH_PTX, until="2.14"),
+    CiRule(_ARCHS, _SHIPPED, _ARCHS_FILE, literal(_ARCH_TABLE, "cuda", "machine")),
+    CiRule(_ARCHS, _SHIPPED, _MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
     CiRule(
         _ARCHS,
-        SHIPPED,
+        _SHIPPED,
         "setup.py",
         lines(_AS_PYTORCH, shown="those of the PyTorch it is built against"),
         _PYG,
     ),
     CiRule(
         _ARCHS,
-        SHIPPED,
+        _SHIPPED,
         ".github/workflows/cuda/cu*-Linux-env.sh",
         lines(r'^export TORCH_CUDA_ARCH_LIST="(?P<value>[^"]+)"'),
         _EXTENSIONS,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from groundwork.errors import (
     ChangesError,
-    ElsewhereError,
     FindingsError,
     IncomparableError,
     Interrupted,
@@ -38,11 +36,11 @@ def audit(
 ) -> Result:
     """Make a report on the repository `root`, show and write it, and judge it as ``--fail-on`` says.
 
-    Refuses to run in another repository with a recipe, unless `root` was `named`.
+    Says which repository it is, if that was not `named` and the current folder lies elsewhere.
     """
     wanted = statuses(options.fail_on) if options.fail_on else ()
-    if not named and (options.start is None or options.only):
-        _check_folder(root, Path.cwd(), tell)
+    if not named and (options.start is None or options.only) and not Path.cwd().is_relative_to(root):
+        tell(f"auditing the recipes of {root}")
     try:
         report, warnings = make(options, root, progress=progress)
     except KeyboardInterrupt:
@@ -71,19 +69,6 @@ def statuses(text: str) -> tuple[Status, ...]:
         if word not in STATUSES:
             raise UsageError(f"'{word}' is not a status", f"they are: {', '.join(STATUSES)}")
     return tuple(STATUSES[word] for word in words)
-
-
-def _check_folder(root: Path, folder: Path, tell: Callable[[str], None]) -> None:
-    """Refuse to audit `root` from inside another repository with a recipe; elsewhere say which one is audited."""
-    if folder.is_relative_to(root):
-        return
-    for one in (folder, *folder.parents):
-        if any((one / "recipe" / name).is_file() for name in ("recipe.yaml", "meta.yaml")):
-            raise ElsewhereError(
-                f"{one} has a recipe of its own, but this command audits those of {root}",
-                f"to audit these, name them: --root {shlex.quote(str(root))}",
-            )
-    tell(f"auditing the recipes of {root}")
 
 
 def _report_unread(
@@ -137,5 +122,5 @@ def _render(report: Report, options: AuditOptions, tell: Callable[[str], None]) 
     elif options.form == "markdown":
         return markdown(report).splitlines(), code
     elif options.form is None and options.write is None:
-        return text_lines(report_blocks(report, ages=True), options.width), code
+        return text_lines(report_blocks(report, ages=True, folded=not options.all_rows), options.width), code
     return [], code

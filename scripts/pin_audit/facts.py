@@ -48,8 +48,10 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def words(self, builds: Sequence[Build]) -> str:
         """Return where a fact holds among the audited configs; an empty string for everywhere."""
+        with_cuda = [one for one in self.cuda if one != "None"]
         parts = [
-            f"CUDA {', '.join(self.cuda)}".replace("CUDA None", "CPU") if self.cuda else "",
+            "CPU" if "None" in self.cuda else "",
+            f"CUDA {', '.join(with_cuda)}" if with_cuda else "",
             ", ".join(self.platforms),
             f"Python {', '.join(self.pythons)}" if self.pythons else "",
             f"PyTorch {self.torch}" if self.torch else "",

@@ -19,6 +19,7 @@ _PLACES = {
     "channel": "channel:read",
     "wheel_metadata": "wheel_metadata:read",
     "pinning": "pinning:read",
+    "feedstock": "feedstock_pins:read",
     "ci_pins": "ci_pins:read",
     "upstream_archs": "ci_pins:read_archs",
     "recipe_pins": "recipe_pins:read",

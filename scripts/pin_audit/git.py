@@ -263,7 +263,8 @@ class Clone:
         if self._only:
             if not _NAME.fullmatch(self._only):
                 raise AuditError(f"'{self._only}' cannot be a tag")
-            ref = self._only if _HASH.fullmatch(self._only) else f"refs/tags/{self._only}"
+            named = _HASH.fullmatch(self._only) or self._only == "HEAD"
+            ref = self._only if named else f"refs/tags/{self._only}"
             self._fetch("--depth=1", f"+{ref}:refs/audit/top")
         else:
             wanted = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
@@ -276,19 +277,18 @@ class Clone:
         (self._folder / "fetched").write_text(self.fetched, encoding="ascii")
 
     def describe(self, commit: str) -> str:
-        """Return a commit's description as ``git submodule status`` prints it: git tries four ways in turn.
+        """Return a commit's description by tags as ``git submodule status`` prints it, else the commit and its day.
+
+        git's last resort, branches, would say something else as soon as somebody pushes to one.
 
         Raises Absent where the repository does not have the commit (any more).
         """
         self._ensure(commit)
-        problem = GitFailed("git cannot describe the commit")
-        for mode in ([], ["--tags"], ["--contains"], ["--all", "--always"]):
-            try:
+        for mode in ([], ["--tags"], ["--contains"]):
+            with contextlib.suppress(GitFailed):
                 if found := self._local("describe", *mode, commit).decode(errors="replace").strip():
                     return found
-            except GitFailed as error:
-                problem = error
-        raise problem
+        return self._local("show", "--no-patch", "--format=%h, %cs", commit).decode(errors="replace").strip()
 
     def top(self) -> str:
         """Return the commit of the tag that the clone is of."""

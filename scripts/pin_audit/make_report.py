@@ -14,9 +14,10 @@ from groundwork.errors import AuditError, MegabuildError, UsageError
 from groundwork.files import cache_folder
 from groundwork.network.cache import now
 from megabuild.configs.config import Config, available, load, select
-from pin_audit import git
+from pin_audit import feedstock, git, snapshots
 from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.gather import OWN, SOURCES, gather, sources
+from pin_audit.meta_yaml import names_of
 from pin_audit.names import names
 from pin_audit.recipe_lines import names_in, requirement_lines
 from pin_audit.report.jsonfile import Report, read
@@ -36,9 +37,12 @@ class AuditOptions:
     every: bool = False
     version: str | None = None
     patterns: tuple[str, ...] = ()
+    upstream: str | None = None  #: of another project; with `ref`
+    ref: str | None = None
     repository: str | None = None
     tree: Path | None = None
     wheel: Path | None = None
+    gitlinks: Path | None = None
     pinning: Path | None = None
     repodata: Path | None = None
     start: Path | None = None  #: ``--from``; with ``only``, those sources are read anew
@@ -52,6 +56,9 @@ class AuditOptions:
     write: Path | None = None
     compare: Path | None = None
     fail_on: str | None = None  #: statuses with commas between them
+    live: bool = False  #: without committed facts
+    snapshot: bool = False  #: commit what is read
+    all_rows: bool = False  #: on a terminal also those that need no decision
     bump: str | None = None  #: the version for which to say what must change
     fix: bool = False  #: write what of it is certain
     width: int = 100  #: of a table for terminals, in characters
@@ -67,7 +74,8 @@ def make(
     old = _only(read(options.start, mapping), options) if options.start else None
     if old is not None and not options.only:
         return old, ()
-    configs = _configs(options, root)
+    foreign = options.upstream is not None or (old is None and not feedstock.is_own(root))
+    configs = feedstock.configs(root) if foreign else _configs(options, root)
     reads = sources(wanted)
     warnings: dict[str, None] = {}
 
@@ -86,6 +94,11 @@ def make(
     )
     if old is not None:
         targets = [_refresh_target(audit.target, configs, root) for audit in old.audits]
+    elif foreign:
+        version = options.version
+        targets = [
+            feedstock.target(root, configs, upstream=options.upstream, ref=options.ref, version=version)
+        ]
     else:
         targets = [
             target(
@@ -97,14 +110,21 @@ def make(
             )
             for one in _packages(options)
         ]
-    requests = [_request(one, options, configs, services, root) for one in targets]
+    requests = [_request(one, options, configs, services, root, foreign=foreign) for one in targets]
     try:
         found = gather(requests, reads)
     finally:
         git.stop()
     audits = []
+    channel = None if options.live else snapshots.load(snapshots.CHANNEL, "")
     for one in targets:
         outcomes = tuple(_with_remark(outcome, options, one) for outcome in found[one.package])
+        if options.snapshot:
+            saved = [snapshots.save(new) for new in snapshots.of(one, outcomes, now())]
+            warnings |= dict.fromkeys(f"written: {path}" for path in saved)
+        if not options.live:
+            known = (snapshots.load(one.package, one.version) if _is_upstreams(one) else None, channel)
+            outcomes = tuple(snapshots.fill(outcome, known) for outcome in outcomes)
         for before in old.audits if old else ():
             if before.target.package == one.package:
                 outcomes += tuple(outcome for outcome in before.outcomes if outcome.source not in reads)
@@ -113,12 +133,21 @@ def make(
     return Report(made=made, audits=tuple(audits)), tuple(warnings)
 
 
+def _is_upstreams(one: AuditTarget) -> bool:
+    """Whether the tag of a package's own upstream is asked for, rather than a mirror or another project."""
+    return any(
+        (one.package, one.repository, one.tag)
+        == (known.name, known.repository, known.tag.format(version=one.version))
+        for known in packages()
+    )
+
+
 def _check(options: AuditOptions) -> None:
     """Refuse options that exclude each other."""
     if options.every and options.package_words:
         raise UsageError("--all and --package exclude each other", "leave one out")
     if options.every or len(options.package_words) > 1:
-        for name in ("version", "repository", "tree", "wheel"):
+        for name in ("version", "repository", "tree", "wheel", "gitlinks", "upstream"):
             if getattr(options, name):
                 raise UsageError(f"--{name} is about one package", "name it with --package, without --all")
 
@@ -183,11 +212,20 @@ def _version(
 
 
 def _request(
-    one: AuditTarget, options: AuditOptions, configs: tuple[Config, ...], services: Services, root: Path
+    one: AuditTarget,
+    options: AuditOptions,
+    configs: tuple[Config, ...],
+    services: Services,
+    root: Path,
+    *,
+    foreign: bool,
 ) -> AuditRequest:
     try:
-        recipe = names_in(requirement_lines(one.recipe)) if one.recipe else ()
-    except AuditError:
+        v1 = one.recipe is not None and one.recipe.name == "recipe.yaml"
+        recipe = names_in(requirement_lines(one.recipe)) if one.recipe and v1 else ()
+        if one.recipe and not v1:
+            recipe = names_of(one.recipe.read_text(encoding="utf-8"))
+    except (AuditError, OSError, UnicodeError):
         recipe = ()  # recipe_pins says so
     return AuditRequest(
         target=one,
@@ -196,9 +234,14 @@ def _request(
         configs=tuple(config for config in configs if config.name in {build.name for build in one.builds}),
         root=root,
         local=Local(
-            wheel=options.wheel, tree=options.tree, pinning=options.pinning, repodata=options.repodata
+            wheel=options.wheel,
+            tree=options.tree,
+            gitlinks=options.gitlinks,
+            pinning=options.pinning,
+            repodata=options.repodata,
         ),
-        names=names().wanted(one.package, recipe),
+        foreign=foreign,
+        names=names().wanted(one.package, recipe, submodules=foreign),
     )
 
 

@@ -84,9 +84,13 @@ class Names:
                 return entry.name
         return _FOLDERS.sub(lambda found: "/" if found[0].startswith("/") else "", path)
 
-    def wanted(self, package: str, recipe: Iterable[str]) -> tuple[str, ...]:
-        """Return the conda packages whose global pin and newest version a table shows; `recipe` is what it asks for."""
+    def wanted(self, package: str, recipe: Iterable[str], *, submodules: bool = False) -> tuple[str, ...]:
+        """Return the conda packages whose global pin and newest version a table shows.
+
+        `recipe` is what that asks for; with `submodules`, those that any project may vendor are among them.
+        """
         rows = {self.by_conda(name) for name in recipe}
+        rows |= {one.name for one in self.entries.values() if submodules and one.submodules}
         rows |= {entry.name for entry in self.entries.values() if package in entry.of}
         first = (self.entries[row].conda[:1] if row in self.entries else (row,) for row in rows)
         return tuple(sorted({name for names in first for name in names}))

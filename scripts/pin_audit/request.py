@@ -42,6 +42,7 @@ class Local:
 
     wheel: Path | None = None  #: of the package
     tree: Path | None = None  #: a folder with upstream's files
+    gitlinks: Path | None = None  #: a file that lists submodules: `pin_audit.gitlinks`
     pinning: Path | None = None  #: a ``conda_build_config.yaml`` or a folder with one and with migrations
     repodata: Path | None = None  #: a folder with ``<platform>/repodata.json`` or ``repodata.json.zst``
 
@@ -56,6 +57,7 @@ class AuditRequest:
     configs: tuple[Config, ...]  #: those whose variants are audited
     root: Path  #: this repository
     local: Local = Local()
+    foreign: bool = False  #: whether that is another feedstock, whose files are not laid out like this one's
     names: tuple[str, ...] = ()  #: conda names whose newest version and global pin are wanted
 
     def tree(self) -> Tree:

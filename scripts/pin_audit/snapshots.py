@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from groundwork import files
 from groundwork.errors import AuditError
-from pin_audit.facts import MOVING, AnyFact, SourceOutcome
+from pin_audit.facts import MOVING, AnyFact, AuditTarget, SourceOutcome
 
 FOLDER = Path(__file__).with_name("releases")
 #: Sources of a release, and those of the channel, which are the same for all releases.
@@ -87,6 +87,18 @@ def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> Source
             trouble = "; ".join(filter(None, (outcome.trouble, f"the snapshot of {day} stands in")))
             return structs.replace(outcome, facts=(*kept, *held), trouble=trouble, snapshot=day)
     return outcome
+
+
+def of(target: AuditTarget, outcomes: Iterable[SourceOutcome], made: str) -> Iterator[Snapshot]:
+    """Yield what was found about a target: of its release, and of the channel."""
+    read = [one for one in outcomes if any(not fact.trouble for fact in one.facts)]
+    for package, version, sources in (
+        (target.package, target.version, OF_RELEASE),
+        (CHANNEL, "", OF_CHANNEL),
+    ):
+        having = tuple(one for one in read if one.source in sources)
+        if having:
+            yield Snapshot(package=package, version=version, made=made, sources=having)
 
 
 def save(new: Snapshot, folder: Path = FOLDER) -> Path:

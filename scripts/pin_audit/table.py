@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pin_audit.advice import advice
 from pin_audit.archs import arch_rows
 from pin_audit.claims import GRAVITY, AuditRow, Status, cuda_of_wheel, excludes
 from pin_audit.commits import by_row, verdict
@@ -13,6 +14,7 @@ from pin_audit.facts import (
     AnyFact,
     AuditTarget,
     CiPin,
+    FeedstockPin,
     GlobalPin,
     Newest,
     RecipeCommit,
@@ -64,13 +66,14 @@ class Audit:
         found: dict[tuple[Status, str], list[str]] = {}
         for row in sorted((*self.rows, *self.archs), key=lambda row: GRAVITY.index(row.status)):
             if row.status not in (Status.IN_STEP, Status.UNPINNED):
-                found.setdefault((row.status, row.sentence), []).append(row.name)
+                text = f"{row.sentence}. To do: {todo}" if (todo := advice(row)) else row.sentence
+                found.setdefault((row.status, text), []).append(row.name)
         return found
 
     def unread(self) -> dict[str, str]:
         """Return what each source could not read: as a whole, or by the names of single values."""
         found = {}
-        for outcome in self.outcomes:
+        for outcome in (one for one in self.outcomes if one.applies):
             single = sorted({one.name for one in outcome.facts if one.trouble})
             texts = [outcome.trouble] if outcome.trouble else []
             if single and len(single) < len({one.name for one in outcome.facts}):
@@ -140,7 +143,7 @@ def _drafts(
     for row, fact in commits:
         drafts.setdefault(row, []).append(fact)
     for fact in facts:  # packages that nobody requires have no row
-        if isinstance(fact, (GlobalPin, Newest)) or excludes(fact):
+        if isinstance(fact, (GlobalPin, FeedstockPin, Newest)) or excludes(fact):
             rows = {_row_of(fact, names), *names.by_key(fact.name, fact.holds.platforms)}
             for row in sorted(rows & drafts.keys()):
                 drafts[row].append(fact)
@@ -207,6 +210,6 @@ def _troubles(outcomes: Iterable[SourceOutcome]) -> dict[str, str]:
     troubles = dict.fromkeys(SOURCES, "not asked")
     for outcome in outcomes:
         troubles.pop(outcome.source, None)
-        if outcome.trouble and all(one.trouble for one in outcome.facts):
+        if outcome.applies and outcome.trouble and all(one.trouble for one in outcome.facts):
             troubles[outcome.source] = outcome.trouble
     return troubles

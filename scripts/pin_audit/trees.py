@@ -91,5 +91,8 @@ Tree = GitTree | LocalTree
 
 def open_tree(target: AuditTarget, services: Services) -> GitTree:
     """Open the target's repository at its tag; raises AuditError on failure, or if the tag does not exist."""
+    if not target.repository or not target.tag:
+        lacking = "the recipe names no upstream repository with a tag"
+        raise AuditError(lacking, "name them: --upstream URL --ref TAG")
     clones = Clones(services)
     return GitTree(clones, clones.reach(Address.parse(target.repository), target.tag))

@@ -286,7 +286,7 @@ def test_a_source_that_was_not_asked_leaves_its_rows_unknown() -> None:
     ]
 
 
-# ---- verdicts that were wrong, with the values of August to November 2026 ----------------------------------------------
+# ---- verdicts that were wrong, with the values of August to November 2026 -------------------------------------------
 
 LINUX = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "linux_aarch64_cuda130")
 UNREAD = {"ci_pins": "github.com: no answer", "submodules": "github.com: no answer"}

@@ -13,12 +13,12 @@ from pin_audit.bump.places import Scalar
 from pin_audit.bump.recipe import Asked, Recipe, matches
 from pin_audit.bump.release import Release, shown
 from pin_audit.bump.scene import CUDA, Scene
-from pin_audit.ci_rules import SHIPPED
 from pin_audit.claims import Status
 from pin_audit.facts import CiPin, Fact, RecipeArchs, Requirement, UpstreamArchs
 from pin_audit.names import names
 
 _TO_DO = (Status.CONFLICT, Status.OLDER, Status.MISSING)
+_SHIPPED = "of the wheels"  # as ci_rules.py calls what upstream's wheels are built for
 _BY_VERSION = "the recipe chooses by version"
 
 
@@ -191,7 +191,7 @@ def _naming(scene: Scene, version: str) -> Iterator[str]:
 
 def _shipped(release: Release) -> Mapping[str, Fact]:
     """Return what says that upstream's wheels are built for a CUDA version, a list of architectures if there is one."""
-    pins = [one for one in release.all(CiPin) if (one.name, one.what) == ("cuda", SHIPPED)]
+    pins = [one for one in release.all(CiPin) if (one.name, one.what) == ("cuda", _SHIPPED)]
     facts: list[Fact] = [*release.all(UpstreamArchs), *pins]
     return {version: fact for fact in reversed(facts) for version in fact.holds.cuda if version != "None"}
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from groundwork.network.cache import age
 from groundwork.wording import counted
+from pin_audit.advice import DECISIONS
 from pin_audit.claims import AuditRow, Status
-from pin_audit.report.cells import CellPart, cells, partition_rows
+from pin_audit.report.cells import CellPart, cells, partition_rows, readings
 from pin_audit.report.jsonfile import Comparison, Report
 from pin_audit.table import Audit
 
@@ -45,10 +46,13 @@ class Remark(NamedTuple):
 Block = Heading | str | Grid | list[Remark]
 
 
-def report_blocks(report: Report, *, ages: bool) -> Iterator[Block]:
-    """Yield the blocks of a report; with `ages`, also how old cached data are."""
+def report_blocks(report: Report, *, ages: bool, folded: bool = False) -> Iterator[Block]:
+    """Yield the blocks of a report; with `ages`, also how old cached data are.
+
+    `folded` leaves out the rows that need no decision.
+    """
     for audit in report.audits:
-        yield from filter(None, _audit(audit, report, ages=ages))
+        yield from filter(None, _audit(audit, report, ages=ages, folded=folded))
 
 
 def change_blocks(found: Comparison, since: str) -> Iterator[Block]:
@@ -66,7 +70,7 @@ def change_blocks(found: Comparison, since: str) -> Iterator[Block]:
         yield f"not compared, since one of the two has not read them: {unread}"
 
 
-def _audit(audit: Audit, report: Report, *, ages: bool) -> Iterator[Block]:
+def _audit(audit: Audit, report: Report, *, ages: bool, folded: bool) -> Iterator[Block]:
     target = audit.target
     commit = f" ({audit.commit[:10]})" if audit.commit else ""
     yield Heading(
@@ -74,6 +78,13 @@ def _audit(audit: Audit, report: Report, *, ages: bool) -> Iterator[Block]:
         f"upstream's {target.tag}{commit}, as of {report.day.isoformat()}",
     )
     compared, silent, vendored = partition_rows(audit.rows)
+    archs: Sequence[AuditRow] = audit.archs
+    if folded:
+        rows = len(audit.rows) + len(archs)
+        compared = [row for row in audit.rows if row.status in DECISIONS]
+        archs = [row for row in archs if row.status in DECISIONS]
+        silent, vendored = [], []
+        left = rows - len(compared) - len(archs)
     if compared:
         yield Grid(
             heads=("package", "upstream", "recipe", "conda-forge", "status"),
@@ -86,16 +97,20 @@ def _audit(audit: Audit, report: Report, *, ages: bool) -> Iterator[Block]:
             heads=("vendored upstream", "upstream", "in this build", "conda-forge"),
             rows=[_vendored(row) for row in vendored],
         )
-    if audit.archs:
+    if archs:
         yield Grid(
             heads=("CUDA", "upstream", "recipes", "status"),
             rows=[
                 (row.name.removeprefix("CUDA "), cells(row)["upstream"], cells(row)["recipe"], row.status)
-                for row in audit.archs
+                for row in archs
             ],
         )
     yield [_remark(status, text, names) for (status, text), names in audit.findings().items()]
     yield audit.counts()
+    if folded and left:
+        yield f"{counted(left, 'row')} that {'needs' if left == 1 else 'need'} no decision: --all-rows shows all"
+    read = readings((*audit.rows, *audit.archs))
+    yield ", ".join(f"{number} {what}" for what, number in read.items() if number) + " of the table's cells"
     if ages:
         yield _cached(audit)
     if unread := [Remark(source, reason) for source, reason in audit.unread().items()]:

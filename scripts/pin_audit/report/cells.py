@@ -12,6 +12,7 @@ from pin_audit.facts import (
     UPSTREAM,
     Build,
     CiPin,
+    FeedstockPin,
     GlobalPin,
     Holds,
     Migration,
@@ -28,6 +29,7 @@ from pin_audit.facts import (
 from pin_audit.versions import Spec, common, newest, pin
 
 NOT_READ = "not read"
+INFERRED = "inferred"
 _ANY = "any"
 _MANY = 3
 
@@ -56,6 +58,36 @@ def cells(row: AuditRow) -> Cells:
     if row.all(UpstreamArchs, RecipeArchs):
         return {"upstream": _upstream_archs(row), "recipe": _recipe_archs(row), "conda-forge": ()}
     return {"upstream": _upstream(row), "recipe": _recipe(row), "conda-forge": _conda_forge(row)}
+
+
+def readings(audit_rows: Iterable[AuditRow]) -> dict[str, int]:
+    """Return how many cells of a table are filled, inferred (among those), empty since there is nothing, not read."""
+    found = {"filled": 0, INFERRED: 0, "empty": 0, NOT_READ: 0}
+    for row in audit_rows:
+        for column, parts in cells(row).items():
+            if column == "conda-forge" and row.all(UpstreamArchs, RecipeArchs):
+                continue
+            if _is_unread(row, column, parts):
+                found[NOT_READ] += 1
+            else:
+                found["filled" if parts else "empty"] += 1
+                found[INFERRED] += any(INFERRED in part.notes for part in parts)
+    return found
+
+
+def _is_unread(row: AuditRow, column: str, parts: Sequence[CellPart]) -> bool:
+    """Whether a cell says nothing because its source could not be read."""
+    if any(part.text == NOT_READ for part in parts):
+        return True
+    if parts:
+        return False
+    if column == "conda-forge":
+        return bool(row.entry.conda) and (
+            bool([one for one in row.all(Newest) if one.trouble]) or "channel" in row.troubles
+        )
+    return column == "upstream" and (
+        row.status is Status.UNKNOWN or bool(row.use and row.troubles.get("submodules"))
+    )
 
 
 def partition_rows(rows: Iterable[AuditRow]) -> tuple[list[AuditRow], list[AuditRow], list[AuditRow]]:
@@ -103,6 +135,8 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
             notes += [f"CUDA {one}" for one in cuda]
         value = short_revision(fact.value) if isinstance(fact, TagCommit) else fact.value
         text = _ANY if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
+        if fact.where.inferred:
+            notes.append(INFERRED)
         parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
     if any(part.text != NOT_READ for part in parts):
         parts = [part for part in parts if part.text != NOT_READ]
@@ -183,6 +217,14 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
             notes += short_platforms(where)
         text = _python(", ".join(values)) if row.name == "python" else ", ".join(values)
         parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
+    shown = {part.text for part in parts}
+    for own in row.all(FeedstockPin):  # as far as it is not rendered with the pins as they are
+        text = _python(own.value) if row.name == "python" else own.value
+        if own.value != "None" and text not in shown and any(own.holds.met(build) for build in row.builds):
+            words = filter(
+                None, (*short_platforms(own.holds.platforms), Holds(cuda=own.holds.cuda).words(()))
+            )
+            parts.append(CellPart(text=text, notes=(" ".join(("feedstock", *words)),), url=own.where.url))
     return [*_merge_notes(parts), *_newest(row)]
 
 
@@ -202,7 +244,11 @@ def _newest(row: AuditRow) -> list[CellPart]:
 
 def _upstream_archs(row: AuditRow) -> Sequence[CellPart]:
     return [
-        CellPart(text=" ".join(one.archs) or one.value, notes=one.holds.platforms, url=one.where.url)
+        CellPart(
+            text=" ".join(one.archs) or one.value,
+            notes=(*one.holds.platforms, *([INFERRED] if one.where.inferred else [])),
+            url=one.where.url,
+        )
         for one in row.all(UpstreamArchs)
         if (one.archs or one.value) and not one.trouble
     ]

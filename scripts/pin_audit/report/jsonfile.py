@@ -14,10 +14,12 @@ import msgspec
 from groundwork import files
 from groundwork.errors import UsageError
 from groundwork.result import Result
+from pin_audit.advice import advice
 from pin_audit.claims import AuditRow
 from pin_audit.facts import (
     UPSTREAM,
     AuditTarget,
+    FeedstockPin,
     GlobalPin,
     Newest,
     RecipeArchs,
@@ -38,7 +40,7 @@ _REMEDY = "name a report of --json"
 _COLUMNS = {
     "upstream": (*UPSTREAM, TagCommit, UpstreamArchs),
     "recipe": (RecipePin, RecipeCommit, RecipeArchs),
-    "conda-forge": (GlobalPin, Newest),
+    "conda-forge": (GlobalPin, FeedstockPin, Newest),
 }
 
 
@@ -75,6 +77,7 @@ class _Line(msgspec.Struct, kw_only=True, omit_defaults=True):
     cuda: str = ""
     use: str = ""
     why: str = ""
+    todo: str = ""
 
 
 class _Package(AuditTarget, frozen=True, kw_only=True, omit_defaults=True):
@@ -238,6 +241,7 @@ def _package(audit: Audit) -> _Package:
             why=row.why,
             status=row.status.value,
             sentence=row.sentence,
+            todo=advice(row),
             cells={
                 column: [places[id(one)] for one in row.facts if isinstance(one, kinds)]
                 for column, kinds in _COLUMNS.items()

@@ -25,6 +25,8 @@ _AT_LEAST = re.compile(r"arch_list\.py.*--at-least\s+(\d+\.\d+)")
 
 def read(request: AuditRequest) -> SourceOutcome:
     """Return the lists of all recipes here, for any audited package: they should agree."""
+    if request.foreign:
+        return SourceOutcome(source="recipe_archs", applies=False)
     lines = key_lines(request.root).get(_KEY, {})
     recipes = {one.name: request.root / one.recipe for one in packages()}
     floors = {name: _floor(recipe) for name, recipe in recipes.items() if recipe.is_file()}

@@ -21,8 +21,8 @@ from pin_audit.targets import packages
 def read(request: AuditRequest) -> SourceOutcome:
     """Render every recipe that takes something from git."""
     target = request.target
-    recipes = {one.name: request.root / one.recipe for one in packages()}
-    if target.recipe is not None:
+    recipes = {} if request.foreign else {one.name: request.root / one.recipe for one in packages()}
+    if target.recipe is not None and target.recipe.name == "recipe.yaml":
         recipes[target.package] = target.recipe
     facts: list[RecipeCommit] = []
     troubles: list[str] = []

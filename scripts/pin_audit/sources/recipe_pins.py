@@ -6,7 +6,8 @@ The switches of PyTorch's build that choose between vendored and system librarie
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from groundwork.errors import AuditError, ConfigError
 from megabuild.configs.config import RECIPES, Config, recipe_of
 from megabuild.configs.render import PlannedPackage, render
 from pin_audit.facts import AnyFact, Holds, RecipePin, SourceOutcome, Switch, Where
+from pin_audit.meta_yaml import needs
 from pin_audit.names import names
 from pin_audit.recipe_lines import key_lines, place, requirement_lines
 from pin_audit.request import AuditRequest
@@ -36,6 +38,10 @@ def read(request: AuditRequest) -> SourceOutcome:
     recipe = request.target.recipe
     if recipe is None:
         return SourceOutcome(source=SOURCE, trouble="this repository has no recipe of it")
+    if not request.configs:
+        return SourceOutcome(source=SOURCE, trouble="it has no rendered configs in .ci_support: rerender it")
+    if recipe.name == "meta.yaml":
+        return _of_meta_yaml(recipe, request)
     lines, keys = {recipe: requirement_lines(recipe)}, key_lines(request.root)
     rendered: list[tuple[Config, Path, tuple[PlannedPackage, ...]]] = []
     troubles: list[str] = []
@@ -62,23 +68,55 @@ def read(request: AuditRequest) -> SourceOutcome:
                 met = found.setdefault((short, value or "*"), _Occurrences(used))
                 met.configs[config.name] = None
                 met.sections.add(section)
-    pins = [
+    facts: list[AnyFact] = [
+        *_pins(
+            found,
+            lambda name, value, met: place(name, value, lines[met.recipe], keys, request.shown(met.recipe)),
+        )
+    ]
+    switched, trouble = _switches(request, recipe.parent / SCRIPT) if not request.foreign else ([], "")
+    facts = sorted([*facts, *switched], key=lambda one: (one.name, one.value, one.holds.configs))
+    return SourceOutcome(
+        source=SOURCE, facts=tuple(facts), trouble="; ".join(filter(None, [*troubles, trouble]))
+    )
+
+
+def _of_meta_yaml(recipe: Path, request: AuditRequest) -> SourceOutcome:
+    """Read the requirements of a meta.yaml, whose own outputs are no requirements."""
+    try:
+        text = recipe.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise AuditError(f"cannot read {recipe}: {error}", "correct the file") from error
+    own = set(re.findall(r"^\s*(?:- )?name:\s*([\w.-]+)\s*$", text, re.MULTILINE))
+    found: dict[tuple[str, str], _Occurrences] = {}
+    lines: dict[tuple[str, str], int] = {}
+    for config in request.configs:
+        for need in needs(text, config):
+            name, _, value = need.spec.partition(" ")
+            if name not in own and not name.startswith("__"):
+                key = (name, value or "*")
+                lines.setdefault(key, need.line)
+                met = found.setdefault(key, _Occurrences(recipe))
+                met.configs[config.name] = None
+                met.sections.add(need.section)
+    shown = request.shown(recipe)
+    facts = _pins(found, lambda name, value, _: Where(file=shown, line=lines[name, value]))
+    return SourceOutcome(source=SOURCE, facts=tuple(sorted(facts, key=lambda one: (one.name, one.value))))
+
+
+def _pins(
+    found: Mapping[tuple[str, str], _Occurrences], where: Callable[[str, str, _Occurrences], Where]
+) -> list[RecipePin]:
+    return [
         RecipePin(
             name=name,
             value=value,
             holds=Holds(configs=tuple(met.configs)),
-            where=place(name, value, lines[met.recipe], keys, request.shown(met.recipe)),
+            where=where(name, value, met),
             sections=tuple(sorted(met.sections)),
         )
         for (name, value), met in found.items()
     ]
-    switched, trouble = _switches(request, recipe.parent / SCRIPT)
-    facts: list[AnyFact] = sorted(
-        [*pins, *switched], key=lambda one: (one.name, one.value, one.holds.configs)
-    )
-    return SourceOutcome(
-        source=SOURCE, facts=tuple(facts), trouble="; ".join(filter(None, [*troubles, trouble]))
-    )
 
 
 def _requirements(packages: tuple[PlannedPackage, ...]) -> Iterator[tuple[str, str]]:

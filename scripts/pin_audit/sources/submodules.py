@@ -10,11 +10,15 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from groundwork import redact
 from groundwork.errors import AuditError
+from pin_audit import gitlinks
+from pin_audit.addresses import Address
 from pin_audit.facts import SourceOutcome, Submodule, TagCommit, Where
 from pin_audit.git import Absent, Clone, Clones, git, shown
+from pin_audit.gitlinks import Gitlink
 from pin_audit.request import AuditRequest
 
 SOURCE = "submodules"
@@ -56,7 +60,10 @@ def read(request: AuditRequest) -> SourceOutcome:
     """Return every submodule of the target at its tag, in git's order; those of a submodule follow it.
 
     With a local folder for upstream's files, submodules still come from the repository: only git knows their commits.
+    A list of gitlinks stands in for all of it.
     """
+    if request.local.gitlinks is not None:
+        return _listed(request.local.gitlinks, Clones(request.services))
     tree = request.repository()
     top = _parent((), tree.clone, tree.commit, tree.entries)
     found, trouble = _walk(top, tree.clones)
@@ -66,6 +73,28 @@ def read(request: AuditRequest) -> SourceOutcome:
     return SourceOutcome(
         source=SOURCE, facts=tuple(fact for _, fact, _ in found), trouble="; ".join(troubles)
     )
+
+
+def _listed(file: Path, clones: Clones) -> SourceOutcome:
+    """Return the submodules of a list, described as far as their repositories answer."""
+    unread: dict[str, str] = {}
+
+    def fact(link: Gitlink) -> Submodule:
+        value = link.text or link.commit[:7]
+        address = redact.address(link.address) if link.address else ""
+        if link.address and not link.text:
+            try:
+                value = shown(clones.reach(Address.parse(link.address)).describe(link.commit))
+            except AuditError as error:
+                unread.setdefault(error.message, link.path)
+        where = Where(file=file.name)
+        return Submodule(name=link.path, value=value, where=where, commit=link.commit, address=address)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        facts = tuple(pool.map(fact, gitlinks.read(file)))
+    troubles = [f"{path} is not described: {why}" for why, path in unread.items()][:3]
+    trouble = "; ".join([f"read from a list (--gitlinks {file.name})", *troubles])
+    return SourceOutcome(source=SOURCE, facts=facts, trouble=trouble)
 
 
 def read_commit(request: AuditRequest) -> SourceOutcome:

@@ -1,4 +1,4 @@
-"""Requires-Dist of upstream's released wheels: from the metadata beside them, or their own end; or of a local wheel.
+"""Requires-Dist and Requires-Python of upstream's wheels: from the metadata beside them, or their own end.
 
 Of a version's many wheels one is read per platform: the one for CPython 3.12, else for the CPython next to it. Where
 platforms do not agree on a requirement, the fact names those that have it. Extensions are looked for on PyG's
@@ -35,7 +35,7 @@ from groundwork.network.index import (
     offered,
     parsed,
 )
-from pin_audit.facts import Holds, Requirement, SourceOutcome, Where
+from pin_audit.facts import CiPin, Holds, Requirement, SourceOutcome, Where
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 
@@ -57,10 +57,16 @@ _Metadata = tuple[str, Sequence[str], Where]
 
 
 def read(request: AuditRequest) -> SourceOutcome:
-    """Return every Requires-Dist of the target's wheels, one fact each."""
+    """Return what the target's wheels require, one fact each, and the Pythons for which there are wheels."""
+    if not request.target.wheel:
+        return SourceOutcome(source=SOURCE, applies=False)
     local = request.local.wheel
-    found, troubles = ([_local(local, request)], ()) if local is not None else _from_index(request)
-    return SourceOutcome(source=SOURCE, facts=_facts(found), trouble="; ".join(troubles))
+    if local is not None:
+        return SourceOutcome(source=SOURCE, facts=_facts([_local(local, request)]))
+    found, pythons, troubles = _from_index(request)
+    where = found[0][2] if found else Where()
+    tags = [CiPin(name="python", what="of the wheels", value=pythons, where=where)] if pythons else []
+    return SourceOutcome(source=SOURCE, facts=(*_facts(found), *tags), trouble="; ".join(troubles))
 
 
 def newest_version(wheel: str, index: str, torch: str, services: Services) -> str:
@@ -123,7 +129,14 @@ def _newest(files: Sequence[File]) -> Version:
     return Version(max(one.version for one in good or files).public)
 
 
-def _from_index(request: AuditRequest) -> tuple[Sequence[_Metadata], Sequence[str]]:
+def _pythons(files: Sequence[File]) -> str:
+    """Return the Pythons that wheels are made for, the oldest first: ``3.13, 3.14, 3.14t``; nothing for abi3."""
+    tags = {(tag.interpreter, tag.abi) for file in files for tag in file.tags}
+    found = (re.fullmatch(r"cp3(\d+)\|cp3\1(t?)", f"{one}|{abi}") for one, abi in tags)
+    return ", ".join(f"3.{n}{free}" for n, free in sorted((int(one[1]), one[2]) for one in found if one))
+
+
+def _from_index(request: AuditRequest) -> tuple[Sequence[_Metadata], str, Sequence[str]]:
     target, services = request.target, request.services
     files, troubles, client = _offered(target.wheel, target.index, _torch(request), services)
     try:
@@ -149,7 +162,8 @@ def _from_index(request: AuditRequest) -> tuple[Sequence[_Metadata], Sequence[st
     with ThreadPoolExecutor(max_workers=4) as pool:
         list(pool.map(one, chosen))
     failed = (f"{', '.join(sorted(platforms))}: {reason}" for reason, platforms in reasons.items())
-    return [found[platform] for platform in chosen if platform in found], (*troubles, *failed)
+    read = [found[platform] for platform in chosen if platform in found]
+    return read, _pythons(fitting), (*troubles, *failed)
 
 
 def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict[str, File]:
@@ -222,7 +236,7 @@ def _inside(wheel: str) -> str:
 
 
 def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
-    """Return the requirements in a METADATA, which must be that of a project's version."""
+    """Return the requirements in a METADATA, that on Python among them; it must be that of a project's version."""
     raw, _ = parse_email(content)
     try:
         fits = (
@@ -233,7 +247,8 @@ def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
     if not fits:
         reason = f"the response is not the metadata of {project} {version}"
         raise AuditError(reason, "the index or a proxy is at fault")
-    return raw.get("requires_dist", [])
+    python = raw.get("requires_python")
+    return [*([f"python {python}"] if python else []), *raw.get("requires_dist", [])]
 
 
 def _facts(found: Sequence[_Metadata]) -> tuple[Requirement, ...]:

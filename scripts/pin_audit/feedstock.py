@@ -1,0 +1,163 @@
+"""A feedstock that is not this repository: its configs, and what is audited of it, read from its own files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from groundwork import redact
+from groundwork.arch_list import accelerator
+from groundwork.errors import AuditError, UsageError
+from megabuild.configs.config import CONFIG_FOLDER, RECIPES, Config
+from megabuild.configs.matrix import MATRIX_FILE
+from pin_audit.facts import AuditTarget, Build
+from pin_audit.meta_yaml import settings, variants
+from pin_audit.targets import packages
+
+_V1, _V0 = "recipe.yaml", "meta.yaml"
+_LARGEST = 1 << 20  # bytes of a recipe
+_CONTEXT = re.compile(r"^context:\s*\n((?:[ #].*\n|\s*\n)+)", re.MULTILINE)
+_PLAIN = re.compile(r"""^  (\w+):\s*["']?([^"'\n#]+?)["']?\s*(?:#.*)?$""", re.MULTILINE)
+_EXPRESSION = re.compile(r"\$?\{\{\s*(.*?)\s*\}\}")
+_FIELD = re.compile(
+    r"""^\s*(?:-\s+)?(?P<key>name|version|url|git|git_url|rev|tag|git_rev|git_tag|repository|dev_url|"""
+    r"""homepage|home):\s*["']?(?P<value>\{\{.*?\}\}|[^"'#\n]*[^"'#\s])["']?\s*(?:#.*)?$""",
+    re.MULTILINE,
+)
+_HOSTED = re.compile(
+    r"https?://(?P<host>github\.com|gitlab\.[\w.-]+)/(?P<path>[\w.-]+/[\w.-]+?)(?:\.git)?(?:/(?P<rest>.*))?"
+)
+_TAG = re.compile(
+    r"(?:-/)?(?:archive/refs/tags|archive|releases/download)/(?P<tag>[^/]+?)(?:\.tar\.\w+|\.tgz|\.zip|/.*)"
+)
+_INDEX = re.compile(r"/packages/source/[^/]*/(?P<name>[^/]+)/")
+
+
+def is_own(root: Path) -> bool:
+    """Whether a folder has this repository's matrix of configs; a feedstock's lies beside its recipe."""
+    return (root / MATRIX_FILE).is_file()
+
+
+def around(folder: Path) -> Path | None:
+    """Return the repository with a recipe in which a folder lies, or None."""
+    for one in (folder, *folder.parents):
+        if is_own(one) or any((one / RECIPES / name).is_file() for name in (_V1, _V0)):
+            return one
+    return None
+
+
+def recipe_of(root: Path) -> Path | None:
+    """Return a feedstock's recipe, a v1 recipe before a meta.yaml."""
+    return next((path for name in (_V1, _V0) if (path := root / RECIPES / name).is_file()), None)
+
+
+def configs(root: Path) -> tuple[Config, ...]:
+    """Return a feedstock's rendered configs for Linux and macOS; raises AuditError if one cannot be read."""
+    found = []
+    for path in sorted((root / CONFIG_FOLDER).glob("*.yaml")):
+        variant, zip_keys = variants(path)
+        platform = variant.get("target_platform", ("",))[0]
+        if not platform.startswith(("linux-", "osx-", "win-")):
+            continue
+        cuda = variant.get("cuda_compiler_version", ("None",))[0]
+        version = cuda if re.fullmatch(r"\d+\.\d+", cuda) else None
+        found.append(
+            Config(
+                name=path.stem,
+                platform=platform,
+                accelerator=accelerator(version),
+                cuda_version=version,
+                blas=variant.get("blas_impl", ("",))[0],
+                provider="conda-forge",
+                torch_version=variant.get("pytorch", ("",))[0],
+                path=path,
+                variant=variant,
+                zip_keys=zip_keys,
+                pythons=(),
+                docker_image="",
+            )
+        )
+    return tuple(found)
+
+
+def target(
+    root: Path, found: tuple[Config, ...], *, upstream: str | None, ref: str | None, version: str | None
+) -> AuditTarget:
+    """Return what is audited of a feedstock, or of a project without one, whose address and tag are then given.
+
+    Raises UsageError: Neither a recipe nor the options say whose dependencies are meant.
+    """
+    recipe = recipe_of(root)
+    text = _read(recipe) if recipe is not None and upstream is None else ""
+    fields = _fields(text)
+    name = fields.get("name", "")
+    known = next((one for one in packages() if one.name == name or f"name: {one.name}\n" in text), None)
+    released = version or fields.get("version", "")
+    repository, tag, wheel = _upstream(fields)
+    if known is not None:
+        name, repository, wheel = known.name, known.repository, known.wheel
+        tag = known.tag.format(version=released)
+    elif version is not None and fields.get("version"):
+        tag = tag.replace(fields["version"], version)
+    repository, tag = upstream or repository, ref or tag
+    if not text and not (upstream and ref):
+        raise UsageError(f"{root} has no recipe", "name what to look at: --upstream URL --ref TAG")
+    shown = redact.address(repository) if "://" in repository else repository
+    builds = tuple(map(Build.of, found)) if text else ()
+    return AuditTarget(
+        package=name if text else re.sub(r"\.git$", "", shown.rstrip("/")).rpartition("/")[2],
+        version=released or re.sub(r"^\D*", "", tag) or tag,
+        repository=repository,
+        tag=tag,
+        wheel=wheel,
+        index=known.index if known else "pip",
+        recipe=recipe if text else None,
+        builds=builds
+        or (
+            Build(name="", platform="linux-64", accelerator="cpu", cuda="", blas="", provider="conda-forge"),
+        ),
+    )
+
+
+def _read(recipe: Path) -> str:
+    try:
+        if recipe.stat().st_size > _LARGEST:
+            raise AuditError(f"{recipe} has more than {_LARGEST >> 20} MB: refused", "name another: --root")
+        return recipe.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise AuditError(f"cannot read {recipe}: {error}", "correct the file") from error
+
+
+def _fields(text: str) -> dict[str, str]:
+    """Return the first plain value of each field of a recipe, with what the recipe itself sets put in."""
+    context = _CONTEXT.search(text)
+    known = {**settings(text), **dict(_PLAIN.findall(context[1] if context else ""))}
+
+    def put_in(match: re.Match[str]) -> str:
+        # what is cut or computed is not told; what is only spelled otherwise is near enough to be recognized
+        word = re.fullmatch(r"(\w+)(?:\s*\|\s*lower|\.(?:lower|replace)\([^()]*\))?", match[1])
+        return known.get(word[1], "") if word else ""
+
+    for _ in range(2):  # a value may be made of others
+        known = {name: _EXPRESSION.sub(put_in, value) for name, value in known.items()}
+    found: dict[str, str] = {}
+    for match in _FIELD.finditer(text[context.end() :] if context else text):
+        if value := _EXPRESSION.sub(put_in, match["value"]):
+            found.setdefault(match["key"], value)
+    return found
+
+
+def _upstream(fields: dict[str, str]) -> tuple[str, str, str]:
+    """Return upstream's repository, the tag of the source, and the distribution's name; each empty if it is not named."""
+    source = fields.get("git") or fields.get("git_url") or fields.get("url", "")
+    places = (fields.get(key, "") for key in ("repository", "dev_url", "homepage", "home"))
+    hosted = next(filter(None, map(_HOSTED.fullmatch, (source, *places))), None)
+    repository = f"https://{hosted['host']}/{hosted['path']}.git" if hosted else ""
+    tagged = _TAG.fullmatch(hosted["rest"] or "") if hosted and hosted.string == source else None
+    keys = ("tag", "git_tag", "rev", "git_rev")
+    tag = unquote(tagged["tag"]) if tagged else next(filter(None, map(fields.get, keys)), "")
+    indexed = _INDEX.search(urlsplit(source).path)
+    if indexed and not tag and repository:
+        tag = f"v{fields.get('version', '')}"
+    return repository, tag, indexed["name"] if indexed else ""

@@ -66,6 +66,20 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
     return replace(config, torch_version=version, variant={**config.variant, **changed})
 
 
+def check_pinned_tarball(config: Config) -> None:
+    """Refuse a config whose sha256 is another release's: the download would tell, but later.
+
+    Raises UsageError: It is.
+    """
+    (pinned,) = config.variant.get("torch_sha256", ("None",))
+    for release, known in TARBALLS.items():
+        if known.sha256 == pinned and release != config.torch_version:
+            raise UsageError(
+                f"{config.name} has the sha256 of PyTorch {release}'s tarball, not of {config.torch_version}'s",
+                f"put the one of pytorch-v{config.torch_version}.tar.gz into the matrix, or name it: --torch-sha256",
+            )
+
+
 def _check_tarball(config: Config, version: str, digest: str) -> None:
     """Refuse what cannot be the sha256 of a release's tarball, before anything is planned with it."""
     remedy = f"give the one of pytorch-v{version}.tar.gz"

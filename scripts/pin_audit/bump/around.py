@@ -178,18 +178,22 @@ def _takes(line: str, scene: Scene) -> bool:
 
 def mentions(scene: Scene, covered: Collection[tuple[str, int]]) -> Iterator[Change]:
     """Yield text that names the old version: somebody must see whether it speaks of what is built now."""
-    old = scene.old.version
-    pattern = re.compile(rf"(?<![\w.]){re.escape(old)}(?![\w]|\.\d)")
+    old, new = scene.old.version, scene.new.version
+    one, either = (
+        re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, words))})(?![\w]|\.\d)")
+        for words in ([old], [old, new])
+    )
     samples, where = 0, set()
     for name in _tracked(scene.root):
-        if any(fnmatchcase(name, one) for one in _HISTORY):
+        if any(fnmatchcase(name, pattern) for pattern in _HISTORY):
             continue
         content = files.read_untrusted(scene.root / name, below=scene.root) or b""
         lines = content[:_LONGEST].decode("utf-8", errors="replace").splitlines()
+        pattern = either if name.endswith("README.md") else one  # where another release is an example
         numbers = [
             n for n, line in enumerate(lines, start=1) if pattern.search(line) and (name, n) not in covered
         ]
-        if numbers and not name.startswith("tests/") and any(fnmatchcase(name, one) for one in _TEXT):
+        if numbers and not name.startswith("tests/") and any(fnmatchcase(name, text) for text in _TEXT):
             note = f"in line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
             yield Change("text", PERSON, name, numbers[0], old, "", "", note)
         elif numbers:

@@ -12,18 +12,16 @@ from groundwork.errors import UsageError
 from groundwork.files import cache_folder
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.matrix import MATRIX_FILE
-from pin_audit import git
+from pin_audit import feedstock, git
 from pin_audit.bump import around, needs, pythons, recipe, release
 from pin_audit.bump.changes import Bump, Change
-from pin_audit.bump.places import VariantFile, value_of
+from pin_audit.bump.places import VariantFile
 from pin_audit.bump.recipe import Recipe
 from pin_audit.bump.release import Release
 from pin_audit.bump.scene import Scene
-from pin_audit.facts import AuditTarget
 from pin_audit.gather import gather, sources
 from pin_audit.make_report import AuditOptions
 from pin_audit.names import names
-from pin_audit.recipe_lines import names_in, requirement_lines
 from pin_audit.request import AuditRequest, Lazy, Local
 from pin_audit.services import Services
 from pin_audit.table import tabulate
@@ -59,10 +57,10 @@ def make(options: AuditOptions, root: Path, *, progress: Callable[[str], None] =
     if len(options.package_words) > 1 or options.every:
         raise UsageError("--bump is about one package", "name it with --package, without --all")
     package = find(options.package_words[0]) if options.package_words else packages()[0]
-    own = (root / MATRIX_FILE).is_file() and (root / package.recipe).is_file()
-    configs = tuple(one for one in (load(root, name) for name in available(root)) if own) if own else ()
+    own = feedstock.is_own(root) and (root / package.recipe).is_file()
+    configs = tuple(load(root, name) for name in available(root)) if own else feedstock.configs(root)
     recipes, variants = _files(root, package if own else None)
-    old = _built(recipes[0], variants, configs, package)
+    old = _built(recipes[0], variants, configs if own else (), package)
     version = options.bump or ""
     if old == version:
         raise UsageError(
@@ -71,11 +69,10 @@ def make(options: AuditOptions, root: Path, *, progress: Callable[[str], None] =
     kept = tuple(one for one in configs if one.provider == "conda-forge")
 
     def request(which: str, local: Local) -> AuditRequest:
-        one = (
-            target(package, kept, root, version=which, repository=options.repository)
-            if own
-            else _foreign(recipes[0], which)
-        )
+        if own:
+            one = target(package, kept, root, version=which, repository=options.repository)
+        else:
+            one = feedstock.target(root, kept, upstream=None, ref=None, version=which)
         return AuditRequest(
             target=one,
             services=services,
@@ -83,7 +80,7 @@ def make(options: AuditOptions, root: Path, *, progress: Callable[[str], None] =
             configs=kept,
             root=root,
             local=local,
-            names=names().wanted(one.package, names_in(requirement_lines(one.recipe))) if one.recipe else (),
+            names=names().wanted(one.package, {asked.name for asked in recipes[0].asked}),
         )
 
     local = Local(wheel=options.wheel, tree=options.tree, pinning=options.pinning, repodata=options.repodata)
@@ -151,23 +148,6 @@ def _others(root: Path, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
     known = {one.file.name for one in recipes}
     beside = (one.recipe for one in packages() if one.recipe not in known)
     return tuple(recipe.read(root, name) for name in beside if (root / name).is_file())
-
-
-def _foreign(main: Recipe, version: str) -> AuditTarget:
-    """Return the target of another repository's recipe: PyTorch's, or that of a distribution of the same name."""
-    known = next((one for one in packages() if main.name in (one.name, one.wheel)), None)
-    known = packages()[0] if main.name == "libtorch" else known
-    document = {} if main.file.name.endswith("meta.yaml") else main.file.document
-    address = value_of(document.get("about"), "repository")
-    return AuditTarget(
-        package=known.name if known else main.name,
-        version=version,
-        repository=known.repository if known else address.value if address else "",
-        tag=known.tag.format(version=version) if known else f"v{version}",
-        wheel=known.wheel if known else main.name,
-        index=known.index if known else "pip",
-        builds=(),
-    )
 
 
 def _unread(releases: list[Release]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from pin_audit.claims import Status
 from pin_audit.facts import CiPin, Fact, RecipeArchs, Requirement, UpstreamArchs
 from pin_audit.names import names
 
-_TO_DO = (Status.CONFLICT, Status.OLDER, Status.MISSING)
+_TO_DO = (Status.CONFLICT, Status.OLDER)
 _SHIPPED = "of the wheels"  # as ci_rules.py calls what upstream's wheels are built for
 _BY_VERSION = "the recipe chooses by version"
 

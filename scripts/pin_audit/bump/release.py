@@ -22,7 +22,7 @@ from megabuild.configs.tarballs import TARBALLS
 from pin_audit import snapshots
 from pin_audit.bump.changes import Said
 from pin_audit.claims import cuda_of_wheel
-from pin_audit.facts import Fact, Requirement, SourceOutcome, Where
+from pin_audit.facts import CiPin, Fact, Requirement, SourceOutcome, Where
 from pin_audit.gather import gather, sources
 from pin_audit.request import AuditRequest
 from pin_audit.snapshots import OF_RELEASE
@@ -32,7 +32,6 @@ _GITHUB = "https://api.github.com"
 _ASSET = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/([^/]+)/([^/?#]+)")
 _MORE = r"[^/]+\.dist-info/WHEEL|torch/version\.py"
 _GIT_VERSION = re.compile(r"^git_version\s*=\s*'([0-9a-f]{40})'", re.MULTILINE)
-_CPYTHON = re.compile(r"cp(\d)(\d+)(t?)")
 #: Of the wheel that is read; all of a release say the same of what is asked here.
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "linux_x86_64", "any")
 
@@ -46,8 +45,7 @@ class Release:
     version: str
     outcomes: tuple[SourceOutcome, ...]  #: of the audit's sources
     unread: Mapping[str, str]  #: by source: why
-    requires_python: Said
-    wheels: tuple[File, ...] = ()
+    wheels: tuple[File, ...]
     back_end: Said  #: what made the wheel: ``scikit-build-core``
     commit: Said
 
@@ -61,23 +59,21 @@ class Release:
         ]
 
     @property
+    def requires_python(self) -> Said:
+        """The Pythons that it is for: ``>=3.11``."""
+        found = next((one for one in self.all(Requirement) if one.name == "python"), None)
+        return Said(found.value, shown(found.where)) if found else Said("")
+
+    @property
     def pythons(self) -> tuple[str, ...]:
         """The Pythons that its wheels are for: ``3.12``, ``3.14t``."""
-        abis = (_CPYTHON.fullmatch(tag.abi) for wheel in self.wheels for tag in wheel.tags)
-        found = {(int(one[1]), int(one[2]), one[3]) for one in abis if one}
-        return tuple(f"{major}.{minor}{free}" for major, minor, free in sorted(found))
+        found = (one for one in self.all(CiPin) if one.name == "python" and one.where.package)
+        return tuple(python for one in found for python in one.value.split(", "))
 
     @property
     def cuda(self) -> str:
         """The CUDA version of its wheels: ``13.0``, or an empty string."""
         return cuda_of_wheel(self.all(Requirement))
-
-
-class _Head(msgspec.Struct):
-    """What the end of a wheel says."""
-
-    metadata: str
-    more: dict[str, str]
 
 
 def read(request: AuditRequest) -> Release:
@@ -89,27 +85,22 @@ def read(request: AuditRequest) -> Release:
     unread = {
         one.source: one.trouble for one in outcomes if one.applies and all(fact.trouble for fact in one.facts)
     }
-    stated = [one for one in outcomes if one.source == "wheel_metadata"]
-    python = next((fact for one in stated for fact in one.facts if fact.name == "python"), None)
-    known = Said(python.value, shown(python.where)) if python else Said("")
     wheels: tuple[File, ...] = ()
     back_end = commit = Said("")
     try:
-        source, head, wheels = _wheel(request)
-        known = Said(parse_email(head.metadata)[0].get("requires_python", ""), f"{source}, METADATA")
-        for name, text in head.more.items():
+        source, head, wheels = _wheel(request) if target.wheel else ("", {}, ())
+        for name, text in head.items():
             if name.endswith("/WHEEL"):
                 maker = parse_email(text)[1].get("generator", [""])[0]
-                back_end = Said(re.split(r"[\s(]", maker.strip(), maxsplit=1)[0], f"{source}, WHEEL")
+                back_end = Said(re.split(r"[\s(]", maker.strip(), maxsplit=1)[0], f"WHEEL of {source}")
             elif made_of := _GIT_VERSION.search(text):
-                commit = Said(made_of[1], f"{source}, torch/version.py")
+                commit = Said(made_of[1], f"torch/version.py of {source}")
     except MegabuildError as error:
         unread = {**unread, "wheel": error.message}
     return Release(
         version=target.version,
         outcomes=outcomes,
         unread=unread,
-        requires_python=known,
         wheels=wheels,
         back_end=back_end,
         commit=commit,
@@ -143,12 +134,10 @@ def sha256_of(urls: Sequence[str], request: AuditRequest) -> Said:
 
 def shown(where: Where) -> str:
     """Return where a fact was read, in a few words."""
-    parts = [where.file.rpartition("/")[2] if where.package else where.file]
-    if where.package and where.file:
-        parts.insert(0, where.file.partition("/")[0])
-    elif where.commit:
-        parts.append(f"at {where.commit[:10]}")
-    return ", ".join(filter(None, [*parts, where.inferred])) or where.url
+    if where.package:
+        return f"{where.file.rpartition('/')[2]} of {where.package} {where.version}"
+    at = f"at {where.commit[:10]}" if where.commit else ""
+    return ", ".join(filter(None, (where.file, at, where.inferred))) or where.url
 
 
 def _of_asset(asset: re.Match[str], request: AuditRequest) -> Said:
@@ -168,13 +157,11 @@ def _of_asset(asset: re.Match[str], request: AuditRequest) -> Said:
     return Said("", f"GitHub names no digest of {asset[3]}")
 
 
-def _wheel(request: AuditRequest) -> tuple[str, _Head, tuple[File, ...]]:
+def _wheel(request: AuditRequest) -> tuple[str, dict[str, str], tuple[File, ...]]:
     """Return the name of the wheel that is read, what its end says, and all wheels of the release."""
     local, version = request.local.wheel, Version(request.target.version)
     if local is not None:
-        found = _local(local)
-        head = _Head(found.content.decode(errors="replace"), _texts(found.more))
-        return local.name, head, ()
+        return local.name, _texts(_local(local)), ()
     torch = next((config.torch_version for config in request.configs), "")
     every, _, client = files_of(request.target.wheel, request.target.index, torch, request.services)
     files = tuple(one for one in every if one.tags and Version(one.version.public) == version)
@@ -189,11 +176,11 @@ def _wheel(request: AuditRequest) -> tuple[str, _Head, tuple[File, ...]]:
             found = _local(local_path(chosen.url))
         else:
             found = core_metadata.inside(client, chosen, _MORE)
-        return msgspec.json.encode(_Head(found.content.decode(errors="replace"), _texts(found.more)))
+        return msgspec.json.encode(_texts(found))
 
-    key = f"wheel head {chosen.name} {chosen.sha256 or redact.address(chosen.url)}"
-    head = msgspec.json.decode(request.services.cached(key, math.inf, make).data, type=_Head)
-    return chosen.name, head, files
+    key = f"end of wheel {chosen.name} {chosen.sha256 or redact.address(chosen.url)}"
+    head = msgspec.json.decode(request.services.cached(key, math.inf, make).data, type=dict[str, str])
+    return f"{chosen.project} {chosen.version}", head, files
 
 
 def _local(path: Path) -> core_metadata.Directory:
@@ -203,5 +190,5 @@ def _local(path: Path) -> core_metadata.Directory:
         raise AuditError(f"cannot read {path}: {error}", "check the wheel") from error
 
 
-def _texts(more: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: content.decode(errors="replace") for name, content in more.items()}
+def _texts(found: core_metadata.Directory) -> dict[str, str]:
+    return {name: content.decode(errors="replace") for name, content in found.more.items()}

@@ -63,9 +63,7 @@ def make(options: AuditOptions, root: Path, *, progress: Callable[[str], None] =
     old = _built(recipes[0], variants, configs if own else (), package)
     version = options.bump or ""
     if old == version:
-        raise UsageError(
-            f"{root} has {recipes[0].name or package.name} {old} already", "name another version"
-        )
+        raise UsageError(f"{recipes[0].file.name} has {old} already", "name another version")
     kept = tuple(one for one in configs if one.provider == "conda-forge")
 
     def request(which: str, local: Local) -> AuditRequest:

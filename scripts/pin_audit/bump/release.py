@@ -171,16 +171,16 @@ def _wheel(request: AuditRequest) -> tuple[str, dict[str, str], tuple[File, ...]
         raise AuditError(f"no index has a wheel of {request.target.wheel} {version}", "check the version")
     chosen = fitting[0]
 
+    name = f"{chosen.project} {chosen.version}"
+    if urlsplit(chosen.url).scheme == "file":
+        return name, _texts(_local(local_path(chosen.url))), files
+
     def make() -> bytes:
-        if urlsplit(chosen.url).scheme == "file":
-            found = _local(local_path(chosen.url))
-        else:
-            found = core_metadata.inside(client, chosen, _MORE)
-        return msgspec.json.encode(_texts(found))
+        return msgspec.json.encode(_texts(core_metadata.inside(client, chosen, _MORE)))
 
     key = f"end of wheel {chosen.name} {chosen.sha256 or redact.address(chosen.url)}"
     head = msgspec.json.decode(request.services.cached(key, math.inf, make).data, type=dict[str, str])
-    return f"{chosen.project} {chosen.version}", head, files
+    return name, head, files
 
 
 def _local(path: Path) -> core_metadata.Directory:

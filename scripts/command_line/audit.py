@@ -84,7 +84,7 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(WHAT, "--package", "-p", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
         help="pytorch (the default), pyg-lib, pytorch_scatter, ...; more than once.")  # fmt: skip
 @option(WHAT, "--root", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
-        help="Repository with a recipe: any feedstock.  [default: the one around the current folder, else this one]")  # fmt: skip
+        help="Repository with a recipe, any feedstock.  [default: the one around you, else this one]")  # fmt: skip
 @option(WHAT, "--all", "every", is_flag=True, help="Every package of this repository.")
 @option(
     WHAT, "--version", metavar="X", help="Instead of the recipe's: 2.13.0, or newest (that an index has)."

@@ -28,7 +28,7 @@ def advice(row: AuditRow) -> str:
     pinned = ", ".join(pin(one).text for one in named[1].strip().split(", ")) if named else ""
     wheel = ", ".join(dict.fromkeys(claim.spec.text for claim in needed)) or _elsewhere(row)
     if row.status is Status.NEWER:
-        held = f"ask for {known}.*" if known else "hold it back"
+        held = f"ask for {wheel or f'{known}.*'}" if wheel or known else "hold it back"
         return f"keep it if build and tests pass, else {held}{here}"
     if pinned:
         return f"follow the pin, {pinned}{here}, or say in the recipe why not"

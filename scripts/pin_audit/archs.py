@@ -83,7 +83,8 @@ def _verdict(
             place = (
                 theirs.holds.platforms if len(here) > 1 and theirs.holds.platforms else ours.holds.platforms
             )
-            if missing := [arch for arch in theirs.archs if arch not in ours.archs]:
+            # what is compiled for an architecture is there with PTX, too
+            if missing := [arch for arch in theirs.archs if not {arch, f"{arch}+PTX"} & set(ours.archs)]:
                 lacking.setdefault(", ".join(missing), []).append(", ".join(place))
             if extra := [arch for arch in ours.archs if arch not in theirs.archs]:
                 more.setdefault(", ".join(extra), []).append(", ".join(place))

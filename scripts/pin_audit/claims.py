@@ -142,10 +142,11 @@ def claims_of(row: AuditRow) -> list[Claim]:
                     Claim(fact=fact, spec=spec, version=spec.exact, hard=hard, configs=where, text=fact.value)
                 )
         elif not (isinstance(fact, Submodule) and fact.untagged):
-            for word in fact.value.split(", "):
+            shown = fact.text if isinstance(fact, Submodule) else fact.value
+            for word in shown.split(", "):
                 if tag := described(_CUDA_TAG.sub(r"\1.\2", word)):
                     version = row.entry.release(tag)
-                    text = fact.value if version == tag else f"{fact.value} ({version})"
+                    text = shown if version == tag else f"{shown} ({version})"
                     spec = Spec(f"=={version}")
                     found.append(
                         Claim(fact=fact, spec=spec, version=version, hard=False, configs=where, text=text)
@@ -192,6 +193,11 @@ def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
         if not one.trouble and one.name in first
         if wanted is None or not one.holds.platforms or set(one.holds.platforms) & wanted
     )
+
+
+def is_floor(row: AuditRow, version: str) -> bool:
+    """Whether a newest version is only the least that the channel is known to have: an older snapshot's."""
+    return any(one.value == version and one.where.inferred for one in row.all(Newest))
 
 
 def of_nvidia(fact: Fact) -> bool:

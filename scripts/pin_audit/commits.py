@@ -72,7 +72,7 @@ def _verdict(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdic
         has = f"upstream's {target.tag} is"
     else:
         theirs = [one for one in row.all(Submodule) if _plain(one.address) == _plain(pinned.address)]
-        commits = {one.commit: one.value for one in theirs if one.commit}
+        commits = {one.commit: one.text for one in theirs if one.commit}
         has = "upstream vendors"
     if own and pinned.value in (target.tag, f"refs/tags/{target.tag}"):
         return Status.IN_STEP, f"{who} takes upstream's {target.tag}{where}"

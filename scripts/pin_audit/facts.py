@@ -156,11 +156,17 @@ class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
 
     commit: str = ""
     address: str = ""
+    tag: str = ""  #: exactly on the commit, where git's description, the value, is another one
+
+    @property
+    def text(self) -> str:
+        """The value for people."""
+        return self.tag or self.value
 
     @property
     def untagged(self) -> bool:
         """Whether the value is no more than the commit: no tag is near, as ``51a0103, 2024-12-02``."""
-        return bool(self.commit) and self.commit.startswith(self.value.partition(",")[0])
+        return bool(self.commit) and self.commit.startswith(self.text.partition(",")[0])
 
 
 class TagCommit(Fact, frozen=True, kw_only=True, tag="commit"):
@@ -181,6 +187,11 @@ class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
     who = "CI"
 
     what: str = ""
+
+    @property
+    def shipped(self) -> bool:
+        """Whether the wheels themselves say so, rather than a file of upstream's tree."""
+        return bool(self.where.index)
 
 
 class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):

@@ -91,7 +91,7 @@ def target(
     recipe = recipe_of(root)
     text = _read(recipe) if recipe is not None and upstream is None else ""
     fields = _fields(text)
-    name = fields.get("name", "")
+    name = fields.get("name", "").lower()
     known = next((one for one in packages() if one.name == name or f"name: {one.name}\n" in text), None)
     released = version or fields.get("version", "")
     repository, tag, wheel = _upstream(fields)
@@ -149,7 +149,7 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _upstream(fields: dict[str, str]) -> tuple[str, str, str]:
-    """Return upstream's repository, the tag of the source, and the distribution's name; each empty if it is not named."""
+    """Return upstream's repository, the tag of the source, and the distribution's name; each may be empty."""
     source = fields.get("git") or fields.get("git_url") or fields.get("url", "")
     places = (fields.get(key, "") for key in ("repository", "dev_url", "homepage", "home"))
     hosted = next(filter(None, map(_HOSTED.fullmatch, (source, *places))), None)

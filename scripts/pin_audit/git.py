@@ -279,16 +279,26 @@ class Clone:
     def describe(self, commit: str) -> str:
         """Return a commit's description by tags as ``git submodule status`` prints it, else the commit and its day.
 
-        git's last resort, branches, would say something else as soon as somebody pushes to one.
+        git's last resort, branches, would say something else as soon as somebody pushes to one; so would the later tags
+        that bots make (``ciflow/rocm/1416``).
 
         Raises Absent where the repository does not have the commit (any more).
         """
         self._ensure(commit)
-        for mode in ([], ["--tags"], ["--contains"]):
+        for mode in ([], ["--tags"], ["--contains", "--exclude=*/*"]):
             with contextlib.suppress(GitFailed):
                 if found := self._local("describe", *mode, commit).decode(errors="replace").strip():
                     return found
-        return self._local("show", "--no-patch", "--format=%h, %cs", commit).decode(errors="replace").strip()
+        return (
+            self._local("log", "--max-count=1", "--format=%h, %cs", commit).decode(errors="replace").strip()
+        )
+
+    def tagged(self, commit: str) -> str:
+        """Return a tag that is exactly on a commit, where the description goes by an annotated one further back."""
+        try:
+            return self._local("describe", "--tags", "--exact-match", commit).decode(errors="replace").strip()
+        except GitFailed:
+            return ""
 
     def top(self) -> str:
         """Return the commit of the tag that the clone is of."""

@@ -16,6 +16,7 @@ from pin_audit.claims import (
     asks_of,
     best_for,
     claims_of,
+    is_floor,
     is_optional,
     of_nvidia,
     pins,
@@ -142,7 +143,7 @@ def _vendored(row: AuditRow, asks: Sequence[Ask]) -> Verdict | None:
     note = f"; {row.entry.note}" if row.entry.note else ""
     if not note and asks:
         note = "; the recipe asks for a package of this name as well"
-    if value := next((one.value for one in copies if one.value), ""):
+    if value := next((one.text for one in copies if one.value), ""):
         return Status.IN_STEP, f"upstream's copy is compiled in, {value}{note}"
     if copies:
         return Status.UNKNOWN, f"upstream's copy is compiled in, and not known: {copies[0].trouble}{note}"
@@ -188,7 +189,9 @@ def _against_wheel(row: AuditRow, ask: Ask, claim: Claim) -> Verdict | None:
 
 def _against_known(row: AuditRow, ask: Ask, claim: Claim) -> Verdict | None:
     """Compare with what upstream vendors or tests with."""
-    what = "upstream vendors" if isinstance(claim.fact, Submodule) else "upstream's CI has"
+    shipped = isinstance(claim.fact, CiPin) and claim.fact.shipped
+    what = "upstream's wheels have" if shipped else "upstream's CI has"
+    what = "upstream vendors" if isinstance(claim.fact, Submodule) else what
     shown = claim.text
     if ask.spec.any:
         verdict = None if row.decided_by else _against_unpinned(row, claim, what)
@@ -220,6 +223,9 @@ def _against_unpinned(row: AuditRow, claim: Claim, what: str) -> Verdict | None:
     if Spec(f"{claim.version}.*").admits(best) or claim.spec.admits(best):
         return None
     status = Status.OLDER if Spec(f"<{claim.version}").admits(best) else Status.NEWER
+    if status is Status.OLDER and is_floor(row, best):
+        known = f"the recipe asks for any version, and conda-forge had {best} when it was read"
+        return Status.UNKNOWN, f"{what} {claim.text}; {known}"
     return status, f"{what} {claim.text}; the recipe takes the newest, {best}"
 
 
@@ -271,7 +277,12 @@ def _against_channel(row: AuditRow, ask: Ask) -> Verdict | None:
 def _beyond_channel(row: AuditRow, wanted: Ask | Claim, text: str) -> Verdict | None:
     """Return a conflict if the channel has nothing new enough."""
     best = best_for(row, wanted.configs)
-    if best and not wanted.spec.admits(best) and side(wanted.spec, best) == "newer":
+    if (
+        best
+        and not is_floor(row, best)
+        and not wanted.spec.admits(best)
+        and side(wanted.spec, best) == "newer"
+    ):
         return Status.CONFLICT, f"{text}, conda-forge has nothing newer than {best}"
     return None
 

@@ -127,13 +127,27 @@ def make(
             warnings |= dict.fromkeys(f"written: {path}" for path in saved)
         if not options.live:
             known = (snapshots.load(one.package, one.version) if _is_upstreams(one) else None, channel)
-            outcomes = tuple(snapshots.fill(outcome, known) for outcome in outcomes)
+            named = _named(options)
+            outcomes = tuple(one if one.source in named else snapshots.fill(one, known) for one in outcomes)
         for before in old.audits if old else ():
             if before.target.package == one.package:
                 outcomes += tuple(outcome for outcome in before.outcomes if outcome.source not in reads)
         audits.append(tabulate(one, outcomes, mapping))
     made = old.made if old and set(reads) <= set(OWN) else now()
     return Report(made=made, audits=tuple(audits)), tuple(warnings)
+
+
+def _named(options: AuditOptions) -> set[str]:
+    """Return the sources for which local files are named: these, and nothing else, are what is asked for."""
+    given = {
+        "submodules": options.gitlinks,
+        "ci_pins": options.tree,
+        "upstream_archs": options.tree,
+        "wheel_metadata": options.wheel,
+        "pinning": options.pinning,
+        "channel": options.repodata,
+    }
+    return {source for source, path in given.items() if path is not None}
 
 
 def _is_upstreams(one: AuditTarget) -> bool:

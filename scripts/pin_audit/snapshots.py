@@ -73,15 +73,19 @@ def releases(package: str, folder: Path = FOLDER) -> tuple[str, ...]:
 
 
 def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> SourceOutcome:
-    """Let snapshots stand in for what a source could not read: all of it, or single facts."""
+    """Let snapshots stand in for what a source could not read: all of it, or single facts.
+
+    A release does not change: where a source could read a part of it only, the snapshot has the whole.
+    """
     for snapshot in filter(None, snapshots):
         held = snapshot.facts(outcome.source)
-        if not outcome.unread:
+        whole = outcome.unread or (bool(outcome.trouble) and outcome.source in OF_RELEASE)
+        if not whole:
             gone = tuple(one.name for one in outcome.facts if one.trouble)
             held = tuple(one for one in held if any(f"{one.name}/".startswith(f"{name}/") for name in gone))
         if held:
             names = {one.name for one in held}
-            kept = () if outcome.unread else outcome.facts
+            kept = () if whole else outcome.facts
             kept = tuple(one for one in kept if not (one.trouble and one.name in names))
             day = snapshot.made[:10]
             trouble = "; ".join(filter(None, (outcome.trouble, f"the snapshot of {day} stands in")))
@@ -123,7 +127,8 @@ def save(new: Snapshot, folder: Path = FOLDER) -> Path:
 
 
 def _without_trouble(outcome: SourceOutcome) -> SourceOutcome:
-    facts = tuple(one for one in outcome.facts if not one.trouble)
+    # what is known not to be known has an address that says so
+    facts = tuple(one for one in outcome.facts if not one.trouble or one.where.url)
     return SourceOutcome(source=outcome.source, facts=facts)
 
 

@@ -96,7 +96,7 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
     wheel_cuda, torch = cuda_of_wheel(facts), _torch(facts)
     rows = []
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
-        entry = names.entries.get(name, Dependency(name=name, conda=(name,)))
+        entry = names.entries.get(name) or _unlisted(name, draft, names)
         found = sorted(draft, key=lambda one: (one.kind, one.name, one.holds.words(target.builds), one.value))
         use, why = _use(entry, found, switches)
         row = AuditRow(
@@ -112,7 +112,8 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
             troubles=troubles,
         )
         rows.append(_with_verdict(row, target))
-    commits = [one.where.commit for kind in (TagCommit, Submodule) for one in facts if isinstance(one, kind)]
+    commits = [one.value for one in facts if isinstance(one, TagCommit)]
+    commits += [one.where.commit for one in facts if isinstance(one, Submodule) and not one.where.inferred]
     return Audit(
         target=target,
         commit=next(filter(None, commits), ""),
@@ -161,6 +162,17 @@ def _row_of(fact: AnyFact, names: Names) -> str:
 def _torch(facts: Iterable[AnyFact]) -> str:
     asked = (Spec(one.value).exact for one in facts if isinstance(one, RecipePin) and one.name == "pytorch")
     return next(filter(None, asked), "")
+
+
+def _unlisted(name: str, draft: Sequence[AnyFact], names: Names) -> Dependency:
+    """Return an entry for what names.yaml does not have: a submodule's submodules are used as that one is."""
+    paths = [one.name for one in draft if isinstance(one, Submodule)]
+    if not paths:
+        return Dependency(name=name, conda=(name,))
+    parts = paths[0].split("/")
+    above = (names.by_submodule("/".join(parts[:length])) for length in range(len(parts) - 1, 0, -1))
+    parent = next((names.entries[one] for one in above if one in names.entries), Dependency(name=name))
+    return Dependency(name=name, system=parent.system, needs=parent.needs, unused=parent.unused)
 
 
 def _merge_followers(drafts: dict[str, list[AnyFact]], names: Names) -> None:

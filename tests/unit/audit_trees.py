@@ -153,6 +153,17 @@ done
     ".ci/docker/ci_commit_pins/nccl.txt": "v2.29.7-1\n",
     ".ci/docker/ci_commit_pins/nccl-cu126.txt": "v2.29.3-1\n",
     ".ci/docker/triton_version.txt": "3.7.1\n",
+    ".ci/docker/requirements-ci.txt": """
+#cmake==1
+ninja==1.11.1.4
+setuptools==78.1.1
+packaging==24.0
+cmake==3.31.6
+""",
+    "third_party/eigen_pin.txt": "5.0.1\n",
+    ".ci/docker/common/install_cudss.sh": """
+CUDSS_NAME="libcudss-linux-${arch_path}-0.7.0.20_cuda${CUDA_MAJOR}-archive"
+""",
     ".ci/manywheel/build_env_setup.py": """
 TORCH_CUDA_ARCH_LIST_TABLE: dict[str, dict[str, set[int]]] = {
     "12.6": {

@@ -91,4 +91,4 @@ def index(pip: SimpleNamespace, page: bytes | Answer, **answers: bytes | Answer)
 
 
 def values(outcome: SourceOutcome) -> list[tuple[str, str, str]]:
-    return [(one.name, one.value, one.holds.words(())) for one in outcome.facts]
+    return [(one.name, one.value, one.holds.words(())) for one in outcome.facts if one.name != "python"]

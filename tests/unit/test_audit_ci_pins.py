@@ -15,6 +15,15 @@ from pin_audit.sources import ci_pins
 from pin_audit.trees import GitTree
 
 TRITON = ".ci/docker/triton_version.txt"
+TWO_FORMS = """\
+if a; then
+    CUDSS_NAME="libcudss-linux-${arch_path}-0.7.1.4_cuda13-archive"
+elif b; then
+    CUDSS_NAME="libcudss-linux-${arch_path}-0.7.1.3_cuda12-archive"
+else
+    CUDSS_NAME=""
+fi
+"""
 
 
 def pins(files: Mapping[str, str], folder: Path, version: str = "2.13.0") -> SourceOutcome:
@@ -36,6 +45,35 @@ def test_the_newer_form_yields_every_value_with_its_line_and_nothing_is_amiss(tm
     assert {f.holds.marker for f in cudnn} == {'platform_system == "Linux"'}
     assert values(about(outcome, "triton")) == {"": "3.7.1"}
     assert values(about(outcome, "python")) == {"": "3.12, 3.13, 3.13t"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('CUDSS_NAME="libcudss-linux-${arch_path}-0.7.0.20_cuda${CUDA_MAJOR}-archive"', {(): "0.7.0.20"}),
+        (
+            TWO_FORMS,
+            {("13",): "0.7.1.4", ("12",): "0.7.1.3"},
+        ),
+    ],
+)
+def test_both_forms_of_the_line_about_cudss_are_read(
+    text: str, found: dict[tuple[str, ...], str], tmp_path: Path
+) -> None:
+    files = {**NEW, ".ci/docker/common/install_cudss.sh": text}
+    assert {one.holds.cuda: one.value for one in about(pins(files, tmp_path), "cudss")} == found
+
+
+def test_eigen_and_build_tools_have_lines_of_their_own(tmp_path: Path) -> None:
+    outcome = pins(NEW, tmp_path)
+    names = ("eigen", "cmake", "ninja", "packaging", "setuptools")
+    assert [about(outcome, name)[0].value for name in names] == [
+        "5.0.1",
+        "3.31.6",
+        "1.11.1.4",
+        "24.0",
+        "78.1.1",
+    ]
 
 
 def test_values_carry_file_line_address_and_commit(tmp_path: Path) -> None:

@@ -147,6 +147,18 @@ def test_of_many_pythons_the_wheel_next_to_3_12_is_read(pip: SimpleNamespace, tm
         assert values(read(request(services(tmp_path)))) == [("numpy", "*", "")]
 
 
+def test_requires_python_and_the_tags_of_all_wheels_are_read(pip: SimpleNamespace, tmp_path: Path) -> None:
+    tags = ("11-cp311", "12-cp312", "14-cp314", "14-cp314t", "15-cp315t", "10-abi3")
+    names = [f"thing-1.2-cp3{tag}-manylinux_2_28_x86_64.whl" for tag in tags]
+    text = metadata("numpy").replace(b"Requires-Dist", b"Requires-Python: >=3.11\nRequires-Dist", 1)
+    with index(pip, page(*names), **{f"{names[1]}.metadata": text}):
+        found = [one for one in read(request(services(tmp_path))).facts if one.name == "python"]
+    assert [(type(one).__name__, one.value) for one in found] == [
+        ("Requirement", ">=3.11"),
+        ("CiPin", "3.11, 3.12, 3.14, 3.14t, 3.15t"),
+    ]
+
+
 def test_what_was_read_once_is_there_offline_with_its_date(pip: SimpleNamespace, tmp_path: Path) -> None:
     with index(pip, page(LINUX), **{f"{LINUX}.metadata": metadata(*REQUIRES)}):
         first = read(request(services(tmp_path)))

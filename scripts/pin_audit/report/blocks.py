@@ -80,11 +80,11 @@ def _audit(audit: Audit, report: Report, *, ages: bool, folded: bool) -> Iterato
     compared, silent, vendored = partition_rows(audit.rows)
     archs: Sequence[AuditRow] = audit.archs
     if folded:
-        rows = len(audit.rows) + len(archs)
         compared = [row for row in audit.rows if row.status in DECISIONS]
         archs = [row for row in archs if row.status in DECISIONS]
         silent, vendored = [], []
-        left = rows - len(compared) - len(archs)
+        unknown = audit.with_status([Status.UNKNOWN])
+        left = len(audit.rows) + len(audit.archs) - len(compared) - len(archs) - len(unknown)
     if compared:
         yield Grid(
             heads=("package", "upstream", "recipe", "conda-forge", "status"),
@@ -105,7 +105,10 @@ def _audit(audit: Audit, report: Report, *, ages: bool, folded: bool) -> Iterato
                 for row in archs
             ],
         )
-    yield [_remark(status, text, names) for (status, text), names in audit.findings().items()]
+    found = audit.findings().items()
+    yield [_remark(*one, names) for one, names in found if not (folded and one[0] is Status.UNKNOWN)]
+    if folded and unknown:
+        yield f"{counted(len(unknown), 'row')} could not be judged (--all-rows says why): {', '.join(unknown)}"
     yield audit.counts()
     if folded and left:
         yield f"{counted(left, 'row')} that {'needs' if left == 1 else 'need'} no decision: --all-rows shows all"
@@ -126,14 +129,14 @@ def _vendored(row: AuditRow) -> tuple[Cell, ...]:
 def _remark(status: Status, text: str, names: Sequence[str]) -> Remark:
     about = ", ".join(names)
     if len(about) > _NAMES_WIDTH:
-        about, text = f"{len(names)} rows", f"{text}: {about}"
+        about, text = counted(len(names), "row"), f"{text}: {about}"
     return Remark(about, text, grave=status is Status.CONFLICT)
 
 
 def _cached(audit: Audit) -> str:
     """Return how old the cached data are."""
     read = []
-    for outcome in audit.outcomes:
+    for outcome in (one for one in audit.outcomes if not one.snapshot):
         oldest = max((_age(one.where.fetched) for one in outcome.facts), default=0.0)
         if oldest > _FRESH:
             read.append(f"{outcome.source} cached {_for_people(oldest)} ago")

@@ -114,7 +114,8 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
     pinned = bool(row.all(RecipeCommit))
     parts: list[CellPart] = []
     for fact in row.all(*UPSTREAM, TagCommit):
-        notes = ["extra" if is_optional(fact) else fact.who]
+        shipped = isinstance(fact, CiPin) and fact.shipped
+        notes = ["extra" if is_optional(fact) else "wheel" if shipped else fact.who]
         commit = short_revision(fact.commit) if isinstance(fact, Submodule) else ""
         if fact.trouble:  # of a submodule the commit is known even where nothing describes it
             parts.append(CellPart(text=commit or NOT_READ, notes=(*notes,)))
@@ -133,7 +134,8 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
             notes += fact.holds.words(row.builds).split(", ")
         elif len(here) != 1:
             notes += [f"CUDA {one}" for one in cuda]
-        value = short_revision(fact.value) if isinstance(fact, TagCommit) else fact.value
+        value = fact.text if isinstance(fact, Submodule) else fact.value
+        value = short_revision(value) if isinstance(fact, TagCommit) else value
         text = _ANY if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
         if fact.where.inferred:
             notes.append(INFERRED)

@@ -75,20 +75,30 @@ def read(request: AuditRequest) -> SourceOutcome:
     )
 
 
+def _described(clone: Clone, commit: str) -> tuple[str, str]:
+    """Return git's description, and a tag that is exactly there if it names another one."""
+    value = shown(clone.describe(commit))
+    tag = shown(clone.tagged(commit))
+    return value, "" if tag == value else tag
+
+
 def _listed(file: Path, clones: Clones) -> SourceOutcome:
     """Return the submodules of a list, described as far as their repositories answer."""
     unread: dict[str, str] = {}
 
     def fact(link: Gitlink) -> Submodule:
-        value = link.text or link.commit[:7]
+        value, tag = link.text or link.commit[:7], ""
         address = redact.address(link.address) if link.address else ""
         if link.address and not link.text:
             try:
-                value = shown(clones.reach(Address.parse(link.address)).describe(link.commit))
+                clone = clones.reach(Address.parse(link.address))
+                value, tag = _described(clone, link.commit)
             except AuditError as error:
                 unread.setdefault(error.message, link.path)
         where = Where(file=file.name)
-        return Submodule(name=link.path, value=value, where=where, commit=link.commit, address=address)
+        return Submodule(
+            name=link.path, value=value, where=where, commit=link.commit, address=address, tag=tag
+        )
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         facts = tuple(pool.map(fact, gitlinks.read(file)))
@@ -168,7 +178,7 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
     entry = parent.entries.get(path)
     name = "/".join(map(shown, chain))
     clones.services.report(SOURCE, name)
-    value = trouble = asked = ""
+    value = tag = trouble = asked = ""
     child = None
     try:
         if entry is None:
@@ -181,7 +191,7 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
             raise AuditError(".gitmodules sets a command as its update: refused")
         clone = clones.reach(address)
         try:
-            value = shown(clone.describe(commit))
+            value, tag = _described(clone, commit)
         except Absent:
             raise AuditError(f"{asked} does not have commit {commit[:12]} any more") from None
         if entry.update != "none":  # git leaves out what is below
@@ -198,7 +208,9 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
         commit=parent.commit,
         fetched=parent.clone.fetched,
     )
-    fact = Submodule(name=name, value=value, where=where, trouble=trouble, commit=commit, address=asked)
+    fact = Submodule(
+        name=name, value=value, where=where, trouble=trouble, commit=commit, address=asked, tag=tag
+    )
     return chain, fact, child
 
 

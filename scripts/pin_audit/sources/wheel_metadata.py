@@ -64,8 +64,11 @@ def read(request: AuditRequest) -> SourceOutcome:
     if local is not None:
         return SourceOutcome(source=SOURCE, facts=_facts([_local(local, request)]))
     found, pythons, troubles = _from_index(request)
-    where = found[0][2] if found else Where()
-    tags = [CiPin(name="python", what="of the wheels", value=pythons, where=where)] if pythons else []
+    tags = [
+        CiPin(name="python", what="of the wheels", value=pythons, where=where)
+        for *_, where in found[:1]
+        if pythons
+    ]
     return SourceOutcome(source=SOURCE, facts=(*_facts(found), *tags), trouble="; ".join(troubles))
 
 

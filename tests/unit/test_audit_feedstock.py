@@ -1,0 +1,187 @@
+"""Other feedstocks, as conda-smithy leaves them: whose dependencies, which configs, and a meta.yaml's requirements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from command_line.main import megabuild
+from command_line.run_command import Invocation, outcome
+from groundwork.errors import AuditError, UsageError
+from megabuild.configs.config import Config
+from pin_audit import feedstock
+from pin_audit.facts import AuditTarget
+from pin_audit.meta_yaml import names_of, needs
+
+VARIANT = """\
+c_compiler:
+- gcc
+c_compiler_version:
+- '14'
+cuda_compiler_version:
+- '{cuda}'
+pin_run_as_build:
+  python:
+    min_pin: x.x
+    max_pin: x.x
+python:
+- 3.12.* *_cpython
+target_platform:
+- {platform}
+zip_keys:
+- - c_compiler_version
+  - cuda_compiler_version
+zlib:
+- '1'
+"""
+META = """\
+{% set name = "Thing-Lib" %}
+{% set version = "1.2.3" %}
+package:
+  name: {{ name|lower }}
+  version: {{ version }}
+source:
+  url: https://github.com/owner/thing/archive/v{{ version }}.tar.gz
+requirements:
+  build:
+    - {{ compiler('c') }}
+    - cmake >=3.20   # why [linux]
+    - only-mac       # [osx]
+  host:
+    - zlib
+    - python
+    {% if cuda_compiler_version != "None" %}
+    - cuda-version {{ cuda_compiler_version }}  # [(cuda_compiler_version or "None") != "None"]
+    {% endif %}
+    # - commented
+  run:
+    - {{ pin_compatible('numpy') }}
+    - {{ pin_subpackage('thing-lib') }}
+    - libfoo >={{ version }},<2
+  run_constrained:
+    - other {{ computed + 1 }}
+test:
+  requires:
+    - pip
+about:
+  home: https://example.org
+"""
+V1 = """\
+context:
+  name: thing
+  version: "2.0"
+recipe:
+  name: ${{ name }}-split
+  version: ${{ version }}
+source:
+  url: https://index.example/packages/source/${{ name[0] }}/${{ name }}/thing-${{ version }}.tar.gz
+outputs: []
+about:
+  repository: https://gitlab.example.org/owner/thing
+"""
+
+
+def make(folder: Path, text: str, name: str = "meta.yaml") -> Path:
+    (folder / "recipe").mkdir(parents=True)
+    (folder / "recipe" / name).write_text(text, encoding="utf-8")
+    (folder / ".ci_support").mkdir()
+    for platform, cuda in (("linux-64", "None"), ("linux-64", "12.9"), ("osx-arm64", "None")):
+        path = folder / ".ci_support" / f"{platform.replace('-', '_')}_cuda_compiler_version{cuda}.yaml"
+        path.write_text(VARIANT.format(platform=platform, cuda=cuda), encoding="utf-8")
+    return folder
+
+
+def target(root: Path, upstream: str | None = None, ref: str | None = None) -> AuditTarget:
+    return feedstock.target(root, feedstock.configs(root), upstream=upstream, ref=ref, version=None)
+
+
+def asked(root: Path, config: Config) -> list[tuple[str, str]]:
+    return [need[:2] for need in needs((root / "recipe" / "meta.yaml").read_text(encoding="utf-8"), config)]
+
+
+def test_conda_smithys_configs_are_read(tmp_path: Path) -> None:
+    found = feedstock.configs(make(tmp_path, META))
+    assert [(one.platform, one.accelerator) for one in found] == [
+        ("linux-64", "cuda129"),
+        ("linux-64", "cpu"),
+        ("osx-arm64", "cpu"),
+    ]
+    assert found[0].zip_keys == (("c_compiler_version", "cuda_compiler_version"),)
+
+
+def test_a_meta_yaml_names_package_version_and_upstream(tmp_path: Path) -> None:
+    found = target(make(tmp_path, META))
+    assert (found.package, found.version, found.tag) == ("thing-lib", "1.2.3", "v1.2.3")
+    assert found.repository == "https://github.com/owner/thing.git"
+
+
+def test_a_v1_recipe_of_an_index_names_its_distribution(tmp_path: Path) -> None:
+    found = target(make(tmp_path, V1, "recipe.yaml"))
+    assert (found.package, found.version, found.wheel, found.tag) == ("thing-split", "2.0", "thing", "v2.0")
+    assert found.repository == "https://gitlab.example.org/owner/thing.git"
+
+
+def test_requirements_hold_where_their_selectors_do(tmp_path: Path) -> None:
+    root = make(tmp_path, META)
+    cuda, cpu, mac = feedstock.configs(root)
+    everywhere = [
+        ("host", "zlib 1.*"),
+        ("host", "python 3.12.* *_cpython"),
+        ("run", "numpy"),
+        ("run", "libfoo >=1.2.3,<2"),
+    ]
+    assert asked(root, cpu) == [("build", "gcc 14.*"), ("build", "cmake >=3.20"), *everywhere]
+    assert set(asked(root, cuda)) - set(asked(root, cpu)) == {("host", "cuda-version 12.9")}
+    assert ("build", "only-mac") in asked(root, mac)
+    assert "commented" not in names_of(META)
+
+
+def test_selectors_are_never_run_as_python(tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    text = META.replace("# [osx]", f"# [__import__('pathlib').Path('{trap}').touch() or True]")
+    root = make(tmp_path / "feedstock", text)
+    assert ("build", "only-mac") not in asked(root, feedstock.configs(root)[0])
+    assert not trap.exists()
+
+
+def test_upstream_and_ref_stand_in_for_a_recipe(tmp_path: Path) -> None:
+    found = target(tmp_path, upstream="https://example.org/faiss.git", ref="v1.14.3")
+    assert (found.package, found.version, found.tag) == ("faiss", "1.14.3", "v1.14.3")
+    with pytest.raises(UsageError, match="has no recipe"):
+        target(tmp_path)
+
+
+def test_the_repository_around_the_current_folder_is_found(tmp_path: Path) -> None:
+    root = make(tmp_path / "feedstock", META)
+    assert feedstock.around(root / "recipe") == root
+    assert feedstock.around(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["[1]", "a: *nothing", "\x00"])
+def test_a_broken_config_is_a_sentence(text: str, tmp_path: Path) -> None:
+    root = make(tmp_path, META)
+    (root / ".ci_support" / "linux_64_.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(AuditError, match=r"linux_64_\.yaml"):
+        feedstock.configs(root)
+
+
+@pytest.mark.parametrize("name", ["recipe.yaml", "meta.yaml"])
+def test_without_arguments_the_repository_around_is_audited(
+    name: str,
+    tmp_path: Path,
+    invocation: Invocation,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = make(tmp_path / "feedstock", META if name == "meta.yaml" else V1, name)
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(root / "recipe")
+    call: Callable[[], object] = lambda: megabuild.main(  # noqa: E731
+        ["audit", "--offline", "--all-rows"], standalone_mode=False, obj=invocation
+    )
+    assert outcome(call, invocation) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("thing-lib 1.2.3" if name == "meta.yaml" else "thing-split 2.0")
+    assert ("libfoo" in text) == (name == "meta.yaml")

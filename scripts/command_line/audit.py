@@ -100,7 +100,7 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(WHAT, "--ref", metavar="TAG", help="Of upstream's repository: a tag, or a commit.")
 @option(WHAT, "--repository", metavar="URL", help="Of upstream, or a mirror of it.")
 @option(BUMP, "--bump", metavar="VERSION",
-        help="List what must change, where and by whom, for another version of the package.")  # fmt: skip
+        help="List what must change, where and by whom, for another version, or for the newest.")  # fmt: skip
 @option(BUMP, "--fix", is_flag=True, help="Write what of that is certain.")
 @option(BUMP, "--back", is_flag=True, help="Give the files back as they were before the last --fix.")
 @option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked.")

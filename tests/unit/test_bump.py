@@ -280,8 +280,10 @@ def test_patches_are_tried_on_a_tree(changes: Callable[..., Any], tmp_path: Path
     )
     found = changes("--bump", "2.14.1", "--tree", str(tree), at=root)
     assert [(one["old"], one["note"]) for (topic, _), one in found.items() if topic == "patch"] == [
-        ("fits.patch", "applies"), ("there.patch", "is in the new tree: leave it out"), ("fails.patch", "does not apply"),
-    ]  # fmt: skip
+        ("fits.patch", "applies"),
+        ("there.patch", "is in the new tree: leave it out"),
+        ("fails.patch", "does not apply"),
+    ]
 
 
 def test_every_form(call: Call, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

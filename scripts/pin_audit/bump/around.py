@@ -88,11 +88,7 @@ def patches(scene: Scene) -> Iterator[Change]:
     found = list(_patches(recipe))
     touched: dict[str, set[str]] = {}
     was, now = ({one.name: one for one in release.all(Submodule)} for release in (scene.old, scene.new))
-    moved = (
-        [name for name in sorted({*was, *now}) if _commit(was, name) != _commit(now, name)]
-        if was and now
-        else []
-    )
+    moved = sorted(name for name in {*was, *now} if _has_moved(scene, was.get(name), now.get(name)))
     for number, name in found:
         path = (scene.root / recipe.file.name).parent / name
         text = (files.read_untrusted(path, below=scene.root) or b"").decode("utf-8", errors="replace")
@@ -118,6 +114,13 @@ def patches(scene: Scene) -> Iterator[Change]:
         yield Change(
             "submodules", FOLLOWS, recipe.file.name, None, f"{len(others)} moved", "", "upstream's tree", note
         )
+
+
+def _has_moved(scene: Scene, was: Submodule | None, now: Submodule | None) -> bool:
+    """Whether a submodule has another commit, or came or went: of committed facts, what is not there says nothing."""
+    if was and now:
+        return was.commit != now.commit
+    return (scene.new if was else scene.old).complete("submodules")
 
 
 def _commit(among: dict[str, Submodule], name: str) -> str:

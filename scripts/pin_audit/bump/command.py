@@ -125,6 +125,9 @@ def _findings(found: Bump) -> Iterator[Finding]:
 
 def _blocks(found: Bump, *, short: bool) -> Iterator[Block]:
     commit = f" ({found.commit[:10]})" if found.commit else ""
+    if found.old == found.new:
+        yield Heading(f"{found.package} {found.old}", "is the newest that an index has")
+        return
     count = counted(len(found.of(CERTAIN)), "change")
     yield Heading(f"{found.package} {found.old} to {found.new}{commit}", f"{count} that --fix writes")
     todo = found.of(CERTAIN, PERSON, COMMAND)

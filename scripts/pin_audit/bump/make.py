@@ -24,6 +24,7 @@ from pin_audit.make_report import AuditOptions
 from pin_audit.names import names
 from pin_audit.request import AuditRequest, Lazy, Local
 from pin_audit.services import Services
+from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.table import tabulate
 from pin_audit.targets import AuditedPackage, find, packages, target
 from pin_audit.trees import open_tree
@@ -35,10 +36,10 @@ _STEPS: tuple[Callable[[Scene], Iterator[Change]], ...] = (
 #: What the audit asks of this repository and of conda-forge to judge a library's version.
 _JUDGES = ("pinning", "recipe_pins", "recipe_commits", "recipe_archs")
 _MEANING = {
-    "submodules": "which submodules moved",
-    "upstream_archs": "upstream's CUDA versions and architectures",
-    "wheel_metadata": "the wheel's requirements",
-    "wheel": "the Pythons and the build back end",
+    "submodules": "the submodules",
+    "upstream_archs": "the CUDA versions and architectures",
+    "wheel_metadata": "the requirements and Pythons",
+    "wheel": "the build back end",
 }
 
 
@@ -61,10 +62,20 @@ def make(options: AuditOptions, root: Path, *, progress: Callable[[str], None] =
     configs = tuple(load(root, name) for name in available(root)) if own else feedstock.configs(root)
     recipes, variants = _files(root, package if own else None)
     old = _built(recipes[0], variants, configs if own else (), package)
-    version = options.bump or ""
-    if old == version:
-        raise UsageError(f"{recipes[0].file.name} has {old} already", "name another version")
     kept = tuple(one for one in configs if one.provider == "conda-forge")
+    version = options.bump or ""
+    if version == "newest":
+        named = (
+            target(package, kept, root)
+            if own
+            else feedstock.target(root, kept, upstream=None, ref=None, version=None)
+        )
+        torch = next((one.torch_version for one in kept), "")
+        version = newest_version(named.wheel, named.index, torch, services)
+        if version == old:
+            return Bump(package=named.package, old=old, new=old, commit="", changes=(), unread=())
+    elif version == old:
+        raise UsageError(f"{recipes[0].file.name} has {old} already", "name another version")
 
     def request(which: str, local: Local) -> AuditRequest:
         if own:
@@ -154,6 +165,10 @@ def _unread(releases: list[Release]) -> Iterator[str]:
     for one in releases:
         for source, reason in one.unread.items():
             if source in _MEANING:
-                reasons.setdefault(reason, {})[f"{_MEANING[source]} ({one.version})"] = None
+                reasons.setdefault(f"not read ({reason})", {})[f"{_MEANING[source]} of {one.version}"] = None
+        for outcome in one.outcomes:
+            if outcome.snapshot and outcome.source in _MEANING:
+                text = f"from the facts of {outcome.snapshot} that are committed here"
+                reasons.setdefault(text, {})[f"{_MEANING[outcome.source]} of {one.version}"] = None
     for reason, what in reasons.items():
-        yield f"not read, so something may be missing: {', '.join(what)}: {reason}"
+        yield f"something may be missing of these, {reason}: {', '.join(what)}"

@@ -153,8 +153,10 @@ def cuda(scene: Scene) -> Iterator[Change]:
         yield Change("CUDA", kind, scene.matrix, line, old.cuda, value, shown(toolkit.where), note)
     was, now = (_shipped(one) for one in (old, new))
     for version, place in here.items():
-        if version in was and now and version not in now:
-            note = f"upstream builds {new.version} for {', '.join(now)} only; conda-forge's pinning decides"
+        # a list that is not of the old tag itself may lack what the tag had
+        had = version in was or any(fact.where.inferred for fact in was.values())
+        if had and now and version not in now:
+            note = f"upstream builds {new.version} for {', '.join(sorted(now))} only; conda-forge's pinning decides"
             if others := ", ".join(_naming(scene, version)):
                 note += f"; see also {others}"
             source = shown(next(iter(now.values())).where)

@@ -58,6 +58,11 @@ class Release:
             if isinstance(one, kind) and not one.trouble
         ]
 
+    def complete(self, source: str) -> bool:
+        """Whether all was read now that a source has, so that what is not there is known not to be there."""
+        outcome = next(one for one in self.outcomes if one.source == source)
+        return bool(outcome.facts) and not outcome.trouble and all(not one.trouble for one in outcome.facts)
+
     @property
     def requires_python(self) -> Said:
         """The Pythons that it is for: ``>=3.11``."""

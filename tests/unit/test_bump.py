@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from bump_world import checkout, contents, index
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import IntegrityError, UsageError
-from megabuild.configs.matrix import outdated
+from megabuild.configs.config import load
+from megabuild.configs.matrix import outdated, write
 from megabuild.configs.tarballs import TARBALLS
+from megabuild.plan.other_torch import with_torch
 
 Call = Callable[..., int]
 
@@ -284,6 +287,28 @@ def test_patches_are_tried_on_a_tree(changes: Callable[..., Any], tmp_path: Path
         ("there.patch", "is in the new tree: leave it out"),
         ("fails.patch", "does not apply"),
     ]
+
+
+def test_the_newest_release_is_found(
+    changes: Callable[..., Any], call: Call, root: Path, capsys: Any
+) -> None:
+    found = changes("--bump", "newest")
+    assert brief(found["version", line_of(root, MATRIX, "- 2.13.0")]) == ("2.13.0", "2.15.0", "certain")
+    matrix = root / MATRIX
+    matrix.write_text(matrix.read_text(encoding="utf-8").replace("- 2.13.0", "- 2.15.0"), encoding="utf-8")
+    write(root)
+    assert changes("--bump", "newest") == {}
+    assert call("--bump", "newest") == 0
+    assert "pytorch 2.15.0  is the newest that an index has" in capsys.readouterr().out
+
+
+def test_a_config_with_the_sha256_of_another_release_is_refused_at_once(repository: Path) -> None:
+    config = load(repository, "linux_64_cuda130")
+    assert with_torch(config, None, None, None, rehearse=False) == config
+    wrong = replace(config, torch_version="2.15.0")
+    assert with_torch(wrong, None, None, None, rehearse=True) == wrong
+    with pytest.raises(UsageError, match=r"has the sha256 of PyTorch 2\.13\.0's tarball, not of 2\.15\.0's"):
+        with_torch(wrong, None, None, None, rehearse=False)
 
 
 def test_every_form(call: Call, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

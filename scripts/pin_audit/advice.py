@@ -34,6 +34,8 @@ def advice(row: AuditRow) -> str:
         return f"follow the pin, {pinned}{here}, or say in the recipe why not"
     if "nothing newer" in row.sentence:
         return f"wait for conda-forge to have it, or take {best_for(row)}{here}"
+    if row.name == "python" and row.status is Status.CONFLICT:
+        return f"leave out the Pythons that {wheel} excludes{here}"
     if wheel:
         verb = (
             "ask for"

@@ -157,16 +157,17 @@ class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
     commit: str = ""
     address: str = ""
     tag: str = ""  #: exactly on the commit, where git's description, the value, is another one
+    day: str = ""  #: of the commit, where no tag describes it and the value is only the commit's first digits
 
     @property
     def text(self) -> str:
         """The value for people."""
-        return self.tag or self.value
+        return self.tag or ", ".join(filter(None, (self.value, self.day)))
 
     @property
     def untagged(self) -> bool:
-        """Whether the value is no more than the commit: no tag is near, as ``51a0103, 2024-12-02``."""
-        return bool(self.commit) and self.commit.startswith(self.text.partition(",")[0])
+        """Whether the value is no more than the commit, since no tag is near."""
+        return bool(self.commit) and not self.tag and self.commit.startswith(self.value)
 
 
 class TagCommit(Fact, frozen=True, kw_only=True, tag="commit"):

@@ -277,7 +277,7 @@ class Clone:
         (self._folder / "fetched").write_text(self.fetched, encoding="ascii")
 
     def describe(self, commit: str) -> str:
-        """Return a commit's description by tags as ``git submodule status`` prints it, else the commit and its day.
+        """Return a commit's description by tags as ``git submodule status`` prints it, else its first digits.
 
         git's last resort, branches, would say something else as soon as somebody pushes to one; so would the later tags
         that bots make (``ciflow/rocm/1416``).
@@ -289,9 +289,11 @@ class Clone:
             with contextlib.suppress(GitFailed):
                 if found := self._local("describe", *mode, commit).decode(errors="replace").strip():
                     return found
-        return (
-            self._local("log", "--max-count=1", "--format=%h, %cs", commit).decode(errors="replace").strip()
-        )
+        return self._local("rev-parse", "--short", commit).decode(errors="replace").strip()
+
+    def day(self, commit: str) -> str:
+        """Return the day of a commit, ``2024-12-02``."""
+        return self._local("log", "--max-count=1", "--format=%cs", commit).decode(errors="replace").strip()
 
     def tagged(self, commit: str) -> str:
         """Return a tag that is exactly on a commit, where the description goes by an annotated one further back."""

@@ -114,6 +114,9 @@ def _of_newer_cuda(row: AuditRow, asks: Sequence[Ask]) -> Verdict | None:
     made = [build.cuda for build in row.builds if build.cuda]
     if not needed or not made or not all(Spec(f"<{row.wheel_cuda}").admits(cuda) for cuda in made):
         return None
+    top = max(made, key=lambda cuda: tuple(map(int, cuda.split("."))))
+    newest = {build.name for build in row.builds if build.cuda == top}
+    asks = [ask for ask in asks if ask.configs & newest] or list(asks)
     spec = Spec(needed[0].value, pep440=True)
     needs = f"upstream's wheel is for CUDA {row.wheel_cuda}, newer than any here, and needs {needed[0].value}"
     if not asks:

@@ -88,7 +88,8 @@ def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> Source
             kept = () if whole else outcome.facts
             kept = tuple(one for one in kept if not (one.trouble and one.name in names))
             day = snapshot.made[:10]
-            trouble = "; ".join(filter(None, (outcome.trouble, f"the snapshot of {day} stands in")))
+            why = "" if "--offline" in outcome.trouble else outcome.trouble
+            trouble = "; ".join(filter(None, (why, f"the snapshot of {day} stands in")))
             return structs.replace(outcome, facts=(*kept, *held), trouble=trouble, snapshot=day)
     return outcome
 

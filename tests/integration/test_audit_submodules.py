@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_every_form_of_description_occurs(truth: Mapping[str, str]) -> None:
     assert "lib/outer/inner/deps/leaf" in forms
 
 
-def test_descriptions_and_their_order_are_git_s_own(
+def test_descriptions_and_their_order_are_git_s_own_but_for_branches(
     served: str, truth: Mapping[str, str], tmp_path: Path
 ) -> None:
     outcome = audit(served, tmp_path)
@@ -69,7 +70,21 @@ def test_descriptions_and_their_order_are_git_s_own(
     assert [(one.name, one.trouble) for one in outcome.facts if one.trouble] == []
     found = described(outcome)
     assert found.pop("lib/large") == truth["lib/large"][:-1]
-    assert list(found.items()) == [(path, text) for path, text in truth.items() if path != "lib/large"]
+    by_tags = {
+        path: re.sub(r"^((.{7}).*) (heads|remotes)/.*", r"\1 \2", text) for path, text in truth.items()
+    }
+    assert list(found.items()) == [(path, text) for path, text in by_tags.items() if path != "lib/large"]
+
+
+def test_pushing_a_branch_changes_no_description(tmp_path: Path) -> None:
+    repo = Repo(tmp_path / "lib.git")
+    repo.commits(3)
+    both = pair(tmp_path, repo, 2)
+    first = audit(both.url, tmp_path / "cache")
+    git("update-ref", "refs/heads/aaa", both.made[2], cwd=both.lib)
+    again = audit(both.url, tmp_path / "cache", max_age=-1.0)
+    assert described(again) == described(first) == {"lib": f"{both.made[2]} {both.made[2][:7]}"}
+    assert finding(again, "lib").day == "2020-09-13"
 
 
 @pytest.mark.parametrize(

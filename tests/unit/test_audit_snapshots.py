@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from audit_samples import target
 
 from groundwork.errors import AuditError
-from pin_audit.facts import SourceOutcome, Submodule, Where
-from pin_audit.snapshots import Snapshot, fill, load, place, releases, save
+from pin_audit.facts import Newest, SourceOutcome, Submodule, Where
+from pin_audit.snapshots import Snapshot, fill, load, of, place, releases, save
 
 DAY = "2026-11-23T00:00:00+00:00"
 
@@ -78,3 +79,30 @@ def test_a_broken_snapshot_is_a_sentence(content: str, tmp_path: Path) -> None:
 def test_a_version_that_is_a_path_has_no_snapshot(tmp_path: Path) -> None:
     place("pytorch", "1", tmp_path).write_text("{}", encoding="utf-8")
     assert load("pytorch", "../pytorch-1", tmp_path) is None
+
+
+def test_what_was_read_goes_into_the_files_of_release_and_channel() -> None:
+    newest = SourceOutcome(source="channel", facts=(Newest(name="fmt", value="12.1.0"),))
+    unread = SourceOutcome(source="pinning", trouble="no network")
+    found = list(of(target(), [outcome(submodule("a", "v1")), newest, unread], DAY))
+    assert [(one.package, one.version, [read.source for read in one.sources]) for one in found] == [
+        ("pytorch", "2.13.0", ["submodules"]),
+        ("conda-forge", "", ["channel"]),
+    ]
+
+
+def test_of_a_release_that_was_read_in_part_the_snapshot_has_the_whole() -> None:
+    """Of the channel, which changes, it has only what is missing."""
+    part = outcome(submodule("a", "v1"), trouble="macosx: no answer")
+    assert {one.name for one in fill(part, [snapshot(submodule("b", "v1"))]).facts} == {"b"}
+    channel = SourceOutcome(
+        source="channel", facts=(Newest(name="fmt", value="12"),), trouble="osx: no answer"
+    )
+    old = SourceOutcome(source="channel", facts=(Newest(name="fmt", value="11"),))
+    assert fill(channel, [Snapshot(package="conda-forge", version="", made=DAY, sources=(old,))]) is channel
+
+
+def test_an_old_look_at_the_channel_is_no_look_for_a_gate() -> None:
+    old = SourceOutcome(source="channel", facts=(Newest(name="fmt", value="11"),), snapshot="2026-11-23")
+    assert old.unread
+    assert not SourceOutcome(source="submodules", facts=(submodule("a", "v1"),), snapshot="2026-11-23").unread

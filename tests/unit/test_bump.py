@@ -108,8 +108,11 @@ def test_a_release_for_other_pythons_and_another_cuda(changes: Callable[..., Any
     assert found["python", line_of(root, MATRIX, "- 3.14.*")]["new"] == "3.15"
     asked = line_of(root, "recipe/recipe.yaml", "else: typing_extensions")
     assert brief(found["typing_extensions", asked]) == (">=4.10.0", ">=4.13.0", "follows")
-    (toolkit,) = (one for (topic, _), one in found.items() if topic == "CUDA")
-    assert brief(toolkit) == ("13.0", "13.2 (==13.2.2)", "for a person")
+    wheels, gone = (one for (topic, _), one in found.items() if topic == "CUDA")
+    assert brief(wheels) == ("13.0", "13.2 (==13.2.2)", "for a person")
+    assert brief(gone) == ("12.9", "", "for a person")  # by the facts that are committed
+    assert "for 13.0, 13.2 only" in gone["note"]
+    assert line_of(root, "recipe/recipe.yaml", '- if: cuda_compiler_version == "12.9"') in gone["note"]
 
 
 def test_what_is_certain_is_written_and_given_back(

@@ -239,7 +239,9 @@ def _newest(row: AuditRow) -> list[CellPart]:
     parts = []
     for version, facts in sorted(by_version.items(), key=lambda item: item[0] != best):
         where = {name for one in facts for name in one.holds.platforms}
-        notes = ("newest", *(() if version == best else short_platforms(where)))
+        read = facts[0].where
+        newest_on = f"newest on {read.fetched[:10]}" if read.inferred else "newest"
+        notes = (newest_on, *(() if version == best else short_platforms(where)))
         parts.append(CellPart(text=version, notes=notes, url=facts[0].where.url))
     return parts
 

@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import structs
+
 from groundwork import redact
 from groundwork.errors import AuditError
 from pin_audit import gitlinks
@@ -75,11 +77,11 @@ def read(request: AuditRequest) -> SourceOutcome:
     )
 
 
-def _described(clone: Clone, commit: str) -> tuple[str, str]:
-    """Return git's description, and a tag that is exactly there if it names another one."""
-    value = shown(clone.describe(commit))
-    tag = shown(clone.tagged(commit))
-    return value, "" if tag == value else tag
+def _described(clone: Clone, commit: str) -> dict[str, str]:
+    """Return git's description, a tag that is exactly there if it names another one, and a day where no tag is near."""
+    value, tag = shown(clone.describe(commit)), shown(clone.tagged(commit))
+    day = shown(clone.day(commit)) if commit.startswith(value) else ""
+    return {"value": value, "tag": "" if tag == value else tag, "day": day}
 
 
 def _listed(file: Path, clones: Clones) -> SourceOutcome:
@@ -87,18 +89,17 @@ def _listed(file: Path, clones: Clones) -> SourceOutcome:
     unread: dict[str, str] = {}
 
     def fact(link: Gitlink) -> Submodule:
-        value, tag = link.text or link.commit[:7], ""
+        known = {"value": link.text or link.commit[:7]}
         address = redact.address(link.address) if link.address else ""
         if link.address and not link.text:
             try:
                 clone = clones.reach(Address.parse(link.address))
-                value, tag = _described(clone, link.commit)
+                known = _described(clone, link.commit)
             except AuditError as error:
                 unread.setdefault(error.message, link.path)
         where = Where(file=file.name)
-        return Submodule(
-            name=link.path, value=value, where=where, commit=link.commit, address=address, tag=tag
-        )
+        plain = Submodule(name=link.path, where=where, commit=link.commit, address=address)
+        return structs.replace(plain, **known)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         facts = tuple(pool.map(fact, gitlinks.read(file)))
@@ -178,7 +179,8 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
     entry = parent.entries.get(path)
     name = "/".join(map(shown, chain))
     clones.services.report(SOURCE, name)
-    value = tag = trouble = asked = ""
+    known: dict[str, str] = {}
+    trouble = asked = ""
     child = None
     try:
         if entry is None:
@@ -191,7 +193,7 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
             raise AuditError(".gitmodules sets a command as its update: refused")
         clone = clones.reach(address)
         try:
-            value, tag = _described(clone, commit)
+            known = _described(clone, commit)
         except Absent:
             raise AuditError(f"{asked} does not have commit {commit[:12]} any more") from None
         if entry.update != "none":  # git leaves out what is below
@@ -208,10 +210,8 @@ def _look(parent: _Parent, path: str, clones: Clones) -> _Found:
         commit=parent.commit,
         fetched=parent.clone.fetched,
     )
-    fact = Submodule(
-        name=name, value=value, where=where, trouble=trouble, commit=commit, address=asked, tag=tag
-    )
-    return chain, fact, child
+    fact = Submodule(name=name, where=where, trouble=trouble, commit=commit, address=asked)
+    return chain, structs.replace(fact, **known), child
 
 
 def _parent(

@@ -1,0 +1,115 @@
+"""The committed facts, and the table in recipe/README.md, as anybody gets them without a network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from audit_wheels import configured_by_the_test
+
+from pin_audit import snapshots
+from pin_audit.claims import AuditRow, Status
+from pin_audit.facts import Newest, RecipePin, Submodule
+from pin_audit.make_report import AuditOptions, make
+from pin_audit.report.cells import INFERRED, NOT_READ, readings
+from pin_audit.report.jsonfile import Report
+from pin_audit.report.markdown import BEGIN, END, markdown
+
+RELEASES = ("2.12.0", "2.13.0", "2.14.1", "2.15.0")
+
+
+def offline(version: str | None, root: Path) -> Report:
+    return make(AuditOptions(version=version, offline=True), root)[0]
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[dict[str, Report]]:
+    """Of the releases for which a table is kept, with an empty cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        configured_by_the_test(patch).text = "global.no-index='1'\n"
+        patch.setenv("MEGABUILD_CACHE", str(tmp_path_factory.mktemp("empty")))
+        yield {version: offline(version, repository) for version in ("2.13.0", "2.14.1", "2.15.0")}
+
+
+def row(reports: dict[str, Report], version: str, name: str) -> AuditRow:
+    return next(one for one in reports[version].audits[0].rows if one.name == name)
+
+
+def test_every_release_has_its_facts_with_source_and_day() -> None:
+    assert snapshots.releases("pytorch") == RELEASES
+    for version in (*RELEASES, ""):
+        found = snapshots.load("pytorch" if version else snapshots.CHANNEL, version)
+        assert found is not None
+        sources = set(snapshots.OF_RELEASE if version else snapshots.OF_CHANNEL)
+        assert {one.source for one in found.sources} == sources
+        for fact in found.facts():
+            assert fact.where.fetched[:3] == "202", fact
+            assert fact.where.file or fact.where.url, fact
+            assert (
+                fact.where.index or re.fullmatch("[0-9a-f]{40}", fact.where.commit) or fact.where.inferred
+            ), fact
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.14.1"])
+def test_at_most_a_tenth_of_a_table_was_not_read(version: str, reports: dict[str, Report]) -> None:
+    (audit,) = reports[version].audits
+    found = readings((*audit.rows, *audit.archs))
+    whole = sum(found.values()) - found[INFERRED]
+    assert found[NOT_READ] * 10 <= whole, found
+    assert found["filled"] > 150
+
+
+def test_the_committed_table_is_the_one_that_is_made_now(
+    reports: dict[str, Report], repository: Path
+) -> None:
+    """Whoever changes recipe or snapshots makes it again: audit --offline --write recipe/README.md."""
+    text = (repository / "recipe" / "README.md").read_text(encoding="utf-8")
+    committed = text.partition(f"{BEGIN}\n")[2].partition(f"\n{END}")[0].strip()
+    made = markdown(reports["2.13.0"], level=3).strip()
+
+    def tables(report: str) -> list[str]:
+        return [line for line in report.splitlines() if line.startswith(("| ", "["))]
+
+    assert tables(committed) == tables(made)
+    assert len(tables(made)) > 150
+
+
+def test_what_2_15_0_changes_is_told_without_a_network(reports: dict[str, Report]) -> None:
+    expected = {
+        "python": Status.CONFLICT,
+        "triton": Status.CONFLICT,
+        "cuda-version": Status.OLDER,
+        "cuda-bindings": Status.MISSING,
+        "libnvshmem": Status.MISSING,
+        "typing_extensions": Status.OLDER,
+    }
+    assert {name: row(reports, "2.15.0", name).status for name in expected} == expected
+    assert row(reports, "2.14.1", "triton").status is Status.CONFLICT
+    assert row(reports, "2.13.0", "triton").status is Status.IN_STEP
+
+
+def test_real_rows_that_were_wrong(reports: dict[str, Report]) -> None:
+    gcc = row(reports, "2.13.0", "gcc")
+    assert gcc.status is Status.OLDER
+    assert "conda-forge pins 15" in gcc.sentence
+    assert row(reports, "2.13.0", "python").status is Status.IN_STEP
+    assert "v21.12 (3.21.12)" in row(reports, "2.14.1", "libprotobuf").sentence
+    (sleef,) = row(reports, "2.13.0", "sleef").all(Submodule)
+    assert (sleef.value, sleef.commit[:8]) == ("3.8", "5a1d179d")
+    (xnnpack,) = row(reports, "2.13.0", "xnnpack").all(Submodule)
+    assert xnnpack.text == "51a0103, 2024-12-02"
+    names = {one.name for one in reports["2.13.0"].audits[0].rows}
+    assert not names & {"cuda-cupti", "libcufile", "libcublas"}
+    for tool in ("cmake", "ninja", "packaging", "setuptools"):
+        assert row(reports, "2.13.0", tool).status is Status.IN_STEP
+
+
+def test_an_old_look_at_the_channel_proves_nothing_absent(reports: dict[str, Report]) -> None:
+    """libmagma 2.10.0 is pinned, and the stored recipe of its feedstock is of 2.9.0."""
+    magma = row(reports, "2.13.0", "magma")
+    assert magma.all(RecipePin)
+    assert magma.all(Newest)
+    assert magma.status is not Status.CONFLICT
+    assert row(reports, "2.13.0", "eigen").status is Status.UNKNOWN

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from audit_samples import asks, report, wheel
 from ruamel.yaml import YAML
 
 from command_line.audit import audit
+from pin_audit.report import jsonfile
 from pin_audit.report.findings import Finding, github, of_report, sarif
 
 CONFLICT = (wheel("sympy", "==1.13.1"), asks("sympy", ">=1.13.3"))
@@ -51,6 +55,16 @@ def test_sarif_has_what_its_schema_asks_for() -> None:
 def test_text_from_outside_is_no_command_of_github() -> None:
     (line,) = github([Finding("r", "warning", "50 %\n::error::no", "a:b,c.yaml", 1)])
     assert line == "::warning file=a%3Ab%2Cc.yaml,line=1,title=audit%3A r::50 %25%0A::error::no"
+
+
+def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        got = pool.submit(pipe.read_text)
+        jsonfile.write("text\n", pipe)
+        assert got.result(timeout=30) == "text\n"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 @pytest.mark.parametrize("job", ["annotations", "release", "table"])

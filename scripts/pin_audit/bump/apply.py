@@ -16,8 +16,8 @@ import msgspec
 
 from groundwork import files
 from groundwork.errors import IntegrityError, MegabuildError, OutOfSpaceError, UsageError, of_system
-from megabuild.configs.config import CONFIG_FOLDER
-from megabuild.configs.matrix import MATRIX_FILE, generate
+from megabuild.configs.config import RECIPES
+from megabuild.configs.matrix import MATRIX_FILE, write
 from pin_audit.bump.changes import Bump, Edit, applied
 from pin_audit.bump.places import parsed
 
@@ -49,7 +49,7 @@ def fix(bump: Bump, root: Path, cache: Path) -> tuple[str, ...]:
     """
     texts = {name: _edited(root, name, edits) for name, edits in _by_file(bump.edits()).items()}
     if MATRIX_FILE in texts:
-        texts |= _configs(root, texts[MATRIX_FILE])
+        texts |= _generated(root, texts[MATRIX_FILE])
     if not texts:
         return ()
     written = []
@@ -134,13 +134,20 @@ def _edited(root: Path, name: str, edits: list[Edit]) -> bytes:
     return new.encode()
 
 
-def _configs(root: Path, matrix: bytes) -> dict[str, bytes]:
-    """Return the configs that a matrix means and that are others now, by name."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / MATRIX_FILE).write_bytes(matrix)
-        made = generate(Path(folder))
-    found = {f"{CONFIG_FOLDER}/{name}.yaml": text.encode() for name, text in made.items()}
-    return {name: text for name, text in found.items() if _content(root, name) != text}
+def _generated(root: Path, matrix: bytes) -> dict[str, bytes]:
+    """Return what is generated from a matrix and is other now, by name."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / MATRIX_FILE).write_bytes(matrix)
+        stand_in = folder / RECIPES / "recipe.yaml"
+        stand_in.parent.mkdir()
+        stand_in.touch()
+        write(folder)
+        made = (path for path in folder.rglob("*") if path.is_file() and path != stand_in)
+        found = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(made)}
+    return {
+        place: text for place, text in found.items() if place != MATRIX_FILE and _content(root, place) != text
+    }
 
 
 def _content(root: Path, name: str) -> bytes | None:

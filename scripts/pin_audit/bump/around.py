@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from groundwork import files, process
-from megabuild.configs.config import CONFIG_FOLDER
+from megabuild.configs.config import CONFIG_FOLDER, RECIPES
 from megabuild.configs.matrix import MATRIX_FILE, PROVIDERS
 from pin_audit.bump.changes import CERTAIN, COMMAND, FOLLOWS, PERSON, Change, Kind, Said
 from pin_audit.bump.recipe import Recipe
@@ -107,13 +107,28 @@ def patches(scene: Scene) -> Iterator[Change]:
             note = f"{', '.join(sorted(touched[module]))} touches it"
             values = (_commit(was, module), _commit(now, module))
             yield Change("submodule", PERSON, recipe.file.name, found[0][0], *values, module, note)
-    if others := [one for one in moved if one not in touched]:
-        note = "; ".join(
-            f"{one} {_commit(was, one) or 'new'} -> {_commit(now, one) or 'gone'}" for one in others
-        )
+    others = [
+        f"{one} {_commit(was, one) or 'new'} -> {_commit(now, one) or 'gone'}"
+        for one in moved
+        if one not in touched
+    ]
+    if unknown := _of_unknown_commit(scene):
+        others.append(f"not known of {', '.join(unknown)}")
+    if others:
+        count = f"{len(moved) - len(touched)} moved"
         yield Change(
-            "submodules", FOLLOWS, recipe.file.name, None, f"{len(others)} moved", "", "upstream's tree", note
+            "submodules", FOLLOWS, recipe.file.name, None, count, "", "upstream's trees", "; ".join(others)
         )
+
+
+def _of_unknown_commit(scene: Scene) -> list[str]:
+    """Return the submodules whose commit is not known in one of the releases."""
+    facts = (
+        one for release in (scene.old, scene.new) for one in release.outcomes if one.source == "submodules"
+    )
+    return sorted(
+        {one.name for outcome in facts for one in outcome.facts if one.trouble and one.name != "submodules"}
+    )
 
 
 def _has_moved(scene: Scene, was: Submodule | None, now: Submodule | None) -> bool:
@@ -187,8 +202,9 @@ def mentions(scene: Scene, covered: Collection[tuple[str, int]]) -> Iterator[Cha
         for words in ([old], [old, new])
     )
     samples, where = 0, set()
+    generated = (f"{RECIPES}/{MATRIX_FILE}",) if scene.matrix == MATRIX_FILE else ()
     for name in _tracked(scene.root):
-        if any(fnmatchcase(name, pattern) for pattern in _HISTORY):
+        if any(fnmatchcase(name, pattern) for pattern in _HISTORY) or name in generated:
             continue
         content = files.read_untrusted(scene.root / name, below=scene.root) or b""
         lines = content[:_LONGEST].decode("utf-8", errors="replace").splitlines()

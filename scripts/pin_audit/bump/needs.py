@@ -156,7 +156,9 @@ def cuda(scene: Scene) -> Iterator[Change]:
         # a list that is not of the old tag itself may lack what the tag had
         had = version in was or any(fact.where.inferred for fact in was.values())
         if had and now and version not in now:
-            note = f"upstream builds {new.version} for {', '.join(sorted(now))} only; conda-forge's pinning decides"
+            note = (
+                f"not in upstream's list, which has {', '.join(sorted(now))}; conda-forge's pinning decides"
+            )
             if others := ", ".join(_naming(scene, version)):
                 note += f"; see also {others}"
             source = shown(next(iter(now.values())).where)

@@ -136,7 +136,7 @@ def claims_of(row: AuditRow) -> list[Claim]:
             continue
         hard = isinstance(fact, Requirement)
         if hard or re.match(r"\s*[<>=!~]", fact.value):
-            spec = Spec(fact.value, pep440=True)
+            spec = Spec(row.entry.counted(fact.value), pep440=True)
             if spec.readable and not spec.any:
                 found.append(
                     Claim(fact=fact, spec=spec, version=spec.exact, hard=hard, configs=where, text=fact.value)
@@ -179,7 +179,7 @@ def pins(row: AuditRow, configs: frozenset[str], of: str = "") -> list[str]:
         if any(one.holds.met(build) for build in builds)
         if not word or one.name.replace("-", "_") == word or one.name in row.entry.keys
         for value in one.values
-        if pin(value).readable
+        if value != "None" and pin(value).readable
     ]
 
 

@@ -24,6 +24,7 @@ _EXPRESSION = re.compile(r"\{\{(.*?)\}\}")
 _CALL = re.compile(r"""\s*(compiler|stdlib|cdt|pin_compatible|pin_subpackage)\(\s*["']([\w.-]+)["'].*""")
 _SECTION = re.compile(r"(?P<indent>\s*)(?P<name>[\w-]+):\s*(?:#.*)?")
 _ITEM = re.compile(r"\s*-\s+(?P<text>[^#]*[^#\s])\s*(?:#\s*(?:.*\s)?\[(?P<selector>[^\]]+)\])?.*")
+_BRANCH = re.compile(r"\s*\{%-?\s*(?P<word>if|elif|else|endif)\b\s*(?P<condition>.*?)\s*-?%\}\s*")
 _SECTIONS = {"build": "build", "host": "host", "run": "run", "run_constrained": "constraint"}
 _SPEC = re.compile(r"[a-z0-9_][\w.-]*(\s+\S.*)?", re.IGNORECASE)
 
@@ -47,10 +48,14 @@ def settings(text: str) -> dict[str, str]:
 def needs(text: str, config: Config) -> tuple[Need, ...]:
     """Return the requirements that hold for a config; raises AuditError where selectors cannot be evaluated."""
     known = settings(text)
-    asked = [(line, section, item) for line, section, item in _items(text)]
-    chosen = _chosen({str(line): match["selector"] or "" for line, _, match in asked}, config)
+    asked = list(_items(text))
+    selectors = {
+        str(line): " and ".join(f"({one})" for one in (*branches, match["selector"] or "") if one)
+        for line, _, match, branches in asked
+    }
+    chosen = _chosen(selectors, config)
     found = []
-    for line, section, match in asked:
+    for line, section, match, _ in asked:
         spec = _spec(match["text"].strip("'\""), known, config)
         if str(line) in chosen and spec:
             pin = config.variant.get(spec.replace("-", "_"), ("",))[0] if section in ("build", "host") else ""
@@ -61,16 +66,23 @@ def needs(text: str, config: Config) -> tuple[Need, ...]:
 
 def names_of(text: str) -> tuple[str, ...]:
     """Return the names of all packages that requirements name in plain text, whatever the selectors say."""
-    words = (match["text"].split()[0] for _, _, match in _items(text))
+    words = (match["text"].split()[0] for _, _, match, _ in _items(text))
     return tuple(sorted({word for word in words if re.fullmatch(r"[a-z0-9][\w.-]*", word)}))
 
 
-def _items(text: str) -> Iterator[tuple[int, str, re.Match[str]]]:
-    """Yield the items of every section of requirements, with their lines."""
+def _items(text: str) -> Iterator[tuple[int, str, re.Match[str], tuple[str, ...]]]:
+    """Yield the items of every section of requirements, with their lines and the conditions of Jinja around them."""
     inside, section = -1, ""
+    branches: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         indent = len(line) - len(line.lstrip())
-        if heading := _SECTION.fullmatch(line):
+        if branch := _BRANCH.fullmatch(line):
+            last = branches.pop() if branch["word"] != "if" and branches else ""
+            if branch["word"] in ("if", "elif"):
+                branches.append(f"not ({last}) and ({branch['condition']})" if last else branch["condition"])
+            elif branch["word"] == "else":
+                branches.append(f"not ({last})")
+        elif heading := _SECTION.fullmatch(line):
             if heading["name"] == "requirements":
                 inside, section = indent, ""
             elif inside >= 0 and indent > inside:
@@ -78,7 +90,7 @@ def _items(text: str) -> Iterator[tuple[int, str, re.Match[str]]]:
             else:
                 inside, section = -1, ""
         elif inside >= 0 and section and (item := _ITEM.fullmatch(line)):
-            yield number, section, item
+            yield number, section, item, tuple(branches)
         elif line.strip() and not line.lstrip().startswith(("#", "{%", "-")):
             inside, section = -1, ""
 

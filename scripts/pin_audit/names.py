@@ -32,7 +32,14 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     note: str = ""
     follows: str = ""
     tool: bool = False
+    numbers: int = 0
     scheme: dict[int, int] = {}
+
+    def counted(self, value: str) -> str:
+        """Return a requirement with as many numbers as conda-forge's versions have: ``==13.0.*`` for ``==13.0.3``."""
+        if not self.numbers:
+            return value
+        return re.sub(rf"==\s*(\d+(?:\.\d+){{{self.numbers - 1}}})\.[\d.]+", r"==\1.*", value)
 
     def release(self, version: str) -> str:
         """Return the version by which conda-forge calls a release of upstream's: ``3.21.12`` for protobuf's 21.12."""

@@ -172,6 +172,12 @@ def build(folder: Path) -> World:
     repo.tag("out-1", mark)
     keep("lib/outer", repo, mark)
 
+    repo = Repo(folder / "third.git")  # another superproject, three levels deep
+    texts = modules({"deps/outer": "../outer.git", "deps/light": "../light.git"})
+    links = {"deps/outer": commits["lib/outer"], "deps/light": commits["lib/light"]}
+    repo.tag("2024.1", repo.commit(files={".gitmodules": texts}, gitlinks=links))
+    repo.make()
+
     urls = {path: f"../{path.removeprefix('lib/')}.git" for path in commits}
     repo = Repo(folder / "super.git")
     repo.tag("v1", repo.commit(files={".gitmodules": modules(urls)}, gitlinks=commits), annotated=True)

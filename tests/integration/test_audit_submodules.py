@@ -11,6 +11,8 @@ import pytest
 from git_world import Repo, daemon, git, modules, status, without_settings
 from submodule_world import World, audit, build, described, finding, pair, target
 
+from pin_audit.facts import Submodule
+from pin_audit.make_report import AuditOptions, make
 from pin_audit.request import AuditRequest, Local
 from pin_audit.services import Services
 from pin_audit.sources import submodules
@@ -74,6 +76,24 @@ def test_descriptions_and_their_order_are_git_s_own_but_for_branches(
         path: re.sub(r"^((.{7}).*) (heads|remotes)/.*", r"\1 \2", text) for path, text in truth.items()
     }
     assert list(found.items()) == [(path, text) for path, text in by_tags.items() if path != "lib/large"]
+
+
+@pytest.mark.parametrize(("name", "tag"), [("super", "v1"), ("outer", "out-1"), ("third", "2024.1")])
+def test_another_project_is_audited_by_address_and_tag(
+    name: str, tag: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nested submodules, without any recipe, against ``git submodule status --recursive``."""
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    url = f"file://{world.folder}/{name}.git"
+    options = AuditOptions(upstream=url, ref=tag, only=("submodules",))
+    (made,) = make(options, tmp_path)[0].audits
+    assert (made.target.package, made.target.tag, made.target.recipe) == (name, tag, None)
+    good = world.good if name == "super" else (".",)
+    said = {path: text.split()[0] for path, text in status(url, tag, tmp_path, good).items()}
+    found = {one.name: one.commit for one in made.outcomes[0].facts if isinstance(one, Submodule)}
+    assert said
+    assert said.items() <= found.items()
+    assert {one for row in made.rows for one in row.all(Submodule)}
 
 
 def test_pushing_a_branch_changes_no_description(tmp_path: Path) -> None:

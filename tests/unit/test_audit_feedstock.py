@@ -53,7 +53,9 @@ requirements:
     - zlib
     - python
     {% if cuda_compiler_version != "None" %}
-    - cuda-version {{ cuda_compiler_version }}  # [(cuda_compiler_version or "None") != "None"]
+    - cuda-version {{ cuda_compiler_version }}
+    {% else %}
+    - only-cpu     # [linux]
     {% endif %}
     # - commented
   run:
@@ -132,8 +134,12 @@ def test_requirements_hold_where_their_selectors_do(tmp_path: Path) -> None:
         ("run", "numpy"),
         ("run", "libfoo >=1.2.3,<2"),
     ]
+    everywhere.insert(2, ("host", "only-cpu"))
     assert asked(root, cpu) == [("build", "gcc 14.*"), ("build", "cmake >=3.20"), *everywhere]
-    assert set(asked(root, cuda)) - set(asked(root, cpu)) == {("host", "cuda-version 12.9")}
+    assert set(asked(root, cuda)) ^ set(asked(root, cpu)) == {
+        ("host", "cuda-version 12.9"),
+        ("host", "only-cpu"),
+    }
     assert ("build", "only-mac") in asked(root, mac)
     assert "commented" not in names_of(META)
 

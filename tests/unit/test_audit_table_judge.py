@@ -364,6 +364,17 @@ def test_what_the_wheel_needs_for_a_newer_cuda_is_news() -> None:
     assert row("cudnn", *cudnn).status is Status.IN_STEP
 
 
+def test_cuda_version_has_two_numbers_in_conda_forge() -> None:
+    """As in the live feedstock's meta.yaml, whose wheel needs cuda-toolkit ==13.0.3."""
+    toolkit = wheel("cuda-toolkit", "==13.0.3")
+    assert (
+        row("cuda-version", toolkit, asks("cuda-version", "13.0", configs=CUDA130)).status is Status.IN_STEP
+    )
+    assert (
+        row("cuda-version", toolkit, asks("cuda-version", "12.9", configs=CUDA130)).status is Status.CONFLICT
+    )
+
+
 def test_a_build_tool_lacks_no_pin() -> None:
     tested = ci_has("packaging", "24.0")
     for newest in (has("packaging", "26.0"), None):

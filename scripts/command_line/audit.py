@@ -37,7 +37,10 @@ EXAMPLES = f"""
 {{prog}} --version newest --compare audit.json
 {{prog}} --root FEEDSTOCK                 any feedstock: recipe.yaml or meta.yaml
 {{prog}} --upstream https://github.com/faiss/faiss.git --ref v1.14.3
-{{prog}} --from audit.json --source 'recipe_*' --write recipe/README.md
+{{prog}} --bump 2.14.1                      what must change for that PyTorch
+{{prog}} --bump 2.14.1 --fix                and write what is certain; --back takes it back
+{{prog}} --package pyg-lib --bump 0.9.0     an extension; --root FEEDSTOCK: any recipe
+{{prog}} --from audit.json --source 'recipe_*' --write docs/dependencies.md
 
 Statuses: {", ".join(STATUSES)}
 
@@ -48,6 +51,7 @@ cannot be read; {AuditError.exit_code} nothing can be made (--version newest wit
 {IncomparableError.exit_code} --compare had nothing that both reports read; 130 interrupted
 """
 WHAT = "What is audited"
+BUMP = "Another version"
 LOCAL = "Local stand-ins for what is fetched"
 SHOWN = "What comes out"
 HOW = "How it is asked"
@@ -95,6 +99,10 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 )
 @option(WHAT, "--ref", metavar="TAG", help="Of upstream's repository: a tag, or a commit.")
 @option(WHAT, "--repository", metavar="URL", help="Of upstream, or a mirror of it.")
+@option(BUMP, "--bump", metavar="VERSION",
+        help="List what must change, where and by whom, for another version, or for the newest.")  # fmt: skip
+@option(BUMP, "--fix", is_flag=True, help="Write what of that is certain.")
+@option(BUMP, "--back", is_flag=True, help="Give the files back as they were before the last --fix.")
 @option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked.")
 @option(LOCAL, "--wheel", type=_FILE, metavar="FILE", help="A wheel of the package.")
 @option(LOCAL, "--gitlinks", type=_FILE, metavar="FILE",
@@ -109,6 +117,14 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
         help="Take everything from a report of --json; only what --source names is read anew.")  # fmt: skip
 @option(SHOWN, "--markdown", "form", flag_value="markdown", help="Markdown instead of a table for terminals.")
 @option(SHOWN, "--json", "form", flag_value="json", help="JSON with the origin of every value.")
+@option(
+    SHOWN,
+    "--sarif",
+    "form",
+    flag_value="sarif",
+    help="SARIF 2.1.0: what needs a decision, at the recipes' lines.",
+)
+@option(SHOWN, "--github", "form", flag_value="github", help="The same as annotations of GitHub Actions.")
 @option(SHOWN, "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
         help="Write it there, whole or not at all.")  # fmt: skip
 @option(SHOWN, "--write", type=_FILE, metavar="FILE",
@@ -137,6 +153,7 @@ def audit(context: click.Context, /, root: Path | None, **asked: Any) -> Result:
     really has; conda-forge's pins, migrations and newest versions; the GPU architectures. Nothing is cloned or
     downloaded whole. A source that cannot be read is a value in its cells.
     """
+    from pin_audit.bump.command import bump
     from pin_audit.command import audit as command
     from pin_audit.make_report import AuditOptions
 
@@ -152,13 +169,12 @@ def audit(context: click.Context, /, root: Path | None, **asked: Any) -> Result:
             click.echo(text, err=True)
             status.start()
 
-        return command(
-            options,
-            _root(root),
-            tell=tell,
-            progress=lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis")),
-            named=root is not None,
-        )
+        def progress(text: str) -> None:
+            status.update(Text(text, no_wrap=True, overflow="ellipsis"))
+
+        if options.bump is not None or options.fix or options.back:
+            return bump(options, _root(root), tell=tell, progress=progress)
+        return command(options, _root(root), tell=tell, progress=progress, named=root is not None)
 
 
 def _root(given: Path | None) -> Path:

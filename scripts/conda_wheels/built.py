@@ -19,7 +19,7 @@ _PROJECTS = {"pytorch": TORCH, **{extension.conda: extension.name for extension 
 _BUILD = re.compile(r"(?P<accelerator>cpu|cuda\d+)_(?P<source>[a-z]+)_(?:py(?P<python>3\d+t?)|abi3)_")
 _EXACT_TORCH = re.compile(r"pytorch ==([\d.]+)(?: |$)")
 #: Of what only conda's PyTorch for CUDA requires; upstream's wheels have it from a variable of their build.
-_TRITON = re.compile(r"triton ==([\d.]+)$")
+_TRITON = re.compile(r"triton ([=~]=)([\d.]+)$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | N
     pins = [pin[1] for pin in map(_EXACT_TORCH.match, depends) if pin]
     imports = {spec.split()[0] for spec in depends} & _PROJECTS.keys() - {"pytorch"}
     rehearsal = ".rehearsal" if "-rehearsal" in channel.name else ""
-    triton = [f"triton=={pin[1]}" for pin in map(_TRITON.match, depends) if pin]
+    triton = [f"triton{pin[1]}{pin[2]}" for pin in map(_TRITON.match, depends) if pin]
     python = parts["python"]
     digits = parts["accelerator"].removeprefix("cuda")
     return BuiltPackage(

@@ -21,6 +21,7 @@ from pin_audit.make_report import AuditOptions, make
 from pin_audit.names import names
 from pin_audit.report import jsonfile
 from pin_audit.report.blocks import change_blocks, report_blocks
+from pin_audit.report.findings import github, of_report, sarif
 from pin_audit.report.jsonfile import Report
 from pin_audit.report.markdown import insert, markdown
 from pin_audit.report.terminal import text_lines
@@ -117,10 +118,22 @@ def _render(report: Report, options: AuditOptions, tell: Callable[[str], None]) 
         tell(f"{counted(len(found.changes), 'cell')} changed since {old.made}")
     if output is not None:
         as_json = options.form == "json" or (options.form is None and output.suffix == ".json")
-        jsonfile.write(jsonfile.text(report) if as_json else markdown(report), output)
+        lines = _machine_lines(report, options.form)
+        made = "\n".join([*lines, ""]) if lines is not None else markdown(report)
+        jsonfile.write(jsonfile.text(report) if as_json else made, output)
         tell(f"written: {output}")
     elif options.form == "markdown":
         return markdown(report).splitlines(), code
+    elif (machine := _machine_lines(report, options.form)) is not None:
+        return machine, code
     elif options.form is None and options.write is None:
         return text_lines(report_blocks(report, ages=True, folded=not options.all_rows), options.width), code
     return [], code
+
+
+def _machine_lines(report: Report, form: str | None) -> list[str] | None:
+    """Return a report for a service that shows findings at lines, or None for any other form."""
+    if form not in ("sarif", "github"):
+        return None
+    found = list(of_report(report))
+    return sarif(found).splitlines() if form == "sarif" else github(found)

@@ -51,7 +51,9 @@ class AuditOptions:
     offline: bool = False
     max_age: float = 24.0  #: hours
     timeout: float = 300.0  #: seconds
-    form: str | None = None  #: ``markdown`` or ``json`` instead of a table for terminals
+    form: str | None = (
+        None  #: ``markdown``, ``json``, ``sarif`` or ``github`` instead of a table for terminals
+    )
     output: Path | None = None
     write: Path | None = None
     compare: Path | None = None
@@ -59,6 +61,9 @@ class AuditOptions:
     live: bool = False  #: without committed facts
     snapshot: bool = False  #: commit what is read
     all_rows: bool = False  #: on a terminal also those that need no decision
+    bump: str | None = None  #: the version for which to say what must change
+    fix: bool = False  #: write what of it is certain
+    back: bool = False  #: give back what the last ``--fix`` wrote
     width: int = 100  #: of a table for terminals, in characters
 
 

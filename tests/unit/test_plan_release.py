@@ -17,6 +17,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.other_torch import with_torch
 from megabuild.plan.plan import Plan
 from megabuild.plan.release import ReleaseNeeds
+from megabuild.plan.report import rendered_lines
 from megabuild.plan.torch_source import SourceTree
 from megabuild.providers.environment import Environment
 from megabuild.providers.pypi import torch
@@ -85,7 +86,7 @@ def test_triton_and_pythons_are_those_of_the_official_wheel(
 ) -> None:
     plan = planned(of(replace(asking, config=load(repository, config)), version), monkeypatch)
     pytorch = [item.package for item in plan.items if item.package.name == "pytorch"]
-    assert all(f"triton =={triton}" in package.run for package in pytorch)
+    assert all(f"triton ~={triton}" in package.run for package in pytorch)
     left_out = REFUSED if version == "2.15.0" else {}
     assert plan.left_out == left_out
     assert [one.python for one in pytorch] == [
@@ -117,7 +118,7 @@ def test_what_nobody_says_is_asked_for(asking: Options, monkeypatch: pytest.Monk
     assert "--python" in caught.value.remedy
     plan = planned(of(asking, "9.9.9", triton="4.0.0", pythons=("3.14",)), monkeypatch)
     assert [one.package.python for one in plan.items if one.package.python] == ["3.14"]
-    assert any("triton ==4.0.0" in one.package.run for one in plan.items)
+    assert any("triton ~=4.0.0" in one.package.run for one in plan.items)
 
 
 def test_a_wheel_for_cpus_does_not_say_which_triton(asking: Options) -> None:
@@ -134,6 +135,15 @@ def test_the_source_that_is_brought_is_asked_first(asking: Options, tmp_path: Pa
     silent = replace(tree, triton=None, pythons=None)
     found = release.find_needs(of(asking, "2.15.0"), silent, lambda line: None)
     assert found == ReleaseNeeds(triton="3.9.0", left_out=REFUSED)
+
+
+def test_without_an_environment_the_packages_are_still_those_of_the_release(asking: Options) -> None:
+    lines = rendered_lines(of(asking, "2.15.0"))
+    assert [line for line in lines if "_py310_" in line] == []
+    assert any("pytorch-2.15.0-cuda130_mkl_py311_h" in line for line in lines)
+    assert any(
+        line.endswith("Python 3.10 is left out: PyTorch 2.15.0 requires Python >=3.11") for line in lines
+    )
 
 
 def test_a_rehearsal_builds_the_model_and_asks_nobody(asking: Options) -> None:

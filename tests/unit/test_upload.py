@@ -197,9 +197,11 @@ def test_an_output_of_another_feedstock_is_told_and_a_new_one_too(release: Chann
     release.publish()
     document = upload(release)
     assert rules_of(document) == []
-    registered = "is taken where it is registered as an output of your feedstock (conda-forge/feedstock-outputs)"
+    registered = (
+        "is taken where it is registered as an output of your feedstock (conda-forge/feedstock-outputs)"
+    )
     assert ("output", registered) in rules_of(document, refused=False)
-    assert len(rules_of(document, refused=False)) == 2
+    assert len(rules_of(document, refused=False)) == 3
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import re
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -30,11 +30,12 @@ _HEAD = 4 << 10  # bytes before a member: its own header, whose length nobody kn
 
 @dataclass(frozen=True, kw_only=True)
 class Directory:
-    """A wheel's length in bytes, its members, and the content of its METADATA."""
+    """A wheel's length in bytes, its members, and the content of its METADATA and of those that were asked for."""
 
     length: int
     members: tuple[zipfile.ZipInfo, ...]
     content: bytes
+    more: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def beside(client: Client, file: File) -> bytes:
@@ -51,24 +52,29 @@ def beside(client: Client, file: File) -> bytes:
     return content
 
 
-def inside(client: Client, file: File) -> Directory:
-    """Read METADATA and directory of a remote wheel by range requests.
+def inside(client: Client, file: File, more: str = "(?!)") -> Directory:
+    """Read METADATA, directory and other small members whose names match `more` of a remote wheel by range requests.
 
     Raises NetworkError: No answer, a server without range requests, or a broken wheel.
     """
     try:
-        return _directory(client, file.url)
+        return _directory(client, file.url, more)
     except BROKEN as error:
         raise NetworkError(
             f"{file.name} is not a wheel, or a broken one: {error}", "check the wheel"
         ) from error
 
 
-def of_file(path: Path) -> Directory:
-    """Read METADATA and directory of a local wheel; raises OSError or one of `BROKEN`."""
+def of_file(path: Path, more: str = "(?!)") -> Directory:
+    """Read METADATA, directory and other small members of a local wheel; raises OSError or one of `BROKEN`."""
     with zipfile.ZipFile(path) as archive:
-        content = archive.read(member(archive))
-        return Directory(length=path.stat().st_size, members=tuple(archive.infolist()), content=content)
+        members = tuple(archive.infolist())
+        return Directory(
+            length=path.stat().st_size,
+            members=members,
+            content=archive.read(member(archive)),
+            more={one.filename: archive.read(one) for one in _named(members, more)},
+        )
 
 
 def member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
@@ -79,7 +85,11 @@ def member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     return members[0]
 
 
-def _directory(client: Client, url: str) -> Directory:
+def _named(members: Iterable[zipfile.ZipInfo], pattern: str) -> list[zipfile.ZipInfo]:
+    return [one for one in members if re.fullmatch(pattern, one.filename) and one.file_size <= _LARGEST]
+
+
+def _directory(client: Client, url: str, more: str) -> Directory:
     # a file with holes: what is not fetched reads as zeros, and is not looked at
     with tempfile.TemporaryFile() as file:
         length = _part(client, url, file, 0, 0)
@@ -87,13 +97,16 @@ def _directory(client: Client, url: str) -> Directory:
             _part(client, url, file, max(0, length - tail), length - 1)
             try:
                 with zipfile.ZipFile(file) as archive:
-                    chosen = member(archive)
-                    start = chosen.header_offset
-                    if start < length - tail:
-                        end = start + _HEAD + chosen.compress_size
-                        _part(client, url, file, start, min(end, length) - 1)
-                    content = archive.read(chosen)
-                    return Directory(length=length, members=tuple(archive.infolist()), content=content)
+                    chosen, members = member(archive), tuple(archive.infolist())
+                    found = {}
+                    for one in (chosen, *_named(members, more)):
+                        start = one.header_offset
+                        if start < length - tail:
+                            end = start + _HEAD + one.compress_size
+                            _part(client, url, file, start, min(end, length) - 1)
+                        found[one.filename] = archive.read(one)
+                    content = found.pop(chosen.filename)
+                    return Directory(length=length, members=members, content=content, more=found)
             except _CUT_OFF as error:
                 if length <= tail or tail == _TAILS[-1]:
                     raise zipfile.BadZipFile(str(error)) from error

@@ -10,10 +10,9 @@ from groundwork.arch_list import cuda_archs as cuda_archs
 from groundwork.arch_list import unknown_arch
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config, python_version
+from megabuild.configs.tarballs import TARBALLS
 
 CHANNELS = "channel_sources"
-#: sha256 of further official tarballs (Homebrew's formula; not compared with the file): not to be taken for others'
-_TARBALLS = {"2.14.1": "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447"}
 
 
 def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -82,13 +81,28 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
     return replace(config, torch_version=version, variant={**config.variant, **changed})
 
 
+def check_pinned_tarball(config: Config) -> None:
+    """Refuse a config whose sha256 is another release's: the download would tell, but later.
+
+    Raises UsageError: It is.
+    """
+    (pinned,) = config.variant.get("torch_sha256", ("None",))
+    for release, known in TARBALLS.items():
+        if known.sha256 == pinned and release != config.torch_version:
+            raise UsageError(
+                f"{config.name} has the sha256 of PyTorch {release}'s tarball, not of {config.torch_version}'s",
+                f"put the one of pytorch-v{config.torch_version}.tar.gz into the matrix, or name it: --torch-sha256",
+            )
+
+
 def _check_tarball(config: Config, version: str, digest: str) -> None:
     """Refuse what cannot be the sha256 of a release's tarball, before anything is planned with it."""
     remedy = f"give the one of pytorch-v{version}.tar.gz"
     if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
         raise UsageError(f"'{digest}' is not a sha256", remedy)
     (pinned,) = config.variant["torch_sha256"]
-    for release, known in {**_TARBALLS, config.torch_version: pinned}.items():
+    published = {release: one.sha256 for release, one in TARBALLS.items()}
+    for release, known in {**published, config.torch_version: pinned}.items():
         if known == digest.lower() and release != version:
             raise UsageError(
                 f"that sha256 belongs to PyTorch {release}'s tarball, not to {version}'s", remedy

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config
-from megabuild.configs.overrides import other_torch, without_channels
+from megabuild.configs.overrides import check_pinned_tarball, other_torch, without_channels
 
 
 def torch_index(config: Config, index: str | None) -> str | None:
@@ -75,6 +75,8 @@ def with_torch(
         if not re.fullmatch(r"\d+(\.\d+)+", triton):
             raise UsageError(f"'{triton}' is not a release of Triton", "write it like '3.8.0'")
     if torch is None:
+        if compiles and source is None and not rehearse:
+            check_pinned_tarball(config)
         return config
     known = torch == config.torch_version or (digest is not None and config.provider == "conda-forge")
     if compiles and source is None and not known and not rehearse:

@@ -48,15 +48,9 @@ def make_plan(
         packages cannot have the date that was asked for.
     """
     date = source_date(options.root, os.environ)
-    wanted = overrides_from_options(options)
     files.writable(options.cache, "choose another folder with MEGABUILD_CACHE")
     given = _given_source(options, report)
-    if given is not None:
-        wanted["torch_source_path"] = (str(given.path),)
-    needs = release.find_needs(options, given, report)
-    if needs.triton:
-        wanted["triton_version"] = (needs.triton,)
-    wanted, refused = _leave_out(options, wanted, needs.left_out)
+    wanted, refused = _overrides_of_release(options, given, report)
     planner = ExtensionPlanner.find(options, report)
     environment = provide(
         ProviderRequest(
@@ -106,6 +100,27 @@ def make_plan(
         ),
     )
     return _add_estimate(compare_with_disk(plan), report)
+
+
+def packages_without_environment(
+    options: Options, report: Callable[[str], None]
+) -> tuple[tuple[PlannedPackage, ...], dict[str, str]]:
+    """Return what a config renders to before any environment is known, and the Pythons that its PyTorch is not for."""
+    wanted, refused = _overrides_of_release(options, _given_source(options, report), report)
+    return tuple(one for one in render_recipe(options, wanted) if not one.skipped), refused
+
+
+def _overrides_of_release(
+    options: Options, given: SourceTree | None, report: Callable[[str], None]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the overrides that follow from the options and from what the release needs, and the Pythons left out."""
+    wanted = overrides_from_options(options)
+    if given is not None:
+        wanted["torch_source_path"] = (str(given.path),)
+    needs = release.find_needs(options, given, report)
+    if needs.triton:
+        wanted["triton_version"] = (needs.triton,)
+    return _leave_out(options, wanted, needs.left_out)
 
 
 def compare_with_disk(plan: Plan) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from groundwork.events import StagingDecided
@@ -11,7 +12,7 @@ from groundwork.wording import counted
 from megabuild.plan.extensions import NO_PYTORCH
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan
-from megabuild.plan.planning import overrides_from_options, render_recipe
+from megabuild.plan.planning import packages_without_environment
 
 _PACKAGE = "name version build_string build_number subdir file_name python"
 
@@ -40,9 +41,7 @@ def plan_lines(plan: Plan) -> list[str]:
     lines += table(("package", "state"), rows)
     extensions = extension_lines(plan.extensions)
     lines += ["", *extensions, *([""] if extensions else [])]
-    lines += [
-        f"{UNICODE.warning} Python {python} is left out: {reason}" for python, reason in plan.left_out.items()
-    ]
+    lines += _python_lines(plan.left_out)
     lines += [f"{UNICODE.warning} {note}" for note in plan.notes]
     if plan.environment.downloads:
         parts = (f"{one.count} {one.what} ({size(one.size)})" for one in plan.environment.downloads)
@@ -115,9 +114,14 @@ def extension_lines(extensions: Extensions) -> list[str]:
 
 def rendered_lines(options: Options) -> list[str]:
     """Return the packages of a config alone, for where no build environment can be had to plan with."""
-    packages = render_recipe(options, overrides_from_options(options))
-    names = [package.file_name.removesuffix(".conda") for package in packages if not package.skipped]
-    return [f"{options.config.name} would make", "", *names, ""]
+    packages, left_out = packages_without_environment(options, lambda _: None)
+    names = [package.file_name.removesuffix(".conda") for package in packages]
+    lines = [f"{options.config.name} would make", "", *names, ""]
+    return [*lines, *_python_lines(left_out), ""] if left_out else lines
+
+
+def _python_lines(left_out: Mapping[str, str]) -> list[str]:
+    return [f"{UNICODE.warning} Python {python} is left out: {reason}" for python, reason in left_out.items()]
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

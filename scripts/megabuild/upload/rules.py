@@ -83,7 +83,9 @@ def _named(artifact: Artifact) -> Iterator[Finding]:
     if f"{artifact.path.parent.name}/{name}" != place:
         yield Finding(rule="name", subject=name, text=f"is {place} by its own metadata")
     if artifact.package.name not in FEEDSTOCKS:
-        text = "is taken where it is registered as an output of your feedstock (conda-forge/feedstock-outputs)"
+        text = (
+            "is taken where it is registered as an output of your feedstock (conda-forge/feedstock-outputs)"
+        )
         yield Finding(rule="output", subject=name, text=text, refused=False)
     elif artifact.package.name in _NEW:
         text = f"must be registered as an output of {FEEDSTOCKS[artifact.package.name]} (conda-forge/feedstock-outputs)"

@@ -110,9 +110,15 @@ def text(report: Report) -> str:
 
 
 def write(content: str, path: Path) -> None:
-    """Write a file, or the one that a link means, so that it appears whole or not at all; raises UsageError."""
+    """Write a file, or the one that a link means, so that it appears whole or not at all; raises UsageError.
+
+    What is there and is no file, as /dev/null or a pipe, is written to: a rename would put a file in its place.
+    """
     try:
-        files.write(path.resolve(), content)
+        if path.exists() and not path.is_file():
+            path.write_text(content, encoding="utf-8")
+        else:
+            files.write(path.resolve(), content)
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"cannot write {path}: {reason}", "name a file that can be written") from error

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from groundwork.errors import UsageError
 from pin_audit.claims import Status
-from pin_audit.report.blocks import Cell, Grid, Heading, report_blocks
+from pin_audit.report.blocks import Block, Cell, Grid, Heading, report_blocks
 from pin_audit.report.cells import CellPart
 from pin_audit.report.jsonfile import Report, write
 
@@ -17,9 +18,14 @@ _BETWEEN = re.compile(rf"(?<={BEGIN}\n)(?:.*\n)*?(?={END}$)", re.MULTILINE)
 
 def markdown(report: Report, *, level: int = 2) -> str:
     """Return a report as Markdown, with headings of some level."""
+    return marked_up(report_blocks(report, ages=False), level=level)
+
+
+def marked_up(blocks: Iterable[Block], *, level: int = 2) -> str:
+    """Return blocks as Markdown, with headings of some level."""
     links = _Links()
     parts: list[str] = []
-    for block in report_blocks(report, ages=False):
+    for block in blocks:
         if isinstance(block, Heading):
             head = f"{'#' * level} {_escaped(block.text)}"
             remark = _escaped(block.remark)

@@ -84,6 +84,14 @@ def _offered(
     wheel: str, index: str, torch: str, services: Services
 ) -> tuple[list[File], tuple[str, ...], Client]:
     """Return a package's wheels on its indexes, and a client for them; pages are cached."""
+    files, troubles, client = files_of(wheel, index, torch, services)
+    return [file for file in files if file.tags], troubles, client
+
+
+def files_of(
+    wheel: str, index: str, torch: str, services: Services
+) -> tuple[tuple[File, ...], tuple[str, ...], Client]:
+    """Return a package's wheels and source archives on its indexes, and a client for them; pages are cached."""
     where = Configured(links=(_page(torch),)) if index == "pyg" else configured()
     client = Client(
         seconds=services.remaining(),
@@ -105,8 +113,7 @@ def _offered(
         return Answer(url=kept["url"], body=kept["page"].encode())
 
     services.report(SOURCE, f"looking for wheels of {wheel}")
-    files, troubles = offered(wheel, where, fetch)
-    return [file for file in files if file.tags], troubles, client
+    return *offered(wheel, where, fetch), client
 
 
 def _page(torch: str) -> str:

@@ -19,7 +19,6 @@ from ruamel.yaml.error import YAMLError
 
 from groundwork import files
 from groundwork.errors import AuditError
-from megabuild.configs.config_file import as_text
 from megabuild.configs.matrix import PLATFORMS, PROVIDERS
 from pin_audit.bump.changes import Edit
 
@@ -105,7 +104,7 @@ class VariantFile(YamlFile):
         for group in self.document.get("zip_keys") or []:
             if isinstance(group, CommentedSeq):
                 keys = [
-                    as_text(one)
+                    _text(one)
                     for index, one in enumerate(group)
                     if _holds(self.selector(_scalar(group, index)), space)
                 ]
@@ -158,12 +157,12 @@ def value_of(node: Any, key: str) -> Scalar | None:
     if not isinstance(node, CommentedMap) or isinstance(node.get(key), (dict, list, type(None))):
         return None
     line, column = node.lc.value(key)
-    return Scalar(as_text(node[key]), line + 1, column)
+    return Scalar(_text(node[key]), line + 1, column)
 
 
 def _scalar(node: CommentedSeq, index: int) -> Scalar:
     line, column = node.lc.item(index)
-    return Scalar(as_text(node[index]), line + 1, column)
+    return Scalar(_text(node[index]), line + 1, column)
 
 
 def _holds(selector: str, space: Space) -> bool:
@@ -200,3 +199,8 @@ def _evaluated(node: ast.expr, names: dict[str, object]) -> object:
     if isinstance(node, ast.Constant):
         return node.value
     raise ValueError("not a selector")
+
+
+def _text(value: object) -> str:
+    """Return a value as the engine spells it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -61,6 +61,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     monkeypatch.setattr(running, "make_plan", fake.plan)
     monkeypatch.setattr(running, "execute", fake.execute)
     monkeypatch.setattr(running, "commands", lambda plan, summary: {})
+    monkeypatch.setattr(running, "upload", lambda plan, summary: "")
     monkeypatch.setattr(running, "plan_result", plan_result)
     return fake
 

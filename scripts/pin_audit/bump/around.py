@@ -202,7 +202,7 @@ def mentions(scene: Scene, covered: Collection[tuple[str, int]]) -> Iterator[Cha
         for words in ([old], [old, new])
     )
     samples, where = 0, set()
-    generated = (f"{RECIPES}/{MATRIX_FILE}",) if scene.matrix == MATRIX_FILE else ()
+    generated = (f"{RECIPES}/{MATRIX_FILE}", *_MADE) if scene.matrix == MATRIX_FILE else ()
     for name in _tracked(scene.root):
         if any(fnmatchcase(name, pattern) for pattern in _HISTORY) or name in generated:
             continue

@@ -10,7 +10,7 @@ from pathlib import Path
 from groundwork.errors import Interrupted, UsageError
 from groundwork.files import cache_folder
 from groundwork.result import Result
-from groundwork.text import picked
+from groundwork.text import picked, wrapped
 from groundwork.wording import counted, plain
 from pin_audit.bump import apply
 from pin_audit.bump.changes import CERTAIN, COMMAND, FOLLOWS, PERSON, Bump, Change
@@ -37,6 +37,12 @@ _REFUSED = (
     "snapshot",
 )
 _SHORT = 16  # characters of a hash on a terminal
+_HEADS = {
+    CERTAIN: "Certain, --fix writes it",
+    PERSON: "For a person",
+    COMMAND: "Made by a command",
+    FOLLOWS: "Nothing to do, since the recipes hold for both, or should not follow",
+}
 
 
 def bump(
@@ -108,8 +114,8 @@ def _shown(found: Bump, options: AuditOptions) -> list[str]:
         findings = list(_findings(found))
         return sarif(findings).splitlines() if options.form == "sarif" else github(findings)
     if options.form == "markdown":
-        return marked_up(_blocks(found, short=False)).splitlines()
-    return text_lines(_blocks(found, short=True), options.width)
+        return marked_up(_blocks(found)).splitlines()
+    return [*text_lines([_heading(found)], options.width), *_text(found)]
 
 
 def _findings(found: Bump) -> Iterator[Finding]:
@@ -123,27 +129,48 @@ def _findings(found: Bump) -> Iterator[Finding]:
             yield Finding(rule, "warning", plain(text), one.file, one.line)
 
 
-def _blocks(found: Bump, *, short: bool) -> Iterator[Block]:
-    commit = f" ({found.commit[:10]})" if found.commit else ""
+def _heading(found: Bump) -> Heading:
     if found.old == found.new:
-        yield Heading(f"{found.package} {found.old}", "is the newest that an index has")
-        return
+        return Heading(f"{found.package} {found.old}", "is the newest that an index has")
+    commit = f" ({found.commit[:10]})" if found.commit else ""
     count = counted(len(found.of(CERTAIN)), "change")
-    yield Heading(f"{found.package} {found.old} to {found.new}{commit}", f"{count} that --fix writes")
+    return Heading(f"{found.package} {found.old} to {found.new}{commit}", f"{count} that --fix writes")
+
+
+def _text(found: Bump) -> Iterator[str]:
+    """Yield lines for a terminal, which is too narrow for six columns: a place, what becomes of it, and below why."""
+    for kind, head in _HEADS.items():
+        changes = found.of(kind)
+        if changes:
+            yield from ("", f"{head}:")
+        for one in changes:
+            values = " -> ".join(filter(None, map(_short, (one.old, one.new))))
+            yield f"  {plain(one.place)}  {one.topic}{': ' if values else ''}{values}"
+            yield from wrapped(_why(one), first=" " * 6, rest=" " * 6)
+    for sentence in found.unread:
+        yield from ("", *wrapped(sentence))
+
+
+def _short(text: str) -> str:
+    """Return a value as a terminal shows it: of a hash the beginning."""
+    return f"{text[:_SHORT]}…" if len(text) >= 40 and text.isalnum() else plain(text)
+
+
+def _blocks(found: Bump) -> Iterator[Block]:
+    yield _heading(found)
     todo = found.of(CERTAIN, PERSON, COMMAND)
     heads = ("where", "what", f"at {found.old}", f"at {found.new}", "who", "why")
     if todo:
-        yield Grid(heads=heads, rows=[(*_row(one, short=short), one.kind.value, _why(one)) for one in todo])
+        yield Grid(heads=heads, rows=[(*_row(one), one.kind.value, _why(one)) for one in todo])
     if follows := found.of(FOLLOWS):
-        yield "Nothing to do, since the recipes hold for both, or should not follow:"
-        yield Grid(heads=(*heads[:4], "why"), rows=[(*_row(one, short=short), _why(one)) for one in follows])
+        yield f"{_HEADS[FOLLOWS]}:"
+        yield Grid(heads=(*heads[:4], "why"), rows=[(*_row(one), _why(one)) for one in follows])
     yield from found.unread
 
 
-def _row(one: Change, *, short: bool) -> tuple[Cell, ...]:
+def _row(one: Change) -> tuple[Cell, ...]:
     def value(text: str) -> Cell:
-        cut = f"{text[:_SHORT]}…" if short and len(text) >= 40 and text.isalnum() else plain(text)
-        return [CellPart(text=cut)] if cut else ""
+        return [CellPart(text=plain(text))] if text else ""
 
     place: Cell = [CellPart(text=plain(one.place))]
     return place, one.topic, value(one.old), value(one.new)

@@ -1,4 +1,4 @@
-"""The committed facts, and the table in docs/dependencies.md, as anybody gets them without a network."""
+"""The committed facts, and the tables in docs/dependencies*.md, as anybody gets them without a network."""
 
 from __future__ import annotations
 
@@ -61,13 +61,16 @@ def test_at_most_a_tenth_of_a_table_was_not_read(version: str, reports: dict[str
     assert found["filled"] > 150
 
 
+@pytest.mark.parametrize(
+    ("version", "page"), [("2.13.0", "dependencies.md"), ("2.14.1", "dependencies-2.14.1.md")]
+)
 def test_the_committed_table_is_the_one_that_is_made_now(
-    reports: dict[str, Report], repository: Path
+    version: str, page: str, reports: dict[str, Report], repository: Path
 ) -> None:
-    """Whoever changes recipe or snapshots makes it again: audit --offline --write docs/dependencies.md."""
-    text = (repository / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    """Whoever changes recipe or snapshots makes it again: audit --offline --version VERSION --write docs/PAGE."""
+    text = (repository / "docs" / page).read_text(encoding="utf-8")
     committed = text.partition(f"{BEGIN}\n")[2].partition(f"\n{END}")[0].strip()
-    made = markdown(reports["2.13.0"], level=3).strip()
+    made = markdown(reports[version], level=3).strip()
 
     def tables(report: str) -> list[str]:
         return [line for line in report.splitlines() if line.startswith(("| ", "["))]

@@ -21,10 +21,12 @@ _PATCH = re.compile(r"^\s*-\s+(\S+\.patch)\b")
 _TOUCHED = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
 _CONFIGS = "python scripts/megabuild configs --write"
 #: What programs make, with the commands.
+_WRITE = "python scripts/megabuild audit --write docs/dependencies"
 _MADE = {
     "tests/data/rendered.json": "scripts/test tests/integration/test_render_*.py -k kept --renew-names",
     "tests/data/rendered_pyg.json": "scripts/test tests/integration/test_render_*.py -k kept --renew-names",
-    "docs/dependencies.md": "python scripts/megabuild audit --write docs/dependencies.md",
+    "docs/dependencies.md": f"{_WRITE}.md",
+    "docs/dependencies-2.14.1.md": f"{_WRITE}-2.14.1.md --version 2.14.1",
 }
 #: Where text speaks of what is built now; elsewhere versions are samples, or history.
 _TEXT = ("*.md", "*.yaml", "*.yml", "*Containerfile", "*Dockerfile")

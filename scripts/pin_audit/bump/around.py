@@ -20,8 +20,8 @@ from pin_audit.facts import Submodule, TagCommit
 _PATCH = re.compile(r"^\s*-\s+(\S+\.patch)\b")
 _TOUCHED = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
 _CONFIGS = "python scripts/megabuild configs --write"
-_WRITE = "python scripts/megabuild audit --write docs/dependencies"
 #: What programs make, with the commands.
+_WRITE = "python scripts/megabuild audit --write docs/dependencies"
 _MADE = {
     "tests/data/rendered.json": "scripts/test tests/integration/test_render_*.py -k kept --renew-names",
     "tests/data/rendered_pyg.json": "scripts/test tests/integration/test_render_*.py -k kept --renew-names",

@@ -125,7 +125,8 @@ def sha256_of(urls: Sequence[str], request: AuditRequest) -> Said:
     for url in urls:
         name = urlsplit(url).path.rpartition("/")[2]
         project = name.rpartition(f"-{version}")[0]
-        if not project or not re.search(r"pypi|pythonhosted|source_base", url):
+        # a Python index has archives below /packages/ (or the recipe names its base); elsewhere a name proves nothing
+        if not project or not re.search(r"/packages/|source_base", url):
             continue
         try:
             for file in files_of(project, "pip", "", request.services)[0]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from real_graph import DEPFILES, RECIPE, TOOLS, TREE, RealGraph
+from real_graph import DEPFILES, RECIPE, TOOLS, TREE, RealGraph, announced_swap
 
 CLONE = "MEGABUILD_TEST_FEEDSTOCK"
 #: The last line of build.sh before it begins to build; its second half is what runs here.
@@ -50,11 +50,7 @@ class Built:
     @property
     def announced(self) -> tuple[int, int]:
         """Steps and core objects of the swap."""
-        match = re.search(
-            r"^::megabuild:: swap from=\S+ to=\S+ steps=(\d+) core=(\d+)$", self.said, re.MULTILINE
-        )
-        assert match, self.said[-2000:]
-        return int(match[1]), int(match[2])
+        return announced_swap(self.said)
 
     @property
     def steps(self) -> int:

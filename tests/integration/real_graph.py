@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,13 @@ def prepare(
         (tools / program).chmod(0o755)
     shutil.copytree(inputs.source, work / "tree", symlinks=True)
     return RealGraph(root=inputs.root, work=work, recipe=recipe, tools=tools)
+
+
+def announced_swap(said: str) -> tuple[int, int]:
+    """Return steps and core objects of the swap that a build script's output announces."""
+    match = re.search(r"^::megabuild:: swap from=\S+ to=\S+ steps=(\d+) core=(\d+)$", said, re.MULTILINE)
+    assert match, said[-2000:]
+    return int(match[1]), int(match[2])
 
 
 def install_prefix(channel: str, specs: Sequence[str], folder: Path) -> None:

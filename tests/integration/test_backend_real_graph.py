@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from debian_inputs import PACKAGES, debian_inputs
-from real_graph import DEPFILES, RECIPE, TOOLS, TREE, RealGraph, prepare
+from real_graph import DEPFILES, RECIPE, TOOLS, TREE, RealGraph, announced_swap, prepare
 
 STAGING = "3.12"
 PYTHONS = (STAGING, "3.13", "3.11")  # in this order; the first is staging's own
@@ -45,11 +45,7 @@ class Built:
     @property
     def announced(self) -> tuple[int, int]:
         """Steps and core objects of the swap."""
-        match = re.search(
-            r"^::megabuild:: swap from=\S+ to=\S+ steps=(\d+) core=(\d+)$", self.said, re.MULTILINE
-        )
-        assert match, self.said[-2000:]
-        return int(match[1]), int(match[2])
+        return announced_swap(self.said)
 
 
 @pytest.fixture(scope="module")

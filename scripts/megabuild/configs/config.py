@@ -107,8 +107,11 @@ def load(root: Path, name: str) -> Config:
     names = available(root)
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
-        hint = f"did you mean {' or '.join(close)}? " if close else ""
-        hint += f"There are: {', '.join(names)}"
+        hint = (
+            f"did you mean {' or '.join(close)}? --list shows all"
+            if close
+            else f"there are: {', '.join(names)}"
+        )
         raise ConfigError(f"there is no config '{name}'", _lost(root, names) or hint)
     path, recipes = root / CONFIG_FOLDER / f"{name}.yaml", feedstock.recipe_folder(root)
     if path.is_file():

@@ -10,9 +10,8 @@ if [[ "$4" != "model" ]]; then
     python tests/compiles.py
 fi
 
-# from the environment, and from site-packages, where pip-style builds look
-for torch_dir in "$PREFIX/share/cmake/Torch" "$(python -c 'import torch.utils as u; print(u.cmake_prefix_path)')/Torch"; do
-    cmake -G Ninja -S cmake_test -B build --fresh -DTorch_DIR="$torch_dir" -DCMAKE_PREFIX_PATH="$PREFIX" -DWITH_PYTHON=ON
-    cmake --build build
-    ./build/torch_user
-done
+# From site-packages, where pip-style builds look; tests/libtorch.sh has it from the environment.
+torch_dir="$(python -c 'import torch.utils as u; print(u.cmake_prefix_path)')/Torch"
+cmake -G Ninja -S cmake_test -B build -DTorch_DIR="$torch_dir" -DCMAKE_PREFIX_PATH="$PREFIX" -DWITH_PYTHON=ON
+cmake --build build
+./build/torch_user

@@ -104,6 +104,7 @@ class LiveReporter(PlainReporter):
         self._step = "planning"
         self._progress: events.Progress | None = None
         self._tasks: dict[str, _At | None] = {}
+        self._tests: dict[str, None] = {}
         self._live = Live(console=console, transient=True, refresh_per_second=4, get_renderable=self.lines)
 
     def __enter__(self) -> LiveReporter:
@@ -119,9 +120,9 @@ class LiveReporter(PlainReporter):
         line = self._sentence(event)
         if isinstance(event, events.Progress):
             self._progress, self._step = event, event.step
-        elif line is not None and isinstance(event, (events.PhaseStarted, events.TestRun)):
+        elif line is not None and isinstance(event, events.PhaseStarted):
             self._moved(line)  # the moving line says it
-        elif line is not None:
+        elif line is not None and not isinstance(event, events.TestRun):
             self._console.print(Text(plain_lines(line), style=_style(event)))
 
     def note(self, text: str) -> None:
@@ -153,6 +154,10 @@ class LiveReporter(PlainReporter):
                 self._tasks[event.task] = None
             case events.TaskEnded():
                 self._tasks.pop(event.task, None)
+            case events.TestRun():
+                self._tests[event.name] = None
+            case events.TestEnded():
+                self._tests.pop(event.name, None)
             case events.InTask(event=events.PhaseStarted() | events.Progress() | events.TestRun() as at):
                 if event.task in self._tasks:
                     self._tasks[event.task] = at
@@ -160,13 +165,15 @@ class LiveReporter(PlainReporter):
                 pass
 
     def lines(self) -> Text:
-        """Return everything that moves: a line, or one for every task that runs."""
-        if not self._tasks:
-            return self.line()
+        """Return everything that moves: a line, or one for every task that runs, and one for the tests beside."""
         running = list(self._tasks.items())[:_MOST_TASKS]
-        rows = [self._task_line(name, at) for name, at in running]
+        rows = [self._task_line(name, at) for name, at in running] or [self.line()]
         if len(self._tasks) > _MOST_TASKS:
             rows.append(Text(f"and {len(self._tasks) - _MOST_TASKS} more"))
+        if self._tests:
+            rows.append(Text(f"testing {', '.join(self._tests)}"))
+        if not self._tasks:
+            return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
         memory = self._memory.used()
         if memory:
             rows[-1].append(f"  {size(memory)}")

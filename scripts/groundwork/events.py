@@ -184,6 +184,20 @@ class TestRun(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TestEnded(Event):
+    """A package's test is over; it ran beside the build of others."""
+
+    __test__ = False
+
+    name: str
+    seconds: float
+    passed: bool
+
+    def sentence(self) -> str | None:
+        return f"{UNICODE.done} {self.name}: tested in {duration(self.seconds)}" if self.passed else None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogLine(Event):
     """A line as it goes into the log, secrets masked."""
 

@@ -462,9 +462,39 @@ def test_what_a_killed_run_has_built_but_not_tested_is_only_tested(
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert wait_for(lambda: not strays(state), seconds=20)
-    assert [status for _, status in statuses(tiny)] == ["built"] * 3
+    library, *pythons = (status for _, status in statuses(tiny))
+    assert library in ("built", "skipped")  # its test may have been over
+    assert pythons == ["built"] * 2
     assert len(tiny.of(events.PackageStarted)) < 3
-    assert "tinypy" in [event.name for event in tiny.of(events.TestRun)]
+    assert "tinypy 1.0" in [event.name for event in tiny.of(events.TestRun)]
+
+
+def test_a_package_is_tested_while_the_next_one_is_built(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINY_TEST_SECONDS", "2")
+    assert tiny.run().ok
+    kinds = (events.PackageStarted, events.PackageBuilt, events.TestEnded)
+    seen = [event for event in tiny.seen if isinstance(event, kinds)]
+    last = next(at for at, event in enumerate(seen) if getattr(event, "python", "") == "3.12")
+    of_python = [at for at, one in enumerate(seen) if isinstance(one, events.TestEnded) and "py" in one.name]
+    assert last < min(of_python)
+    began = {event.name for event in tiny.of(events.TestRun)}
+    assert began == {event.name for event in tiny.of(events.TestEnded) if event.passed}
+
+
+@pytest.mark.parametrize("keep_going", [False, True])
+def test_a_failed_test_ends_the_builds_unless_they_are_to_go_on(tiny: Tiny, keep_going: bool) -> None:
+    with_test(tiny, "echo broken\nexit 1\n")
+    script = tiny.root / "recipe" / "build_py.sh"
+    script.write_text(f"sleep 3\n{script.read_text()}")  # the test is over before
+    with pytest.raises(PackageTestError, match="test of tinylib"):
+        tiny.run(keep_going=keep_going)
+    summary = json.loads((tiny.options().state / "run.json").read_text())
+    # what needs a package that failed is tested, and not published without it
+    assert [row["status"] for row in summary["packages"]] == ["failed", "missing", "missing"]
+    assert not list(tiny.options().packages.rglob("*.conda"))
+    assert len(tiny.of(events.PackageBuilt)) == (3 if keep_going else 1)
+    broken = [path.name.split("-")[0] for path in (tiny.options().state / "tests" / "broken").iterdir()]
+    assert broken == ["tinylib"]
 
 
 def test_published_packages_and_their_index_are_not_believed_but_looked_into(built: Tiny) -> None:

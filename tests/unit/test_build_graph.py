@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -13,8 +13,9 @@ import pytest
 from groundwork import events
 from groundwork.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError, SwapRefused
 from groundwork.resources.jobs import Budget, Jobs
-from megabuild.run.graph import Graph, Inbox
-from megabuild.run.work import Made, Work
+from megabuild.engine.archive import Archive
+from megabuild.run.graph import Graph, Inbox, There
+from megabuild.run.work import Made, Need, Stopped, Work
 
 
 @dataclass
@@ -24,7 +25,10 @@ class Fake:
     name: str
     budget: Budget
     notes: list[str]
-    needs: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    publish_after: tuple[Need, ...] = ()
+    provides: tuple[str, ...] = ()
+    brief: bool = False
     cpu_seconds: int = 0
     alone: str = ""
     vital: bool = False
@@ -33,14 +37,23 @@ class Fake:
     mends: str = ""
     jobs: list[int] = field(default_factory=list)
 
+    there: Callable[[str], None] = lambda name: None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
     def run(self, jobs: int) -> Made:
         self.jobs.append(jobs)
         self.notes.append(f"begin {self.name}")
-        time.sleep(self.duration)
+        for name in self.provides:
+            self.there(name)
+        if self.cancelled.wait(self.duration):
+            raise Stopped(self.name)
         self.notes.append(f"end {self.name}")
         if self.errors:
             raise self.errors.pop(0)
-        return Made(seconds={})
+        return Made(seconds={}, archives=[cast(Archive, self.name)])
+
+    def cancel(self) -> None:
+        self.cancelled.set()
 
     def mend(self, error: MegabuildError) -> str:
         return self.mends if isinstance(error, SwapRefused) else ""
@@ -52,7 +65,8 @@ class Fake:
 class Run:
     """One graph of fakes."""
 
-    def __init__(self, *, jobs: int = 2, tasks: int = 2) -> None:
+    def __init__(self, *, jobs: int = 2, tasks: int = 2, keep_going: bool = False) -> None:
+        self.keep_going = keep_going
         self.notes: list[str] = []
         self.told: list[events.Event] = []
         self.failed: dict[str, MegabuildError] = {}
@@ -68,9 +82,12 @@ class Run:
 
     def go(self) -> None:
         inbox: Inbox = queue.SimpleQueue()
+        for fake in self.fakes:
+            fake.there = lambda name: inbox.put(There(name=name))
         Graph(
             cast("list[Work]", self.fakes), done=(), failed=self.failed, tell=self.told.append,
             publish=self._publish, inbox=inbox, stop=threading.Event(),
+            keep_going=self.keep_going,
         ).run()  # fmt: skip
 
     def _publish(self, work: Work, made: Made) -> None:
@@ -200,3 +217,55 @@ def test_a_need_that_nobody_makes_is_a_failure_and_not_an_endless_wait() -> None
     run.add("sparse", needs=("scatter",))
     run.go()
     assert "scatter, which nothing makes" in run.failed["sparse"].message
+
+
+def a_build_and_its_tests(run: Run, *, errors: list[Exception]) -> None:
+    """As PyTorch's: libtorch's test fails with the errors."""
+    run.add("build", vital=True, provides=("lib", "py"), duration=0.5)
+    run.add("test lib", vital=True, brief=True, needs=("lib",), errors=errors)
+    run.add("test py", vital=True, brief=True, needs=("py",), publish_after=("test lib",), duration=0.2)
+    run.add("scatter", needs=("build",), publish_after=("test py",))
+
+
+def test_what_is_there_is_tested_while_others_are_built_and_published_after_what_it_needs() -> None:
+    run = Run(jobs=4, tasks=4)
+    a_build_and_its_tests(run, errors=[])
+    run.go()
+    assert run.order("begin test lib", "end test py", "end build", "begin scatter")
+    assert run.published == ["test lib", "test py", "build", "scatter"]
+
+
+def test_a_failed_test_ends_the_build_and_tests_that_can_be_brought_to_their_end_are() -> None:
+    run = Run(jobs=4, tasks=4)
+    a_build_and_its_tests(run, errors=[BuildError("wrong numbers")])
+    with pytest.raises(BuildError, match="wrong numbers"):
+        run.go()
+    assert run.notes[-1] == "end test py"
+    assert "end build" not in run.notes
+    assert run.published == []
+
+
+def test_a_run_that_keeps_going_publishes_nothing_without_what_it_needs() -> None:
+    run = Run(jobs=4, tasks=4, keep_going=True)
+    a_build_and_its_tests(run, errors=[BuildError("wrong numbers")])
+    run.add("cluster", needs=("build",))
+    with pytest.raises(BuildError, match="wrong numbers"):
+        run.go()
+    assert run.published == ["build", "cluster"]
+    assert run.ended() == {"cluster": "built", "scatter": "failed"}
+
+
+def test_what_needs_each_other_to_be_published_is_published_in_the_end() -> None:
+    run = Run()
+    run.add("a", publish_after=("b",))
+    run.add("b", publish_after=(("c", "a"),))
+    run.go()
+    assert sorted(run.published) == ["a", "b"]
+
+
+def test_one_of_several_that_would_do_is_enough() -> None:
+    run = Run()
+    run.add("scatter", needs=(("gone", "cluster"),))
+    run.add("cluster")
+    run.go()
+    assert run.ended() == {"scatter": "built", "cluster": "built"}

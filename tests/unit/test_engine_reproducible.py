@@ -58,17 +58,17 @@ def test_time_place_and_order_leave_no_trace(tmp_path: Path) -> None:
     two = package(tmp_path / "two", modified=1_700_000_000, depends=["libc", "python"])
     assert one.read_bytes() != two.read_bytes()
     for made in (one, two):
-        reproducible.normalise(made, made, DATE)
+        reproducible.normalise(made, made, DATE, level=1)
         assert not list(made.parent.glob(".tmp*"))
     assert one.read_bytes() == two.read_bytes()
     again = hashlib.sha256(one.read_bytes()).hexdigest()
-    reproducible.normalise(one, one, DATE)
+    reproducible.normalise(one, one, DATE, level=1)
     assert hashlib.sha256(one.read_bytes()).hexdigest() == again, "twice is once"
 
 
 def test_what_is_installed_is_what_the_package_says_and_python_uses_its_byte_code(tmp_path: Path) -> None:
     made = package(tmp_path / "one", modified=1_600_000_000, depends=["python"])
-    reproducible.normalise(made, made, DATE)
+    reproducible.normalise(made, made, DATE, level=1)
     index = IndexJson.from_package_archive(made)
     assert index.timestamp is not None
     assert index.timestamp.timestamp() == DATE
@@ -98,7 +98,7 @@ def test_a_program_stays_one_and_a_link_leads_where_it_led(tmp_path: Path) -> No
         (content / name).chmod(mode)
     (content / "link").symlink_to("library")
     made = assemble(tmp_path / "one", content, [])
-    reproducible.normalise(made, made, DATE)
+    reproducible.normalise(made, made, DATE, level=1)
     found = {name: (one.mode, one.link) for name, one in entries(made).items() if name in os.listdir(content)}
     assert (found["program"], found["library"], found["link"][1]) == (
         ("0o755", ""),
@@ -119,14 +119,14 @@ def test_a_kill_in_the_middle_leaves_the_package_as_it_was(
 
     monkeypatch.setattr(reproducible, "_edit", full)
     with pytest.raises(OSError, match="No space"):
-        reproducible.normalise(made, made, DATE)
+        reproducible.normalise(made, made, DATE, level=1)
     assert made.read_bytes() == before
     assert not list(made.parent.glob(".tmp*"))
 
 
 def test_the_file_is_a_plain_zip_of_stored_parts(tmp_path: Path) -> None:
     made = package(tmp_path / "one", modified=1_600_000_000, depends=[])
-    reproducible.normalise(made, made, DATE)
+    reproducible.normalise(made, made, DATE, level=1)
     with zipfile.ZipFile(made) as file:
         assert [entry.filename for entry in file.infolist()] == [
             "metadata.json", "pkg-one-1.0-0.tar.zst", "info-one-1.0-0.tar.zst",
@@ -151,7 +151,7 @@ def test_a_package_asks_for_the_glibc_that_its_symbols_need(tmp_path: Path, loca
     made = assemble(
         tmp_path, tmp_path / "content", ["__glibc >=2.41,<3.0.a0", "__glibc >=2.5", "libgcc >=12"]
     )
-    reproducible.normalise(made, made, DATE, local=local)
+    reproducible.normalise(made, made, DATE, level=1, local=local)
     with opened(lib / "libone.so") as library:
         assert max(filter(None, glibc.needed(library))) == max(by_pyelftools(lib / "libone.so"))
     pin = "__glibc >=2.25,<3.0.a0" if local else "__glibc >=2.41,<3.0.a0"  # getrandom came with 2.25
@@ -183,10 +183,10 @@ def test_what_a_build_may_have_made_is_neither_followed_nor_written_to(tmp_path:
     target = tmp_path / "finished" / "linux-64" / made.name
     target.parent.mkdir(parents=True)
     (target.parent / f".tmp-{made.name}").symlink_to(mine)
-    reproducible.normalise(made, target, DATE)
+    reproducible.normalise(made, target, DATE, level=1)
     assert (made.read_bytes(), mine.read_text()) == (before, "mine")
     assert archive.read(target).package.name == "one"
     assert list(target.parent.iterdir()) == [target]
     (tmp_path / "link.conda").symlink_to(made)
     with pytest.raises(IntegrityError, match=r"link\.conda is a symbolic link"):
-        reproducible.normalise(tmp_path / "link.conda", target, DATE)
+        reproducible.normalise(tmp_path / "link.conda", target, DATE, level=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -12,6 +13,9 @@ from ruamel.yaml.error import YAMLError
 from groundwork.errors import ConfigError
 
 _SETTINGS, _RECIPE, _OLD_RECIPE = "conda-forge.yml", "recipe.yaml", "meta.yaml"
+#: Where none is named. libtorch 2.13.0 for the CPU, 483 MB: 105 MB at level 3 (2 CPU seconds), 97 at 6 (5),
+#: 93 at 10 (11), 92 at 15 (93), 87 at 17 (162).
+_LEVEL, _HIGHEST = 10, 22
 
 
 def check(root: Path) -> None:
@@ -39,15 +43,35 @@ def recipe_folder(root: Path) -> Path:
 
     Raises ConfigError: That file cannot be read, or names a folder outside.
     """
-    path = root.absolute() / _SETTINGS
+    root = root.absolute()
+    named = str(_settings(root).get("recipe_dir") or "recipe")
+    folder = root / named
+    if not folder.resolve().is_relative_to(root.resolve()):
+        raise ConfigError(f"{root / _SETTINGS}: recipe_dir is outside the feedstock: {named}", "correct it")
+    return folder
+
+
+def compression_level(root: Path) -> int:
+    """Return the zstd level, 1 to 22, that conda-forge.yml names for packages (``zstd_compression_level``).
+
+    Raises ConfigError: That file cannot be read, or names no such level.
+    """
+    of_build = _settings(root.absolute()).get("conda_build")
+    level = of_build.get("zstd_compression_level", _LEVEL) if isinstance(of_build, Mapping) else _LEVEL
+    if not isinstance(level, int) or not 1 <= level <= _HIGHEST:
+        raise ConfigError(
+            f"{root / _SETTINGS}: zstd_compression_level is {level!r}", f"name one from 1 to {_HIGHEST}"
+        )
+    return level
+
+
+@functools.lru_cache
+def _settings(root: Path) -> Mapping[str, Any]:
+    path = root / _SETTINGS
     try:
         settings = (
             YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) if path.is_file() else None
         )
     except (OSError, UnicodeError, YAMLError) as error:
         raise ConfigError(f"cannot read {path}: {error}", "correct it") from error
-    named = str(settings.get("recipe_dir") or "recipe") if isinstance(settings, Mapping) else "recipe"
-    folder = path.parent / named
-    if not folder.resolve().is_relative_to(path.parent.resolve()):
-        raise ConfigError(f"{path}: recipe_dir is outside the feedstock: {named}", "correct it")
-    return folder
+    return settings if isinstance(settings, Mapping) else {}

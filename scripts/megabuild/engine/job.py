@@ -26,11 +26,10 @@ class Job:
     named: bool = (
         False  #: The variant files name these channels as well, and the engine refuses to be told twice.
     )
-    test: str = "native"  #: ``native`` or ``skip``.
+    test: bool = True  #: Test what was built, or is left over from a former run.
+    tests: Sequence[str] = ()  #: Package files that are to be tested; nothing is built then.
     #: Environment of the engine; scripts see those that the recipe passes on.
     env: Mapping[str, str] = field(default_factory=dict)
-    planned: Sequence[str] = ()  #: Names of all package files that the job is about.
-    leftovers: Sequence[str] = ()  #: Package files below ``output_dir`` that exist but were never tested.
     #: Names of package files in ``output_dir`` that are finished and only serve as dependencies.
     published: Sequence[str] = ()
     keep_going: bool = False  #: Go on with other packages where one fails.

@@ -28,8 +28,6 @@ import zstandard
 from cuda_code.elf_file import ElfFile, NotElf
 from groundwork import files, glibc
 
-#: What rattler calls the default; engine/worker.py has the engine compress weakly, since all is compressed again here.
-_LEVEL = 15
 _BLOCK = 1 << 20
 _ELF = b"\x7fELF"
 #: Bytes above which an entry of a zip file needs wide fields; compressed anew it is smaller than it was.
@@ -41,6 +39,7 @@ class _Context:
     """What is true of a package, and what was found in its files so far."""
 
     date: int  #: seconds since 1970, for everything that has a date
+    level: int  #: of zstd's compression
     local: bool  #: make the pin on glibc that of ``glibc``
     folder: Path  #: for temporary files
     #: digest and size of files that became others
@@ -48,11 +47,12 @@ class _Context:
     glibc: set[glibc.Version] = field(default_factory=set)  #: versions of glibc that files need
 
 
-def normalise(package: Path, target: Path, date: int, *, local: bool = False) -> None:
+def normalise(package: Path, target: Path, date: int, *, level: int, local: bool = False) -> None:
     """Write a ``.conda`` file once more so that it depends on its content alone; it appears in full or not at all.
 
     ``target`` is in another folder: a build could change its packages while they are being read. ``date`` is in
-    seconds since 1970. A ``local`` package, compiled against the system's own glibc, is to ask for no newer one than
+    seconds since 1970, ``level`` zstd's: the engine is told to compress weakly, since all is compressed again here.
+    A ``local`` package, compiled against the system's own glibc, is to ask for no newer one than
     its files need.
 
     Raises IntegrityError: The package is not a regular file.
@@ -65,7 +65,7 @@ def normalise(package: Path, target: Path, date: int, *, local: bool = False) ->
             zipfile.ZipFile(beside, "x") as new,
         ):
             _open_entry(new, "metadata.json", date).write(old.read("metadata.json"))
-            seen = _Context(date=date, local=local, folder=target.parent)
+            seen = _Context(date=date, level=level, local=local, folder=target.parent)
             for kind in ("pkg-", "info-"):  # info names the digests of the other's files
                 (name,) = (name for name in old.namelist() if name.startswith(kind))
                 wide = old.getinfo(name).file_size > _WIDE
@@ -83,7 +83,7 @@ def _open_entry(file: zipfile.ZipFile, name: str, date: int, *, wide: bool = Fal
 def _copy_archive(source: IO[bytes], target: IO[bytes], seen: _Context) -> None:
     """Copy a compressed tar archive."""
     reader = zstandard.ZstdDecompressor().stream_reader(source)
-    writer = zstandard.ZstdCompressor(level=_LEVEL, threads=-1).stream_writer(target, closefd=False)
+    writer = zstandard.ZstdCompressor(level=seen.level, threads=-1).stream_writer(target, closefd=False)
     with (
         reader,
         writer,

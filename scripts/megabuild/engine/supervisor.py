@@ -27,6 +27,8 @@ _POLL_SECONDS = 0.05
 _TAIL_LINES = 20
 #: Set for the engine itself; build scripts do not get it, but know folders below the state.
 MARKER = "MEGABUILD_STATE"
+#: Below a state folder: those of the tests of its packages, which run beside its worker.
+TESTS = "tests"
 _SCRIPT_VARIABLES = ("PREFIX", "SRC_DIR", "BUILD_PREFIX")
 
 
@@ -170,33 +172,36 @@ def end(process: subprocess.Popen[bytes], place: Place) -> None:
         if process.stdout is not None:
             process.stdout.close()
         place.isolation.stop(place.name)
-        end_strays(place.state)
+        end_strays(place.state, but=place.state / TESTS)
 
 
-def strays(state: Path) -> list[psutil.Process]:
+def strays(state: Path, *, but: Path | None = None) -> list[psutil.Process]:
     """Return the processes that belong to runs of a state folder: engines, build scripts, compilers, tests.
 
     A person's shell is left out, even if it has sourced a build's environment: it has a terminal, the engine has none.
+    So are those of the folder ``but`` below it.
     """
     found = []
     below = str(state.absolute()) + "/"
+    other = f"{but.absolute()}/" if but else "\0"
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             environment = process.environ()
+            folders = [environment.get(name, "") for name in _SCRIPT_VARIABLES]
             ours = environment.get(MARKER) == str(state.absolute()) or any(
-                environment.get(name, "").startswith(below) for name in _SCRIPT_VARIABLES
+                folder.startswith(below) and not folder.startswith(other) for folder in folders
             )
             if ours and process.pid != psutil.Process().pid and process.terminal() is None:
                 found.append(process)
     return found
 
 
-def end_strays(state: Path, *, seconds: float = 5.0) -> int:
+def end_strays(state: Path, *, but: Path | None = None, seconds: float = 5.0) -> int:
     """Kill what :func:`strays` finds, wait up to ``seconds`` until they are gone, and return how many there were.
 
     The caller holds the state's lock, so that nothing in it belongs to another run.
     """
-    processes = strays(state)
+    processes = strays(state, but=but)
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()

@@ -28,6 +28,8 @@ _KINDS = (
     ("Script failed", "build"),
     ("Script execution failed", "build"),
 )
+#: How often a package is tested at most, where another run's package of its name came in between.
+_TIMES = 3
 
 
 def kind_of(message: str) -> str:
@@ -57,7 +59,7 @@ def build(job: dict[str, Any]) -> None:
         no_build_id=True,  # the staging cache holds the prefix's path: a time stamp in it would never hit
         no_include_recipe=True,
         package_format="conda:1",  # weakly: what passes its tests is compressed again (engine/reproducible.py)
-        test=job["test"],
+        test="skip",  # test() does that
         output_dir=job["output_dir"],
         skip_existing="local",  # what is published or left over lies in the output folder
         continue_on_failure=job["keep_going"],
@@ -94,9 +96,9 @@ def revision(file_name: str) -> tuple[int, str]:
 
 
 def foreign(package: Path, before: int) -> bool:
-    """Return whether the engine may have run another package's tests in place of those of one that it built and tested.
+    """Return whether the engine may have run another package's tests in place of a package's own.
 
-    ``before`` is its name's :func:`revision` when it was forgotten.
+    ``before`` is its name's :func:`revision` before that.
     """
     if not unpacked_folder(package.name).is_dir():
         return False
@@ -111,8 +113,8 @@ def foreign(package: Path, before: int) -> bool:
 def forget(file_name: str) -> None:
     """Take a package out of the engine's cache of unpacked ones.
 
-    The engine reads a package's tests from there by its name alone (measured with rattler-build 0.73): those of a
-    former build of the same name would run in place of its own.
+    The engine reads a package's tests from there, where it has one, by its name alone (measured with rattler-build
+    0.73): those of a former build of the same name would run in place of its own.
     """
     unpacked = unpacked_folder(file_name)
     aside = unpacked.with_name(f".removed-{os.getpid()}-{unpacked.name}")
@@ -123,62 +125,69 @@ def forget(file_name: str) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def test(job: dict[str, Any], names: list[str]) -> tuple[list[str], str]:
-    """Test package files; those that fail are put aside, those that cannot be installed yet are left.
+def test(package: Path, channels: list[str]) -> str:
+    """Run a package's own tests, and return what went wrong, or nothing; the output of one that fails is printed."""
+    from rattler_build import Package
+
+    results = []
+    for _ in range(_TIMES):
+        if foreign(package, revision(package.name)[0]):
+            forget(package.name)  # where it is the same file, a build beside may be linking from it
+        before = revision(package.name)[0]
+        try:
+            results = Package.from_file(package).run_tests(channel=channels)
+        except Exception as error:  # the engine's exceptions have no useful base class
+            return str(error) or type(error).__name__
+        if not foreign(package, before):
+            break
+    else:
+        return f"another run keeps putting packages named {package.name} into the engine's cache"
+    for result in results:
+        if not result.success:
+            # a quick one's log is gone before anybody has read it
+            print(*result.output, sep="\n", flush=True)
+            return (result.output or ["no output"])[-1]
+    return ""
+
+
+def test_all(packages: list[Path], channels: list[str], aside: Path | None) -> tuple[list[str], str]:
+    """Test package files; those that fail are moved to ``aside``, those that cannot be installed yet are left.
 
     Returns the names of the files that passed, and what was wrong with one that did not.
     """
-    from rattler_build.cli_api import test_package
-
-    output = Path(job["output_dir"])
-    passed, problem = [], ""
-    for name in names:
-        package = output / name
-        if not package.exists():
-            continue  # the engine built it anew, or put it aside as broken
-        forget(package.name)
-        try:
-            test_package(package, channel=[output.as_uri(), *job["channels"]])
-        except Exception as error:  # the engine's exceptions have no useful base class
-            if kind_of(str(error)) == "solve":
-                # it needs a package that was not built yet, and is none the worse for it
-                problem = problem or str(error)
-                continue
-            problem = f"Test failed: {package.name}: {error}"
-            (output / "broken").mkdir(exist_ok=True)
-            shutil.move(str(package), output / "broken" / package.name)
-        else:
+    passed, problem = list[str](), ""
+    for package in packages:
+        wrong = test(package, channels)
+        if not wrong:
             passed.append(package.name)
+        elif kind_of(wrong) == "solve":  # it needs a package that was not built, and is none the worse for it
+            problem = problem or wrong
+        else:
+            problem = f"Test failed: {package.name}: {wrong}"
+            if aside is not None:
+                aside.mkdir(exist_ok=True)
+                shutil.move(str(package), aside / package.name)
     return passed, problem
 
 
 def main(arguments: list[str]) -> int:
     """Run the command line: ``JOB.json OUTCOME.json``."""
     job = json.loads(Path(arguments[0]).read_text())
-    warnings.simplefilter("ignore", DeprecationWarning)  # the functions that build all outputs in one go
+    warnings.simplefilter("ignore", DeprecationWarning)  # the function that builds all outputs in one go
     os.environ.update(job["env"])
     message, passed = "", list[str]()
-    for name in job["planned"]:
-        forget(name)
-    before = {name: revision(name)[0] for name in job["planned"]}
-    try:
-        build(job)
-    except Exception as error:
-        message = str(error) or type(error).__name__
-    if job["test"] != "skip":
-        # The engine tests what it builds, some of it only after other packages; when it fails, nobody knows how far it
-        # came. Packages that an interrupted run built were not tested either, nor those for which another run put a
-        # package of the same name into the engine's cache meanwhile.
-        output = Path(job["output_dir"])
-        doubtful = [
-            name
-            for name in packages(job)
-            if message or name in job["leftovers"] or foreign(output / name, before.get(Path(name).name, 0))
-        ]
-        passed, problem = test(job, doubtful)
-        message = message or problem
-        if not message:
-            passed = [name.rpartition("/")[2] for name in packages(job)]
+    if job["tests"]:
+        passed, message = test_all([Path(one) for one in job["tests"]], job["channels"], None)
+    else:
+        try:
+            build(job)
+        except Exception as error:
+            message = str(error) or type(error).__name__
+        if job["test"]:
+            output = Path(job["output_dir"])
+            there = [output / name for name in packages(job)]
+            passed, problem = test_all(there, [output.as_uri(), *job["channels"]], output / "broken")
+            message = message or problem
     outcome = {
         "ok": not message,
         "kind": kind_of(message) if message else "",

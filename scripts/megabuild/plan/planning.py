@@ -10,6 +10,7 @@ from groundwork import files
 from groundwork.errors import IsolationError, ProviderError, UsageError
 from groundwork.resources.jobs import compile_jobs
 from groundwork.resources.machine import machine_platform, measure
+from megabuild.configs.feedstock import compression_level
 from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.output_folder import staging_caches
@@ -91,6 +92,7 @@ def make_plan(
         staging=staged,
         staging_decision=_decision(options, staged),
         date=date.seconds,
+        compression=compression_level(options.root),
         extensions=planner.plan(environment, items, report),
         notes=(
             *environment.notes,

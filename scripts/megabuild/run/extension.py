@@ -16,10 +16,12 @@ from megabuild.engine.job import Job
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Task
 from megabuild.plan.published import paths
+from megabuild.run.build_task import BuildTask
 from megabuild.run.logfile import LogFile
+from megabuild.run.package_test import name_of
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.sandbox_paths import View, job, view
-from megabuild.run.work import Run, Work
+from megabuild.run.work import Run
 from pyg_extensions.sources import BASE
 from pyg_extensions.table import archs_of, find
 
@@ -27,13 +29,15 @@ from pyg_extensions.table import archs_of, find
 _TORCH = "torch"
 
 
-class ExtensionWork(Work):
-    """Builds one extension for one Python."""
+class ExtensionWork(BuildTask):
+    """Builds one extension for one Python, beside the tests of the PyTorch that it is for."""
 
     def __init__(self, run: Run, budget: Budget, task: Task) -> None:
         super().__init__(run, folder(run.plan.options) / task.name, budget)
         self.name = task.name
         self.needs = (PYTORCH, *task.needs)
+        ours = (item.package for item in run.plan.items if item.package.python in (None, task.base_python))
+        self.publish_after = tuple(name_of(package.file_name) for package in ours)
         self.cpu_seconds = task.cpu_seconds
         if task.how == "compile" and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache"):
             # what one Python's build compiles, the next finds in the object cache
@@ -110,15 +114,16 @@ def folder(options: Options) -> Path:
     return options.state / "pyg"
 
 
-def make_torch_channel(plan: Plan) -> None:
-    """Make a channel of the plan's published PyTorch packages, and of nothing else.
+def make_torch_channel(plan: Plan, built: Path) -> None:
+    """Make a channel of the plan's PyTorch packages, and of nothing else: what was published, and below ``built``.
 
-    The published channel itself is indexed anew whenever an extension is added, while other tasks read it.
+    The published channel itself is indexed anew whenever a package is added, while other tasks read it.
     """
     options = plan.options
     channel = folder(options) / _TORCH
-    published = paths(options.packages, (item.package.file_name for item in plan.items))
-    channel_folder.drop_packages(channel, keep=frozenset(path.name for path in published))
-    for path in published:
+    known = paths(options.packages, (item.package.file_name for item in plan.items if item.exists))
+    there = [*known, *channel_folder.package_files(built)]
+    channel_folder.drop_packages(channel, keep=frozenset(path.name for path in there))
+    for path in there:
         files.link(path, channel / path.parent.name / path.name)
     channel_folder.index(channel, options.config.platform)

@@ -124,7 +124,7 @@ class Failure:
         if outcome.kind == "test":
             return PackageTestError(
                 f"{self.what}: the package was built, but its own test failed ({outcome.message}){shown}",
-                "correct the recipe and run again; a package that failed lies in the state folder under out/broken",
+                "correct the recipe and run again; a package that failed lies in the state folder under tests/broken",
             )
         if outcome.kind == "solve":
             return PreflightError(

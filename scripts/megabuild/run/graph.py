@@ -1,16 +1,16 @@
-"""Tasks that need each other's packages: which goes next, with how many jobs, and what becomes of those that fail."""
+"""Tasks that need what others make: which goes next, with how many jobs, and what becomes of those that fail."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from groundwork import events
 from groundwork.errors import BuildError, MegabuildError, OutOfMemoryError
-from megabuild.run.work import Made, Work
+from megabuild.run.work import Made, Need, Stopped, Work
 
 _POLL_SECONDS = 0.05
 
@@ -24,15 +24,23 @@ class Ended:
     error: BaseException | None = None
 
 
-Inbox: TypeAlias = "queue.SimpleQueue[events.Event | Ended]"
+@dataclass(frozen=True, kw_only=True)
+class There:
+    """Something that tasks may need is there, though the task that made it goes on."""
+
+    name: str
+
+
+Inbox: TypeAlias = "queue.SimpleQueue[events.Event | There | Ended]"
 
 
 class Graph:
     """Runs tasks until all are done or have failed; to be used from one thread, in which all events are reported.
 
-    ``done`` names the tasks whose packages are there; ``failed``, which grows, those that cannot run, and why.
-    ``publish`` takes what a task has made; what it raises fails the task. Threads put their events into ``inbox``;
-    ``stop`` is set when everything is to end.
+    ``done`` names the tasks whose packages are published, and whatever else is there; ``failed``, which grows, the
+    tasks that cannot run, and why. ``publish`` takes what a task has made; what it raises fails the task. Threads put
+    their events into ``inbox``; ``stop`` is set when everything is to end. ``keep_going`` has the rest built where a
+    brief task fails.
     """
 
     def __init__(
@@ -45,27 +53,31 @@ class Graph:
         publish: Callable[[Work, Made], None],
         inbox: Inbox,
         stop: threading.Event,
+        keep_going: bool = False,
     ) -> None:
         # the longest way to the end first, so that it is not left over with most of the machine idle
         self._waiting = sorted(works, key=lambda work: -_way(work, works))
         self._running: dict[str, tuple[Work, int, threading.Thread]] = {}
+        self._held: list[tuple[Work, Made]] = []  # made, but what it needs is not published yet
         self._done = set(done)
         self._failed = failed
-        self._expected = {work.name for work in works}
+        self._error: MegabuildError | None = None  # that of the run
         self._tell = tell
         self._publish = publish
         self._inbox = inbox
         self._stop = stop
+        self._keep_going = keep_going
 
     def run(self) -> None:
         """Run all tasks. Whatever ends this, none goes on afterwards.
 
-        Raises BaseException: What interrupted it, what ended a task that all else rests on, or a fault of this
-            program in a thread.
+        Raises MegabuildError: A vital task failed; brief ones that could still be done are.
+        Raises BaseException: What interrupted it, or a fault of this program in a thread.
         """
         try:
-            while self._waiting or self._running:
+            while self._waiting or self._running or self._held:
                 self._give_up()
+                self._release()
                 self._start()
                 self._listen()
         except KeyboardInterrupt as stop:
@@ -75,23 +87,43 @@ class Graph:
             self._stop.set()
             for _, _, thread in self._running.values():
                 thread.join()
+        if self._error is not None:
+            raise self._error
 
     def _give_up(self) -> None:
-        """Fail the tasks that need one which has failed."""
+        """Fail the tasks that need something which will not come."""
+        going = [*self._waiting, *(work for work, _, _ in self._running.values())]
+        expected = {name for work in going for name in (work.name, *work.provides)}
+        expected |= self._done | {work.name for work, _ in self._held}
         for work in list(self._waiting):
-            lost = [name for name in work.needs if name in self._failed]
-            unknown = [name for name in work.needs if name not in self._done | self._expected]
-            if lost or unknown:
+            if lost := _unmet(work.needs, expected):
                 self._waiting.remove(work)
-                why = "which failed" if lost else "which nothing makes"
-                self._fail(work, BuildError(f"needs {', '.join(lost or unknown)}, {why}"))
+                self._lose(work, lost)
+        for held in list(self._held):
+            if lost := _unmet(held[0].publish_after, expected):
+                self._held.remove(held)
+                self._lose(held[0], lost)
+
+    def _lose(self, work: Work, lost: Sequence[str]) -> None:
+        if work.vital and self._error is not None:
+            return  # which says it all
+        why = "which failed" if self._failed.keys() & set(lost) else "which nothing makes"
+        self._failed_with(work, BuildError(f"needs {', '.join(lost)}, {why}"))
+
+    def _release(self) -> None:
+        """Publish what was held back, now that what it needs is published, or where it needs each other."""
+        stuck = not self._waiting and not self._running
+        while found := [one for one in self._held if stuck or not _unmet(one[0].publish_after, self._done)]:
+            self._held.remove(found[0])
+            self._finish(*found[0])
 
     def _start(self) -> None:
         busy = {work.alone for work, _, _ in self._running.values() if work.alone}
         for work in list(self._waiting):
-            if work.alone in busy or not all(name in self._done for name in work.needs):
+            if work.alone in busy or _unmet(work.needs, self._done):
                 continue
-            jobs = work.budget.take(last=len(self._waiting) == 1)
+            others = (other for other in self._waiting if other is not work)
+            jobs = work.budget.take(last=not any(other.budget is work.budget for other in others))
             if jobs:
                 self._waiting.remove(work)
                 self._begin(work, jobs)
@@ -117,6 +149,8 @@ class Graph:
             while True:
                 if isinstance(item, Ended):
                     self._ended(item)
+                elif isinstance(item, There):
+                    self._done.add(item.name)
                 else:
                     self._tell(item)
                 item = self._inbox.get_nowait()
@@ -128,25 +162,35 @@ class Graph:
         _, jobs, thread = self._running.pop(work.name)
         thread.join()
         work.budget.give_back(jobs)
-        if ended.made is not None:
-            try:
-                self._publish(work, ended.made)
-                error = ended.made.error
-            except MegabuildError as refused:
-                error = refused
+        if error is None and ended.made is not None:
+            if ended.made.archives and _unmet(work.publish_after, self._done):
+                self._held.append((work, ended.made))
+            else:
+                self._finish(work, ended.made)
+        elif isinstance(error, Stopped) and self._error is not None:
+            return
+        elif isinstance(error, MegabuildError):
+            if not self._again(work, error):
+                self._failed_with(work, error)
+        elif error is not None:
+            raise error
+
+    def _finish(self, work: Work, made: Made) -> None:
+        """Publish what a task has made, and note that it is done."""
+        try:
+            self._publish(work, made)
+            error = made.error
+        except MegabuildError as refused:
+            error = refused
         if error is None:
             self._done.add(work.name)
             if not work.vital:
                 self._tell(events.TaskEnded(task=work.name, status="built"))
         elif not self._again(work, error):
-            if work.vital or not isinstance(error, MegabuildError):
-                raise error
-            self._fail(work, error)
+            self._failed_with(work, error)
 
-    def _again(self, work: Work, error: BaseException) -> bool:
+    def _again(self, work: Work, error: MegabuildError) -> bool:
         """Put a task back where another attempt can help."""
-        if not isinstance(error, MegabuildError):
-            return False
         if isinstance(error, OutOfMemoryError):
             jobs = work.budget.halve()
             if not jobs:
@@ -159,10 +203,28 @@ class Graph:
         self._waiting.append(work)
         return True
 
-    def _fail(self, work: Work, why: MegabuildError) -> None:
+    def _failed_with(self, work: Work, why: MegabuildError) -> None:
         self._failed[work.name] = why
+        if work.vital:
+            self._error = self._error or why
+            if not (work.brief and self._keep_going):
+                self._abandon()
+            return
         message = "\n".join(text for text in (why.message, why.remedy) if text)
         self._tell(events.TaskEnded(task=work.name, status="failed", message=message))
+
+    def _abandon(self) -> None:
+        """End what is not brief: the run has failed."""
+        self._waiting = [work for work in self._waiting if work.brief]
+        for work, _, _ in self._running.values():
+            if not work.brief:
+                work.cancel()
+
+
+def _unmet(needs: Iterable[Need], there: Collection[str]) -> list[str]:
+    """Return what is not there of what is needed; of alternatives the first."""
+    alternatives = ((need,) if isinstance(need, str) else need for need in needs)
+    return [names[0] for names in alternatives if not any(name in there for name in names)]
 
 
 def _way(work: Work, works: Sequence[Work]) -> int:

@@ -175,7 +175,7 @@ def toolchain(
     folder = seen.state / _FOLDER
     small = replace(
         template, recipe=f"{seen.state_inside}/{_RECIPE}", output_dir=f"{seen.state_inside}/{_FOLDER}/out",
-        test="skip", leftovers=(), keep_build=True, variant_config=(), named=False,
+        test=False, keep_build=True, variant_config=(), named=False,
     )  # fmt: skip
     follower, lines, memory = LogFollower(folder), list[str](), Watch()
 

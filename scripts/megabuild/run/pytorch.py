@@ -6,13 +6,15 @@ import contextlib
 import runpy
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from groundwork import events
+from groundwork import channel_folder, events, files
 from groundwork.errors import MegabuildError, SwapRefused
 from groundwork.resources.jobs import Budget
 from groundwork.wording import counted
 from megabuild.engine import output_folder
-from megabuild.engine.job import Job
+from megabuild.engine.job import Job, Outcome
+from megabuild.engine.supervisor import TESTS
 from megabuild.isolation.base import Isolation
 from megabuild.plan import tree_reuse
 from megabuild.plan.fingerprint import inherits
@@ -20,17 +22,21 @@ from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.report import staging_decided
 from megabuild.run import preflight
+from megabuild.run.build_task import BuildTask
 from megabuild.run.disk import DiskWatch
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View, job, view
 from megabuild.run.summary import Summary
-from megabuild.run.work import Made, Run, Work
+from megabuild.run.work import Made, Run
 
 NAME = "pytorch"
 
 
-class PyTorchWork(Work):
-    """Builds PyTorch's packages; what it prints goes into the run's own log."""
+class PyTorchWork(BuildTask):
+    """Builds PyTorch's packages; what it prints goes into the run's own log.
+
+    Their tests are tasks of their own (:mod:`megabuild.run.package_test`), which begin as soon as a package is there.
+    """
 
     name = NAME
     vital = True
@@ -41,6 +47,11 @@ class PyTorchWork(Work):
         self._tree = self._state / "tree"
         self._disk = DiskWatch(self._state)
         self._mended = False
+        self._rejected: set[str] = set()
+        self._ended = False
+        self.provides = tuple(item.package.file_name for item in run.plan.items)
+        #: packages as they were when they appeared, where no build can write to them
+        self.shelf = self._state / TESTS / "built"
 
     @property
     def items(self) -> Sequence[PlanItem]:
@@ -81,10 +92,37 @@ class PyTorchWork(Work):
     def run(self, jobs: int) -> Made:
         """Build what is missing; nothing that an attempt before this one has published is made again."""
         self._plan = compare_with_disk(self._plan)
-        return super().run(jobs)
+        self._ended = False
+        try:
+            return super().run(jobs)
+        finally:
+            self._ended = True
+            self._drop_rejected()  # not before: what goes on being built may need them
+
+    def built(self, package: Path) -> None:
+        """Put a copy where the tests, and the extensions, take it from."""
+        files.copy(package, self.shelf / package.parent.name / package.name)
+        self._run.there(package.name)
+
+    def put_aside(self, built: Path) -> None:
+        """Take a package that has failed its test out of what the next run goes on from."""
+        files.move(built, channel_folder.own_folder(self._state / TESTS / "broken") / built.name)
+        self._rejected.add(built.name)
+        if self._ended:
+            self._drop_rejected()
+
+    def _drop_rejected(self) -> None:
+        for path in channel_folder.package_files(self._out):
+            if path.name in self._rejected:
+                files.remove(path)
+
+    def collect(self, outcome: Outcome, jobs: int, log: Path) -> Made:
+        """Return what went wrong, if anything: the packages have tasks of their own."""
+        return Made(seconds=self.seconds, error=self.error_of(outcome, jobs, log))
 
     def occasion(self, event: events.Event | None) -> None:
-        """Sample its disk usage."""
+        """Sample its disk usage, besides."""
+        super().occasion(event)
         telling = isinstance(event, (events.PhaseStarted, events.PackageStarted, events.TestRun))
         self._disk.tick(occasion=telling)
 
@@ -107,7 +145,7 @@ class PyTorchWork(Work):
         """Add what this task knows to the run's summary."""
         totals = self._parser.totals
         own = (item.package for item in self.items)
-        made = [package for package in own if inherits(package) and package.file_name in self._seconds]
+        made = [package for package in own if inherits(package) and package.file_name in self.seconds]
         return replace(
             summary,
             staging=self._plan.staging_decision.decision,
@@ -135,4 +173,4 @@ def describe_pytorch(plan: Plan, isolation: Isolation, jobs: int) -> tuple[View,
         "MAX_JOBS": str(jobs),
     }
     made = job(plan, seen, {**plan.overrides, **source}, jobs=jobs, env=env)
-    return seen, replace(made, keep_going=options.keep_going)
+    return seen, replace(made, keep_going=options.keep_going, test=False)

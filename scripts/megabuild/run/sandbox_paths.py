@@ -154,12 +154,19 @@ def _write_launcher(path: Path, **values: str) -> None:
 
 
 def job(
-    plan: Plan, seen: View, overrides: Mapping[str, Sequence[str]], *, jobs: int, env: Mapping[str, str]
+    plan: Plan,
+    seen: View,
+    overrides: Mapping[str, Sequence[str]],
+    *,
+    jobs: int,
+    env: Mapping[str, str],
+    tests: Sequence[str] = (),
 ) -> Job:
     """Describe a task to the worker, but for its packages.
 
     Writes the variant file that the engine reads: its own command line could do the same with it. ``overrides`` are
-    variant values in place of the config's, ``env`` are further variables for the recipe's scripts.
+    variant values in place of the config's, ``env`` are further variables for the recipe's scripts; ``tests`` are
+    packages to be tested in place of a build.
     """
     config = plan.options.config
     made = chosen(config, overrides)
@@ -177,4 +184,5 @@ def job(
         channels=seen.channels,
         named=any(item.package.names_channels for item in plan.all_items),
         env={"CPU_COUNT": str(jobs), **env, **seen.environment},
+        tests=tests,
     )

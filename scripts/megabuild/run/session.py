@@ -12,14 +12,14 @@ from dataclasses import replace
 from filelock import Timeout
 
 from groundwork import events, files, stopping
-from groundwork.errors import BuildError, BusyError, Interrupted, MegabuildError
+from groundwork.errors import BuildError, BusyError, Interrupted, MegabuildError, PackageTestError
 from groundwork.files import FileLock
 from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
 from groundwork.resources.machine import measure
 from groundwork.wording import counted
 from megabuild.engine import archive
-from megabuild.engine.supervisor import end_strays
+from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.container import Container
 from megabuild.plan import published, tree_reuse
@@ -29,8 +29,9 @@ from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.published import PublishedPackage, is_published, records
 from megabuild.run.extension import ExtensionWork, make_torch_channel
-from megabuild.run.graph import Graph, Inbox
+from megabuild.run.graph import Graph, Inbox, There
 from megabuild.run.logfile import LogFile
+from megabuild.run.package_test import PackageTest, name_of
 from megabuild.run.preflight import checks
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
@@ -38,8 +39,8 @@ from megabuild.run.summary import PackageResult, Summary
 from megabuild.run.usage_meter import Meter
 from megabuild.run.work import Made, Run, Work
 
-#: Extensions that are built at the same time.
-_AT_ONCE = 3
+#: Extensions that are built at the same time; tests of PyTorch's packages, beside the build of others.
+_AT_ONCE, _TESTS_AT_ONCE = 3, 2
 
 
 def execute(plan: Plan, reporter: events.Reporter) -> Summary:
@@ -114,6 +115,7 @@ class _Run:
         self._meter = Meter()
         self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
+        self._tested = 0
 
     def go(self) -> None:
         """Check, build, publish."""
@@ -149,15 +151,26 @@ class _Run:
         """Run the tasks that are to be done: PyTorch's, and one for every extension and Python."""
         plan = self._plan
         inbox: Inbox = queue.SimpleQueue()
-        run = Run(plan=plan, isolation=isolation, tell=inbox.put, stop=threading.Event())
+        run = Run(
+            plan=plan,
+            isolation=isolation,
+            tell=inbox.put,
+            there=lambda name: inbox.put(There(name=name)),
+            stop=threading.Event(),
+        )
+        files.remove(plan.options.state / TESTS)
         works: list[Work] = []
         done = {task.name for task in plan.extensions.tasks if task.exists}
+        there = [item.package.file_name for item in plan.items if item.exists]
+        done.update(there, map(name_of, there))
         if plan.missing:
-            self._pytorch = PyTorchWork(run, Budget(lambda: plan.jobs), self._log)
-            works.append(self._pytorch)
+            self._pytorch = build = PyTorchWork(run, Budget(lambda: plan.jobs), self._log)
+            testing = Budget(lambda: plan.jobs, tasks=_TESTS_AT_ONCE)
+            left = (item for item in plan.items if not item.exists)
+            works += [build, *(PackageTest(run, testing, build, item, self._log) for item in left)]
         else:
             done.add(PYTORCH)
-            make_torch_channel(plan)
+            make_torch_channel(plan, plan.options.state / TESTS)
         budget = Budget(self._extension_jobs, tasks=_AT_ONCE, on_chosen=self._report_jobs)
         for task in plan.extensions.missing:
             if task.how == "nothing":
@@ -172,7 +185,9 @@ class _Run:
             publish=self._publish,
             inbox=inbox,
             stop=run.stop,
+            keep_going=plan.options.keep_going,
         ).run()
+        files.remove(plan.options.state / TESTS)  # where a test failed, its package stays in there
 
     def _extension_jobs(self) -> Jobs:
         options = self._plan.options
@@ -207,14 +222,16 @@ class _Run:
                 fingerprints=wanted,
                 seconds=made.seconds,
             )
-            if not work.vital:
-                for name in names:
-                    self._log.write("driver", f"published {name} ({now[name].size} bytes)")
-        if work.vital and made.error is None:
-            self._meter.pytorch_is_done()
+            for name in names:
+                self._log.write("driver", f"published {name} ({now[name].size} bytes)")
+        if isinstance(work, PackageTest):
+            self._tested += 1
+            if self._tested == len(plan.missing):
+                self._meter.pytorch_is_done()
+        elif isinstance(work, PyTorchWork) and made.error is None:
             tree_reuse.finished(plan.options.state / "tree")
             if plan.extensions.missing:
-                make_torch_channel(plan)
+                make_torch_channel(plan, work.shelf)
 
     def _tell(self, event: events.Event) -> None:
         if not isinstance(event, (events.LogLine, events.Progress, events.InTask)):
@@ -225,7 +242,8 @@ class _Run:
         """Put together what is known."""
         plan, options = self._plan, self._plan.options
         known = records(options.packages)
-        wrong = dict.fromkeys(self._pytorch.broken if self._pytorch else (), "")
+        names = (item.package.file_name for item in plan.items)
+        wrong = {name: "" for name in names if isinstance(self._failed.get(name_of(name)), PackageTestError)}
         for task in plan.extensions.tasks:
             if task.name in self._failed:
                 why = self._failed[task.name].message.splitlines()[0]

@@ -1,0 +1,154 @@
+"""A task that builds packages: prepares its folder, runs the engine, and checks what that has made.
+
+What is common to libtorch with every Python's pytorch, and to each extension; :mod:`megabuild.run.pytorch` and
+:mod:`megabuild.run.extension` say what differs.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from groundwork import channel_folder, events, files
+from groundwork.errors import BuildError, MegabuildError
+from groundwork.resources.jobs import Budget
+from megabuild.configs.render import PlannedPackage
+from megabuild.engine import archive, reproducible
+from megabuild.engine.job import Job, Outcome
+from megabuild.engine.logs import ScriptLine
+from megabuild.engine.output_folder import FINISHED, prepare_output
+from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.published import paths
+from megabuild.run.build_output import Objects
+from megabuild.run.logfile import LogFile
+from megabuild.run.sandbox_paths import View
+from megabuild.run.work import Made, Run, Work
+
+
+class BuildTask(Work):
+    """Builds the packages of a recipe, and tests them one after the other."""
+
+    def __init__(self, run: Run, state: Path, budget: Budget) -> None:
+        super().__init__(run, state, budget)
+        self._out = state / "out"
+        self._seen: set[str] = set()
+        #: by file name: how long the build script took
+        self.seconds: dict[str, float] = {}
+
+    def _begin_attempt(self) -> None:
+        super()._begin_attempt()
+        self._objects = Objects(self._state)
+        self._wanted: dict[str, PlannedPackage] = {}
+
+    @property
+    @abstractmethod
+    def items(self) -> Sequence[PlanItem]:
+        """What it makes, what is there already among it."""
+
+    @abstractmethod
+    def describe(self, jobs: int) -> tuple[View, Job]:
+        """Lay out what the engine sees, and describe the task to the worker, but for its packages."""
+
+    def dependencies(self) -> list[Path]:
+        """Return published packages that others of it need, to be built or tested, and no channel has."""
+        own = (item.package.file_name for item in self.items if item.exists)
+        return paths(self._plan.options.packages, own)
+
+    def prepare(self, seen: View, job: Job, log: LogFile) -> None:
+        """Called before the engine starts."""
+        return
+
+    def built(self, package: Path) -> None:
+        """Called when a package is in the engine's output folder."""
+        return
+
+    def check(self, package: Path) -> None:
+        """Check a finished package; raise what is wrong with it."""
+        return
+
+    def run(self, jobs: int) -> Made:
+        """Build the packages that are missing; what an earlier run left, made from the same inputs, is only tested."""
+        self._begin_attempt()
+        self._wanted = {item.package.file_name: item.package for item in self.items if not item.exists}
+        if not self._wanted:
+            return Made(seconds={})
+        given = self.dependencies()
+        left = prepare_output(
+            self._state,
+            inputs={item.package.file_name: item.fingerprint for item in self.items},
+            published=given,
+            platform=self._plan.options.config.platform,
+        )
+        for what in left.healed:
+            self.tell(events.Healed(what=what))
+        self._seen = {path.name for path in channel_folder.package_files(self._out)}
+        for name in left.untested:
+            self.built(self._out / name)
+        seen, job = self.describe(jobs)
+        job = replace(job, published=[path.name for path in given])
+        with self.log() as log:
+            self.prepare(seen, job, log)
+            self._objects.begin()
+            outcome = self._follow(seen, job, log)
+            self.occasion(None)
+            for event in self._objects.reused(self._parser.totals):
+                self.tell(event)
+            return self.collect(outcome, jobs, log.path)
+
+    def line(self, line: ScriptLine) -> None:
+        self._objects.feed(line)
+
+    def occasion(self, event: events.Event | None) -> None:
+        """Look for new packages."""
+        for path in channel_folder.package_files(self._out) if event is None else ():
+            if path.name in self._seen:
+                continue
+            self._seen.add(path.name)
+            if path.name in self._wanted:
+                package = self._wanted[path.name].id
+                seconds = self.seconds[path.name] = round(self._parser.seconds(), 1)
+                self.tell(events.PackageBuilt(package=package, seconds=seconds))
+                self.built(path)
+
+    def collect(self, outcome: Outcome, jobs: int, log: Path) -> Made:
+        """Verify what was finished and passed its tests, whatever else failed."""
+        finished = self._state / FINISHED
+        files.remove(finished)
+        archives = []
+        for path in channel_folder.package_files(self._out):
+            if path.name in self._wanted and path.name in outcome.passed:
+                package = self._wanted[path.name]
+                phase = events.PhaseStarted(
+                    phase="normalise", package=package.name, python=package.python or ""
+                )
+                self.tell(phase)
+                archives.append(finish(self._plan, package, path, finished))
+        for made in archives:
+            self.check(made.path)
+        return Made(archives=archives, seconds=self.seconds, error=self.error_of(outcome, jobs, log))
+
+    def error_of(self, outcome: Outcome, jobs: int, log: Path) -> MegabuildError | None:
+        """Return what is wrong with what the worker has done: it failed, or not everything is there."""
+        if not outcome.ok:
+            broken = [path.name for path in (self._out / "broken").glob("*.conda")]
+            return self._failure(outcome, jobs, log, broken=broken)
+        there = {path.name for path in channel_folder.package_files(self._out)}
+        missing = sorted(self._wanted.keys() - there)
+        if not missing:
+            return None
+        return BuildError(
+            f"{len(missing)} of {len(self._wanted)} packages were not built: {', '.join(missing)}\nlog: {log}",
+            "correct the cause and run again: finished packages are kept",
+        )
+
+
+def finish(plan: Plan, package: PlannedPackage, path: Path, folder: Path) -> archive.Archive:
+    """Write a package that has passed its tests as it will be published, below ``folder``, and verify it.
+
+    Minutes for a large one. Raises IntegrityError: It is not what was planned.
+    """
+    target = folder / path.parent.name / path.name
+    reproducible.normalise(path, target, plan.date, level=plan.compression, local=plan.environment.local)
+    return archive.verify(package, target)

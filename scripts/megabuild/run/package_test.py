@@ -1,0 +1,147 @@
+"""The task of testing one of PyTorch's packages, and finishing it: beside the compile of the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from rattler import MatchSpec
+
+from groundwork import channel_folder, events, files
+from groundwork.errors import MegabuildError
+from groundwork.resources.jobs import Budget
+from groundwork.wording import counted
+from megabuild.configs.render import PlannedPackage
+from megabuild.engine.supervisor import TESTS
+from megabuild.plan.plan import PlanItem
+from megabuild.plan.published import paths
+from megabuild.providers.specs import satisfied
+from megabuild.run.build_task import finish
+from megabuild.run.logfile import LogFile
+from megabuild.run.pytorch import PyTorchWork
+from megabuild.run.sandbox_paths import job, view
+from megabuild.run.work import Made, Need, Run, Work
+
+#: Of a test's folder: the channel with what its environment needs of this run's packages.
+_CHANNEL = "channel"
+
+
+def name_of(file_name: str) -> str:
+    """Return the name of a package's test."""
+    return f"test {file_name}"
+
+
+class PackageTest(Work):
+    """Tests one package that ``build`` has made, and writes it as it will be published.
+
+    Tested is a copy in a folder that no build can write to, in an environment with copies of what the run has built.
+    """
+
+    vital = True
+    brief = True
+
+    def __init__(self, run: Run, budget: Budget, build: PyTorchWork, item: PlanItem, log: LogFile) -> None:
+        package, items = item.package, run.plan.items
+        self._package = package
+        short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"  # tests put sockets below it
+        super().__init__(run, run.plan.options.state / TESTS / short, budget)
+        self.name = name_of(package.file_name)
+        self.needs = (package.file_name, *_needs(package, items, (*package.run, *package.test)))
+        self.publish_after = tuple(
+            tuple(map(name_of, need)) for need in _own(items, package.run) if need != (package.file_name,)
+        )
+        self._build = build
+        self._log = log
+
+    def log(self) -> contextlib.AbstractContextManager[LogFile]:
+        """Return the run's log, which stays open."""
+        return contextlib.nullcontext(self._log)
+
+    def tell(self, event: events.Event) -> None:
+        """Pass an event on, but for what its scripts begin: it is one test, however many they are."""
+        if not isinstance(event, events.TestRun):
+            super().tell(event)
+
+    def run(self, jobs: int) -> Made:
+        """Test it, and finish it where it passes; where not, put it aside."""
+        self._begin_attempt()
+        began, label = time.monotonic(), self._package.id.label
+        super().tell(events.TestRun(name=label))
+        passed = False
+        try:
+            made = self._test(jobs)
+            passed = made.error is None
+            return made
+        finally:
+            seconds = round(time.monotonic() - began, 1)
+            self.tell(events.TestEnded(name=label, seconds=seconds, passed=passed))
+
+    def _test(self, jobs: int) -> Made:
+        plan, package = self._plan, self._package
+        files.remove(self._state)
+        built = self._build.shelf / package.subdir / package.file_name
+        self._make_channel()
+        channels = (self._state / _CHANNEL, *plan.environment.channels)
+        recipe = plan.options.recipe
+        seen = view(plan, self._run.isolation, state=self._state, recipe=recipe, channels=channels)
+        inside = seen.channels[0].removeprefix("file://")
+        work = job(
+            plan,
+            seen,
+            plan.overrides,
+            jobs=jobs,
+            env={},
+            tests=[f"{inside}/{package.subdir}/{package.file_name}"],
+        )
+        outcome = self._follow(seen, work, self._log)
+        if not outcome.ok:
+            what = f"test of {package.name} {package.build_string}"
+            broken = [package.file_name]
+            error = self._failure(outcome, jobs, self._log.path, broken=broken, what=what)
+            if outcome.kind == "test":
+                self._build.put_aside(built)
+            return Made(seconds={}, error=error)
+        finished = finish(plan, package, built, self._state.parent / "passed")
+        files.remove(self._state)
+        seconds = {package.file_name: self._build.seconds.get(package.file_name, 0.0)}
+        return Made(archives=[finished], seconds=seconds)
+
+    def _make_channel(self) -> None:
+        """Make a channel of everything that is there; one for all tests would be indexed anew while others read it."""
+        channel, options = self._state / _CHANNEL, self._plan.options
+        known = (item.package.file_name for item in self._plan.items if item.exists)
+        for path in [*channel_folder.package_files(self._build.shelf), *paths(options.packages, known)]:
+            files.link(path, channel / path.parent.name / path.name)
+        channel_folder.write_index(channel, options.config.platform)
+
+    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
+        """Return the event for another attempt, with fewer jobs."""
+        why = f"tested once more with {counted(jobs, 'job')}"
+        return events.Warned(message=f"{error.message.splitlines()[0]}: {why}")
+
+
+def _needs(package: PlannedPackage, items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[Need]:
+    """Give what must be built for an environment of ``specs``: files of this plan's, or several that would do."""
+    known, left = {package.file_name}, list(specs)
+    by_file = {item.package.file_name: item.package for item in items}
+    while left:
+        for need in list(_own(items, [left.pop()])):
+            new = [name for name in need if name not in known]
+            known.update(new)
+            if by_file[need[0]].python:
+                yield need  # any Python's will do
+                new = new[:1]
+            else:
+                yield from new  # all flavours, so that the solver's choice is that of users
+            left += [spec for name in new for spec in by_file[name].run]
+
+
+def _own(items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Give for each spec the files of this plan's packages that match it; nothing where a channel has it."""
+    for text in specs:
+        spec = [MatchSpec(text)]
+        found = tuple(item.package.file_name for item in items if satisfied(spec, item.package.id))
+        if found:
+            yield found

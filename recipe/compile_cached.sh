@@ -13,8 +13,8 @@ for word do
 done
 case "${2:-}" in
     nvcc | */nvcc)
-        CCACHE_EXTRAFILES_TO_HASH="$NVCC_PROGRAMS"
-        export CCACHE_EXTRAFILES_TO_HASH
+        CCACHE_EXTRAFILES="$NVCC_PROGRAMS"
+        export CCACHE_EXTRAFILES
         ;;
 esac
 exec "$@"

@@ -103,3 +103,16 @@ def test_an_object_comes_from_another_folder_and_release_and_names_neither(
         b"conda-prefix/include/dependency.h",
     ):
         assert path in held
+
+
+def test_what_nvcc_makes_depends_on_the_programs_that_it_calls(
+    repository: Path, compiler: Path, tmp_path: Path
+) -> None:
+    nvcc = compiler.rename(compiler.parent / "nvcc")
+    for number, (ptxas, found) in enumerate([("12.9", 0), ("12.9", 1), ("13.0", 0)]):
+        folder = tmp_path / f"folder{number}"
+        program = folder / "out" / "bld" / "rattler-build_libtorch" / "build_env" / "bin" / "ptxas"
+        program.parent.mkdir(parents=True)
+        program.write_text(ptxas)
+        program.chmod(0o755)
+        assert compiled(repository, nvcc, folder) == {"direct_cache_hit": found, "cache_miss": 1 - found}

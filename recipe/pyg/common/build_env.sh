@@ -109,15 +109,15 @@ else
     [[ -x "$CUDA_HOME/bin/nvcc" ]] || CUDA_HOME="$(dirname "$(dirname "$(command -v nvcc)")")"
     if [[ -n "${PYG_CCACHE:-}" ]]; then
         # nvcc only calls these, and may be a script itself: what it makes depends on them
-        CCACHE_EXTRAFILES_TO_HASH=""
+        CCACHE_EXTRAFILES=""
         for program in nvcc cicc cudafe++ ptxas fatbinary nvlink; do
             for folder in "$CUDA_HOME/nvvm/bin" /usr/lib/nvidia-cuda-toolkit/bin "$CUDA_HOME/bin"; do
                 [[ -x "$folder/$program" ]] || continue
-                CCACHE_EXTRAFILES_TO_HASH+="${CCACHE_EXTRAFILES_TO_HASH:+:}$folder/$program"
+                CCACHE_EXTRAFILES+="${CCACHE_EXTRAFILES:+:}$folder/$program"
                 break
             done
         done
-        export CCACHE_EXTRAFILES_TO_HASH
+        export CCACHE_EXTRAFILES
     fi
     cuda_include="$BUILD_ENV_LINK/targets/$cuda_target/include"
     # -I and not -isystem, as above: where this folder is a link to the environment's own, GCC takes them for one

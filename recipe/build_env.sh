@@ -16,12 +16,12 @@ script_python="$PYTHON"
 if [[ "$provider" == "debian" && "${CMAKE_ARGS:-}" == *-DCMAKE_SYSTEM_NAME=* ]]; then script_python=/usr/bin/python3; fi
 
 # ---- flags: constant over all outputs --------------------------------------------------------------------
-# conda's activation puts the package's name into -fdebug-prefix-map; another name is another command line.
 freeze_flags() {
     local word frozen=()
     for word in $1; do
         case "$word" in
-            -fdebug-prefix-map="$SRC_DIR"=*) word="-fdebug-prefix-map=$TORCH_TREE=/usr/local/src/conda/libtorch-$torch_version" ;;
+            # conda's activation puts the package's name into it, and another name is another command line; see below
+            -fdebug-prefix-map=*) continue ;;
             # PyTorch chooses the C++ standard itself; its exported symbols must stay visible, its libraries linked
             -std=* | -fvisibility-inlines-hidden | -Wl,--as-needed | -Wl,-dead_strip_dylibs) continue ;;
             # bound lazily: libcuda.so.1 is missing on a machine without a GPU
@@ -31,8 +31,18 @@ freeze_flags() {
     done
     echo "${frozen[*]}"
 }
-CFLAGS="$(freeze_flags "${CFLAGS:-}")"
-CXXFLAGS="$(freeze_flags "${CXXFLAGS:-}") -w"  # warnings are upstream's; they only drown the log
+# A name for the environment that is the same in every folder (see compile_cached.sh).
+export BUILD_ENV_LINK="${PREFIX%/*}/env"
+ln -sfn "$PREFIX" "$BUILD_ENV_LINK"
+# Paths in objects (PyTorch's errors name their source file) are the same wherever, whenever and as whichever version they
+# were compiled: an object cache does not look at these flags, and may hand out the object of another folder.
+prefix_maps=(
+    "-ffile-prefix-map=$TORCH_TREE=/usr/local/src/conda/libtorch"
+    "-ffile-prefix-map=$PREFIX=/usr/local/src/conda-prefix"
+    "-ffile-prefix-map=$BUILD_ENV_LINK=/usr/local/src/conda-prefix"
+)
+CFLAGS="$(freeze_flags "${CFLAGS:-}") ${prefix_maps[*]}"
+CXXFLAGS="$(freeze_flags "${CXXFLAGS:-}") ${prefix_maps[*]} -w"  # warnings are upstream's; they only drown the log
 LDFLAGS="$(freeze_flags "${LDFLAGS:-}")"
 if [[ "$target_platform" == linux-* ]]; then
     LDFLAGS="$LDFLAGS -Wl,-z,noexecstack"  # glibc >= 2.41 refuses libraries that ask for an executable stack
@@ -54,11 +64,25 @@ case "$torch_optimization" in
     *) echo "torch_optimization is '$torch_optimization'; it can be 2 or 0" >&2; exit 1 ;;
 esac
 if [[ -n "${TORCH_CCACHE:-}" ]]; then
-    launchers+=("$TORCH_CCACHE")
+    launchers+=("$RECIPE_DIR/compile_cached.sh" "$TORCH_CCACHE")
     # hits whatever folder the tree lies in
     export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$(dirname "$TORCH_TREE")}" CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
     # ninja has the compilers write down what they include: nothing needs to be preprocessed once more for the cache
     export CCACHE_DEPEND=1
+    # Headers of packages are hard links: the same package installed once more, for a test or another build, gives them
+    # a new ctime. An object that was being compiled meanwhile would not be kept, since a header seems to have changed
+    # under it. What really changes has a new mtime, which still counts.
+    export CCACHE_SLOPPINESS=include_file_ctime
+    # nvcc only calls these, and may be a script itself: what it makes depends on them
+    NVCC_PROGRAMS=""
+    for program in nvcc cicc cudafe++ ptxas fatbinary nvlink; do
+        for folder in "$BUILD_PREFIX/nvvm/bin" "$BUILD_PREFIX/bin" /usr/lib/nvidia-cuda-toolkit/bin /usr/bin; do
+            [[ -x "$folder/$program" ]] || continue
+            NVCC_PROGRAMS+="${NVCC_PROGRAMS:+:}$folder/$program"
+            break
+        done
+    done
+    export NVCC_PROGRAMS
 fi
 if ((${#launchers[@]})); then
     launcher="$(IFS=';'; echo "${launchers[*]}")"
@@ -146,7 +170,8 @@ else
     export USE_CUDA=1 TORCH_CUDA_ARCH_LIST="$torch_cuda_arch_list"
     export TORCH_NVCC_FLAGS="-Xfatbin -compress-all"
     [[ "$cuda_compiler_version" == 13.* ]] && TORCH_NVCC_FLAGS+=" -compress-mode=size"
-    export CMAKE_CUDA_FLAGS="-w -Xptxas -w"
+    # the host compiler's preprocessor writes the names of files
+    export CMAKE_CUDA_FLAGS="-w -Xptxas -w ${prefix_maps[*]/#/-Xcompiler=}"
     export CUDA_VERSION="$cuda_compiler_version" USE_STATIC_CUDNN=0
     # libtorch_cuda knows nothing of MAGMA; the linear algebra library is made in both flavours (see patches/)
     export USE_MAGMA=OFF BUILD_LAZY_CUDA_LINALG=ON BUILD_LINALG_MAGMA=ON

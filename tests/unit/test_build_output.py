@@ -139,7 +139,9 @@ def test_a_first_compile_has_reused_nothing(tmp_path: Path) -> None:
     objects.begin()
     objects.feed(line("[1/1 0.1s] Building CXX object a.o"))
     make(tmp_path / "tree", "a")
-    assert not list(objects.reused(Totals()))
+    totals = Totals()
+    assert not list(objects.reused(totals))
+    assert totals.object_cache == {"hits": 0, "misses": 0}, "compiled, and no cache asked"
 
 
 def test_hits_of_the_object_cache_are_counted(tmp_path: Path) -> None:
@@ -151,3 +153,4 @@ def test_hits_of_the_object_cache_are_counted(tmp_path: Path) -> None:
         "# a.cpp\ndirect_cache_hit\nlocal_storage_hit\n# b.cpp\npreprocessed_cache_hit\n# c.cpp\ncache_miss\n"
     )
     assert list(objects.reused(totals)) == [events.Reused(objects=2, of=3, source="ccache")]
+    assert totals.object_cache == {"hits": 2, "misses": 1}

@@ -119,6 +119,22 @@ def test_a_plan_of_wheels_compiles_nothing_but_extensions(repository: Path, tmp_
         assert "BLAS" not in text
 
 
+def test_a_plan_says_that_there_is_no_object_cache(
+    options: Options, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def said() -> str:
+        plan = a_plan(options)
+        (line,) = [line for line in plan_lines(plan) if "object cache" in line] or [""]
+        assert bool(line) == bool(plan_document(plan)["no_object_cache"])
+        return line
+
+    (tmp_path / "here").touch(mode=0o755)
+    monkeypatch.setenv("TORCH_CCACHE", str(tmp_path / "here"))
+    assert said() == ""
+    monkeypatch.setenv("TORCH_CCACHE", "none")
+    assert "no object cache: TORCH_CCACHE names none, which is not there" in said()
+
+
 def test_a_plan_is_json(options: Options) -> None:
     document = json.loads(json.dumps(plan_document(a_plan(options))))
     assert document["config"] == "linux_64_cuda130"
@@ -142,6 +158,18 @@ def test_the_summary_puts_what_was_estimated_beside_what_it_took() -> None:
     figures = {"memory": 1_200_000_000, "estimated_seconds": 28_800.0, "estimated_memory": 1_700_000_000}
     lines = summary_lines(replace(a_summary(), **figures))  # type: ignore[arg-type]
     assert "took 11:06 h, estimated 8:00 h; the largest process 1.2 GB, estimated 1.7 GB" in lines
+
+
+def test_the_summary_says_what_came_from_the_object_cache_or_that_there_is_none() -> None:
+    def lines(**figures: dict[str, int]) -> list[str]:
+        return [line for line in summary_lines(replace(a_summary(), **figures)) if "object" in line]  # type: ignore[arg-type]
+
+    assert lines() == []
+    warm = lines(reused={"tree": 9, "ccache": 30}, object_cache={"hits": 30, "misses": 3})
+    assert warm == ["9 objects reused from tree", "30 of 33 objects reused from ccache"]
+    assert lines(object_cache={"hits": 0, "misses": 33}) == []
+    none = "no object cache: what was compiled is not kept for another run"
+    assert lines(object_cache={"hits": 0, "misses": 0}) == [none]
 
 
 def test_a_failed_run_says_so() -> None:

@@ -82,8 +82,11 @@ def test_there_is_one_config_for_every_compile_of_libtorch(repository: Path) -> 
 
 def test_every_key_of_a_config_has_one_value_but_for_what_is_built_together(repository: Path) -> None:
     for name in available(repository):
-        several = {key for key, values in load(repository, name).variant.items() if len(values) != 1}
-        assert several == {"python", "is_python_min"}, name
+        config = load(repository, name)
+        several = {key for key, values in config.variant.items() if len(values) != 1}
+        assert several == {"python", "is_python_min", "further_python"}, name
+        further = dict(zip(config.pythons, config.variant["further_python"], strict=True))
+        assert [python for python, is_further in further.items() if is_further == "false"] == ["3.12"], name
 
 
 def test_write_repairs_what_check_finds(copy: Path) -> None:

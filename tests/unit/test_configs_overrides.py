@@ -11,11 +11,15 @@ from megabuild.configs.config import load
 from megabuild.configs.overrides import arch_list, complete, python_pins
 
 
-def test_narrowing_the_pythons_narrows_their_partner(repository: Path) -> None:
+def test_narrowing_the_pythons_narrows_their_partners(repository: Path) -> None:
     config = load(repository, "linux_64_cpu")
     pins = python_pins(config, ["3.12", "3.10"])
     assert pins == ("3.10.* *_cpython", "3.12.* *_cpython")
-    assert complete(config, {"python": pins}) == {"python": pins, "is_python_min": ("true", "false")}
+    assert complete(config, {"python": pins}) == {
+        "python": pins,
+        "is_python_min": ("true", "false"),
+        "further_python": ("true", "false"),
+    }
 
 
 def test_no_choice_means_every_python(repository: Path) -> None:
@@ -52,8 +56,12 @@ def test_a_new_number_of_values_in_a_zip_is_refused(repository: Path) -> None:
 
 def test_a_whole_group_may_change_its_length(repository: Path) -> None:
     config = load(repository, "linux_64_cpu")
-    both = {"python": ["3.15.* *_cp315", "3.16.* *_cp316"], "is_python_min": ["true", "false"]}
-    assert complete(config, both) == {key: tuple(values) for key, values in both.items()}
+    group = {
+        "python": ["3.15.* *_cp315", "3.16.* *_cp316"],
+        "is_python_min": ["true", "false"],
+        "further_python": ["true", "true"],
+    }
+    assert complete(config, group) == {key: tuple(values) for key, values in group.items()}
 
 
 @pytest.mark.parametrize("text", ["9.0;12.0+PTX", " 9.0 12.0+PTX;", "sm_90,120+ptx", "90;sm_90 12.0+PTX"])

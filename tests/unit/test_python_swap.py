@@ -379,6 +379,21 @@ def test_a_swap_reports_and_leaves_the_new_cache_and_the_original(tree: Tree) ->
     assert tree.left_overs() == []
 
 
+def test_the_same_python_again_needs_no_cmake_unless_one_of_cmakes_files_has_changed(tree: Tree) -> None:
+    environment = tree.build.parent / "env"
+    (environment / "bin").mkdir(parents=True)
+    tree.path.write_text(tree.path.read_text().replace(PREFIX, str(environment)))
+    own = {**vars(facts(prefix=str(environment))), "include": str(tree.build.parent / "include")}
+    tree.python = fake_python(tree.build.parent, answer=own).rename(environment / "bin" / "python3")
+    tree.swap()
+    tree.program("cmake", "exit 3")
+    report = tree.swap()
+    assert (report.after, report.changes, report.steps) == ("3.11", (), 1)
+    tree.program("ninja", "echo '::step::Re-running CMake...'")
+    with pytest.raises(RegenerateError, match="exit code 3"):
+        tree.swap()
+
+
 def test_a_dirty_core_object_is_refused_by_name_with_the_reason(tree: Tree) -> None:
     tree.ninja(["core.o", "python.o"], {"core.o": "command line changed for core.o"})
     changed = NINJA_FILE.replace("FLAGS = -O2\n", "FLAGS = -O3\n").format(

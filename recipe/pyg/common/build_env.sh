@@ -80,6 +80,8 @@ if [[ -n "${PYG_CCACHE:-}" ]]; then
     export CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
     # found again by what the preprocessor makes of it, whichever Python's headers were searched in vain
     unset CCACHE_DEPEND CCACHE_NODIRECT
+    # Headers of packages are hard links: the same package installed elsewhere meanwhile gives them a new ctime.
+    export CCACHE_SLOPPINESS=include_file_ctime
 else
     export TORCH_NO_COMPILER_WRAPPER=1
 fi
@@ -105,6 +107,18 @@ else
     # nvcc runs here; its headers and libraries are the target's
     export CUDA_HOME="$BUILD_PREFIX"
     [[ -x "$CUDA_HOME/bin/nvcc" ]] || CUDA_HOME="$(dirname "$(dirname "$(command -v nvcc)")")"
+    if [[ -n "${PYG_CCACHE:-}" ]]; then
+        # nvcc only calls these, and may be a script itself: what it makes depends on them
+        CCACHE_EXTRAFILES=""
+        for program in nvcc cicc cudafe++ ptxas fatbinary nvlink; do
+            for folder in "$CUDA_HOME/nvvm/bin" /usr/lib/nvidia-cuda-toolkit/bin "$CUDA_HOME/bin"; do
+                [[ -x "$folder/$program" ]] || continue
+                CCACHE_EXTRAFILES+="${CCACHE_EXTRAFILES:+:}$folder/$program"
+                break
+            done
+        done
+        export CCACHE_EXTRAFILES
+    fi
     cuda_include="$BUILD_ENV_LINK/targets/$cuda_target/include"
     # -I and not -isystem, as above: where this folder is a link to the environment's own, GCC takes them for one
     CFLAGS="$CFLAGS -I$cuda_include" CXXFLAGS="$CXXFLAGS -I$cuda_include"

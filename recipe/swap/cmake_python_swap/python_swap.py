@@ -102,17 +102,20 @@ def swap(
         return report
     former = Graph(build_dir)
     with _undone_on_failure(build_dir, ("CMakeCache.txt", *files)):
-        python_entries.apply(cache, changes)
-        keep_original(path)
-        for name, content in files.items():
-            write_atomically(build_dir / name, content)
-        save(cache, path)
-        if files:  # the back end's own run of CMake, so that ninja is asked about what will really be built
-            skbuild_backend.configure(
-                Path(cache.get("CMAKE_HOME_DIRECTORY")), facts.executable, log=build_dir / _LOG
-            )
-        else:
-            regenerate(build_dir, log=build_dir / _LOG)
+        if changes or files or _cmake_is_due(build_dir, cache):
+            python_entries.apply(cache, changes)
+            keep_original(path)
+            for name, content in files.items():
+                write_atomically(build_dir / name, content)
+            save(cache, path)
+            if (
+                files
+            ):  # the back end's own run of CMake, so that ninja is asked about what will really be built
+                skbuild_backend.configure(
+                    Path(cache.get("CMAKE_HOME_DIRECTORY")), facts.executable, log=build_dir / _LOG
+                )
+            else:
+                regenerate(build_dir, log=build_dir / _LOG)
         _refuse(
             [*python_entries.disagreements(load(path), facts), *frozen_settings.changed(cache, load(path))]
         )
@@ -129,6 +132,15 @@ def swap(
 def check(build_dir: Path, python_targets: frozenset[str] = PYTHON_TARGETS) -> None:
     """Raise SwapRefused if building now would rebuild something outside the Python side; nothing is changed."""
     _judged(build_dir, Graph(build_dir), python_targets)
+
+
+def _cmake_is_due(build_dir: Path, cache: CMakeCache) -> bool:
+    """Whether ninja would run CMake first: one of CMake's own files has changed since it did."""
+    try:
+        dry_run(build_dir, ninja=cache.get("CMAKE_MAKE_PROGRAM", "ninja"))
+    except NinjaError:
+        return True
+    return False
 
 
 def _judged(build_dir: Path, former: Graph, python_targets: frozenset[str]) -> tuple[Step, ...]:

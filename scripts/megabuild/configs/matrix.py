@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from groundwork.errors import ConfigError
 from groundwork.result import Result
 from megabuild.configs import config_file, recipe_config
-from megabuild.configs.config import CONFIG_FOLDER, RECIPES, config_name
+from megabuild.configs.config import CONFIG_FOLDER, RECIPES, config_name, python_version
 from megabuild.configs.config import MATRIX_FILE as MATRIX_FILE
 from megabuild.configs.config_file import as_text
 
@@ -24,6 +24,9 @@ PROVIDERS = ("conda-forge", "debian", "wheel")
 
 #: Keys whose every value stays in the config, since the recipe builds a package for each of them.
 _BUILT_IN_ONE_CONFIG = ("python", "is_python_min")
+#: For each Python, whether it is another than staging's. The engine sorts what it builds by the values of all keys in
+#: their alphabetical order: by this one, staging's Python comes first, whose objects are there.
+_FURTHER = "further_python"
 
 Values = Mapping[str, Sequence[str]]
 
@@ -180,9 +183,11 @@ def _name(row: Values, *, plain_blas: str) -> str:
 def _text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
+    further = [str(python_version(pin) not in row["torch_python_base"]).lower() for pin in row["python"]]
     document = {
         **{key: list(values) for key, values in row.items()},
-        "zip_keys": [list(group) for group in zip_keys],
+        _FURTHER: further,
+        "zip_keys": [[*group, *[_FURTHER] * ("python" in group)] for group in zip_keys],
     }
     stream = io.StringIO()
     yaml.dump(dict(sorted(document.items())), stream)

@@ -22,7 +22,7 @@ from megabuild.plan.recipe_parts import Part
 from megabuild.plan.solving import Solved
 
 #: The path of sources is no property of them; staging has a Python of its own, however many are to be served.
-_NO_FACTS = frozenset({"torch_source_path", "python", "is_python_min"})
+_NO_FACTS = frozenset({"torch_source_path", "python", "is_python_min", "further_python"})
 _MOST_REASONS = 6
 
 

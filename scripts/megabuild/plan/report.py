@@ -9,6 +9,7 @@ from groundwork.events import StagingDecided
 from groundwork.result import Result
 from groundwork.text import UNICODE, picked, size, table
 from groundwork.wording import counted
+from megabuild.plan import object_cache
 from megabuild.plan.extensions import NO_PYTORCH
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan
@@ -43,6 +44,10 @@ def plan_lines(plan: Plan) -> list[str]:
     lines += ["", *extensions, *([""] if extensions else [])]
     lines += _python_lines(plan.left_out)
     lines += [f"{UNICODE.warning} {note}" for note in plan.notes]
+    if why := object_cache.lacking(plan):
+        lines.append(
+            f"{UNICODE.warning} no object cache: {why}; what is compiled is not kept for another run"
+        )
     if plan.environment.downloads:
         parts = (f"{one.count} {one.what} ({size(one.size)})" for one in plan.environment.downloads)
         lines.append(f"downloads first: {', '.join(parts)}")
@@ -149,6 +154,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "left_out": dict(plan.left_out),
         "downloads": [picked(one, "what count size") for one in plan.environment.downloads],
         "notes": list(plan.notes),
+        "no_object_cache": object_cache.lacking(plan),
         "overrides": {key: list(values) for key, values in plan.overrides.items()},
         "staging": {
             "fingerprint": plan.staging.digest,

@@ -30,6 +30,8 @@ class Totals:
 
     swaps: dict[str, dict[str, int]] = field(default_factory=dict)
     reused: Counter[str] = field(default_factory=Counter)
+    #: what the object cache was asked for: ``hits`` and ``misses``, both 0 where there is none; empty before a compile
+    object_cache: dict[str, int] = field(default_factory=dict)
     staging_seconds: float = 0.0
 
 
@@ -99,6 +101,7 @@ class Objects:
         self._stats = state / STATS
         self._tree = state / "tree"
         self._compiled: set[str] = set()
+        self._compiles = False
         self._before = 0
 
     def begin(self) -> None:
@@ -107,9 +110,11 @@ class Objects:
         self._before = _count(self._tree)
 
     def feed(self, line: ScriptLine) -> None:
-        """Note what staging compiles."""
-        if not line.package.name and (match := _COMPILE.match(line.text)):
-            self._compiled.add(match[1] or match[2])
+        """Note what is compiled, and what of it by staging."""
+        if match := _COMPILE.match(line.text):
+            self._compiles = True
+            if not line.package.name:
+                self._compiled.add(match[1] or match[2])
 
     def reused(self, totals: Totals) -> Iterator[events.Reused]:
         """Give one event per source that saved compiles, and add them to the totals."""
@@ -119,6 +124,8 @@ class Objects:
             totals.reused["tree"] += kept
             yield events.Reused(objects=kept, of=of, source="tree")
         hits, misses = self._cache()
+        if self._compiles or hits or misses:
+            totals.object_cache = {"hits": hits, "misses": misses}
         if hits:
             totals.reused["ccache"] += hits
             yield events.Reused(objects=hits, of=hits + misses, source="ccache")

@@ -154,6 +154,7 @@ class PyTorchWork(BuildTask):
             compiles=self._plan.compiles_torch,
             swaps={python: dict(values) for python, values in totals.swaps.items()},
             reused=dict(totals.reused),
+            object_cache=dict(totals.object_cache),
             disk=self._disk.result(len(made)),
         )
 

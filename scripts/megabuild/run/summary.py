@@ -79,6 +79,8 @@ class Summary:
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: objects that did not have to be compiled, by source
     reused: Mapping[str, int] = field(default_factory=dict)
+    #: what the object cache was asked for by PyTorch's compilers: ``hits``, ``misses``, both 0 where there is none
+    object_cache: Mapping[str, int] = field(default_factory=dict)
     disk: DiskUse = field(default_factory=DiskUse)
     memory: int = 0  #: bytes of the largest process that this machine ran for it, 0 where nobody knows
     #: what the plan said of duration and memory, 0 where what it spoke of was not done as a whole
@@ -149,8 +151,12 @@ def summary_lines(summary: Summary) -> list[str]:
             f"{count} {what.removesuffix('s') if count == 1 else what}" for what, count in figures.items()
         )
         lines.append(f"swap to Python {python}: {counts}")
+    asked = sum(summary.object_cache.values())
     for source, count in summary.reused.items():
-        lines.append(f"{counted(count, 'object')} reused from {source}")
+        of = f"{count} of {counted(asked, 'object')}" if source == "ccache" and asked else ""
+        lines.append(f"{of or counted(count, 'object')} reused from {source}")
+    if summary.object_cache and not asked:
+        lines.append("no object cache: what was compiled is not kept for another run")
     if summary.estimated_seconds:
         took = f"took {duration(summary.seconds)}, estimated {duration(summary.estimated_seconds)}"
         if summary.memory and summary.estimated_memory:

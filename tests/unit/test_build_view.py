@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from megabuild.run.sandbox_paths import _write_launcher
+import megabuild
+from megabuild.plan.limits import Limits
+from megabuild.run.launcher import COMPILER_LAUNCHER, write_launcher
 
 
 @pytest.fixture
 def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("TORCH_CCACHE", raising=False)
     monkeypatch.setenv("CCACHE_MAXSIZE", "7G")
-    path = tmp_path / "compiler-launcher"
-    _write_launcher(path, folder=f"{tmp_path}/objects", shared="file:/shared", stats=f"{tmp_path}/stats")
-    return path
+    (tmp_path / "tmp").mkdir()
+    write_launcher(
+        tmp_path,
+        Limits(),
+        inside=str(tmp_path),
+        scripts=str(Path(megabuild.__file__).parent.parent),
+        python=sys.executable,
+        folder=f"{tmp_path}/objects",
+        shared="file:/shared",
+        stats=f"{tmp_path}/stats",
+    )
+    return tmp_path / COMPILER_LAUNCHER
 
 
 def program(path: Path, text: str) -> None:

@@ -9,19 +9,20 @@ from dataclasses import replace
 
 from groundwork import events
 from groundwork.errors import MegabuildError, SwapRefused
-from groundwork.resources.jobs import Budget
 from groundwork.wording import counted
 from megabuild.engine import output_folder
 from megabuild.engine.job import Job
 from megabuild.isolation.base import Isolation
 from megabuild.plan import tree_reuse
 from megabuild.plan.fingerprint import inherits
+from megabuild.plan.limits import Limits
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.report import staging_decided
 from megabuild.run import preflight
 from megabuild.run.disk import DiskWatch
 from megabuild.run.logfile import LogFile
+from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.sandbox_paths import View, job, view
 from megabuild.run.summary import Summary
 from megabuild.run.work import Made, Run, Work
@@ -35,8 +36,9 @@ class PyTorchWork(Work):
     name = NAME
     vital = True
 
-    def __init__(self, run: Run, budget: Budget, log: LogFile) -> None:
+    def __init__(self, run: Run, budget: MemoryBudget, log: LogFile) -> None:
         super().__init__(run, run.plan.options.state, budget)
+        self._memory_budget = budget
         self._log = log
         self._tree = self._state / "tree"
         self._disk = DiskWatch(self._state)
@@ -51,7 +53,7 @@ class PyTorchWork(Work):
         return contextlib.nullcontext(self._log)
 
     def describe(self, jobs: int) -> tuple[View, Job]:
-        return describe_pytorch(self._plan, self._run.isolation, jobs)
+        return describe_pytorch(self._plan, self._run.isolation, jobs, self._memory_budget.limits)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Check the compiler, and prepare the tree before anything is compiled in it."""
@@ -100,7 +102,8 @@ class PyTorchWork(Work):
 
     def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         """Return the event for another attempt, with fewer jobs."""
-        why = f"once more with {counted(jobs, 'compile job')}"
+        limits = self._memory_budget.limits
+        why = ", ".join(filter(None, (f"once more with {counted(jobs, 'compile job')}", limits.words())))
         return events.Warned(message=f"{error.message.splitlines()[0]}: {why}")
 
     def add_to(self, summary: Summary) -> Summary:
@@ -120,19 +123,22 @@ class PyTorchWork(Work):
         )
 
 
-def describe_pytorch(plan: Plan, isolation: Isolation, jobs: int) -> tuple[View, Job]:
+def describe_pytorch(
+    plan: Plan, isolation: Isolation, jobs: int, limits: Limits | None = None
+) -> tuple[View, Job]:
     """Lay out what the engine sees of PyTorch's task, and describe it to the worker."""
-    options, channels = plan.options, plan.environment.channels
+    options, channels, limits = plan.options, plan.environment.channels, limits or plan.limits
     written = ("tree",) if plan.stages else ()
     seen = view(
-        plan, isolation, state=options.state, recipe=options.recipe, channels=channels, written=written
-    )
+        plan, isolation, state=options.state, recipe=options.recipe, channels=channels, written=written,
+        limits=limits,
+    )  # fmt: skip
     source = {"torch_source_path": (seen.source,)} if seen.source is not None else {}
     env = {
         "STAGING_FINGERPRINT": plan.staging.digest,
         "TORCH_TREE": f"{seen.state_inside}/tree",
         "TORCH_CCACHE": seen.launcher,
-        "MAX_JOBS": str(jobs),
+        "MAX_JOBS": str(jobs + limits.waiting),
     }
     made = job(plan, seen, {**plan.overrides, **source}, jobs=jobs, env=env)
     return seen, replace(made, keep_going=options.keep_going)

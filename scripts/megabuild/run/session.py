@@ -31,6 +31,7 @@ from megabuild.plan.published import PublishedPackage, is_published, records
 from megabuild.run.extension import ExtensionWork, make_torch_channel
 from megabuild.run.graph import Graph, Inbox
 from megabuild.run.logfile import LogFile
+from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.preflight import checks
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
@@ -126,12 +127,12 @@ class _Run:
         self._meter.blind = isinstance(isolation, Container)
         for name, found in checks(plan, isolation):
             self._tell(events.Checked(check=name, detail=found))
-        jobs, per_job, memory = plan.jobs, plan.estimate.memory_per_job, measure().memory
+        jobs, per_job, memory = plan.jobs, plan.estimate.memory_of_ordinary, measure().memory
         if jobs.count > 1 and jobs.count * per_job > memory:
             self._tell(
                 events.Warned(
                     message=f"{jobs.count} compile jobs ({jobs.reason}) may take {jobs.count * per_job / GB:.0f} GB "
-                    f"of memory, and there are {memory / GB:.0f}"
+                    f"of memory, and there are {memory / GB:.0f}: compilers that find none wait"
                 )
             )
         ended = end_strays(options.state)
@@ -153,7 +154,7 @@ class _Run:
         works: list[Work] = []
         done = {task.name for task in plan.extensions.tasks if task.exists}
         if plan.missing:
-            self._pytorch = PyTorchWork(run, Budget(lambda: plan.jobs), self._log)
+            self._pytorch = PyTorchWork(run, MemoryBudget(plan), self._log)
             works.append(self._pytorch)
         else:
             done.add(PYTORCH)

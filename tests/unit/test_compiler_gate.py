@@ -92,11 +92,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
             process.wait()
 
 
-def sharing(light: int, heavy: int, known: dict[str, int], *, cores: int = 0) -> Limits:
+def sharing(light: int, heavy: int, known: dict[str, int]) -> Limits:
     """Limits in units, of which an object that is not known takes one and a heavy one more than two."""
     return Limits(
-        jobs=cores or 1,
-        waiting=cores and 1,
         light=light * UNIT,
         heavy=heavy * UNIT,
         ordinary=UNIT,
@@ -157,19 +155,10 @@ def test_a_heavy_object_does_not_wait_for_ever_while_small_ones_come(place: Plac
     assert heavy.poll() == 0, "small ones came before it for seconds"
 
 
-def test_what_waits_takes_no_core(place: Place) -> None:
-    heavy = {f"heavy{number}": 3 for number in range(6)}
-    place.allow(sharing(9, 3, heavy, cores=3))
-    processes = [place.start(name, seconds=0.2) for name in heavy]
-    processes += [place.start(f"light{number}", seconds=0.2) for number in range(9)]
-    assert set(place.wait(processes)) == {0}
-    assert max(len(state) for state in place.states()) == 3
-
-
 def test_whatever_is_killed_nothing_stays_locked(place: Place) -> None:
     chance = random.Random(os.environ.get("MEGABUILD_TEST_SEED", "7"))
     heavy = {f"heavy{number}": 3 for number in range(12)}
-    place.allow(sharing(4, 6, {**heavy, "huge": 99}, cores=4))
+    place.allow(sharing(4, 6, {**heavy, "huge": 99}))
     names = [*heavy, "huge", *(f"light{number}" for number in range(12))]
     chance.shuffle(names)
     started = [place.start(name, seconds=chance.uniform(0.05, 0.4)) for name in names]
@@ -236,13 +225,6 @@ def test_a_build_that_spoils_the_locks_and_notes_is_compiled_all_the_same(place:
             path.mkdir()
     assert place.wait([place.start("a.o")], seconds=10) == [0]
     assert outside.read_text() == "ours"
-
-
-def test_where_more_are_started_than_may_run_it_stops_without_locks(place: Place) -> None:
-    place.allow(sharing(4, 4, {}, cores=2))
-    (place.folder / "compiler-locks").mkdir()
-    assert place.wait([place.start("a.o")], seconds=10) == [1]
-    assert not place.log.exists()
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_nothing_that_a_build_writes_does_more_than_waste_time(options: Options)
     lines = [
         *(b"", b"+", b"+ 5", b"+ 5 ", b"+ -5 x.o", b"+ 5 a b.o", b"* 5 x.o", b"+ 0x5 x.o", b"+ 1e9 x.o"),
         *(b"+ 5 \xff.o", b"+ 5 \x1b[2J.o", b"+ 5 " + b"a" * 301, b"+ " + b"9" * 16 + b" x.o", b"\0" * 9),
-        *(b"+ 999999999999999 large.o", b"+ 1 small.o", b"+ 5000000 ../../etc/passwd", b"+ 5000000 cores"),
+        *(b"+ 999999999999999 large.o", b"+ 1 small.o", b"+ 5000000 ../../etc/passwd", b"+ 5000000 light"),
     ]
     write(options, b"\n".join(lines))
     known = object_memory.read(options)
@@ -66,13 +66,12 @@ def test_nothing_that_a_build_writes_does_more_than_waste_time(options: Options)
         "large.o": 1 << 40,
         "small.o": 1 << 20,
         "../../etc/passwd": 5_000_000,
-        "cores": 5_000_000,
+        "light": 5_000_000,
     }
     object_memory.keep(options, object_memory.noted(options.state))
     assert object_memory.read(options) == known
     made = limits(16, 64 * GB, CUDA, known)
     gate = Settings(made.text().encode())
-    assert gate.cores == 16
     assert gate.light + gate.heavy <= 64 * GB // UNIT
     assert gate.light * UNIT >= 3 * GB
 
@@ -112,15 +111,13 @@ def test_heavy_objects_leave_memory_for_an_ordinary_one_on_every_other_core() ->
     assert made.words() == "heavy objects 8 at a time"
     assert made.heavy == 8 * CUDA.memory_per_job
     assert made.light >= 8 * CUDA.memory_of_ordinary
-    assert made.waiting == 96
     assert limits(16, 24 * GB, CUDA, {}).words() == "heavy objects 1 at a time"
     assert limits(16, 128 * GB, CUDA, {}).words() == ""
-    assert limits(16, 128 * GB, CUDA, {}).waiting == 0
 
 
-def test_where_nothing_is_heavy_nothing_is_set_aside_and_nothing_waits() -> None:
+def test_where_nothing_is_heavy_nothing_is_set_aside() -> None:
     made = limits(16, 64 * GB, DEBIAN, {"a.o": GB})
-    assert (made.heavy, made.waiting, made.words()) == (0, 0, "")
+    assert (made.heavy, made.words()) == (0, "")
     assert made.light == pytest.approx(64 * GB, rel=0.01)
     assert limits(16, 64 * GB, Estimate(), {"a.o": GB}) == Limits(jobs=16)
 
@@ -183,6 +180,7 @@ def test_after_an_ordinary_object_was_killed_the_jobs_are_halved_until_it_is_a_h
     budget.take(last=True)
     write(options, "".join(f"- {GB} {name}\n" for name in killed))
     assert [budget.halve(), budget.halve()] == [8, 4]
+    assert budget.limits.light < 6 * GB
     assert budget.limits.known == dict.fromkeys(killed, 4 * GB)
     assert budget.limits.is_heavy("a.o")
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import signal
 import sys
 import time
 
@@ -32,9 +31,11 @@ _POLL_SECONDS = 0.04
 _LONGEST_NAME = 300
 #: What is learned of an object is what it took once; of the next compiler's version it may take a little more.
 _MARGIN = 1.1
-#: Bytes of the file of locks: the two lines, then the cores, then the units.
+#: Bytes of the file of locks: the two lines, then the units.
 _LINE = {False: 0, True: 1}
-_CORES, _UNITS = 1_000, 10_000
+_UNITS = 1_000
+#: Signals by number, the same on Linux and macOS: the module that names them costs a third of the start.
+_SIGHUP, _SIGINT, _SIGKILL, _SIGPIPE, _SIGTERM, _SIGXFSZ = 1, 2, 9, 13, 15, 25
 _KIB = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
 
 
@@ -45,7 +46,6 @@ class Settings:
         head, _, self._known = content.partition(b"\n\n")
         lines = [line.split(b" ") for line in head.split(b"\n")]
         values = {line[0]: int(line[1]) for line in lines if len(line) == 2}
-        self.cores = values[b"cores"]  #: compilers at once; 0 where whoever starts them sees to that
         self.light = values[b"light"]  #: units of ordinary objects
         self.heavy = values[b"heavy"]  #: units of heavy ones
         self._ordinary = values[b"ordinary"]  #: bytes of an object that is not known
@@ -93,7 +93,7 @@ class Gate:
         self._held: set[int] = set()
 
     def wait(self, size: int, *, heavy: bool) -> None:
-        """Wait until so many bytes, and a core, are this process's."""
+        """Wait until so many bytes are this process's."""
         most = self._settings.light + (self._settings.heavy if heavy else 0)
         wanted = min(-(-size // UNIT), most)
         # it needs of the others' part as well, and they stand back
@@ -101,7 +101,7 @@ class Gate:
         lines = [_LINE[True], _LINE[False]] if alone else [_LINE[heavy]]
         for line in lines:
             fcntl.lockf(self._file, fcntl.LOCK_EX, 1, line)
-        while not (self._memory(wanted, heavy=heavy, alone=alone) and self._core()):
+        while not self._memory(wanted, heavy=heavy, alone=alone):
             time.sleep(_POLL_SECONDS)
         for line in lines:
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, line)
@@ -137,10 +137,6 @@ class Gate:
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, unit)
         self._held = units
 
-    def _core(self) -> bool:
-        cores = self._settings.cores
-        return not cores or any(self._try(_CORES + core) for core in range(cores))
-
     def _try(self, byte: int) -> bool:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
@@ -153,10 +149,9 @@ class Gate:
 
 def run(command: list[str]) -> tuple[int, int]:
     """Run a compiler; return its wait status, and the bytes of the largest process among it and its children."""
-    # Python ignores these two, and what is ignored is so in children
-    defaults = [signal.SIGPIPE, signal.SIGXFSZ]
     try:
-        child = os.posix_spawnp(command[0], command, os.environ, setsigdef=defaults)
+        # Python ignores these two, and what is ignored is so in children
+        child = os.posix_spawnp(command[0], command, os.environ, setsigdef=[_SIGPIPE, _SIGXFSZ])
     except OSError as error:
         print(f"{command[0]}: {os.strerror(error.errno or 0)}", file=sys.stderr)
         return 127 << 8, 0
@@ -175,34 +170,31 @@ def note(path: str, name: bytes, size: int, *, ended_well: bool) -> None:
 
 def main(settings_file: str, folder: str, command: list[str]) -> int:
     """Wait, run, note; return the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     unnoted = command[0] == UNNOTED
     command = command[unnoted:]
     name = object_name(command, os.getcwd())
     with open(settings_file, "rb") as file:
         settings = Settings(file.read())
-    if name or settings.cores:
-        cuda = "nvcc" in os.path.basename(command[0])
-        size = settings.size(name, cuda=cuda) if name else 0
+    if name and (settings.light or settings.heavy):
+        size = settings.size(name, cuda="nvcc" in os.path.basename(command[0]))
         try:
             gate = Gate(os.path.join(folder, _LOCKS), settings)  # holds until this process ends
             gate.wait(size, heavy=settings.is_heavy(size))
-        except OSError as error:
-            if settings.cores:  # more are started than can run
-                print(
-                    f"compiler_gate: no locks in {folder}: {os.strerror(error.errno or 0)}", file=sys.stderr
-                )
-                return 1
+        except OSError:
+            pass  # the build's folder has no locks: it is compiled all the same
     status, peak = run(command)
     if name and peak and not unnoted:
         note(os.path.join(folder, NOTES), name, peak, ended_well=status == 0)
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)
     ended_by = os.WTERMSIG(status)
-    if ended_by in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    if ended_by in (_SIGKILL, _SIGTERM, _SIGINT, _SIGHUP):
         os.kill(os.getpid(), ended_by)  # as if it had been the compiler
     return 128 + ended_by
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    try:
+        sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    except KeyboardInterrupt:
+        sys.exit(128 + _SIGINT)  # the compiler has got it as well

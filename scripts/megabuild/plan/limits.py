@@ -13,12 +13,6 @@ from megabuild.plan.estimate import Estimate
 HEAVY = ("flash_att", "mem_eff_att", "fbgemm_genai")
 #: For the engine, ninja, code generators and linkers.
 _RESERVE = 500_000_000
-#: A compiler that waits is a shell, the object cache's process and a Python: 10 MB. All of them together are to take no
-#: more than this share of the memory.
-_WAITING_BYTES, _WAITING_SHARE = 10_000_000, 0.02
-#: flash-attention alone has 94 .cu files, one after the other in ninja's order: as many have to wait before ninja comes
-#: to what can run beside them.
-_MOST_WAITING = 96
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +20,6 @@ class Limits:
     """What stands in front of the compilers of one run."""
 
     jobs: int = 1  #: compilers at once
-    waiting: int = 0  #: how many more are started, to wait for memory while others run
     light: int = 0  #: bytes for ordinary objects
     heavy: int = 0  #: bytes for heavy ones
     at_once: int = 0  #: heavy ones of the usual size that run at once; 0 where there are none
@@ -60,7 +53,6 @@ class Limits:
     def text(self) -> str:
         """Return what ``compiler_gate`` reads."""
         values = {
-            "cores": self.jobs if self.waiting else 0,
             "light": self.light // UNIT,
             "heavy": self.heavy // UNIT,
             "ordinary": self.ordinary,
@@ -102,12 +94,9 @@ def limits(jobs: int, memory: int, figures: Estimate, known: Mapping[str, int]) 
     ordinary = ordinary_size(figures, known)
     at_once = min(jobs, max(1, (usable - jobs * ordinary) // max(UNIT, size - ordinary)))
     heavy = min(at_once * size, max(0, usable - made.above))
-    few = at_once < jobs and jobs > 1
-    room = int(usable * _WAITING_SHARE) // _WAITING_BYTES
     return replace(
         made,
         light=usable - heavy,
         heavy=heavy,
         at_once=at_once,
-        waiting=min(_MOST_WAITING, room) if few else 0,
     )

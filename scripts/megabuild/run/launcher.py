@@ -26,7 +26,7 @@ gate={gate}
 command -v "$program" >/dev/null 2>&1 || exec "$gate" "$@"
 case "${{program##*/}}" in
     # only a compiler that really runs waits for memory: the prefix is no part of what is looked for in the cache
-    ccache*) CCACHE_PREFIX=$gate CCACHE_PREFIX_CPP={gate_of_preprocessors} ;;
+    ccache*) CCACHE_PREFIX=$gate ;;
     # others may run the compiler elsewhere: what this process takes says nothing
     *) exec "$gate" {unnoted} "$program" "$@" ;;
 esac
@@ -34,7 +34,7 @@ CCACHE_DIR={folder}
 CCACHE_REMOTE_STORAGE={shared}
 CCACHE_STATSLOG={stats}
 CCACHE_MAXSIZE={size}
-export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_STATSLOG CCACHE_MAXSIZE CCACHE_PREFIX CCACHE_PREFIX_CPP
+export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_STATSLOG CCACHE_MAXSIZE CCACHE_PREFIX
 exec "$program" "$@"
 """
 _GATE_SCRIPT = """\
@@ -74,7 +74,6 @@ def write_launcher(
         program=program,
         unnoted=UNNOTED,
         gate=gate,
-        gate_of_preprocessors=gate if limits.waiting else "",  # more are started than there are cores
         folder=folder,
         shared=shared,
         stats=stats,

@@ -25,6 +25,7 @@ class MemoryBudget(Budget):
         only_heavy = bool(killed) and all(self.limits.is_heavy(name) for name in killed)
         object_memory.keep(self._options, compiled, doubled=killed)
         narrowed = self.limits.narrowed() if only_heavy else None
-        jobs = self.count if narrowed else super().halve()
-        self.limits = replace(narrowed or self.limits, jobs=jobs, known=object_memory.read(self._options))
-        return jobs
+        if narrowed is None:
+            narrowed = replace(self.limits, jobs=super().halve(), light=self.limits.light // 2)
+        self.limits = replace(narrowed, known=object_memory.read(self._options))
+        return self.limits.jobs

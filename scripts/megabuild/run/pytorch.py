@@ -138,7 +138,7 @@ def describe_pytorch(
         "STAGING_FINGERPRINT": plan.staging.digest,
         "TORCH_TREE": f"{seen.state_inside}/tree",
         "TORCH_CCACHE": seen.launcher,
-        "MAX_JOBS": str(jobs + limits.waiting),
+        "MAX_JOBS": str(jobs),
     }
     made = job(plan, seen, {**plan.overrides, **source}, jobs=jobs, env=env)
     return seen, replace(made, keep_going=options.keep_going)

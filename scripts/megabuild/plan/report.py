@@ -60,6 +60,10 @@ def plan_lines(plan: Plan) -> list[str]:
         f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours + figures.cpu_hours_of_extensions)} "
         f"({_time(figures.hours + figures.hours_of_extensions)} with {counted(plan.jobs.count, 'job')})"
     )
+    if plan.missing and plan.limits.at_once:
+        lines.append(
+            f"  (heavy objects take {size(figures.memory_per_job)}, {plan.limits.at_once} run at a time)"
+        )
     if figures.cpu_hours_of_extensions:
         share = _cpu(figures.cpu_hours_of_extensions)
         lines.append(f"  ({share} of it for the extensions, less with objects from the object cache)")
@@ -85,8 +89,6 @@ def _needs(plan: Plan) -> list[str]:
     if plan.missing and plan.compiles_torch:
         per_job = figures.memory_of_ordinary if plan.limits.at_once else figures.memory_per_job
         found.append(f"{size(per_job)} of memory per compile job")
-        if plan.limits.at_once:
-            found.append(f"{size(figures.memory_per_job)} per heavy object ({plan.limits.at_once} at a time)")
     if figures.memory_of_extensions:
         kind = "compiler of the extensions" if found else "compiler"
         found.append(f"{size(figures.memory_of_extensions)} {'' if found else 'of memory '}per {kind}")

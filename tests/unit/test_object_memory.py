@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from groundwork import events
+from groundwork.errors import OutOfMemoryError
 from groundwork.resources.jobs import Jobs
 from megabuild.configs.config import load
 from megabuild.engine.compiler_gate import NOTES, UNIT, Settings
+from megabuild.isolation.base import Host
 from megabuild.plan import object_memory
 from megabuild.plan.estimate import Estimate, estimate
 from megabuild.plan.fingerprint import Fingerprint
@@ -19,7 +24,10 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment
+from megabuild.run.logfile import LogFile
 from megabuild.run.memory_budget import MemoryBudget
+from megabuild.run.pytorch import PyTorchWork
+from megabuild.run.work import Run
 
 GB = 10**9
 FLASH = "caffe2/CMakeFiles/torch_cuda.dir/__/aten/src/ATen/native/transformers/cuda/flash_attn/kernels/a.cu.o"
@@ -167,6 +175,12 @@ def test_after_a_heavy_object_was_killed_only_heavy_ones_are_narrowed(options: O
     assert budget.limits.words() == "heavy objects 4 at a time"
     assert budget.limits.heavy == heavy // 2
     assert budget.limits.known[FLASH] == 10 * GB
+    run = Run(plan=plan(options, budget.limits), isolation=Host(), tell=print, stop=threading.Event())
+    work = PyTorchWork(run, budget, cast("LogFile", None))
+    event = work.retry_event(OutOfMemoryError("staging was killed\nlog: x"), 16)
+    assert event == events.Warned(
+        message="staging was killed: once more with 16 compile jobs, heavy objects 4 at a time"
+    )
     assert [budget.halve(), budget.halve()] == [16, 16]
     assert budget.limits.words() == "heavy objects 1 at a time"
     assert budget.halve() == 8, "one by one already"

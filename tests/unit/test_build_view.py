@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import megabuild
+from megabuild.engine.compiler_gate import NOTES
 from megabuild.plan.limits import Limits
 from megabuild.run.launcher import COMPILER_LAUNCHER, write_launcher
 
@@ -18,18 +19,23 @@ from megabuild.run.launcher import COMPILER_LAUNCHER, write_launcher
 def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("TORCH_CCACHE", raising=False)
     monkeypatch.setenv("CCACHE_MAXSIZE", "7G")
-    (tmp_path / "tmp").mkdir()
+    return written(tmp_path)
+
+
+def written(state: Path) -> Path:
+    """The launcher of a state folder, where nothing is known and nothing limited."""
+    (state / "tmp").mkdir(exist_ok=True)
     write_launcher(
-        tmp_path,
+        state,
         Limits(),
-        inside=str(tmp_path),
+        inside=str(state),
         scripts=str(Path(megabuild.__file__).parent.parent),
         python=sys.executable,
-        folder=f"{tmp_path}/objects",
+        folder=f"{state}/objects",
         shared="file:/shared",
-        stats=f"{tmp_path}/stats",
+        stats=f"{state}/stats",
     )
-    return tmp_path / COMPILER_LAUNCHER
+    return state / COMPILER_LAUNCHER
 
 
 def program(path: Path, text: str) -> None:
@@ -69,3 +75,20 @@ def test_such_a_build_gets_the_real_cache_if_it_leaves_the_path_as_it_was(
     path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
     program(tmp_path / "wrapped" / "ccache", f'PATH="{path}" exec "{launcher}" "$@"')
     assert compiled(launcher, tmp_path / "wrapped", tmp_path / "bin") == "cached: echo compiled"
+
+
+def test_of_another_cache_it_is_not_known_what_compilers_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_CCACHE", str(tmp_path / "sccache"))
+    program(tmp_path / "sccache", 'echo "$CCACHE_PREFIX sccache: $*"')
+    launcher = written(tmp_path)
+    done = subprocess.run(
+        [launcher, "g++", "-c", "a.c", "-o", "a.o"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == " sccache: g++ -c a.c -o a.o\n"
+    assert not (tmp_path / "tmp" / NOTES).exists()
+    monkeypatch.setenv("TORCH_CCACHE", "none")
+    program(tmp_path / "compiler", "exit 0")
+    subprocess.run([written(tmp_path), tmp_path / "compiler", "-c", "a.c", "-o", "a.o"], check=True)
+    assert (tmp_path / "tmp" / NOTES).read_text().endswith(" a.o\n")

@@ -1,6 +1,6 @@
 """Real compilers under small memory limits: a number of jobs that is safe for the heaviest, against sharing by object.
 
-    python benchmarks/memory.py [--gigabytes 4 8 16] [--cores 6] [--speed 0.2] [--ordinary 32] [--heavy 4] [--times 1]
+    python benchmarks/memory.py [--gigabytes 4 8 16] [--cores 6] [--speed 0.2] [--ordinary 60] [--heavy 2] [--times 1]
 
 Needs root, cgroups of version 1 or 2 that can be written to, g++ and ninja. Every run gets a memory limit of its own;
 every compiler a CPU quota, so that a small machine stands for one with more, slower cores. The objects are g++'s:
@@ -209,9 +209,9 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, nargs="+", default=[4, 8, 16])
     parser.add_argument("--cores", type=int, default=6)
     parser.add_argument("--speed", type=float, default=0.2, help="share of a core that each compiler gets")
-    parser.add_argument("--ordinary", type=int, default=32)
-    parser.add_argument("--heavy", type=int, default=4)
-    parser.add_argument("--blocks", type=int, default=16, help="size of the heavy table")
+    parser.add_argument("--ordinary", type=int, default=60)
+    parser.add_argument("--heavy", type=int, default=2)
+    parser.add_argument("--blocks", type=int, default=24, help="size of the heavy table")
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument(
         "--unsafe", action="store_true", help="also all cores without sharing, where it is killed"

@@ -105,9 +105,9 @@ def test_a_plan_says_what_ordinary_objects_take_and_how_many_heavy_ones_run_besi
     plan = replace(plan, limits=limits(16, 64 * 10**9, plan.estimate, {}))
     lines = plan_lines(plan)
     assert any("2.6 GB of memory per compile job" in line for line in lines)
-    assert "  (heavy objects take 5.3 GB, 8 run at a time)" in lines
+    assert "  (heavy objects take 5.3 GB, 7 run at a time)" in lines
     document = plan_document(plan)["estimate"]
-    assert (document["memory_per_job_bytes"], document["heavy_at_once"]) == (5_300_000_000, 8)
+    assert (document["memory_per_job_bytes"], document["heavy_at_once"]) == (5_300_000_000, 7)
 
 
 def test_a_plan_of_wheels_compiles_nothing_but_extensions(repository: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ UNNOTED = "--unnoted"
 _POLL_SECONDS = 0.04
 _LONGEST_NAME = 300
 #: What is learned of an object is what it took once; of the next compiler's version it may take a little more.
-_MARGIN = 1.1
+MARGIN = 1.1
 #: Bytes of the file of locks: the two lines, then the units.
 _LINE = {False: 0, True: 1}
 _UNITS = 1_000
@@ -58,7 +58,7 @@ class Settings:
         place = (b"\n" + self._known).find(b" " + name + b"\n")
         if place > 0:
             start = self._known.rfind(b"\n", 0, place - 1) + 1
-            return int(int(self._known[start : place - 1]) * _MARGIN)
+            return int(int(self._known[start : place - 1]) * MARGIN)
         if cuda:
             return next((size for part, size in self._named if part in name), self._cuda)
         return self._ordinary

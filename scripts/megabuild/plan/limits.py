@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from megabuild.engine.compiler_gate import UNIT
+from megabuild.engine.compiler_gate import MARGIN, UNIT
 from megabuild.plan.estimate import Estimate
 
 #: Parts of the names of CUDA objects that are heavy before anybody has compiled one.
@@ -90,7 +90,8 @@ def limits(jobs: int, memory: int, figures: Estimate, known: Mapping[str, int]) 
     sizes = [size for size in known.values() if size > made.above]
     if not sizes and not made.heavy_by_name:
         return replace(made, light=usable)
-    size = max(int(statistics.median(sizes)) if sizes else made.heavy_by_name, made.above + UNIT)
+    size = max(int(statistics.median(sizes) * MARGIN) if sizes else made.heavy_by_name, made.above + UNIT)
+    size = -(-size // UNIT) * UNIT  # as it is taken
     ordinary = ordinary_size(figures, known)
     at_once = min(jobs, max(1, (usable - jobs * ordinary) // max(UNIT, size - ordinary)))
     heavy = min(at_once * size, max(0, usable - made.above))

@@ -98,7 +98,7 @@ _TAKEN = (
 @option(PYG, "--pyg-sources", metavar="URL|DIR", help="Where source archives lie.  [default: PyPI's]")
 @option(PYG, "--arch-list", metavar="LIST", help="CUDA architectures in place of the config's: '9.0;12.0'.")
 @option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
-        help="Most memory for their compilers together.  [default: what is free]")  # fmt: skip
+        help="Most memory for compilers together, PyTorch's as well.  [default: what is free]")  # fmt: skip
 @option(DEBUG, "--debug", is_flag=True, help="Make the build environment and print how to enter it.")
 @option(DEBUG, "--output-id", metavar="NAME",
         help="With --debug: which package's.  [default: the staging output's]")  # fmt: skip

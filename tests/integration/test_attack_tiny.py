@@ -21,6 +21,7 @@ from tiny import ROOT, Tiny, driver, make_channel, provider, wait_for
 from groundwork import events
 from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
+from megabuild.run.launcher import LAUNCHER_FILES
 
 pytestmark = pytest.mark.long
 KILLS = 40
@@ -100,10 +101,7 @@ DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
     (f"{STATE}/tree", lose),
     *((f"{STATE}/tree/.megabuild-stamp.json", how) for how in (cut, empty, lose)),
     *((f"{STATE}/{name}", how) for name in ("run.json", "job.json") for how in (cut, empty)),
-    *(
-        (f"{STATE}/{name}", lose)
-        for name in ("lock", "lock.pid", "variant.yaml", "compiler-launcher", "logs")
-    ),
+    *((f"{STATE}/{name}", lose) for name in ("lock", "lock.pid", "variant.yaml", *LAUNCHER_FILES, "logs")),
 ]
 
 

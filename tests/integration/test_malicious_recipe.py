@@ -25,6 +25,7 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan import planning
 from megabuild.plan.isolation import rehearsal_image
+from megabuild.run.launcher import LAUNCHER_FILES
 from megabuild.run.sandbox_paths import SHARE_OBJECTS
 from megabuild.run.session import execute
 
@@ -34,7 +35,7 @@ _STOPPING_SECONDS = 15.0
 #: What the driver reads, writes or sets modes of in a config's folder, and what it did in former layouts.
 DRIVERS = {
     "its own files": (
-        *("lock.pid", "run.json", "job.json", "outcome.json", "variant.yaml", "compiler-launcher"),
+        *("lock.pid", "run.json", "job.json", "outcome.json", "variant.yaml", *LAUNCHER_FILES),
         *("ccache-stats.log", "logs/latest.log", "preflight", "debug/enter"),
     ),
     "its lock": ("lock",),

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from megabuild.run.sandbox_paths import _write_launcher
+import megabuild
+from megabuild.engine.compiler_gate import NOTES
+from megabuild.plan.limits import Limits
+from megabuild.run.launcher import COMPILER_LAUNCHER, write_launcher
 
 
 @pytest.fixture
 def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("TORCH_CCACHE", raising=False)
     monkeypatch.setenv("CCACHE_MAXSIZE", "7G")
-    path = tmp_path / "compiler-launcher"
-    _write_launcher(path, folder=f"{tmp_path}/objects", shared="file:/shared", stats=f"{tmp_path}/stats")
-    return path
+    return written(tmp_path)
+
+
+def written(state: Path) -> Path:
+    """The launcher of a state folder, where nothing is known and nothing limited."""
+    (state / "tmp").mkdir(exist_ok=True)
+    write_launcher(
+        state,
+        Limits(),
+        inside=str(state),
+        scripts=str(Path(megabuild.__file__).parent.parent),
+        python=sys.executable,
+        folder=f"{state}/objects",
+        shared="file:/shared",
+        stats=f"{state}/stats",
+    )
+    return state / COMPILER_LAUNCHER
 
 
 def program(path: Path, text: str) -> None:
@@ -57,3 +75,20 @@ def test_such_a_build_gets_the_real_cache_if_it_leaves_the_path_as_it_was(
     path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
     program(tmp_path / "wrapped" / "ccache", f'PATH="{path}" exec "{launcher}" "$@"')
     assert compiled(launcher, tmp_path / "wrapped", tmp_path / "bin") == "cached: echo compiled"
+
+
+def test_of_another_cache_it_is_not_known_what_compilers_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_CCACHE", str(tmp_path / "sccache"))
+    program(tmp_path / "sccache", 'echo "$CCACHE_PREFIX sccache: $*"')
+    launcher = written(tmp_path)
+    done = subprocess.run(
+        [launcher, "g++", "-c", "a.c", "-o", "a.o"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == " sccache: g++ -c a.c -o a.o\n"
+    assert not (tmp_path / "tmp" / NOTES).exists()
+    monkeypatch.setenv("TORCH_CCACHE", "none")
+    program(tmp_path / "compiler", "exit 0")
+    subprocess.run([written(tmp_path), tmp_path / "compiler", "-c", "a.c", "-o", "a.o"], check=True)
+    assert (tmp_path / "tmp" / NOTES).read_text().endswith(" a.o\n")

@@ -22,6 +22,7 @@ from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.plan.estimate import estimate
 from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.limits import limits
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.report import plan_document, plan_lines
@@ -95,6 +96,18 @@ def test_a_plan_shows_every_package_and_what_is_there(options: Options) -> None:
     assert "! gcc 12 stands in for gcc 14" in text
     assert "CPU hours" in text
     assert "libtorch is built from scratch" in text
+
+
+def test_a_plan_says_what_ordinary_objects_take_and_how_many_heavy_ones_run_beside_them(
+    options: Options,
+) -> None:
+    plan = a_plan(options)
+    plan = replace(plan, limits=limits(16, 64 * 10**9, plan.estimate, {}))
+    lines = plan_lines(plan)
+    assert any("2.6 GB of memory per compile job" in line for line in lines)
+    assert "  (heavy objects take 5.3 GB, 7 run at a time)" in lines
+    document = plan_document(plan)["estimate"]
+    assert (document["memory_per_job_bytes"], document["heavy_at_once"]) == (5_300_000_000, 7)
 
 
 def test_a_plan_of_wheels_compiles_nothing_but_extensions(repository: Path, tmp_path: Path) -> None:

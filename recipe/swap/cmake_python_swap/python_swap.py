@@ -108,9 +108,7 @@ def swap(
             for name, content in files.items():
                 write_atomically(build_dir / name, content)
             save(cache, path)
-            if (
-                files
-            ):  # the back end's own run of CMake, so that ninja is asked about what will really be built
+            if files:  # the back end's own run of CMake: ninja is asked about what will really be built
                 skbuild_backend.configure(
                     Path(cache.get("CMAKE_HOME_DIRECTORY")), facts.executable, log=build_dir / _LOG
                 )

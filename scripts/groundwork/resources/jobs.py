@@ -110,6 +110,11 @@ class Budget:
         self._limit = 0
         self._taken = 0
 
+    @property
+    def count(self) -> int:
+        """How many there are, 0 before they are chosen."""
+        return self._limit
+
     def take(self, *, last: bool) -> int:
         """Return a task's share, 0 where nothing is free; the last one to start gets all that is."""
         if not self._limit:

@@ -10,7 +10,8 @@ Figures and where they come from:
 - PyTorch 2.13 with all features for CPU: 5 h and then 0.5 h per Python reported for conda-forge's macOS runners
   (pytorch-cpu-feedstock #210), which have three cores: 15 and 1.5 CPU hours.
 - The same with CUDA: 8 to 9 h for a config with five Pythons on conda-forge's CI (its #298), taken as eight cores;
-  3 to 5.3 GB per compile of flash-attention (pytorch #130443, #124018); a tree of 30 GB.
+  3 to 5.3 GB per compile of flash-attention (pytorch #130443, #124018), taken for all heavy kernels; a tree of 30 GB.
+- Its other objects: what PyTorch Geometric's take with its headers (:mod:`groundwork.resources.jobs`).
 - Official wheels of PyTorch 2.13 taken apart: 3.7 CPU minutes and 2.1 GB at the peak for CPU and one Python;
   8 minutes on two cores and 7.1 GB for CUDA and two Pythons. No tree, but libraries that the engine copies
   several times.
@@ -35,6 +36,9 @@ class Estimate:
     disk: int = 0  #: bytes at the peak, packages included
     #: bytes of the largest compile; of the extensions' compilers, which take turns with PyTorch's, 0 without any
     memory_per_job: int = 0
+    #: bytes of an object that is not heavy; of nvcc's, 0 where none is heavy before it was compiled once
+    memory_of_ordinary: int = 0
+    memory_of_cuda: int = 0
     memory_of_extensions: int = 0
     cpu_hours: float = 0.0  #: PyTorch's part, on one core
     hours: float = 0.0  #: the same with the jobs that will run at once
@@ -53,6 +57,7 @@ class _Figures:
     per_python: float
     memory: float
     basis: str
+    heavy: bool = False  #: some objects take that much, and most take far less
 
 
 _FIGURES = {
@@ -89,7 +94,7 @@ _FIGURES = {
         basis="reported for conda-forge's three-core runners",
     ),
     "official-cuda": _Figures(
-        staging_hours=56, python_hours=2.4, tree=30.0, package=2.0, per_python=0.2, memory=5.3,
+        staging_hours=56, python_hours=2.4, tree=30.0, package=2.0, per_python=0.2, memory=5.3, heavy=True,
         basis="reported for conda-forge's CUDA builds, taken as eight cores",
     ),
 }  # fmt: skip
@@ -131,6 +136,8 @@ def estimate(
     return Estimate(
         disk=int(size * GB),
         memory_per_job=int(figures.memory * GB),
+        memory_of_ordinary=bytes_per_compile(cuda=False) if figures.heavy else int(figures.memory * GB),
+        memory_of_cuda=bytes_per_compile(cuda=True) if figures.heavy else 0,
         memory_of_extensions=bytes_per_compile(cuda=cuda) if compiled else 0,
         cpu_hours=cpu_hours,
         hours=cpu_hours / max(1, jobs),

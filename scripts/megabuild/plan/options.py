@@ -37,7 +37,7 @@ class Options:
     pyg_sources: str | None = None  #: folder or URL with the extensions' source archives, or None for PyPI's
     extensions: tuple[str, ...] = ()  #: only these extensions, and what they need; empty for all
     arch_list: str | None = None  #: CUDA architectures in place of the config's
-    #: most bytes that compilers of extensions may take together, or None for all that is free
+    #: most bytes that compilers may take together, or None for all that is free
     memory: int | None = None
     #: version of PyTorch in place of the one in the config's file, which ``config`` has already; None for that one
     torch: str | None = None

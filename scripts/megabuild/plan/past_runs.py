@@ -39,7 +39,7 @@ class Taken:
 def read(options: Options, report: Callable[[str], None]) -> Taken | None:
     """Return what the last complete run with the same options took; a damaged file is reported, and ignored."""
     try:
-        return _all(options.cache).get(_key(options))
+        return _all(options.cache).get(key(options))
     except msgspec.MsgspecError:
         report(f"! {options.cache / _FILE} is damaged: what earlier runs took is not known")
         return None
@@ -50,7 +50,7 @@ def keep(options: Options, taken: Taken) -> None:
     known: dict[str, Taken] = {}
     with suppress(msgspec.MsgspecError):  # has been reported by read()
         known = _all(options.cache)
-    content = msgspec.json.encode({**known, _key(options): taken})
+    content = msgspec.json.encode({**known, key(options): taken})
     files.write(options.cache / _FILE, msgspec.json.format(content, indent=1).decode() + "\n")
 
 
@@ -63,10 +63,13 @@ def better(guess: Estimate, taken: Taken | None, *, staging: bool, pythons: int,
         return guess
     seconds = (staging * taken.staging + pythons * taken.python) * taken.jobs / max(1, jobs) + taken.rest
     cores = taken.cores * jobs / taken.jobs
+    largest = int(taken.memory * _MARGIN) or guess.memory_per_job
     return replace(
         guess,
         disk=int(taken.disk * _MARGIN) if taken.disk and pythons <= taken.pythons else guess.disk,
-        memory_per_job=int(taken.memory * _MARGIN) or guess.memory_per_job,
+        memory_per_job=largest,
+        # where no object is known to be heavy, any may be the largest
+        memory_of_ordinary=guess.memory_of_ordinary if guess.memory_of_cuda else largest,
         hours=seconds / 3600,
         cpu_hours=seconds * cores / 3600 if cores else guess.cpu_hours,
         basis="the last run here",
@@ -80,7 +83,7 @@ def _all(cache: Path) -> dict[str, Taken]:
         return {}
 
 
-def _key(options: Options) -> str:
+def key(options: Options) -> str:
     """Name what changes how long it takes; state folders of two checkouts share a cache."""
     how = [options.optimization, options.arch_list, str(options.torch_source or ""), options.engine]
     return f"{options.cache_name} {hashlib.sha256(json.dumps(how).encode()).hexdigest()[:8]}"

@@ -15,6 +15,7 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Host, Isolation
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.limits import Limits
 from megabuild.plan.options import Options
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment
@@ -108,6 +109,7 @@ class Plan:
     extensions: Extensions = field(default_factory=Extensions)
     notes: tuple[str, ...] = ()  #: sentences for the user
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
+    limits: Limits = field(default_factory=Limits)  #: how these share the memory
     estimate: Estimate = field(default_factory=Estimate)  #: what the build will want
 
     def usable_isolation(self) -> Isolation:

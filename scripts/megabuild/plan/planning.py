@@ -15,10 +15,11 @@ from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine.output_folder import staging_caches
 from megabuild.isolation.base import Isolation
-from megabuild.plan import fingerprint, habits, past_runs, release, solving, tree_reuse
+from megabuild.plan import fingerprint, habits, object_memory, past_runs, release, solving, tree_reuse
 from megabuild.plan.estimate import Estimate, estimate
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.isolation import choose_isolation
+from megabuild.plan.limits import limits, ordinary_size
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
@@ -151,14 +152,22 @@ def _decision(options: Options, staged: fingerprint.Fingerprint) -> tree_reuse.D
 
 def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
     """Add the compile jobs that there is memory for, and what is still to be done takes with these."""
-    taken = past_runs.read(plan.options, report)
+    options = plan.options
+    taken, known = past_runs.read(options, report), object_memory.read(options)
+    machine, figures = measure(), _estimate(plan, 1, taken)
+    machine = replace(machine, memory_free=min(machine.memory_free, options.memory or machine.memory_free))
     jobs = compile_jobs(
-        measure(),
-        bytes_per_job=_estimate(plan, 1, taken).memory_per_job,
-        requested=plan.options.cpu_count,
+        machine,
+        bytes_per_job=ordinary_size(figures, known),
+        requested=options.cpu_count,
         environ=os.environ,
     )
-    return replace(plan, jobs=jobs, estimate=_estimate(plan, jobs.count, taken))
+    return replace(
+        plan,
+        jobs=jobs,
+        limits=limits(jobs.count, machine.memory_free, figures, known),
+        estimate=_estimate(plan, jobs.count, taken),
+    )
 
 
 def _estimate(plan: Plan, jobs: int, taken: past_runs.Taken | None) -> Estimate:

@@ -65,6 +65,10 @@ def plan_lines(plan: Plan) -> list[str]:
         f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours + figures.cpu_hours_of_extensions)} "
         f"({_time(figures.hours + figures.hours_of_extensions)} with {counted(plan.jobs.count, 'job')})"
     )
+    if plan.missing and plan.limits.at_once:
+        lines.append(
+            f"  (heavy objects take {size(figures.memory_per_job)}, {plan.limits.at_once} run at a time)"
+        )
     if figures.cpu_hours_of_extensions:
         share = _cpu(figures.cpu_hours_of_extensions)
         lines.append(f"  ({share} of it for the extensions, less with objects from the object cache)")
@@ -88,7 +92,8 @@ def _needs(plan: Plan) -> list[str]:
     """Return what a run needs of disk and memory, the latter for those compilers that will run."""
     figures, found = plan.estimate, []
     if plan.missing and plan.compiles_torch:
-        found.append(f"{size(figures.memory_per_job)} of memory per compile job")
+        per_job = figures.memory_of_ordinary if plan.limits.at_once else figures.memory_per_job
+        found.append(f"{size(per_job)} of memory per compile job")
     if figures.memory_of_extensions:
         kind = "compiler of the extensions" if found else "compiler"
         found.append(f"{size(figures.memory_of_extensions)} {'' if found else 'of memory '}per {kind}")
@@ -164,6 +169,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "estimate": {
             "disk_bytes": plan.estimate.disk,
             "memory_per_job_bytes": max(plan.estimate.memory_per_job, plan.estimate.memory_of_extensions),
+            "memory_per_ordinary_job_bytes": plan.estimate.memory_of_ordinary,
+            "heavy_at_once": plan.limits.at_once,
             "cpu_hours": round(plan.estimate.cpu_hours, 3),
             "hours": round(plan.estimate.hours, 3),
             "extensions_cpu_hours": round(plan.estimate.cpu_hours_of_extensions, 3),

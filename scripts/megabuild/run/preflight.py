@@ -116,7 +116,8 @@ def _memory(plan: Plan) -> str:
             f"the largest compile takes about {per_job / GB:.1f} GB, this machine has {machine.memory / GB:.1f} GB",
             "build on a machine with more memory",
         )
-    return f"{machine.memory_free / GB:.1f} GB free, {counted(plan.jobs.count, 'compile job')} ({plan.jobs.reason})"
+    jobs = f"{counted(plan.jobs.count, 'compile job')} ({plan.jobs.reason})"
+    return ", ".join(filter(None, (f"{machine.memory_free / GB:.1f} GB free", jobs, plan.limits.words())))
 
 
 def _source(plan: Plan) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from groundwork import channel_folder, events, files
 from groundwork.errors import MegabuildError, SwapRefused
-from groundwork.resources.jobs import Budget
 from groundwork.wording import counted
 from megabuild.engine import output_folder
 from megabuild.engine.job import Job, Outcome
@@ -18,6 +17,7 @@ from megabuild.engine.supervisor import TESTS
 from megabuild.isolation.base import Isolation
 from megabuild.plan import tree_reuse
 from megabuild.plan.fingerprint import inherits
+from megabuild.plan.limits import Limits
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.report import staging_decided
@@ -25,6 +25,7 @@ from megabuild.run import preflight
 from megabuild.run.build_task import BuildTask
 from megabuild.run.disk import DiskWatch
 from megabuild.run.logfile import LogFile
+from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.sandbox_paths import View, job, view
 from megabuild.run.summary import Summary
 from megabuild.run.work import Made, Run
@@ -41,8 +42,9 @@ class PyTorchWork(BuildTask):
     name = NAME
     vital = True
 
-    def __init__(self, run: Run, budget: Budget, log: LogFile) -> None:
+    def __init__(self, run: Run, budget: MemoryBudget, log: LogFile) -> None:
         super().__init__(run, run.plan.options.state, budget)
+        self._memory_budget = budget
         self._log = log
         self._tree = self._state / "tree"
         self._disk = DiskWatch(self._state)
@@ -62,7 +64,7 @@ class PyTorchWork(BuildTask):
         return contextlib.nullcontext(self._log)
 
     def describe(self, jobs: int) -> tuple[View, Job]:
-        return describe_pytorch(self._plan, self._run.isolation, jobs)
+        return describe_pytorch(self._plan, self._run.isolation, jobs, self._memory_budget.limits)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Check the compiler, and prepare the tree before anything is compiled in it."""
@@ -138,7 +140,8 @@ class PyTorchWork(BuildTask):
 
     def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         """Return the event for another attempt, with fewer jobs."""
-        why = f"once more with {counted(jobs, 'compile job')}"
+        limits = self._memory_budget.limits
+        why = ", ".join(filter(None, (f"once more with {counted(jobs, 'compile job')}", limits.words())))
         return events.Warned(message=f"{error.message.splitlines()[0]}: {why}")
 
     def add_to(self, summary: Summary) -> Summary:
@@ -159,13 +162,16 @@ class PyTorchWork(BuildTask):
         )
 
 
-def describe_pytorch(plan: Plan, isolation: Isolation, jobs: int) -> tuple[View, Job]:
+def describe_pytorch(
+    plan: Plan, isolation: Isolation, jobs: int, limits: Limits | None = None
+) -> tuple[View, Job]:
     """Lay out what the engine sees of PyTorch's task, and describe it to the worker."""
-    options, channels = plan.options, plan.environment.channels
+    options, channels, limits = plan.options, plan.environment.channels, limits or plan.limits
     written = ("tree",) if plan.stages else ()
     seen = view(
-        plan, isolation, state=options.state, recipe=options.recipe, channels=channels, written=written
-    )
+        plan, isolation, state=options.state, recipe=options.recipe, channels=channels, written=written,
+        limits=limits,
+    )  # fmt: skip
     source = {"torch_source_path": (seen.source,)} if seen.source is not None else {}
     env = {
         "STAGING_FINGERPRINT": plan.staging.digest,

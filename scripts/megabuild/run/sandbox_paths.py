@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +18,13 @@ from megabuild.configs.overrides import chosen
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
+from megabuild.plan.limits import Limits
 from megabuild.plan.options import INSIDE
 from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STATS
+from megabuild.run.launcher import COMPILER_LAUNCHER, LAUNCHER_FILES, write_launcher
 
 VARIANT = "variant.yaml"
-COMPILER_LAUNCHER = "compiler-launcher"
 #: How the engine is told of virtual packages.
 _OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"}
 #: What a build writes, below its task's folder: all else there is the driver's, and it sees single files of that.
@@ -32,23 +32,8 @@ _WRITABLE = ("out", "tmp")
 #: Set by whoever trusts what a run compiles: its objects are put where builds of other configs look for theirs.
 SHARE_OBJECTS = "MEGABUILD_SHARE_OBJECTS"
 _SHARED = "shared"
-LAUNCHER = """\
-#!/bin/sh
-# In front of every compiler of this config: the object cache where there is one, else the compiler itself. Always this
-# file, since another command line would compile everything again.
-program={program}
-# A build may have put us on PATH under the cache's name: round and round it would go.
-case "${{MEGABUILD_LAUNCHED:-}}" in xx*) exec "$@" ;; esac
-MEGABUILD_LAUNCHED="x${{MEGABUILD_LAUNCHED:-}}"
-export MEGABUILD_LAUNCHED
-command -v "$program" >/dev/null 2>&1 || exec "$@"
-CCACHE_DIR={folder}
-CCACHE_REMOTE_STORAGE={shared}
-CCACHE_STATSLOG={stats}
-CCACHE_MAXSIZE={size}
-export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_STATSLOG CCACHE_MAXSIZE
-exec "$program" "$@"
-"""
+#: Where compilers do not share memory: their number is one for which there is enough.
+_NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +63,13 @@ def view(
     channels: Sequence[Path | str],
     more: Mapping[str, Path] | None = None,
     written: Sequence[str] = (),
+    limits: Limits = _NO_LIMITS,
 ) -> View:
     """Lay out mounts and paths for one task; folders that are missing are made.
 
     ``state`` belongs to this task alone; the recipe file is below the folder of PyTorch's; channels are in order of
     priority. ``more`` are further folders to show, by a name for them; ``written`` names further folders below
-    ``state`` to which the build writes.
+    ``state`` to which the build writes; ``limits`` are for its compilers.
     """
     options, cache = plan.options, plan.options.cache
     mounts: list[Mount] = []
@@ -118,8 +104,13 @@ def view(
     own = mount("ccache", objects / options.cache_name, writable=True)
     (objects / _SHARED).mkdir(parents=True, exist_ok=True)
     shared = mount("objects", objects / _SHARED, writable=trusted)
-    _write_launcher(
-        state / COMPILER_LAUNCHER,
+    python = sys.executable if on_host else "python3"
+    write_launcher(
+        state,
+        limits,
+        inside=state_inside,
+        scripts=scripts,
+        python=python,
         folder=own,
         shared=f"file:{quote(shared)}" + ("" if trusted else "|read-only"),
         stats=f"{state_inside}/{STATS}",
@@ -129,7 +120,7 @@ def view(
         state=state,
         state_inside=state_inside,
         scripts_inside=scripts,
-        python=sys.executable if on_host else "python3",
+        python=python,
         site_inside=site,
         mounts=mounts,
         recipe=f"{recipes}/{recipe.relative_to(options.recipes).as_posix()}",
@@ -141,16 +132,8 @@ def view(
     for name in (*_WRITABLE, *written):
         (state / name).mkdir(parents=True, exist_ok=True)
         mounts.append(seen.mount(name, writable=True))
-    mounts += [seen.mount(name) for name in (COMPILER_LAUNCHER, VARIANT)]
+    mounts += [seen.mount(name) for name in (*LAUNCHER_FILES, VARIANT)]
     return seen
-
-
-def _write_launcher(path: Path, **values: str) -> None:
-    # The engine gives scripts an environment of their own, which has neither.
-    values["program"] = os.environ.get("TORCH_CCACHE", "") or "ccache"
-    values["size"] = os.environ.get("CCACHE_MAXSIZE", "") or "40G"
-    words = {name: shlex.quote(value) for name, value in values.items()}
-    files.write(path, LAUNCHER.format(**words), mode=0o755)
 
 
 def job(

@@ -31,6 +31,7 @@ from megabuild.plan.published import PublishedPackage, is_published, records
 from megabuild.run.extension import ExtensionWork, make_torch_channel
 from megabuild.run.graph import Graph, Inbox, There
 from megabuild.run.logfile import LogFile
+from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.package_test import PackageTest, name_of
 from megabuild.run.preflight import checks
 from megabuild.run.pytorch import NAME as PYTORCH
@@ -116,6 +117,7 @@ class _Run:
         self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
         self._tested = 0
+        self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
 
     def go(self) -> None:
         """Check, build, publish."""
@@ -128,12 +130,12 @@ class _Run:
         self._meter.blind = isinstance(isolation, Container)
         for name, found in checks(plan, isolation):
             self._tell(events.Checked(check=name, detail=found))
-        jobs, per_job, memory = plan.jobs, plan.estimate.memory_per_job, measure().memory
+        jobs, per_job, memory = plan.jobs, plan.estimate.memory_of_ordinary, measure().memory
         if jobs.count > 1 and jobs.count * per_job > memory:
             self._tell(
                 events.Warned(
                     message=f"{jobs.count} compile jobs ({jobs.reason}) may take {jobs.count * per_job / GB:.0f} GB "
-                    f"of memory, and there are {memory / GB:.0f}"
+                    f"of memory, and there are {memory / GB:.0f}: compilers that find none wait"
                 )
             )
         ended = end_strays(options.state)
@@ -164,7 +166,7 @@ class _Run:
         there = [item.package.file_name for item in plan.items if item.exists]
         done.update(there, map(name_of, there))
         if plan.missing:
-            self._pytorch = build = PyTorchWork(run, Budget(lambda: plan.jobs), self._log)
+            self._pytorch = build = PyTorchWork(run, MemoryBudget(plan), self._log)
             testing = Budget(lambda: plan.jobs, tasks=_TESTS_AT_ONCE)
             left = (item for item in plan.items if not item.exists)
             works += [build, *(PackageTest(run, testing, build, item, self._log) for item in left)]
@@ -210,11 +212,13 @@ class _Run:
             known = records(channel)
             wanted = {item.package.file_name: item.fingerprint for item in plan.all_items}
             others = [
-                archive.read(channel / known[name].path)
+                self._archives.get(name) or archive.read(channel / known[name].path)
                 for name, fingerprint in wanted.items()
                 if name in known and name not in names and known[name].fingerprint == fingerprint
             ]
             archive.check_owners([*made.archives, *others])
+            # reading gigabytes once a run is enough: whether they still are what was published, publish() finds out
+            self._archives |= {one.path.name: one for one in (*made.archives, *others)}
             now = published.publish(
                 channel,
                 made.archives,

@@ -7,11 +7,14 @@ import sys
 import time
 from dataclasses import replace
 
-from megabuild.plan import past_runs
+from megabuild.plan import object_memory, past_runs
 from megabuild.plan.plan import Plan
+from megabuild.run.extension import folder
 from megabuild.run.summary import Summary
 
 _UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
+#: So many of the largest objects are recorded.
+_LARGEST = 20
 
 
 class Meter:
@@ -36,7 +39,7 @@ class Meter:
 
     def compared(self, plan: Plan, summary: Summary) -> Summary:
         """Return a summary with what was measured; what was done as a whole is compared, and remembered."""
-        summary = replace(summary, memory=self._memory())
+        summary = replace(summary, memory=self._memory(), largest_objects=_remembered(plan))
         whole = summary.staging in ("fresh", "recompile", "none") or not plan.missing
         if not summary.ok or summary.reused or not whole or not (plan.missing or plan.extensions.missing):
             return summary  # nothing was done, or only the rest of something
@@ -69,6 +72,16 @@ class Meter:
         """Bytes of the largest program so far; 0 where nobody knows, one before us having been larger."""
         largest = _used()[1]
         return largest if largest > self._largest and not self.blind else 0
+
+
+def _remembered(plan: Plan) -> dict[str, int]:
+    """Keep what PyTorch's objects took for the next build; return the largest of these and of the extensions'."""
+    options = plan.options
+    compiled = object_memory.noted(options.state) if plan.missing else []
+    object_memory.keep(options, compiled)
+    for task in plan.extensions.missing:
+        compiled += object_memory.noted(folder(options) / task.name)
+    return object_memory.largest(compiled, _LARGEST)
 
 
 def _used() -> tuple[float, int]:

@@ -145,7 +145,7 @@ def model(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
             "PYTORCH_BUILD_VERSION": _VERSION,
             "PYTORCH_BUILD_NUMBER": "0",
             "CMAKE_PREFIX_PATH": str(folder / "venv"),
-            # as the recipe lowers optimisation: nothing adds -O2 to this build type
+            # nothing is added to the flags of this build type
             "CMAKE_BUILD_TYPE": "Debug",
             "CMAKE_CXX_FLAGS_DEBUG": "-DNDEBUG",
             "CMAKE_ARGS": "-DMODEL_ARGUMENT=passed",

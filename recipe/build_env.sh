@@ -186,7 +186,10 @@ else
     else
         case "$target_platform" in
             linux-64) cuda_target=x86_64-linux ;;
-            linux-aarch64) cuda_target=sbsa-linux; export USE_PRIORITIZED_TEXT_FOR_LD=1 ;;
+            linux-aarch64)
+                cuda_target=sbsa-linux
+                [[ ! -d "$PREFIX/targets/aarch64-linux" ]] || cuda_target=aarch64-linux  # Jetson Orin's
+                export USE_PRIORITIZED_TEXT_FOR_LD=1 ;;
             *) echo "no CUDA build for $target_platform" >&2; exit 1 ;;
         esac
         export CUDAToolkit_ROOT="$PREFIX" CUDA_TOOLKIT_ROOT_DIR="$PREFIX" CUDAToolkit_TARGET_DIR="$PREFIX/targets/$cuda_target"

@@ -28,7 +28,14 @@ settings="$(env | grep -E '^(USE_|BUILD_|CMAKE_|BLAS=|CUD|MAGMA_|NCCL_|ONNX_|TOR
     | LC_ALL=C sort; cat "${CMAKE_TOOLCHAIN_FILE:-/dev/null}")"
 if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
     rm -f build/CMakeCache.txt build/configured-with.txt
-    configure_tree
+    (
+        # sources and environment are all there is, by their hashes; what asks the network fails, and says where
+        none=http://nothing-is-downloaded-here.invalid:9
+        export http_proxy=$none https_proxy=$none all_proxy=$none no_proxy="" PIP_NO_INDEX=1 GIT_ALLOW_PROTOCOL=file
+        export HTTP_PROXY=$none HTTPS_PROXY=$none ALL_PROXY=$none NO_PROXY=""
+        configure_tree
+    )
+    "$script_python" "$RECIPE_DIR/check_staged.py" downloads build
     if [[ "$torch_optimization" == 0 ]]; then
         # the same kernels several times over, for instruction sets that -O0 makes no use of
         "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" set build --new \
@@ -40,6 +47,16 @@ fi
 
 phase compile
 install_tree
+
+phase check
+if [[ "$target_platform" == linux-* ]]; then
+    "$script_python" "$RECIPE_DIR/check_staged.py" libraries "$installed/torch" "$PREFIX"
+fi
+# what is cross-compiled does not run here, but by Debian's emulation
+if [[ "${build_platform:-$target_platform}" == "$target_platform" || "$script_python" != "$PYTHON" ]]; then
+    LD_BIND_NOW=1 LD_LIBRARY_PATH="$PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+        "$PYTHON" "$RECIPE_DIR/check_staged.py" import . "$installed/torch"
+fi
 
 phase install
 "$script_python" "$RECIPE_DIR/install_libtorch.py" "$TORCH_TREE/$installed" "$PREFIX"

@@ -100,6 +100,60 @@ def test_every_pytorch_pins_the_one_libtorch(packages: tuple[PlannedPackage, ...
         assert pin in pytorch.run
 
 
+def test_what_has_cuda_on_arm_says_for_which_kind_of_machine(
+    config: Config, packages: tuple[PlannedPackage, ...]
+) -> None:
+    (kind,) = config.variant.get("arm_variant_type", ("",))
+    for package in packages:
+        with_cuda = any(spec.startswith("cuda-nvcc") for spec in (*package.staging_build, *package.build))
+        chosen = config.cuda_version and config.platform == "linux-aarch64"
+        found = {
+            spec
+            for spec in (*package.staging_build, *package.build, *package.host)
+            if spec.startswith("arm-variant")
+        }
+        assert found == ({f"arm-variant * {kind}"} if chosen else set()), package.file_name
+        assert with_cuda or not chosen or package.name == "pytorch-gpu"
+
+
+def test_jetson_orin_has_packages_of_its_own_until_cuda_13() -> None:
+    orin, others = (
+        {one.file_name for one in render(load(ROOT, name), RECIPE) if not one.skipped}
+        for name in ("linux_aarch64_cuda129_tegra", "linux_aarch64_cuda129")
+    )
+    assert orin
+    assert not orin & others
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [("linux_64_cuda130", RECIPE), ("linux_64_cpu", RECIPE), ("linux_64_cpu_wheel", WHEEL_RECIPE)],
+)
+def test_a_free_threaded_python_has_a_pytorch_of_its_own(name: str, recipe: Path) -> None:
+    made = {one.python: one for one in of(render(load(ROOT, name), recipe), "pytorch")}
+    assert "_py314t_h" in made["3.14t"].build_string
+    assert "_py314_h" in made["3.14"].build_string
+    assert "python 3.14.* *_cp314t" in made["3.14t"].host
+    assert of(render(load(ROOT, "linux_aarch64_cuda130"), RECIPE), "pytorch")[-1].python == "3.14"
+
+
+def test_a_row_for_cuda_13_2_renders_as_it_stands() -> None:
+    config = load(ROOT, "linux_64_cuda130")
+    old, new = (
+        [
+            one
+            for one in render(config, RECIPE, overrides={"cuda_compiler_version": (cuda,)})
+            if not one.skipped
+        ]
+        for cuda in ("13.0", "13.2")
+    )
+    assert [(one.name, one.python) for one in new] == [(one.name, one.python) for one in old]
+    assert all("cuda132_mkl" in one.build_string for one in new)
+    (libtorch,) = of(tuple(new), "libtorch")
+    assert {"cuda-nvcc_linux-64 13.2.*"} < {*libtorch.staging_build}
+    assert {"cuda-version 13.2.*", "nccl 2.*"} < {*libtorch.staging_host}
+
+
 def test_only_gpu_packages_need_a_gpu_driver(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
     for pytorch in of(packages, "pytorch"):
         assert ("__cuda" in pytorch.run) == (config.cuda_version is not None)

@@ -115,6 +115,17 @@ def test_an_excerpt_begins_at_the_first_error_and_has_an_end() -> None:
     assert excerpt(lines).splitlines() == lines[1 : 1 + EXCERPT_LINES]
 
 
+def test_an_excerpt_is_of_the_phase_that_failed() -> None:
+    compiled = ["::megabuild:: phase compile", *(f"[{number}/30 9s] c10/error.cpp.o" for number in range(30))]
+    found = [
+        "error: what would be packed asks for",
+        "  libc10.so needs libcuda.so.1",
+        "keep the linker from it",
+    ]
+    assert excerpt([*compiled, "::megabuild:: phase check", *found]).splitlines() == found
+    assert excerpt([*compiled, "::megabuild:: phase check"])
+
+
 def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it() -> None:
     recent = Recent()
 

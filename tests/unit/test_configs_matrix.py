@@ -27,6 +27,7 @@ CONFIGS = {
     "linux_aarch64_cpu",
     "linux_aarch64_cpu_debian",
     "linux_aarch64_cuda129",
+    "linux_aarch64_cuda129_tegra",
     "linux_aarch64_cuda130",
     "osx_64_cpu",
     "osx_64_cpu_generic",
@@ -159,6 +160,11 @@ def test_zipped_keys_of_different_length_are_named(copy: Path) -> None:
         ("linux_64_cuda130", "torch_cuda_arch_list", "7.5;8.0;8.6;9.0;10.0;11.0;12.0+PTX"),
         ("linux_aarch64_cuda130", "torch_cuda_arch_list", "7.5;8.0;8.6;8.7;9.0;10.0;11.0;12.0+PTX"),
         ("linux_aarch64_cuda129", "torch_cuda_arch_list", "5.0;6.0;7.0;7.5;8.0;8.6;9.0;10.0;12.0+PTX"),
+        ("linux_aarch64_cuda129", "arm_variant_type", "sbsa"),
+        ("linux_aarch64_cuda129_tegra", "torch_cuda_arch_list", "8.7+PTX"),
+        ("linux_aarch64_cuda129_tegra", "arm_variant_type", "tegra"),
+        ("linux_aarch64_cuda129_tegra", "c_stdlib_version", "2.34"),
+        ("linux_aarch64_cuda130", "arm_variant_type", "sbsa"),
         ("linux_64_cpu", "cuda_compiler_version", "None"),
         ("osx_64_cpu", "mkl", "2023"),
         ("linux_64_cpu_debian", "torch_version", "2.6.0"),
@@ -173,12 +179,26 @@ def test_rows_of_the_matrix_reach_their_config(repository: Path, name: str, key:
     assert load(repository, name).variant[key] == (value,)
 
 
+def test_cuda_13_2_has_configs_once_one_line_is_gone(copy: Path) -> None:
+    path = copy / matrix.MATRIX_FILE
+    lines = path.read_text().splitlines(keepends=True)
+    (number,) = (number for number, line in enumerate(lines) if line == "cuda_not_yet:\n")
+    del lines[number + 1]
+    path.write_text("".join(lines))
+    new = {"linux_64_cuda132", "linux_64_cuda132_generic", "linux_aarch64_cuda132"}
+    assert matrix.write(copy) == dict.fromkeys(sorted(new), "missing")
+    assert set(available(copy)) == {*CONFIGS, *new}
+    old = load(copy, "linux_64_cuda130").variant
+    changed = {key for key, values in load(copy, "linux_64_cuda132").variant.items() if values != old[key]}
+    assert changed == {"cuda_compiler_version"}
+
+
 def test_a_config_is_typed(repository: Path) -> None:
     config = load(repository, "linux_64_cuda130_generic.yaml")
     assert config.platform == "linux-64"
     assert (config.accelerator, config.cuda_version) == ("cuda130", "13.0")
     assert (config.blas, config.provider) == ("generic", "conda-forge")
-    assert config.pythons == ("3.10", "3.11", "3.12", "3.13", "3.14")
+    assert config.pythons == ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")
     assert config.docker_image.endswith("linux-anvil-x86_64:alma10")
     assert load(repository, "osx_arm64_cpu").docker_image == ""
     assert load(repository, "linux_64_cpu_debian").pythons == ("3.10", "3.11", "3.12", "3.13")

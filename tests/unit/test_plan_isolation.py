@@ -12,7 +12,7 @@ from groundwork.errors import IsolationError, UsageError
 from megabuild.configs.config import Config, load
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
-from megabuild.plan import planning
+from megabuild.plan import planning, solving
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.isolation import choose_isolation, rehearsal_image
 from megabuild.plan.options import Options
@@ -78,6 +78,7 @@ def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
     made = Environment(channels=("https://channel.invalid",), pythons=config().pythons)
     monkeypatch.setattr(planning, "provide", lambda request: made)
     monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
+    monkeypatch.setattr(solving, "free_threaded_gaps", lambda *args: {})
     options = Options(config=config(), root=repository, output=tmp_path, cache=tmp_path / "cache", pyg="none")
     plan = planning.make_plan(options, print)
     with pytest.raises(IsolationError, match="podman is not installed") as none:

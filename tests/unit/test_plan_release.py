@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 import pytest
 from wheel_files import make_wheel
 
-from groundwork.errors import ProviderError, UsageError
+from groundwork.errors import PreflightError, ProviderError, UsageError
 from megabuild.configs.config import load
-from megabuild.plan import planning, release
+from megabuild.plan import planning, release, solving
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.other_torch import with_torch
 from megabuild.plan.plan import Plan
 from megabuild.plan.release import ReleaseNeeds
 from megabuild.plan.report import rendered_lines
+from megabuild.plan.solving import Solved
 from megabuild.plan.torch_source import SourceTree
 from megabuild.providers.environment import Environment
 from megabuild.providers.pypi import torch
@@ -67,11 +69,14 @@ def of(asked: Options, version: str, **more: Any) -> Options:
     return replace(asked, config=config, torch=version, pyg="none", **more)
 
 
-def planned(asked: Options, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """Plan with a channel that has everything."""
+def planned(
+    asked: Options, monkeypatch: pytest.MonkeyPatch, gaps: Callable[..., dict[str, str]] = lambda *args: {}
+) -> Plan:
+    """Plan with a channel that has everything, but for what ``gaps`` finds."""
     environment = Environment(channels=("https://channel.invalid",), pythons=asked.config.pythons)
     monkeypatch.setattr(planning, "provide", lambda *args, **kwargs: environment)
     monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
+    monkeypatch.setattr(solving, "free_threaded_gaps", gaps)
     return planning.make_plan(asked, lambda line: None, only_plan=True)
 
 
@@ -92,6 +97,25 @@ def test_triton_and_pythons_are_those_of_the_official_wheel(
     assert [one.python for one in pytorch] == [
         python for python in plan.config.pythons if python not in left_out
     ]
+
+
+def test_a_free_threaded_python_that_the_channel_is_not_ready_for_is_left_out_unless_asked_for(
+    asking: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def solved(specs: Sequence[str], *args: object, what: str, **more: object) -> tuple[Solved, ...]:
+        if any("_cp314t" in spec for spec in specs) and any(spec.startswith("triton ") for spec in specs):
+            raise PreflightError(f"{what} cannot be solved: no triton", "see --plan")
+        return ()
+
+    gaps = solving.free_threaded_gaps
+    monkeypatch.setattr(solving, "environment", solved)
+
+    found = planned(replace(asking, pyg="none"), monkeypatch, gaps=gaps)
+    assert found.left_out.keys() == {"3.14t"}
+    assert "run environment cannot be solved: no triton" in found.left_out["3.14t"]
+    assert [one.package.python for one in found.items if one.package.python][-1] == "3.14"
+    asked = planned(replace(asking, pyg="none", pythons=("3.14t",)), monkeypatch, gaps=gaps)
+    assert asked.left_out == {}  # the preflight says what is in the way
 
 
 def test_a_config_for_cpus_needs_no_triton(

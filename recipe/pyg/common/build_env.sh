@@ -101,7 +101,9 @@ else
     unset FORCE_ONLY_CPU
     case "$target_platform" in
         linux-64) cuda_target=x86_64-linux ;;
-        linux-aarch64) cuda_target=sbsa-linux ;;
+        linux-aarch64)
+            cuda_target=sbsa-linux
+            [[ ! -d "$PREFIX/targets/aarch64-linux" ]] || cuda_target=aarch64-linux ;;  # Jetson Orin's
         *) refuse "there are no CUDA builds for $target_platform" ;;
     esac
     # nvcc runs here; its headers and libraries are the target's

@@ -20,7 +20,7 @@ from gpu_tools.sizes.installed import source_of
 from gpu_tools.slim.listing import Contents
 
 _NAMES = frozenset({"test", "tests"})
-_SITES = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|python3\.\d+)/")
+_SITES = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|python3\.\d+t?)/")
 _WORD = re.compile(rb"\btests?\b")
 #: An import statement with such a word in it, on its line, on continued ones, or between parentheses.
 _IMPORT = re.compile(

@@ -22,6 +22,10 @@ from megabuild.configs.config_file import as_text
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 PROVIDERS = ("conda-forge", "debian", "wheel")
 
+#: Versions of CUDA whose row makes no config yet; a key of the matrix alone.
+_CUDA, _NOT_YET = "cuda_compiler_version", "cuda_not_yet"
+#: On ARM the usual machine, which no config's name tells.
+_USUAL_ARM = "sbsa"
 #: Keys whose every value stays in the config, since the recipe builds a package for each of them.
 _BUILT_IN_ONE_CONFIG = ("python", "is_python_min")
 #: For each Python, whether it is another than staging's. The engine sorts what it builds by the values of all keys in
@@ -155,6 +159,11 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
                 f"{path}: for {platform} the zipped keys differ in length: {lengths}",
                 "give every key of the group one value per row",
             )
+    later = values.pop(_NOT_YET, [])
+    for group in zip_keys:
+        if _CUDA in group:
+            made = [number for number, version in enumerate(values[_CUDA]) if version not in later]
+            values |= {key: [values[key][number] for number in made] for key in group}
     return values, zip_keys
 
 
@@ -174,10 +183,11 @@ def _rows(values: Values, zip_keys: Sequence[Sequence[str]]) -> list[dict[str, l
 
 
 def _name(row: Values, *, plain_blas: str) -> str:
-    cuda = row["cuda_compiler_version"][0]
-    provider, blas = row["provider"][0], row["blas_impl"][0]
+    cuda, provider, blas = (row[key][0] for key in (_CUDA, "provider", "blas_impl"))
     suffix = provider if provider != "conda-forge" else "" if blas == plain_blas else blas
-    return config_name(row["target_platform"][0], None if cuda == "None" else cuda, suffix)
+    arm = row.get("arm_variant_type", [_USUAL_ARM])[0]
+    suffixes = filter(None, (suffix, "" if arm == _USUAL_ARM else arm))
+    return config_name(row["target_platform"][0], None if cuda == "None" else cuda, "_".join(suffixes))
 
 
 def _text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:

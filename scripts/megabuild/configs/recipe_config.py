@@ -29,8 +29,8 @@ _NO_TEXT = re.compile(r"[-+.\d]+|true|false|null|~|", re.IGNORECASE)
 def text(matrix: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
     """Return the file's text, from the matrix by platform.
 
-    The arch list, which is zipped with CUDA there, is a key for each version of CUDA here, among which the recipe
-    chooses: a list that is zipped with keys of conda-forge's would have to have their length.
+    The arch list, which is zipped with CUDA there, is a key for each version of CUDA here, and one for Tegra, among
+    which the recipe chooses: a list that is zipped with keys of conda-forge's would have to have their length.
     """
     own = {platform: _own(values) for platform, values in matrix.items()}
     everywhere = set(own)
@@ -50,9 +50,11 @@ def _own(values: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
     }
     own.pop(_ARCHS, None)
     versions, archs = (values.get(key, ()) for key in ("cuda_compiler_version", _ARCHS))
+    arms = values.get("arm_variant_type", ()) or ("sbsa",) * len(versions)
     if len(versions) == len(archs):  # not on macOS
-        rows = zip(versions, archs, strict=True)
-        own |= {f"{_ARCHS}_{accelerator(version)}": [row] for version, row in rows if version != "None"}
+        for version, arm, row in zip(versions, arms, archs, strict=True):
+            if version != "None":
+                own[f"{_ARCHS}_{accelerator(version) if arm == 'sbsa' else arm}"] = [row]
     return own
 
 

@@ -30,6 +30,9 @@ WheelChooser = Callable[[str, str], Choice]
 
 #: Why there are none in another feedstock; worth no line.
 NO_PYTORCH = "this is not PyTorch's recipe"
+_FREE_THREADED = (
+    "no extension says that it is safe without the GIL, and abi3, as pyg-lib has it, needs the GIL"
+)
 _COMMON = "common"
 _PER_PYTHON = re.compile(r"(?:^|_)py\d+t?(?:_|$)")
 
@@ -112,7 +115,12 @@ class ExtensionPlanner:
                 left_out[name] = f"its recipe leaves it out for {config.name}"
         kept = restrict_to(self.wanted, add_dependencies(every))
         needed = {task.extension for task in kept}
-        return kept, {name: why for name, why in left_out.items() if name not in needed}
+        left_out = {name: why for name, why in left_out.items() if name not in needed}
+        made = {task.python for task in kept}
+        for pin in overrides["python"] if kept else ():
+            if (python := python_version(pin)).endswith("t") and python not in made:
+                left_out[f"PyTorch Geometric for Python {python}"] = _FREE_THREADED
+        return kept, left_out
 
     def _add_fingerprint(self, task: Task, pytorch: Sequence[PlanItem], solver: Solver) -> Task:
         """Add the fingerprint; a task whose environments cannot be solved is not built."""

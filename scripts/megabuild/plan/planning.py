@@ -74,6 +74,9 @@ def make_plan(
         for python in options.config.pythons
         if python not in environment.pythons
     }
+    if not options.pythons:  # a migration that has not got everywhere keeps nobody from the others
+        rendered = render_recipe(options, {**wanted, **environment.overrides})
+        lacking |= solving.free_threaded_gaps(rendered, environment, options.config.platform)
     wanted, left_out = _leave_out(options, {**wanted, **environment.overrides}, lacking)
     environment = replace(environment, overrides=wanted)
     isolation = _isolation(options, environment)

@@ -147,3 +147,19 @@ class Solver:
             if specs and kind in ("build", "host"):
                 lines += self._done[specs]
         return lines
+
+
+def free_threaded_gaps(
+    packages: Sequence[PlannedPackage], given: Environment, platform: str
+) -> dict[str, str]:
+    """Return the free-threaded Pythons that a channel does not have everything for, with what is in the way."""
+    solver = Solver(given, platform, {package.name for package in packages})
+    gaps: dict[str, str] = {}
+    for package in packages:
+        python = package.python or ""
+        if python.endswith("t") and python in given.pythons and not package.skipped:
+            try:
+                solver.built_with(package)
+            except PreflightError as error:
+                gaps[python] = error.message
+    return gaps

@@ -28,6 +28,7 @@ _SPACE = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IG
 _ERROR = re.compile(r"\berror\b|FAILED:|Traceback|Error:|undefined reference|No such file", re.IGNORECASE)
 _SWAP = re.compile(r"^::megabuild:: swap-?refused\b|swap refused|refus\w+ the (Python )?swap", re.IGNORECASE)
 _NOISE = re.compile(r"^\s*$|^\++ ")
+_PHASE = "::megabuild:: phase "
 _KEPT = "finished objects and packages are kept"
 EXCERPT_LINES = 20
 _REMEMBERED_LINES = 400
@@ -69,8 +70,10 @@ class Recent:
 
 
 def excerpt(lines: Sequence[str]) -> str:
-    """Return the lines that show the cause: from the first error of the last screens, or simply the last ones."""
-    telling = [line for line in lines if not _NOISE.match(line)]
+    """Return the lines that show the cause: from the first error of the last phase, or simply the last ones."""
+    began = max((number for number, line in enumerate(lines) if line.startswith(_PHASE)), default=-1)
+    # a phase that failed before it said anything leaves what was said before
+    telling = [line for line in lines[began + 1 :] or lines if not _NOISE.match(line)]
     first = next((i for i, line in enumerate(telling) if _ERROR.search(line)), None)
     if first is not None and len(telling) - first > EXCERPT_LINES:
         return "\n".join(telling[first : first + EXCERPT_LINES])

@@ -179,10 +179,12 @@ def cuda(scene: Scene) -> Iterator[Change]:
 def _here(scene: Scene) -> dict[str, Scalar]:
     """Return the CUDA versions of conda-forge's rows that move, each with its line."""
     spaces = dict.fromkeys(row.space for row in scene.rows_with_old if row.space[1] == "conda-forge")
-    values = (
-        one for space in spaces for one in (scene.variants.values(CUDA, space) if scene.variants else ())
-    )
-    return {one.value: one for one in values if one.value != "None"}
+    here: dict[str, Scalar] = {}
+    if variants := scene.variants:
+        for space in spaces:
+            left_out = {"None", *(one.value for one in variants.values("cuda_not_yet", space))}
+            here |= {one.value: one for one in variants.values(CUDA, space) if one.value not in left_out}
+    return here
 
 
 def _naming(scene: Scene, version: str) -> Iterator[str]:

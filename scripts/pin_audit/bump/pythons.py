@@ -73,15 +73,20 @@ def _left_out(
 ) -> tuple[tuple[Edit, ...], str]:
     """Return the edits that leave Pythons to the other providers, or why a person must make them."""
     edits = {one.line: variants.without(one, provider) for one in gone}
+    flags: dict[str, list[Scalar]] = {}
     for space in (one for one in scene.spaces if one[1] == provider and gone):
         for key in variants.zipped("python", space):
             values = variants.values(key, space)
             if key == "python":
                 continue
-            # a flag for the first Python: any of the others may go instead of it, and the last one does
+            # a flag for the first Python: any of the others that every platform has may go instead of it
             if [one.value for one in values] != ["true", *["false"] * (len(values) - 1)]:
                 return (), f"{key} is zipped with it, and is no flag for the first Python"
-            edits.update((one.line, variants.without(one, provider)) for one in values[-len(gone) :])
+            flags[key] = [one for one in flags.get(key, values) if one in values[1:]]
+    for key, values in flags.items():
+        if len(values) < len(gone):
+            return (), f"{key} is zipped with it, and has not as many values for every platform"
+        edits.update((one.line, variants.without(one, provider)) for one in values[-len(gone) :])
     return tuple(edits.values()), ""
 
 

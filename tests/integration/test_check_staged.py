@@ -1,0 +1,205 @@
+"""recipe/check_staged.py on a small staged tree, sound and with each fault planted."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+RECIPE = Path(__file__).resolve().parents[2] / "recipe"
+#: torch._C, and what torch/csrc/stub.c calls
+MODULE = """\
+#include <Python.h>
+static PyObject *add(PyObject *self, PyObject *both) {
+    return PyNumber_Add(PyTuple_GetItem(both, 0), PyTuple_GetItem(both, 1));
+}
+static PyMethodDef methods[] = {{"add", add, METH_VARARGS, ""}, {NULL}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "torch._C", "", -1, methods};
+int c10(void);
+PyObject *initModule(void) { return c10() ? PyModule_Create(&module) : NULL; }
+"""
+PACKAGE = "from torch._C import add\n__version__ = '9'\ndef ones(number): return (1.0,) * number\n"
+
+
+def compiled(library: Path, code: str, *flags: str) -> Path:
+    """Compile a library."""
+    library.parent.mkdir(parents=True, exist_ok=True)
+    command = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-x",
+        "c",
+        "-",
+        "-o",
+        str(library),
+        "-x",
+        "none",
+        "-Wl,--no-as-needed",
+        *flags,
+    ]
+    subprocess.run(command, input=code, text=True, check=True)
+    return library
+
+
+def check(name: str, *folders: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the check as build_staging.sh does."""
+    command = [sys.executable, str(RECIPE / "check_staged.py"), name, *map(str, folders)]
+    environ = {**os.environ, "LD_BIND_NOW": "1", **env}
+    return subprocess.run(command, env=environ, text=True, capture_output=True, check=False)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree as setup.py's flow leaves it: libtorch installed into torch/, no torch._C yet."""
+    lib = tmp_path / "tree" / "torch" / "lib"
+    compiled(lib / "libc10.so", "int c10(void) { return 1; }")
+    include = f"-I{sysconfig.get_path('include')}"
+    compiled(lib / "libtorch_python.so", MODULE, include, f"-L{lib}", "-lc10", "-Wl,-rpath,$ORIGIN")
+    (lib.parent / "__init__.py").write_text(PACKAGE)
+    (lib.parent / "_C").mkdir()  # of stubs, which Python would take for a namespace
+    (tmp_path / "prefix" / "lib").mkdir(parents=True)
+    return tmp_path / "tree"
+
+
+def test_a_sound_tree_passes(tree: Path, tmp_path: Path) -> None:
+    for name, folders in (
+        ("libraries", (tree / "torch", tmp_path / "prefix")),
+        ("import", (tree, tree / "torch")),
+    ):
+        done = check(name, *folders)
+        assert (done.returncode, done.stdout) == (0, f"::megabuild:: checked {name}\n"), done.stderr
+
+
+def test_what_is_compiled_may_be_installed_elsewhere_than_the_sources(tree: Path, tmp_path: Path) -> None:
+    installed = tmp_path / "installed" / "torch"
+    installed.mkdir(parents=True)
+    (tree / "torch" / "lib").rename(installed / "lib")
+    assert check("import", tree, installed).returncode == 0
+
+
+def test_the_gpu_drivers_library_may_only_be_asked_for_by_what_is_opened_later(
+    tree: Path, tmp_path: Path
+) -> None:
+    lib, prefix = tree / "torch" / "lib", tmp_path / "prefix"
+    driver = compiled(
+        prefix / "lib" / "stubs" / "libcuda.so", "int cuInit(void) { return 0; }", "-Wl,-soname,libcuda.so.1"
+    )
+    compiled(lib / "libcaffe2_nvrtc.so", "", str(driver))
+    assert check("libraries", lib.parent, prefix).returncode == 0
+    assert check("import", tree, lib.parent).returncode == 0
+    compiled(lib / "libc10_cuda.so", "", str(driver))
+    done = check("libraries", lib.parent, prefix)
+    assert done.returncode == 1
+    assert f"{lib / 'libc10_cuda.so'} needs libcuda.so.1" in done.stderr
+    assert "libcaffe2_nvrtc" not in done.stderr
+
+
+def test_what_no_package_has_is_named_with_the_file_that_asks(tree: Path, tmp_path: Path) -> None:
+    torch, prefix = tree / "torch", tmp_path / "prefix"
+    other = compiled(tmp_path / "elsewhere" / "libfound.so", "", "-Wl,-soname,libfound.so.2")
+    compiled(torch / "bin" / "torch_shm_manager", "", str(other))
+    done = check("libraries", torch, prefix)
+    assert done.returncode == 1
+    assert (
+        f"{torch / 'bin' / 'torch_shm_manager'} needs libfound.so.2, which is neither beside it"
+        in done.stderr
+    )
+    assert "host requirements" in done.stderr
+    (prefix / "lib" / "libfound.so.2").symlink_to(other)
+    assert check("libraries", torch, prefix).returncode == 0
+
+
+def test_a_symbol_that_nobody_has_is_found(tree: Path) -> None:
+    lib = tree / "torch" / "lib"
+    compiled(lib / "libtorch_cuda_linalg.so", "int magma(void); int solve(void) { return magma(); }")
+    done = check("import", tree, lib.parent)
+    assert done.returncode == 1
+    assert "undefined symbol: magma" in done.stderr
+    assert f"{lib / 'libtorch_cuda_linalg.so'} cannot be loaded" in done.stderr
+    compiled(lib / "libc10.so", "int another(void) { return 1; }")
+    done = check("import", tree, lib.parent)
+    assert (done.returncode, "undefined symbol: c10" in done.stderr) == (1, True)
+
+
+def test_a_torch_that_does_not_import_is_told_with_why(tree: Path) -> None:
+    (tree / "torch" / "__init__.py").write_text("import not_in_the_environment\n")
+    done = check("import", tree, tree / "torch")
+    assert done.returncode == 1
+    assert (
+        "error: torch as it was compiled cannot be used:\n  ModuleNotFoundError: No module named"
+        in done.stderr
+    )
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[str]:
+    """The address of an archive with a CMake project."""
+    source = tmp_path / "web" / "project" / "CMakeLists.txt"
+    source.parent.mkdir(parents=True)
+    source.write_text("cmake_minimum_required(VERSION 3.20)\nproject(p NONE)\n")
+    subprocess.run(["tar", "-czf", "p.tgz", "project"], cwd=tmp_path / "web", check=True)
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args: object) -> None:
+            super().__init__(*args, directory=str(tmp_path / "web"))  # type: ignore[arg-type]
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/p.tgz"
+        server.shutdown()
+
+
+def configured(folder: Path, asks: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Configure a project."""
+    (folder / "p").mkdir(parents=True)
+    lines = "cmake_minimum_required(VERSION 3.20)\nproject(x NONE)\ninclude(FetchContent)\ninclude(ExternalProject)\n"
+    (folder / "p" / "CMakeLists.txt").write_text(lines + asks)
+    command = ["cmake", "-Wno-dev", "-S", str(folder / "p"), "-B", str(folder / "build")]
+    return subprocess.run(command, env={**os.environ, **env}, text=True, capture_output=True, check=False)
+
+
+def test_a_configure_that_downloads_is_told(tmp_path: Path, web: str) -> None:
+    asks = (
+        'FetchContent_Declare(six URL "@" DOWNLOAD_EXTRACT_TIMESTAMP ON)\nFetchContent_MakeAvailable(six)\n'
+    )
+    assert configured(tmp_path / "web", asks.replace("@", web)).returncode == 0
+    done = check("downloads", tmp_path / "web" / "build")
+    assert done.returncode == 1
+    assert "download-six" in done.stderr
+    local = tmp_path / "web" / "p.tgz"
+    assert configured(tmp_path / "local", asks.replace("@", str(local))).returncode == 0
+    assert check("downloads", tmp_path / "local" / "build").returncode == 0
+
+
+def test_what_is_downloaded_by_the_compile_is_told_before_it(tmp_path: Path) -> None:
+    asks = 'ExternalProject_Add(nccl GIT_REPOSITORY "https://example.invalid/nccl" GIT_TAG v1)\n'
+    assert configured(tmp_path, asks).returncode == 0
+    assert "nccl-gitclone.cmake" in check("downloads", tmp_path / "build").stderr
+
+
+def test_configuring_has_no_network(tmp_path: Path, web: str) -> None:
+    """With the variables that build_staging.sh sets."""
+    script = (RECIPE / "build_staging.sh").read_text(encoding="utf-8")
+    lines = [line.strip() for line in script.splitlines()]
+    exports = [line for line in lines if line.startswith(("none=", "export http_proxy", "export HTTP_PROXY"))]
+    assert len(exports) == 3
+    asks = f'file(DOWNLOAD "{web}" "${{CMAKE_BINARY_DIR}}/got" LOG log)\nmessage(STATUS "${{log}}")\n'
+    printed = subprocess.run(
+        ["bash", "-c", "\n".join([*exports, "env -0"])], capture_output=True, text=True, check=True
+    ).stdout
+    env = dict(line.partition("=")[::2] for line in printed.split("\0") if "proxy" in line.lower())
+    assert "nothing-is-downloaded-here" not in configured(tmp_path / "with", asks).stdout
+    assert (tmp_path / "with" / "build" / "got").stat().st_size
+    assert "nothing-is-downloaded-here" in configured(tmp_path / "without", asks, **env).stdout
+    assert not (tmp_path / "without" / "build" / "got").stat().st_size

@@ -145,6 +145,10 @@ class OurPackages:
         )
         return line
 
+    def path(self, line: Line) -> Path:
+        """The package of a line."""
+        return self._made / "linux-64" / f"{line.name}-{line.version}-{line.build}.conda"
+
     def _build(self, recipe: Path, **overrides: Sequence[str]) -> tuple[Line, ...]:
         work = self._folder / "recipes" / recipe.parent.name
         work.mkdir(parents=True, exist_ok=True)

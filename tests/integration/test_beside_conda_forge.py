@@ -10,8 +10,11 @@ import neighbour_channels
 import pytest
 from neighbour_channels import Line, OurPackages, channel, solution
 
+from conda_wheels import built
 from megabuild.configs.config import load
 from megabuild.configs.render import render
+from megabuild.engine import archive
+from megabuild.plan import published
 
 ROOT = Path(__file__).resolve().parents[2]
 SCATTER = "pytorch_scatter"
@@ -103,6 +106,20 @@ def test_a_minor_version_later_only_what_keeps_to_the_stable_abi_is_installed(
     for pin in ("minor", "exact"):
         with pytest.raises(Exception, match=SCATTER):
             solution([SCATTER], [channel(tmp_path / pin, (*later, scatter[pin]))])
+
+
+@pytest.mark.parametrize(
+    ("pin", "required"),
+    [("minor", "torch==2.13.0+cu130"), ("exact", "torch==2.13.0+cu130"), ("stable", "torch>=2.13.0")],
+)
+def test_a_wheel_of_it_requires_the_torch_that_the_package_does(
+    pin: str, required: str, packages: OurPackages, scatter: Mapping[str, Line], tmp_path: Path
+) -> None:
+    folder, path = tmp_path / "linux_64_cuda130", packages.path(scatter[pin])
+    read = archive.read(path)
+    published.publish(folder, [read], platform="linux-64", fingerprints={path.name: "f"}, seconds={})
+    (one,) = built.find(folder, (), ())
+    assert (one.requires, one.python) == ((required,), "3.12")
 
 
 # ---- who decides where both channels are given ---------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cuda_code.torch_abi import readable
+from cuda_code.torch_abi import c_symbols, cpp_symbols, readable
 from gpu_tools.verify.built_for import fits_torch, from_conda, from_wheel, same_torch
 from gpu_tools.verify.inspected_package import module_of, open_subject
 from gpu_tools.verify.installed_torch import TorchBeside, find
@@ -73,6 +73,26 @@ def test_only_symbols_of_torch_can_be_missing_in_torch(torch: TorchBeside) -> No
         {"_ZN3c106detail3newEv", "_ZNK2at6Tensor3oldEv", "_ZTIN3c105ErrorE", "malloc", "_ZSt4cout"}
     )
     assert torch.lacks(undefined) == ["_ZN3c106detail3newEv", "_ZNK2at6Tensor3oldEv", "_ZTIN3c105ErrorE"]
+    assert torch.lacks(frozenset({"torch_of_later", "PyObject_Call"})) == ["torch_of_later"]
+
+
+@pytest.mark.parametrize(
+    ("more", "is_torchs"),
+    [
+        ("_ZNSt6localeC1Ev", False),
+        ("_ZN3c106detail14torchCheckFailEPKcS2_jS2_", True),
+        ("_ZN3pyg3runERKN2at6TensorE", True),  # a function of another library's
+        ("_Z16THPVariable_WrapP7_object", True),
+        ("THPVariableClass", True),
+        ("_ZN13c10x_and_more3runEv", False),  # names whose lengths end in the digit
+        ("_ZN12attribute_of3runEv", False),
+    ],
+)
+def test_the_c_interface_of_torch_is_told_from_its_cpp(more: str, is_torchs: bool) -> None:
+    interface = ("aoti_torch_new_tensor_handle", "torch_call_dispatcher")
+    undefined = frozenset({*interface, "memcpy", more})
+    assert c_symbols(undefined) == interface
+    assert cpp_symbols(undefined) == ((more,) if is_torchs else ())
 
 
 @pytest.mark.parametrize(

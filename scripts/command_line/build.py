@@ -25,6 +25,8 @@ EXAMPLES = """
 {prog} linux_64_cpu_debian --plan           what would be built
 {prog} linux_64_cpu_debian -p 3.12 -p 3.13  two Pythons only
 {prog} linux_64_cpu_wheel -e scatter        one extension only
+{prog} linux_64_cuda130 -e pyg-lib --pyg-pin exact
+                                            ... for this very PyTorch only
 {prog} linux_64_cuda130_wheel --torch 2.14.1 another release
 {prog} --filter 'linux_64_cuda*'            choose among some
 {prog} 'linux_64_*' --keep-going            several, one by one

@@ -13,7 +13,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from cuda_code.judge import Judgement, Wanted, judge, wrong_abi
+from cuda_code.judge import Judgement, Wanted, empty, judge, wrong_abi
 from cuda_code.kernels import KERNELS
 from cuda_code.library_facts import LibraryFacts, read
 
@@ -47,7 +47,7 @@ def check(
     for facts in libraries:
         abi = "torch's stable ABI only" if facts.stable_abi else "torch's C++"
         print(f"{facts.path}: {' '.join([*facts.archs, *facts.ptx]) or 'no device code'}, {abi}")
-    judged: list[Judgement] = list(judge(module, libraries, wanted))
+    judged: list[Judgement] = list(judge(module, libraries, wanted)) if libraries else [empty(module)]
     if torch_pin == "stable":
         judged += filter(None, map(wrong_abi, libraries))
     return [f"{found.path}: {found.reason}\n  {found.remedy}" for found in judged if not found.ok]

@@ -9,6 +9,7 @@ from pathlib import Path
 from cuda_code.judge import (
     Judgement,
     Wanted,
+    empty,
     for_archs,
     for_cpu,
     judge,
@@ -62,7 +63,8 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
     asked = expect or Expectation(accelerator="")
     expected = asked.filled(known)
     verdicts: list[LibraryVerdict] = []
-    for name in sorted({library.module for library in subject.libraries}):
+    extensions = subject.built_for.keys() & KERNELS.keys()
+    for name in sorted({library.module for library in subject.libraries} | extensions):
         libraries = [library for library in subject.libraries if library.module == name]
         said = subject.built_for.get(name, BuiltFor(source=""))
         if subject is environment:
@@ -93,7 +95,10 @@ def _judged(module: ComparedModule, libraries: Sequence[Library]) -> Iterator[Li
             bad = Judgement(path=library.path, reason=str(error), remedy="get or build it again")
             yield _without_facts(module, bad)
     wanted = _wanted(module)
-    if module.name in KERNELS:
+    judged: tuple[Judgement, ...]
+    if not libraries:
+        judged = (empty(module.name),)
+    elif module.name in KERNELS:
         judged = judge(module.name, list(found.values()), wanted)
     else:
         judged = tuple(_other(module, facts, wanted) for facts in found.values())

@@ -59,6 +59,18 @@ def judge(module: str, libraries: Sequence[LibraryFacts], wanted: Wanted) -> tup
     return (*(_one(facts, names, table, cuda, wanted) for facts in libraries), *missing)
 
 
+def empty(module: str) -> Judgement:
+    """Return what is to be said of a module of :data:`KERNELS` that has no library at all."""
+    successor = KERNELS[module].successor
+    if not successor:
+        return Judgement(path=module, reason="no library in it", remedy="get or build it again")
+    return Judgement(
+        path=module,
+        reason=f"no library in it: an empty release, as upstream retires {module} in favour of {successor}",
+        remedy=f"take {successor} in its place, or an earlier release of {module}",
+    )
+
+
 def _file_name(stem: str, table: Module, cuda: bool) -> str:
     return f"_{stem}_{'cuda' if cuda else 'cpu'}.so" if table.flavours else f"lib{stem}.so"
 

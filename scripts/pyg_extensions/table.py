@@ -176,8 +176,8 @@ def note_on_retired(extensions: Collection[Extension]) -> str:
         return ""
     names = ", ".join(extension.name for extension in retired)
     return (
-        f"upstream retires {names} in favour of {retired[0].successor} (pytorch_geometric #10716): an empty release of "
-        "theirs is refused, and the sources here are pinned by hash"
+        f"upstream retires {names} in favour of {retired[0].successor}, which can be had alone by naming it "
+        "(pytorch_geometric #10716)"
     )
 
 

@@ -25,6 +25,8 @@ EXAMPLES = """
 {prog} linux_64_cpu_debian --plan           what would be built
 {prog} linux_64_cpu_debian -p 3.12 -p 3.13  two Pythons only
 {prog} linux_64_cpu_wheel -e scatter        one extension only
+{prog} linux_64_cuda130 -e pyg-lib --pyg-pin exact
+                                            ... for this very PyTorch only
 {prog} linux_64_cuda130_wheel --torch 2.14.1 another release
 {prog} --filter 'linux_64_cuda*'            choose among some
 {prog} 'linux_64_*' --keep-going            several, one by one
@@ -38,8 +40,8 @@ PYG = "PyTorch Geometric's extensions"
 DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
-    "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "extensions",
-    "arch_list", "torch_sha256", "triton",
+    "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "pyg_pin",
+    "extensions", "arch_list", "torch_sha256", "triton",
 )  # fmt: skip
 
 
@@ -96,6 +98,9 @@ _TAKEN = (
 @option(PYG, "--pyg-index", metavar="URL|DIR",
         help="Where wheels are looked for.  [default: the official index]")  # fmt: skip
 @option(PYG, "--pyg-sources", metavar="URL|DIR", help="Where source archives lie.  [default: PyPI's]")
+@option(PYG, "--pyg-pin", type=click.Choice(["minor", "exact", "stable"]),
+        help="PyTorch that they go with: of one minor version, conda-forge's too (default of its configs); "
+        "exactly the one built here; or from it on, with libraries of torch's stable ABI only.")  # fmt: skip
 @option(PYG, "--arch-list", metavar="LIST", help="CUDA architectures in place of the config's: '9.0;12.0'.")
 @option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
         help="Most memory for compilers together, PyTorch's as well.  [default: what is free]")  # fmt: skip

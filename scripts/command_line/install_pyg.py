@@ -18,10 +18,12 @@ from groundwork.files import cache_folder
 from groundwork.network.index import PYG_INDEX
 from groundwork.resources.machine import measure
 from groundwork.result import Result
-from pyg_extensions.table import EXTENSIONS
+from groundwork.text import wrapped
+from pyg_extensions.table import EXTENSIONS, note_on_retired
 
 EXAMPLES = """
 {prog}                        all, into the active environment
+{prog} pyg-lib                without what upstream retires
 {prog} -p ~/venv torch_scatter torch_sparse
 {prog} pyg-lib --pyg source --arch-list "9.0;12.0"
 {prog} --plan                 what would be done
@@ -99,7 +101,10 @@ def install_pyg(
     requests = requested(extensions, matrix())
     environment = look(interpreter(python, os.environ))
     fitting = jobs_for(environment, measure(), jobs)
-    click.echo("\n".join(environment_lines(environment, environment.archs(archs), fitting)), err=True)
+    lines = environment_lines(environment, environment.archs(archs), fitting)
+    if not extensions:  # nobody asked for these very ones
+        lines += wrapped(note_on_retired(EXTENSIONS), rest="")
+    click.echo("\n".join(lines), err=True)
     with reporter(Console(stderr=True, soft_wrap=True)) as shown:
         options = InstallOptions(
             environment=environment,

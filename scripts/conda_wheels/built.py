@@ -16,8 +16,11 @@ from pyg_extensions.table import EXTENSIONS
 
 TORCH = "torch"
 _PROJECTS = {"pytorch": TORCH, **{extension.conda: extension.name for extension in EXTENSIONS}}
-_BUILD = re.compile(r"(?P<accelerator>cpu|cuda\d+)_(?P<source>[a-z]+)_(?:py(?P<python>3\d+t?)|abi3)_")
-_EXACT_TORCH = re.compile(r"pytorch ==([\d.]+)(?: |$)")
+_BUILD = re.compile(
+    r"(?P<accelerator>cpu|cuda\d+)_(?P<source>[a-z]+)_(?:(?:exact|stable)_)?(?:py(?P<python>3\d+t?)|abi3)_"
+)
+#: exactly one build, one minor version from that on, or every later one
+_TORCH_PIN = re.compile(r"pytorch (?P<sign>==|>=)(?P<version>[\d.]+)(?P<below>,<)?")
 #: Of what only conda's PyTorch for CUDA requires; upstream's wheels have it from a variable of their build.
 _TRITON = re.compile(r"triton ([=~]=)([\d.]+)$")
 
@@ -34,7 +37,8 @@ class BuiltPackage:
     build_string: str
     accelerator: str  #: ``cpu``, ``cu132``; of a rehearsal's model ``cpu.rehearsal``
     official: bool  #: an official wheel of PyTorch was taken apart; else PyTorch was compiled
-    torch: str  #: PyTorch's version, without a local part
+    torch: str  #: PyTorch's version that it was compiled with, without a local part
+    later: bool = False  #: it goes with every later PyTorch, too
     cuda: str | None = None  #: CUDA version that it was compiled for: ``12.4``
     #: requirements on other projects that upstream's metadata do not have: other extensions, Triton
     more: tuple[str, ...] = ()
@@ -49,6 +53,8 @@ class BuiltPackage:
     @property
     def torch_pin(self) -> str:
         """The PyTorch that an extension is for. An official one may come from any index and have any local part."""
+        if self.later:
+            return f"{TORCH}>={self.torch}"
         return f"{TORCH}=={self.torch}" + ("" if self.official else f"+{self.accelerator}")
 
     @property
@@ -96,7 +102,7 @@ def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | N
     if name not in _PROJECTS or parts is None:
         return None
     depends = IndexJson.from_package_archive(path).depends
-    pins = [pin[1] for pin in map(_EXACT_TORCH.match, depends) if pin]
+    pins = [pin for pin in map(_TORCH_PIN.match, depends) if pin]
     imports = {spec.split()[0] for spec in depends} & _PROJECTS.keys() - {"pytorch"}
     rehearsal = ".rehearsal" if "-rehearsal" in channel.name else ""
     triton = [f"triton{pin[1]}{pin[2]}" for pin in map(_TRITON.match, depends) if pin]
@@ -111,7 +117,8 @@ def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | N
         build_string=build,
         accelerator=parts["accelerator"].replace("cuda", "cu") + rehearsal,
         official=parts["source"] == "wheel",
-        torch=pins[0] if pins else version,
+        torch=pins[0]["version"] if pins else version,
+        later=bool(pins) and not any(pin["sign"] == "==" or pin["below"] for pin in pins),
         cuda=f"{digits[:-1]}.{digits[-1]}" if digits.isdigit() else None,
         more=(*sorted(_PROJECTS[other] for other in imports), *triton),
     )

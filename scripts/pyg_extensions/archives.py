@@ -10,6 +10,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from cuda_code.judge import empty
 from groundwork import files
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.index import HEADERS, Configured, configured, offered
@@ -71,7 +72,7 @@ def unpack_sources(
     without archives.
 
     Raises ProviderError: The sources are not available.
-    Raises IntegrityError: An archive is not the one that the matrix names.
+    Raises IntegrityError: An archive is not the one that the matrix names, or it has nothing to compile.
     """
     archive = wanted.within(folder) if folder else None
     if folder and archive is None and (checkout := extension.checkout_within(folder)):
@@ -88,6 +89,9 @@ def unpack_sources(
     check_sha256(archive, wanted.sha256)
     files.unpack(archive, work / "unpacked")
     found = sorted((work / "unpacked").glob("*/setup.py"))
+    if any((work / "unpacked").glob("*/PKG-INFO")) and not any((work / "unpacked").rglob("*.cpp")):
+        nothing = empty(extension.name)
+        raise IntegrityError(f"{archive.name}: {nothing.reason}", nothing.remedy)
     if not found:
         raise IntegrityError(f"{archive.name} has no setup.py", "download the archive again")
     return found[0].parent

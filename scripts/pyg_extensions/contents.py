@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cuda_code.judge import empty
 from gpu_tools.verify.check import verify
 from gpu_tools.verify.verdict import Expectation
 from groundwork.errors import IntegrityError, MegabuildError
@@ -26,8 +27,8 @@ def look_inside(path: Path, wanted: WantedWheel) -> str:
     except MegabuildError as error:
         return f"cannot be read: {error.message}"
     mine = [library for library in verdict.libraries if wanted.extension.name in Path(library.path).parts]
-    if not mine:
-        return f"contains no library of {wanted.extension.name}"
+    if not any(library.path.endswith(".so") for library in mine):
+        return f"has {empty(wanted.extension.name).reason}"
     # what is unknown here is checked after installation, by importing it
     wrong = [library for library in mine if not (library.ok or library.unknown)]
     if not wrong:

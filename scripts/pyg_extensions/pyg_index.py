@@ -17,6 +17,8 @@ from packaging.tags import Tag, cpython_tags, mac_platforms
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from cuda_code.judge import empty
+from cuda_code.kernels import KERNELS
 from groundwork.errors import ProviderError, UsageError
 from groundwork.network.client import Client, NetworkError, Timeouts
 from groundwork.network.index import PYG_INDEX, File, links, local_path
@@ -149,7 +151,7 @@ def fitting(name: str, wheels: Sequence[File], target: WheelTarget, version: str
     fits: list[tuple[Version, int, str, File]] = []
     for wheel in mine:
         places = [order[tag] for tag in wheel.tags if tag in order]
-        misfit = _misfit(wheel, target, version, tagged=bool(places))
+        misfit = _misfit(name, wheel, target, version, tagged=bool(places))
         if misfit:
             misfits.append(misfit)
         else:
@@ -164,8 +166,12 @@ def fitting(name: str, wheels: Sequence[File], target: WheelTarget, version: str
     return Fit(wheels=(), reason=reason)
 
 
-def _misfit(wheel: File, target: WheelTarget, version: str | None, *, tagged: bool) -> tuple[int, str] | None:
+def _misfit(
+    name: str, wheel: File, target: WheelTarget, version: str | None, *, tagged: bool
+) -> tuple[int, str] | None:
     """Return how far a wheel is from fitting, and why it does not fit."""
+    if name in KERNELS and all(tag.platform == "any" for tag in wheel.tags):
+        return 0, f"({wheel.version}) has {empty(name).reason}"
     its = built_for(wheel)
     if its is not None and its != (target.torch_minor, target.tag):
         return 3, f"is for torch {its[0]} {its[1]}"

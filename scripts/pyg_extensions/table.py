@@ -10,12 +10,13 @@ run of ``linux_64_cuda130_wheel``; a .cu file took 80 s for two GPU architecture
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from cuda_code.kernels import KERNELS
 from groundwork.arch_list import accelerator
 from groundwork.errors import UsageError
 
@@ -57,6 +58,11 @@ class Extension:
     oldest_arch: str = "0.0"  #: the oldest GPU architecture that it can be compiled for
 
     @property
+    def successor(self) -> str:
+        """The project for which upstream retires it, or an empty string."""
+        return KERNELS[self.name].successor
+
+    @property
     def has_sdist(self) -> bool:
         """Whether upstream publishes source archives; otherwise only a checkout has the sources."""
         return self.conda != "pyg-lib"
@@ -86,7 +92,7 @@ class Extension:
         return self.cpp_seconds + self.cuda_files * per_file
 
 
-#: In the order of installing: torch_sparse imports torch_scatter.
+#: In the order of installing: torch_sparse imports torch_scatter, and what upstream retires comes last.
 EXTENSIONS = (
     Extension(
         conda="pyg-lib",
@@ -161,6 +167,18 @@ class ExtensionRelease:
         dashed = self.archive.replace(self.name, self.name.replace("_", "-"), 1)
         places = (f"{self.name}/{self.archive}", self.archive, dashed)
         return next((folder / place for place in places if (folder / place).is_file()), None)
+
+
+def note_on_retired(extensions: Collection[Extension]) -> str:
+    """Return a sentence on those that upstream retires; an empty string where none of them is such a one."""
+    retired = [extension for extension in extensions if extension.successor]
+    if not retired:
+        return ""
+    names = ", ".join(extension.name for extension in retired)
+    return (
+        f"upstream retires {names} in favour of {retired[0].successor}, which can be had alone by naming it "
+        "(pytorch_geometric #10716)"
+    )
 
 
 def find(name: str) -> Extension:

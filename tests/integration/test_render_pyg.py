@@ -92,6 +92,7 @@ def test_build_strings_tell_accelerator_blas_and_python(
     for made in packages.values():
         for package in made:
             python = "abi3" if package.name == "pyg-lib" else f"py{(package.python or '').replace('.', '')}"
+            assert package.build_number >= (200 if config.cuda_version else 0)
             pattern = rf"{config.accelerator}_{config.blas}_{python}_h[0-9a-f]{{7}}_{package.build_number}"
             assert re.fullmatch(pattern, package.build_string), package.build_string
 
@@ -110,7 +111,7 @@ def test_they_are_built_against_the_pytorch_of_their_own_config(
         for package in made:
             assert f"pytorch =={config.torch_version} {flavour}_*" in package.host
             assert f"libtorch =={config.torch_version} {flavour}_*" in package.host
-            assert {"libtorch", "python"} <= {spec.split()[0] for spec in package.run}
+            assert {"pytorch", "python"} <= {spec.split()[0] for spec in package.run}
             assert f"{other} <0.0a0" in package.constraints
 
 
@@ -166,6 +167,7 @@ def test_where_sources_and_tools_come_from_is_not_part_of_the_names() -> None:
     [
         ("torch_cuda_arch_list", "9.0;12.0", set(RECIPES)),
         ("torch_version", "2.13.1", set(RECIPES)),
+        ("pyg_torch_pin", "exact", set(RECIPES)),
         ("pyg_sparse_metis", "none", {"pytorch_sparse"}),
         ("pyg_lib_commit", "0" * 40, {"pyg-lib"}),
         ("pyg_scatter_sha256", "0" * 64, {"pytorch_scatter"}),
@@ -177,6 +179,22 @@ def test_what_changes_the_contents_changes_the_name(key: str, value: str, change
         before = {package.file_name for package in render(config, recipe)}
         after = {package.file_name for package in render(config, recipe, overrides={key: (value,)})}
         assert before.isdisjoint(after) if name in changed else before == after, name
+
+
+def test_a_pin_other_than_the_usual_one_is_named_in_the_build_string() -> None:
+    config = load(ROOT, "linux_64_cuda130")
+    for recipe in RECIPES.values():
+        for pin, word in (("minor", ""), ("exact", "exact_"), ("stable", "stable_")):
+            first = render(config, recipe, overrides={"pyg_torch_pin": (pin,)})[0]
+            assert re.match(rf"cuda130_mkl_{word}(py310|abi3)_h", first.build_string), first.build_string
+
+
+def test_pytorch_that_others_did_not_compile_as_conda_forge_does_is_pinned_exactly() -> None:
+    for name in CONFIGS:
+        config = load(ROOT, name)
+        assert config.variant.get("pyg_torch_pin") == (
+            ("minor",) if config.provider == "conda-forge" else None
+        )
 
 
 def test_macos_has_no_extensions() -> None:

@@ -182,6 +182,8 @@ def make_sdist(name: str, version: str, folder: Path, *, broken: bool = False) -
     (root / name).mkdir(parents=True)
     (root / name / "__init__.py").write_text(_MODULE)
     (root / "setup.py").write_text(_SETUP.replace("VERSION", version))
+    (root / "csrc").mkdir()
+    (root / "csrc" / "version.cpp").write_text("// upstream's sources are here\n")
     (root / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     # what makes the C source, as it is here
     text = Path(__file__).read_text().replace("from cuda_code.kernels import KERNELS\n", "")

@@ -80,10 +80,10 @@ def test_json_is_one_document_with_every_library(
 def test_a_package_without_libraries_is_not_called_good(
     tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "torch_scatter-2.1.2-py3-none-any.whl"
+    path = tmp_path / "of_somebody-2.1.2-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("torch_scatter-2.1.2.dist-info/METADATA", "Name: torch_scatter\nVersion: 2.1.2\n")
-        archive.writestr("torch_scatter/__init__.py", "")
+        archive.writestr("of_somebody-2.1.2.dist-info/METADATA", "Name: of_somebody\nVersion: 2.1.2\n")
+        archive.writestr("of_somebody/__init__.py", "")
     assert call(invocation, "verify", str(path)) == 14
     assert "nothing to verify" in capsys.readouterr().out
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_tools.verify.built_for import from_conda, from_wheel, same_torch
+from cuda_code.torch_abi import c_symbols, cpp_symbols, readable
+from gpu_tools.verify.built_for import fits_torch, from_conda, from_wheel, same_torch
 from gpu_tools.verify.inspected_package import module_of, open_subject
-from gpu_tools.verify.installed_torch import TorchBeside, find, readable
+from gpu_tools.verify.installed_torch import TorchBeside, find
 from gpu_tools.verify.verdict import Expectation
 from groundwork.errors import IntegrityError, UsageError
 
@@ -72,6 +73,26 @@ def test_only_symbols_of_torch_can_be_missing_in_torch(torch: TorchBeside) -> No
         {"_ZN3c106detail3newEv", "_ZNK2at6Tensor3oldEv", "_ZTIN3c105ErrorE", "malloc", "_ZSt4cout"}
     )
     assert torch.lacks(undefined) == ["_ZN3c106detail3newEv", "_ZNK2at6Tensor3oldEv", "_ZTIN3c105ErrorE"]
+    assert torch.lacks(frozenset({"torch_of_later", "PyObject_Call"})) == ["torch_of_later"]
+
+
+@pytest.mark.parametrize(
+    ("more", "is_torchs"),
+    [
+        ("_ZNSt6localeC1Ev", False),
+        ("_ZN3c106detail14torchCheckFailEPKcS2_jS2_", True),
+        ("_ZN3pyg3runERKN2at6TensorE", True),  # a function of another library's
+        ("_Z16THPVariable_WrapP7_object", True),
+        ("THPVariableClass", True),
+        ("_ZN13c10x_and_more3runEv", False),  # names whose lengths end in the digit
+        ("_ZN12attribute_of3runEv", False),
+    ],
+)
+def test_the_c_interface_of_torch_is_told_from_its_cpp(more: str, is_torchs: bool) -> None:
+    interface = ("aoti_torch_new_tensor_handle", "torch_call_dispatcher")
+    undefined = frozenset({*interface, "memcpy", more})
+    assert c_symbols(undefined) == interface
+    assert cpp_symbols(undefined) == ((more,) if is_torchs else ())
 
 
 @pytest.mark.parametrize(
@@ -104,6 +125,40 @@ def test_a_conda_package_says_torch_cuda_and_python_in_its_dependencies() -> Non
 )
 def test_the_one_python_that_dependencies_allow_is_the_one_it_was_built_for(spec: str, python: str) -> None:
     assert from_conda({"name": "pytorch_scatter", "build": "cpu_h1_0", "depends": [spec]}).python == python
+
+
+@pytest.mark.parametrize(
+    ("depends", "torch", "later"),
+    [
+        (["pytorch ==2.13.0 cpu_mkl_py312_h1_102", "pytorch >=2.13.0,<2.14.0a0"], "2.13.0", False),
+        (["pytorch * cuda*", "pytorch >=2.13.0,<2.14.0a0", "libtorch >=2.13.0,<2.14.0a0"], "2.13", False),
+        (["pytorch * cuda*", "pytorch >=2.13.0", "libtorch >=2.13.0"], "2.13.0", True),
+        (["pytorch >=2.9,<3"], "2.9", True),
+        (["pytorch * cuda*"], None, False),
+        (["pytorch <2.14"], None, False),
+    ],
+)
+def test_pins_on_one_build_on_one_minor_version_and_on_every_later_one_are_told_apart(
+    depends: list[str], torch: str | None, later: bool
+) -> None:
+    found = from_conda({"name": "pytorch_scatter", "build": "cuda130_mkl_py312_h1_319", "depends": depends})
+    assert (found.torch, found.later) == (torch, later)
+
+
+@pytest.mark.parametrize(
+    ("said", "installed", "later", "fits"),
+    [
+        ("2.13", "2.13.1+cu130", False, True),
+        ("2.13", "2.14.0", False, False),
+        ("2.13", "2.14.0", True, True),
+        ("2.13.0", "2.9.1", True, False),
+        ("2.13.0", "none", True, False),
+    ],
+)
+def test_what_keeps_to_the_stable_abi_goes_with_later_torches_only(
+    said: str, installed: str, later: bool, fits: bool
+) -> None:
+    assert fits_torch(said, installed, later=later) is fits
 
 
 def test_a_conda_package_for_every_python_says_so() -> None:

@@ -168,10 +168,10 @@ install_wheel() {
         --no-cache-dir --disable-pip-version-check --ignore-installed ${compile_python:---compile}
 }
 
-# verify_package MODULE: no CPU library goes into a CUDA package, no architecture is missing
+# verify_package MODULE: no CPU library goes into a CUDA package, no architecture is missing, and the pin on PyTorch holds
 verify_package() {
     "$PYTHON" "$common/verify_package.py" "$1" --folder "$SP_DIR" --archs "$torch_cuda_arch_list" \
-        --accelerator "$([[ "$cuda_compiler_version" == "None" ]] && echo cpu || echo "cuda${cuda_compiler_version/./}")"
+        --torch-pin "$torch_pin" --accelerator "$([[ "$cuda_compiler_version" == "None" ]] && echo cpu || echo "cuda${cuda_compiler_version/./}")"
 }
 
 # What a package's tests need besides its recipe's own, in the work folder, from where the engine packs them.

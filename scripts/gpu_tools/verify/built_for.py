@@ -21,19 +21,22 @@ class BuiltFor:
     source: str  #: Where it stands, for people.
     #: A version or the beginning of one: ``2.13.0``, ``2.13``; None where nothing is said.
     torch: str | None = None
+    later: bool = False  #: Also every later torch: for libraries of torch's stable ABI only.
     cuda: str | None = None  #: ``13.0``, ``cpu``, or None.
     python: str | None = None  #: ``3.12``, ``abi3`` (any from some version on), or None.
 
 
 def from_conda(index: Mapping[str, Any]) -> BuiltFor:
     """Read a package's ``index.json``, or its record in ``conda-meta``."""
-    torch: str | None = None
+    torch: dict[str, str] = {}
     cuda: str | None = None
     python: str | None = None
     for text in index.get("depends", ()):
         name, *rest = str(text).split()
         if name in _TORCH_PACKAGES and rest:
-            torch = torch or re.sub(r"^[=~]=?|[.*]+$", "", rest[0].split(",")[0].lstrip(">=~!"))
+            kind, version = _pinned(rest[0])
+            if kind:
+                torch.setdefault(kind, version)
             if len(rest) > 1 and (build := _BUILD.match(rest[1])):
                 cuda = f"{build[1]}.{build[2]}" if build[1] else "cpu"
         if name == "python_abi" and rest:
@@ -41,10 +44,33 @@ def from_conda(index: Mapping[str, Any]) -> BuiltFor:
     own = _BUILD.match(str(index.get("build", "")))
     if cuda is None and own:
         cuda = f"{own[1]}.{own[2]}" if own[1] else "cpu"
-    if torch is None and index.get("name") in _TORCH_PACKAGES:
-        torch = str(index.get("version"))
+    if index.get("name") in _TORCH_PACKAGES:
+        torch.setdefault("exact", str(index.get("version")))
     python = python or _only_python(index)
-    return BuiltFor(source="the package's dependencies", torch=torch, cuda=cuda, python=python)
+    narrowest = next((kind for kind in ("exact", "minor", "later") if kind in torch), "none")
+    return BuiltFor(
+        source="the package's dependencies",
+        torch=torch.get(narrowest),
+        later=narrowest == "later",
+        cuda=cuda,
+        python=python,
+    )
+
+
+def _pinned(spec: str) -> tuple[str, str]:
+    """Return how a match spec pins torch, ``exact``, ``minor`` (``>=2.13.0,<2.14.0a0``) or ``later``, and the version.
+
+    The kind is empty where any will do.
+    """
+    if spec.startswith(("*", "!", "<")):
+        return "", ""
+    if not spec.startswith(">"):
+        return "exact", re.sub(r"^[=~]=?|[.*]+$", "", spec.split(",")[0])
+    least = re.match(r">=?(\d+)\.(\d+)[\d.]*", spec)
+    below = re.search(r",<(\d+)\.(\d+)", spec)
+    if least and below and (int(least[1]), int(least[2]) + 1) == (int(below[1]), int(below[2])):
+        return "minor", f"{least[1]}.{least[2]}"
+    return "later", spec.split(",")[0].lstrip(">=")
 
 
 def _only_python(index: Mapping[str, Any]) -> str | None:
@@ -92,6 +118,15 @@ def _from_tags(tags: Iterable[str]) -> str | None:
         if found := re.fullmatch(r"cp(\d)(\d+)", interpreter):
             return f"{found[1]}.{found[2]}" + ("t" if abi.endswith("t") else "")
     return None
+
+
+def fits_torch(said: str, installed: str, *, later: bool) -> bool:
+    """Whether what was built for a torch goes with the one installed; with ``later``, also if that is a later one."""
+    return same_torch(said, installed) or (later and _release(installed) >= _release(said))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
 def same_torch(said: str, installed: str) -> bool:

@@ -6,12 +6,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cuda_code.judge import Judgement, Wanted, for_archs, for_cpu, judge, wrong_python, wrong_runtime
+from cuda_code.judge import (
+    Judgement,
+    Wanted,
+    empty,
+    for_archs,
+    for_cpu,
+    judge,
+    wrong_abi,
+    wrong_python,
+    wrong_runtime,
+)
 from cuda_code.kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS
 from cuda_code.library_facts import LibraryFacts, read
-from gpu_tools.verify.built_for import BuiltFor, same_torch
+from cuda_code.torch_abi import readable
+from gpu_tools.verify.built_for import BuiltFor, fits_torch
 from gpu_tools.verify.inspected_package import Library, Subject, open_subject
-from gpu_tools.verify.installed_torch import readable
 from gpu_tools.verify.unchecked_expectations import (
     ComparedModule,
     built_with,
@@ -53,7 +63,8 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
     asked = expect or Expectation(accelerator="")
     expected = asked.filled(known)
     verdicts: list[LibraryVerdict] = []
-    for name in sorted({library.module for library in subject.libraries}):
+    extensions = subject.built_for.keys() & KERNELS.keys()
+    for name in sorted({library.module for library in subject.libraries} | extensions):
         libraries = [library for library in subject.libraries if library.module == name]
         said = subject.built_for.get(name, BuiltFor(source=""))
         if subject is environment:
@@ -84,7 +95,10 @@ def _judged(module: ComparedModule, libraries: Sequence[Library]) -> Iterator[Li
             bad = Judgement(path=library.path, reason=str(error), remedy="get or build it again")
             yield _without_facts(module, bad)
     wanted = _wanted(module)
-    if module.name in KERNELS:
+    judged: tuple[Judgement, ...]
+    if not libraries:
+        judged = (empty(module.name),)
+    elif module.name in KERNELS:
         judged = judge(module.name, list(found.values()), wanted)
     else:
         judged = tuple(_other(module, facts, wanted) for facts in found.values())
@@ -155,7 +169,13 @@ def _beside(module: ComparedModule, facts: LibraryFacts) -> Judgement | None:
     build = f"a build of {module.name} for torch {expected.torch_version}"
     remedy = f"install {build}, or compile it there: no build isolation"
     wanted_cuda = expected.cuda_version or "cpu"
-    if said.torch and expected.torch_version and not same_torch(said.torch, expected.torch_version):
+    if said.later and (wrong := wrong_abi(facts)):
+        return wrong
+    if (
+        said.torch
+        and expected.torch_version
+        and not fits_torch(said.torch, expected.torch_version, later=facts.stable_abi)
+    ):
         reason = f"built for torch {said.torch} ({said.source}), not for {expected.torch_version}"
     elif said.python not in (None, "abi3", python) and python is not None:
         reason = f"built for Python {said.python} ({said.source}), not for {python}"
@@ -164,7 +184,7 @@ def _beside(module: ComparedModule, facts: LibraryFacts) -> Judgement | None:
         reason = f"built for {_processor(said.cuda)} ({said.source}), not for {_processor(wanted_cuda)}"
     elif torch and (lacks := torch.lacks(facts.undefined)):
         reason = f"built for another torch: {torch.version} has no {readable(lacks[0])}" + _more(lacks)
-    elif torch and (denied := torch.denies(facts.assertions)):
+    elif torch and not facts.stable_abi and (denied := torch.denies(facts.assertions)):
         reason = f"built for another torch: its headers differ from {torch.version} at {denied[0]}" + _more(
             denied
         )
@@ -193,6 +213,7 @@ def _library(module: ComparedModule, facts: LibraryFacts, one: Judgement) -> Lib
         ptx=facts.ptx,
         needed=facts.needed,
         torch=said.torch,
+        stable_abi=facts.stable_abi,
         cuda=built_with(module, facts),
         python=facts.pythons[0][0] if facts.pythons and said.python != "abi3" else said.python,
         ok=one.ok and not question,

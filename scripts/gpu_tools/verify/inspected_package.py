@@ -39,7 +39,8 @@ class Subject:
     name: str  #: For people.
     #: Libraries of torch and of its extensions; in a package, all of its libraries.
     libraries: tuple[Library, ...]
-    built_for: dict[str, BuiltFor] = field(default_factory=dict)  #: What metadata say, per module.
+    #: What metadata say, per module; of an extension also if it has no library.
+    built_for: dict[str, BuiltFor] = field(default_factory=dict)
     torch: TorchBeside | None = None  #: The torch in it, for an environment.
     python: str | None = None  #: An environment's Python, ``3.12``.
 
@@ -68,8 +69,14 @@ def open_subject(path: Path) -> Iterator[Subject]:
         except Exception as error:  # rattler's errors share no base class
             raise IntegrityError(f"{path} cannot be read: {error}", "get or build it again") from error
         libraries = _named(unpacked, files)
-        modules = {library.module for library in libraries}
+        modules = {library.module for library in libraries} | ({_own_module(path)} & KERNELS.keys())
         yield Subject(name=path.name, libraries=libraries, built_for=dict.fromkeys(modules, built_for))
+
+
+def _own_module(path: Path) -> str:
+    """Return the module that a package or wheel is for, by its file's name."""
+    wheel = path.suffix == ".whl"
+    return _module_named(path.name.partition("-")[0] if wheel else path.name.rsplit("-", 2)[0])
 
 
 def _package(path: Path, folder: Path) -> BuiltFor:
@@ -129,11 +136,13 @@ def _environment(prefix: Path) -> Subject:
     built_for: dict[str, BuiltFor] = {}
     for information in sorted(site.glob("*.dist-info")):
         module = _module_named(information.name.partition("-")[0])
-        if module in modules and (information / "METADATA").is_file():
+        # without a folder or a file of its own it is installed from where it is developed
+        there = (site / module).is_dir() or (site / f"{module}.py").is_file()
+        if module in modules and there and (information / "METADATA").is_file():
             built_for[module] = _dist_info(information)
     for record in sorted((prefix / "conda-meta").glob("*.json")):
         module = _module_named(record.name.rpartition("-")[0].rpartition("-")[0])
-        if module in KERNELS:
+        if module in KERNELS and (site / module).is_dir():
             built_for[module] = from_conda(json.loads(record.read_text(encoding="utf-8")))
     return Subject(
         name=str(prefix),

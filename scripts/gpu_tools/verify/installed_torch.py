@@ -11,6 +11,7 @@ from pathlib import Path
 from cuda_code import cuda_archs
 from cuda_code.elf_file import NotElf, opened
 from cuda_code.kernels import TORCH_KERNELS
+from cuda_code.torch_abi import c_symbols
 
 _VERSION = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
 _CUDA = re.compile(r"^cuda(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE)
@@ -50,7 +51,8 @@ class TorchBeside:
 
     def lacks(self, undefined: frozenset[str]) -> list[str]:
         """Return those of torch's own symbols that this torch does not have."""
-        return sorted(name for name in undefined if _TORCH_NAMES.match(name) and name not in self.exported)
+        torchs = {name for name in undefined if _TORCH_NAMES.match(name)}.union(c_symbols(undefined))
+        return sorted(torchs - self.exported)
 
     def denies(self, assertions: frozenset[tuple[str, int]]) -> list[str]:
         """Return the assertions that this torch's headers do not have at that line: ``c10/util/x.h:232``.
@@ -121,19 +123,6 @@ def find(site_packages: Path, prefix: Path) -> TorchBeside | None:
     if version is None:
         return None
     return TorchBeside(version_file.parent, prefix, version[1], cuda[1] if cuda else None)
-
-
-def readable(symbol: str) -> str:
-    """Return a mangled symbol's name without what it takes and returns: ``c10::detail::f``.
-
-    Itanium C++ ABI: nested names are identifiers, each after its length. What is of another form stays as it is.
-    """
-    start = re.match(r"_Z(?:T[VIS])?N[KVRO]*", symbol)
-    names, position = [], start.end() if start else 0
-    while found := re.compile(r"[1-9]\d*").match(symbol, position):
-        position = found.end() + int(found[0])
-        names.append(symbol[found.end() : position])
-    return "::".join(names) if start and names else symbol
 
 
 def _closing(text: str, position: int) -> int:

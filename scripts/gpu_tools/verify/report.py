@@ -50,7 +50,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     rows = [
         (
             _short(library.path),
-            (library.torch or UNICODE.dash).partition("+")[0],
+            _torch(library),
             library.cuda or UNICODE.dash,
             library.python or UNICODE.dash,
             code_in_short(library.archs, library.ptx) or UNICODE.dash,
@@ -124,6 +124,13 @@ def code_in_short(archs: Sequence[str], ptx: Sequence[str]) -> str:
     if len(text) > _CODE_WIDTH - len(tail):
         text = f"{numbers[0]} to {numbers[-1]} ({len(numbers)})"
     return f"{text}{tail}".strip()
+
+
+def _torch(library: LibraryVerdict) -> str:
+    version = (library.torch or "").partition("+")[0]
+    if library.stable_abi:
+        return f">={version}" if version else "stable ABI"
+    return version or UNICODE.dash
 
 
 def _dotted(name: str) -> str:

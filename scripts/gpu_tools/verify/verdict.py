@@ -69,6 +69,8 @@ class LibraryVerdict:
     torch: str | None = None
     cuda: str | None = None
     python: str | None = None
+    #: It uses torch by its stable ABI only: it runs with that torch and every later one.
+    stable_abi: bool = False
     #: Whether it is what it should be; if not, why not and what to do. With ``ok``, a reason is a remark.
     ok: bool = True
     #: Not ``ok`` for no other reason than that a question cannot be answered, which is the reason.

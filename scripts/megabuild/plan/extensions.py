@@ -22,7 +22,7 @@ from pyg_extensions import sources
 from pyg_extensions.archives import download
 from pyg_extensions.find_wheel import Choice, WantedWheel, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
-from pyg_extensions.table import archs_of, find, recipes, release
+from pyg_extensions.table import archs_of, find, note_on_retired, recipes, release
 
 Overrides = Mapping[str, tuple[str, ...]]
 #: Looks for a wheel of an extension for one Python.
@@ -75,8 +75,10 @@ class ExtensionPlanner:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for the plan."""
-        notes = (note for extension, note in self.sources.notes.items() if extension in self.wanted)
-        return tuple(dict.fromkeys(notes))
+        notes = [note for extension, note in self.sources.notes.items() if extension in self.wanted]
+        if self.recipes and not self.options.extensions:  # nobody asked for these very ones
+            notes.append(note_on_retired([find(name) for name in self.wanted]))
+        return tuple(dict.fromkeys(filter(None, notes)))
 
     def packages(self, overrides: Overrides) -> tuple[PlannedPackage, ...]:
         """Return what they would make, for the provider, which must have what that takes."""

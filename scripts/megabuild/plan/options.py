@@ -35,6 +35,8 @@ class Options:
     #: where wheels of extensions are looked for: URL or folder; None for the official index
     pyg_index: str | None = None
     pyg_sources: str | None = None  #: folder or URL with the extensions' source archives, or None for PyPI's
+    #: which builds of PyTorch they may be installed with: ``minor``, ``exact`` or ``stable``; None for the config's own
+    pyg_pin: str | None = None
     extensions: tuple[str, ...] = ()  #: only these extensions, and what they need; empty for all
     arch_list: str | None = None  #: CUDA architectures in place of the config's
     #: most bytes that compilers may take together, or None for all that is free

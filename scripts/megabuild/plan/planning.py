@@ -203,6 +203,7 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
     given = {
         "rehearse": (options.rehearse, "torch_source"),
         "optimization": (options.optimization is not None, "torch_optimization"),
+        "pyg-pin": (options.pyg_pin is not None, "pyg_torch_pin"),
         "arch-list": (options.arch_list is not None, "torch_cuda_arch_list"),
         "python": (bool(options.pythons), "python"),
     }
@@ -223,6 +224,8 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
         wanted["torch_source"] = ("model",)
     if options.optimization is not None:
         wanted["torch_optimization"] = (options.optimization,)
+    if options.pyg_pin is not None:
+        wanted["pyg_torch_pin"] = (options.pyg_pin,)
     if options.arch_list is not None:
         wanted["torch_cuda_arch_list"] = (arch_list(options.config, options.arch_list),)
     return wanted

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cuda_code import cuda_archs
 from cuda_code.kernels import KERNELS, Module, split
 from cuda_code.library_facts import LibraryFacts
+from cuda_code.torch_abi import cpp_symbols, readable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,18 @@ def judge(module: str, libraries: Sequence[LibraryFacts], wanted: Wanted) -> tup
         for stem in sorted((table.kernels | table.plain) - stems)
     ]
     return (*(_one(facts, names, table, cuda, wanted) for facts in libraries), *missing)
+
+
+def empty(module: str) -> Judgement:
+    """Return what is to be said of a module of :data:`KERNELS` that has no library at all."""
+    successor = KERNELS[module].successor
+    if not successor:
+        return Judgement(path=module, reason="no library in it", remedy="get or build it again")
+    return Judgement(
+        path=module,
+        reason=f"no library in it: an empty release, as upstream retires {module} in favour of {successor}",
+        remedy=f"take {successor} in its place, or an earlier release of {module}",
+    )
 
 
 def _file_name(stem: str, table: Module, cuda: bool) -> str:
@@ -167,6 +180,19 @@ def wrong_python(facts: LibraryFacts, python: str | None) -> Judgement | None:
         path=facts.path,
         reason=f"built for Python {version} ({evidence}), not for {python}",
         remedy=f"install the build for Python {python}, or rebuild with that Python",
+    )
+
+
+def wrong_abi(facts: LibraryFacts) -> Judgement | None:
+    """Say whether a library that is to run with every later torch needs more than torch's stable ABI."""
+    needed = cpp_symbols(facts.undefined)
+    if not needed:
+        return None
+    more = f" and {len(needed) - 1} more symbols" if len(needed) > 1 else ""
+    return Judgement(
+        path=facts.path,
+        reason=f"not for every later torch: it needs {readable(needed[0])}{more} of torch's C++, of one minor version",
+        remedy="let the package be for one minor version of torch: --pyg-pin minor, pyg_torch_pin in a config",
     )
 
 

@@ -25,6 +25,9 @@ class Module:
     flavours: bool = True
     #: The oldest architecture that upstream can be compiled for.
     oldest: str = "0.0"
+    #: The project for which upstream retires it, with releases that have no library, or an empty string
+    #: (pytorch_geometric #10716, pytorch_cluster #272).
+    successor: str = "pyg-lib"
 
 
 KERNELS = {
@@ -43,7 +46,9 @@ KERNELS = {
     ),
     "torch_spline_conv": Module(kernels=frozenset({"basis", "weighting"}), plain=frozenset({"version"})),
     # cuCollections needs 6.0 (its setup.py filters older ones out)
-    "pyg_lib": Module(kernels=frozenset({"pyg"}), plain=frozenset(), flavours=False, oldest="6.0"),
+    "pyg_lib": Module(
+        kernels=frozenset({"pyg"}), plain=frozenset(), flavours=False, oldest="6.0", successor=""
+    ),
 }
 
 #: libtorch's own: with device code in every CUDA build; the other two lack it where a feature is off

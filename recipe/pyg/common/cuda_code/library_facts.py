@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cuda_code import cuda_archs
 from cuda_code.elf_file import ElfFile, opened
+from cuda_code.torch_abi import c_symbols, cpp_symbols
 
 #: what the extensions answer on the GPU when they were compiled without CUDA
 NOT_COMPILED = b"Not compiled with CUDA support"
@@ -58,6 +59,11 @@ class LibraryFacts:
     def links_cuda(self) -> bool:
         """Whether it links to CUDA, or to the part of torch that does."""
         return any(name.startswith(_CUDA_LIBRARIES) for name in self.needed)
+
+    @property
+    def stable_abi(self) -> bool:
+        """Whether it uses torch, and nothing of torch's but the stable C interface."""
+        return bool(c_symbols(self.undefined)) and not cpp_symbols(self.undefined)
 
 
 def read(file: Path, path: str) -> LibraryFacts | None:

@@ -1,0 +1,232 @@
+"""Two families of PyTorch's packages as a solver sees them: this repository's, and conda-forge's own.
+
+Ours are made by the engine from the recipes, emptied of everything but names, numbers, build strings and requirements,
+so that pins and run_exports are what a real build would write into its packages. Theirs are lines of an index written
+by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rattler import Channel, ChannelPriority, VirtualPackage, VirtualPackageOverrides, solve
+from rattler.package import IndexJson
+from rattler.virtual_package.virtual_package import Override
+from ruamel.yaml import YAML
+from tiny import make_channel
+
+PYTHON = "3.12.* *_cpython"
+#: What the two families are about; every other requirement is left out of the indexes.
+_FAMILY = (
+    "libtorch", "libtorch-cuda-linalg", "pytorch", "pytorch-cpu", "pytorch-gpu",
+    "pyg-lib", "pytorch_cluster", "pytorch_scatter", "pytorch_sparse", "pytorch_spline_conv",
+)  # fmt: skip
+_BUILD = """\
+import json, sys
+from rattler_build.cli_api import build_recipes
+build_recipes(**json.loads(sys.argv[1]))
+"""
+_SCRIPT = 'mkdir -p "$PREFIX/share/$PKG_NAME" && touch "$PREFIX/share/$PKG_NAME/$PKG_BUILD_STRING"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line of an index."""
+
+    name: str
+    version: str
+    build: str
+    number: int
+    depends: tuple[str, ...] = ()
+    constrains: tuple[str, ...] = ()
+    timestamp: int = 1_780_000_000_000
+
+
+def conda_forge() -> tuple[Line, ...]:
+    """conda-forge's family for Linux, Python 3.12.
+
+    Versions, numbers, build strings and pins are as recipe/meta.yaml of pytorch-cpu-feedstock (74dd3d46, 2026-08-13:
+    2.13.0, build 2) and recipe/recipe.yaml of pytorch_scatter-feedstock (077c5ff, 2026-06-11: 2.1.2, build 19) make
+    them; the hashes are invented. That of pytorch_scatter is at PyTorch 2.11: a build for 2.13, as its next migration
+    would make it, is here as well.
+    """
+    lines = []
+    for kind, blas, number in (("cuda130", "mkl", 302), ("cuda129", "mkl", 302), ("cuda130", "generic", 202),
+                               ("cpu", "mkl", 102), ("cpu", "generic", 2)):  # fmt: skip
+        meta, other = ("pytorch-gpu", "pytorch-cpu") if kind != "cpu" else ("pytorch-cpu", "pytorch-gpu")
+        one_kind = (f"{meta} 2.13.0", f"{other} <0.0a0")
+        flavour, libtorch = f"{kind}_{blas}", f"{kind}_{blas}_hcf00001_{number}"
+        own = f"pytorch 2.13.0 {flavour}_*_{number}"
+        python = ("python 3.12.*", "__cuda") if kind != "cpu" else ("python 3.12.*",)
+        lines += [
+            Line(
+                name="libtorch", version="2.13.0", build=libtorch, number=number, constrains=(*one_kind, own)
+            ),
+            Line(
+                name="pytorch",
+                version="2.13.0",
+                build=f"{flavour}_py312_hcf00002_{number}",
+                number=number,
+                depends=(f"libtorch 2.13.0 {libtorch}", *python),
+                constrains=one_kind,
+            ),
+            Line(
+                name=meta,
+                version="2.13.0",
+                build=f"{flavour}_hcf00003_{number}",
+                number=number,
+                depends=(f"pytorch 2.13.0 {kind.rstrip('0139')}*_{blas}*{number}",),
+            ),
+        ]
+    for kind, minor in (("cuda130", 13), ("cpu", 13), ("cuda130", 11), ("cpu", 11)):
+        exported = tuple(f"{name} >=2.{minor}.0,<2.{minor + 1}.0a0" for name in ("pytorch", "libtorch"))
+        lines.append(
+            Line(
+                name="pytorch_scatter",
+                version="2.1.2",
+                build=f"{kind}_py312_hcf{minor:05}_19",
+                number=19,
+                depends=("python 3.12.*", *exported, f"pytorch * {kind.rstrip('0139')}*"),
+            )
+        )
+    return tuple(lines)
+
+
+def theirs(folder: Path) -> Path:
+    """Make conda-forge's channel."""
+    return channel(folder, conda_forge())
+
+
+def channel(folder: Path, lines: Iterable[Line]) -> Path:
+    """Make a channel that is an index and nothing else, with a Python."""
+    python = Line(name="python", version="3.12.1", build="0_cpython", number=0)
+    packages = {
+        f"{one.name}-{one.version}-{one.build}.conda": {
+            "name": one.name, "version": one.version, "build": one.build, "build_number": one.number,
+            "depends": list(one.depends), "constrains": list(one.constrains), "subdir": "linux-64",
+            "timestamp": one.timestamp, "size": 1, "md5": "0" * 32, "sha256": "0" * 64,
+        }
+        for one in (python, *lines)
+    }  # fmt: skip
+    for subdir, found in (("linux-64", packages), ("noarch", {})):
+        (folder / subdir).mkdir(parents=True, exist_ok=True)
+        document = {
+            "info": {"subdir": subdir},
+            "packages": {},
+            "packages.conda": found,
+            "repodata_version": 1,
+        }
+        (folder / subdir / "repodata.json").write_text(json.dumps(document))
+    return folder
+
+
+class OurPackages:
+    """Packages of one config that the engine made from emptied recipes, each kind once."""
+
+    def __init__(self, root: Path, config: str, folder: Path) -> None:
+        self._root, self._folder = root, folder
+        self._config = root / ".ci_support" / f"{config}.yaml"
+        self._given = make_channel(folder / "given", (("python", "3.12.1", "0_cpython"),))
+        self._made = folder / "made"
+        self.pytorch = self._build(root / "recipe" / "recipe.yaml")
+
+    def extension(self, name: str, pin: str) -> Line:
+        """Make an extension with a pin on PyTorch, and return its line."""
+        (line,) = self._build(
+            self._root / "recipe" / "pyg" / name / "recipe.yaml", pyg_torch_pin=[pin], is_python_min=["true"]
+        )
+        return line
+
+    def path(self, line: Line) -> Path:
+        """The package of a line."""
+        return self._made / "linux-64" / f"{line.name}-{line.version}-{line.build}.conda"
+
+    def _build(self, recipe: Path, **overrides: Sequence[str]) -> tuple[Line, ...]:
+        work = self._folder / "recipes" / recipe.parent.name
+        work.mkdir(parents=True, exist_ok=True)
+        emptied = YAML(typ="safe").load(recipe.read_text())
+        emptied["outputs"] = [_emptied(one) for one in emptied["outputs"] if "package" in one]
+        for key in ("about", "extra"):
+            emptied.pop(key)
+        with (work / "recipe.yaml").open("w") as stream:
+            YAML().dump(emptied, stream)
+        before = set(self._made.rglob("*.conda"))
+        arguments = {
+            "recipes": [str(work / "recipe.yaml")],
+            "target_platform": "linux-64",
+            "variant_config": [str(self._config)],
+            "variant_overrides": {"python": [PYTHON], "is_python_min": ["true"], **overrides},
+            "output_dir": str(self._made),
+            "channel": [self._given.as_uri()],
+            "test": "skip",
+        }
+        command = [sys.executable, "-W", "ignore", "-c", _BUILD, json.dumps(arguments)]
+        environ = {**os.environ, "CONDA_OVERRIDE_CUDA": "13.0"}
+        ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
+        assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+        return tuple(_line(path) for path in sorted(set(self._made.rglob("*.conda")) - before))
+
+
+def _emptied(output: Mapping[str, Any]) -> dict[str, Any]:
+    build, needs = output["build"], output.get("requirements", {})
+    kept = {
+        **{key: _of_family(needs.get(key, [])) for key in ("host", "run", "run_constraints")},
+        **{key: needs[key] for key in ("run_exports", "ignore_run_exports") if key in needs},
+    }
+    settings = {key: build[key] for key in ("number", "string", "skip", "variant") if key in build}
+    return {"package": output["package"], "build": {**settings, "script": _SCRIPT}, "requirements": kept}
+
+
+def _of_family(items: Any) -> list[Any]:
+    """Return the requirements on the family and on Python, conditional ones among them."""
+    found: list[Any] = []
+    for one in items if isinstance(items, list) else [items]:
+        if isinstance(one, dict):
+            branches = {key: _of_family(one[key]) for key in ("then", "else") if key in one}
+            found.append({"if": one["if"], **branches})
+        elif one.split()[0] in (*_FAMILY, "python", "__cuda") or one.startswith("${{ pin_"):
+            found.append(one)
+    return found
+
+
+def _line(package: Path) -> Line:
+    index = IndexJson.from_package_archive(package)
+    return Line(
+        name=index.name.source,
+        version=str(index.version),
+        build=str(index.build),
+        number=index.build_number,
+        depends=tuple(index.depends),
+        constrains=tuple(index.constrains),
+    )
+
+
+def solution(specs: Sequence[str], channels: Sequence[Path], *, strict: bool = True) -> dict[str, str]:
+    """Solve an environment on a machine with a GPU driver; returns ``channel/build`` by package.
+
+    Raises Exception: There is no solution.
+    """
+    driver = VirtualPackageOverrides()
+    driver.cuda = Override.string("13.0")
+    records = asyncio.run(
+        solve(
+            [Channel(one.as_uri()) for one in channels],
+            [*specs, "python 3.12.*"],
+            platforms=["linux-64", "noarch"],
+            virtual_packages=VirtualPackage.detect(driver),
+            channel_priority=ChannelPriority.Strict if strict else ChannelPriority.Disabled,
+        )
+    )
+    return {
+        record.name.source: f"{str(record.channel).rstrip('/').rpartition('/')[2]}/{record.build}"
+        for record in records
+        if record.name.source != "python"
+    }

@@ -1,0 +1,189 @@
+"""Our packages in one environment, or one list of channels, with conda-forge's own of the same versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import neighbour_channels
+import pytest
+from neighbour_channels import Line, OurPackages, channel, solution
+
+from conda_wheels import built
+from megabuild.configs.config import load
+from megabuild.configs.render import render
+from megabuild.engine import archive
+from megabuild.plan import published
+
+ROOT = Path(__file__).resolve().parents[2]
+SCATTER = "pytorch_scatter"
+THEIRS, OURS = "conda-forge", "ours"
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return neighbour_channels.theirs(tmp_path_factory.mktemp("theirs") / THEIRS)
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> OurPackages:
+    return OurPackages(ROOT, "linux_64_cuda130", tmp_path_factory.mktemp("cuda130"))
+
+
+@pytest.fixture(scope="module")
+def scatter(packages: OurPackages) -> Mapping[str, Line]:
+    """pytorch_scatter with each pin."""
+    return {pin: packages.extension(SCATTER, pin) for pin in ("minor", "exact", "stable")}
+
+
+@pytest.fixture
+def ours(packages: OurPackages, scatter: Mapping[str, Line], tmp_path: Path) -> Path:
+    """A channel with PyTorch and the extension with both usual pins."""
+    return channel(tmp_path / OURS, (*packages.pytorch, scatter["minor"], scatter["exact"]))
+
+
+def alone(folder: Path, *lines: Line) -> Path:
+    """A channel that has extensions and no PyTorch."""
+    return channel(folder / "extensions", lines)
+
+
+# ---- which PyTorch an extension goes with -------------------------------------------------------------------------
+def test_pinned_to_a_minor_version_it_is_installed_with_conda_forge_s_pytorch(
+    theirs: Path, scatter: Mapping[str, Line], tmp_path: Path
+) -> None:
+    found = solution(["pytorch-gpu", SCATTER], [alone(tmp_path, scatter["minor"]), theirs])
+    assert found["pytorch"].startswith(f"{THEIRS}/cuda130_mkl_py312_")
+    assert found[SCATTER] == f"extensions/{scatter['minor'].build}"
+
+
+def test_pinned_to_a_minor_version_it_is_installed_with_ours_as_well(
+    packages: OurPackages, scatter: Mapping[str, Line], tmp_path: Path
+) -> None:
+    only = channel(tmp_path / OURS, (*packages.pytorch, scatter["minor"]))
+    assert solution([SCATTER], [only])["pytorch"].startswith(f"{OURS}/cuda130_mkl_py312_")
+
+
+def test_pyg_lib_takes_conda_forge_s_pytorch_too(packages: OurPackages, theirs: Path, tmp_path: Path) -> None:
+    found = solution(["pyg-lib"], [alone(tmp_path, packages.extension("pyg-lib", "minor")), theirs])
+    assert found["pytorch"].startswith(f"{THEIRS}/cuda130_")
+    with pytest.raises(Exception, match=r"(?s)pyg-lib.*libtorch ==2\.13\.0 cuda130_mkl_h"):
+        solution(["pyg-lib"], [alone(tmp_path, packages.extension("pyg-lib", "exact")), theirs])
+
+
+def test_an_extension_for_cuda_does_not_come_to_a_pytorch_for_cpus(
+    theirs: Path, scatter: Mapping[str, Line], tmp_path: Path
+) -> None:
+    with pytest.raises(Exception, match=r"pytorch_scatter"):
+        solution([SCATTER, "pytorch-cpu"], [alone(tmp_path, scatter["minor"]), theirs])
+
+
+def test_an_extension_for_cpus_goes_with_conda_forge_s_build_for_cpus(
+    theirs: Path, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    line = OurPackages(ROOT, "linux_64_cpu", tmp_path_factory.mktemp("cpu")).extension(SCATTER, "minor")
+    found = solution([SCATTER], [alone(tmp_path, line), theirs])
+    assert found["pytorch"].startswith(f"{THEIRS}/cpu_mkl_")
+
+
+def test_pinned_exactly_it_refuses_conda_forge_s_pytorch_and_says_which_build_it_wants(
+    packages: OurPackages, theirs: Path, scatter: Mapping[str, Line], tmp_path: Path
+) -> None:
+    (wanted,) = (line.build for line in packages.pytorch if line.name == "pytorch")
+    with pytest.raises(Exception, match=rf"(?s)pytorch_scatter.*pytorch ==2\.13\.0 {wanted}"):
+        solution([SCATTER], [alone(tmp_path, scatter["exact"]), theirs])
+
+
+def test_a_minor_version_later_only_what_keeps_to_the_stable_abi_is_installed(
+    scatter: Mapping[str, Line], tmp_path: Path
+) -> None:
+    later = (
+        Line(name="libtorch", version="2.14.1", build="cuda130_mkl_h1_300", number=300),
+        Line(name="pytorch", version="2.14.1", build="cuda130_mkl_py312_h1_300", number=300),
+    )
+    found = solution([SCATTER], [channel(tmp_path / "later", (*later, scatter["stable"]))])
+    assert found["pytorch"] == "later/cuda130_mkl_py312_h1_300"
+    for pin in ("minor", "exact"):
+        with pytest.raises(Exception, match=SCATTER):
+            solution([SCATTER], [channel(tmp_path / pin, (*later, scatter[pin]))])
+
+
+@pytest.mark.parametrize(
+    ("pin", "required"),
+    [("minor", "torch==2.13.0+cu130"), ("exact", "torch==2.13.0+cu130"), ("stable", "torch>=2.13.0")],
+)
+def test_a_wheel_of_it_requires_the_torch_that_the_package_does(
+    pin: str, required: str, packages: OurPackages, scatter: Mapping[str, Line], tmp_path: Path
+) -> None:
+    folder, path = tmp_path / "linux_64_cuda130", packages.path(scatter[pin])
+    read = archive.read(path)
+    published.publish(folder, [read], platform="linux-64", fingerprints={path.name: "f"}, seconds={})
+    (one,) = built.find(folder, (), ())
+    assert (one.requires, one.python) == ((required,), "3.12")
+
+
+# ---- who decides where both channels are given ---------------------------------------------------------------------
+def test_build_numbers_are_conda_forge_s_for_the_same_version() -> None:
+    numbers = {
+        (line.name, line.build.rpartition("_h")[0]): line.number for line in neighbour_channels.conda_forge()
+    }
+    compared = set()
+    for name in ("cpu", "cpu_generic", "cuda129", "cuda130", "cuda130_generic"):
+        config = load(ROOT, f"linux_64_{name}")
+        for package in render(config, ROOT / "recipe" / "recipe.yaml"):
+            key = (package.name, package.build_string.rpartition("_h")[0])
+            if package.name in ("libtorch", "pytorch") and key in numbers:
+                assert package.build_number == numbers[key], package.file_name
+                compared.add(key)
+    assert len(compared) == 10  # libtorch, and pytorch for one Python, of five configs
+
+
+@pytest.mark.parametrize("pin", ["minor", "exact"])
+def test_with_strict_priority_the_first_channel_decides(
+    pin: str, packages: OurPackages, theirs: Path, scatter: Mapping[str, Line], tmp_path: Path
+) -> None:
+    ours = channel(tmp_path / OURS, (*packages.pytorch, scatter[pin]))
+    first = solution(["pytorch", SCATTER], [ours, theirs])
+    assert {place.partition("/")[0] for place in first.values()} == {OURS}
+    second = solution(["pytorch", SCATTER], [theirs, ours])
+    assert {place.partition("/")[0] for place in second.values()} == {THEIRS}
+
+
+@pytest.mark.parametrize(
+    ("newer", "expected"), [(OURS, OURS), (THEIRS, THEIRS)], ids=["ours is newer", "theirs is newer"]
+)
+def test_without_priorities_no_number_decides_but_only_which_was_built_later(
+    newer: str, expected: str, packages: OurPackages, theirs: Path, tmp_path: Path
+) -> None:
+    difference = 1000 if newer == OURS else -1000
+    lines = [replace(line, timestamp=line.timestamp + difference) for line in packages.pytorch]
+    found = solution(["pytorch"], [channel(tmp_path / OURS, lines), theirs], strict=False)
+    assert found["pytorch"].startswith(f"{expected}/")
+
+
+def test_a_lower_number_would_lose_whatever_the_order_and_the_date(
+    packages: OurPackages, theirs: Path, tmp_path: Path
+) -> None:
+    """What these numbers are for: with those of build 0, no one could get ours without naming them."""
+    lines = [
+        replace(line, number=line.number - 2, timestamp=line.timestamp + 1000) for line in packages.pytorch
+    ]
+    found = solution(["pytorch"], [channel(tmp_path / OURS, lines), theirs], strict=False)
+    assert found["pytorch"].startswith(f"{THEIRS}/")
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("pin", ["minor", "exact"])
+def test_a_build_string_chooses_the_pin(pin: str, strict: bool, ours: Path, theirs: Path) -> None:
+    pattern = "cuda130_mkl_exact_*" if pin == "exact" else "cuda130_mkl_py312_*"
+    found = solution([f"{SCATTER} * {pattern}"], [ours, theirs], strict=strict)
+    assert found[SCATTER].startswith(f"{OURS}/cuda130_mkl_{'exact_' if pin == 'exact' else ''}py312_")
+    if pin == "exact":
+        assert found["pytorch"].startswith(f"{OURS}/")
+
+
+def test_conda_forge_s_libtorch_does_not_get_a_second_linalg_library(theirs: Path, ours: Path) -> None:
+    """It has that file itself; ours may be left from before in an environment that changes to theirs."""
+    specs = ["libtorch * *_hcf00001_302", "libtorch-cuda-linalg"]
+    with pytest.raises(Exception, match="libtorch-cuda-linalg"):
+        solution(specs, [ours, theirs], strict=False)

@@ -1,0 +1,142 @@
+"""Releases without a library, as upstream wants to retire torch_scatter and others: refused by name, everywhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from wheel_files import make_page, make_wheel
+
+import verify_package
+from command_line.main import megabuild
+from command_line.run_command import Invocation, outcome
+from groundwork.errors import IntegrityError
+from groundwork.text import wrapped
+from pyg_extensions.archives import unpack_sources
+from pyg_extensions.contents import check_package, look_inside
+from pyg_extensions.find_wheel import Choice, WantedWheel, find_wheel
+from pyg_extensions.pyg_index import PygIndex, WheelTarget
+from pyg_extensions.table import EXTENSIONS, ExtensionRelease, find, note_on_retired
+
+WARNS = b"import warnings\nwarnings.warn('torch-scatter has moved to pyg-lib')\n"
+NOTHING = "no library in it: an empty release, as upstream retires torch_scatter in favour of pyg-lib"
+TARGET = WheelTarget(python="3.12", torch_version="2.13.0", cuda_version=None, platform="linux-64")
+WANTED = WantedWheel(extension=find("scatter"), target=TARGET)
+
+
+def wheel(folder: Path, tag: str = "py3-none-any") -> Path:
+    return make_wheel(folder, f"torch_scatter-2.2.0-{tag}.whl", {"torch_scatter/__init__.py": WARNS})
+
+
+def package(folder: Path) -> Path:
+    index = {"name": "pytorch_scatter", "version": "2.2.0", "build": "cpu_mkl_py312_h1_100", "depends": []}
+    place = folder / "pytorch_scatter-2.2.0-cpu_mkl_py312_h1_100.tar.bz2"
+    with tarfile.open(place, "w:bz2") as archive:
+        for name, content in (
+            ("info/index.json", json.dumps(index).encode()),
+            ("lib/python3.12/site-packages/torch_scatter/__init__.py", WARNS),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return place
+
+
+def environment(folder: Path) -> Path:
+    """An environment with a torch, into which pip installed it."""
+    site = folder / "lib/python3.12/site-packages"
+    for name, text in {
+        "torch/version.py": "__version__ = '2.13.0+cpu'\ncuda = None\n",
+        "torch_scatter/__init__.py": WARNS.decode(),
+        "torch_scatter-2.2.0.dist-info/METADATA": "Name: torch_scatter\nVersion: 2.2.0\n",
+    }.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("made", [wheel, package, environment])
+def test_verify_refuses_it_by_name_with_what_to_do(
+    made: object, tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callable(made)
+    words = ["verify", str(made(tmp_path))]
+    assert outcome(lambda: megabuild.main(words, standalone_mode=False, obj=invocation), invocation) == 14
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"torch_scatter: {NOTHING}" in said
+    assert "take pyg-lib in its place, or an earlier release of torch_scatter" in said
+
+
+def test_what_is_installed_from_where_it_is_developed_is_not_called_empty(
+    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = environment(tmp_path)
+    (place / "lib/python3.12/site-packages/torch_scatter/__init__.py").unlink()
+    (place / "lib/python3.12/site-packages/torch_scatter").rmdir()
+    words = ["verify", str(place)]
+    outcome(lambda: megabuild.main(words, standalone_mode=False, obj=invocation), invocation)
+    assert "empty release" not in " ".join(capsys.readouterr().out.split())
+
+
+def chosen(folder: Path) -> Choice:
+    index = folder / "index"
+    make_page(index, "2.13.0", "cpu", [path.name for path in sorted(index.glob("*.whl"))])
+    return find_wheel(
+        WANTED, "", index=PygIndex(str(index)), cache=folder / "cache", report=lambda text: None, judge=look_inside
+    )  # fmt: skip
+
+
+def test_an_index_that_offers_nothing_else_is_a_reason_to_compile(tmp_path: Path) -> None:
+    wheel(tmp_path / "index")
+    assert chosen(tmp_path) == Choice(wheel=None, reason=f"the index's wheel (2.2.0) has {NOTHING}")
+
+
+def test_one_that_is_named_for_this_platform_is_looked_into(tmp_path: Path) -> None:
+    wheel(tmp_path / "index", "cp312-cp312-linux_x86_64")
+    assert chosen(tmp_path) == Choice(wheel=None, reason=f"the wheel has {NOTHING}")
+
+
+def test_an_installed_one_does_not_count(tmp_path: Path) -> None:
+    assert look_inside(environment(tmp_path), WANTED) == f"has {NOTHING}"
+
+
+def test_a_source_archive_with_nothing_to_compile_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    release = ExtensionRelease(name="torch_scatter", version="2.2.0")
+    with tarfile.open(tmp_path / release.archive, "w:gz") as archive:
+        for name in ("PKG-INFO", "setup.py", "torch_scatter/__init__.py"):
+            archive.addfile(tarfile.TarInfo(f"torch_scatter-2.2.0/{name}"), io.BytesIO())
+    with pytest.raises(IntegrityError, match=f"2.2.0.tar.gz: {NOTHING}") as caught:
+        unpack_sources(
+            WANTED.extension, release, tmp_path / "work", folder=tmp_path, cache=tmp_path / "cache"
+        )
+    assert "take pyg-lib" in (caught.value.remedy or "")
+
+
+def test_the_recipe_s_own_check_and_publishing_refuse_it(tmp_path: Path) -> None:
+    site = environment(tmp_path) / "lib/python3.12/site-packages"
+    (fault,) = verify_package.check(site, "torch_scatter", "cpu", (), "3.12")
+    assert fault.startswith(f"torch_scatter: {NOTHING}\n  take pyg-lib in its place")
+    with pytest.raises(IntegrityError, match=f"is not published: torch_scatter: {NOTHING}"):
+        check_package(package(tmp_path), accelerator="cpu", archs=(), python="3.12", torch_version="2.13.0")
+
+
+def test_pyg_lib_without_a_library_is_only_broken(tmp_path: Path) -> None:
+    (tmp_path / "pyg_lib").mkdir()
+    assert verify_package.check(tmp_path, "pyg_lib", "cpu", (), "3.12") == [
+        "pyg_lib: no library in it\n  get or build it again"
+    ]
+
+
+def test_the_four_are_called_what_they_are_and_pyg_lib_comes_first() -> None:
+    assert [extension.conda for extension in EXTENSIONS if not extension.successor] == ["pyg-lib"]
+    assert EXTENSIONS[0].conda == "pyg-lib"
+    assert note_on_retired([find("pyg-lib")]) == ""
+    note = note_on_retired(EXTENSIONS)
+    assert note.startswith(
+        "upstream retires torch_scatter, torch_sparse, torch_cluster, torch_spline_conv in"
+    )
+    assert wrapped(note)

@@ -95,6 +95,7 @@ def make_plan(
         notes=(
             *environment.notes,
             *planner.notes,
+            *release.notes(options),
             *filter(None, [date.note]),
             *habits.notes(os.environ, None if isinstance(isolation, IsolationError) else isolation),
         ),

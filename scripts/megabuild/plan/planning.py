@@ -191,6 +191,7 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
         "rehearse": (options.rehearse, "torch_source"),
         "optimization": (options.optimization is not None, "torch_optimization"),
         "arch-list": (options.arch_list is not None, "torch_cuda_arch_list"),
+        "upstream-tests": (options.upstream_tests, "torch_upstream_tests"),
         "python": (bool(options.pythons), "python"),
     }
     for name, (chosen_, key) in given.items():
@@ -210,6 +211,8 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
         wanted["torch_source"] = ("model",)
     if options.optimization is not None:
         wanted["torch_optimization"] = (options.optimization,)
+    if options.upstream_tests:
+        wanted["torch_upstream_tests"] = ("1",)
     if options.arch_list is not None:
         wanted["torch_cuda_arch_list"] = (arch_list(options.config, options.arch_list),)
     return wanted

@@ -61,6 +61,8 @@ def notes(options: Options) -> list[str]:
     """Return what is to be known about the release before hours are spent on it."""
     config = options.config
     found: list[str] = []
+    if options.upstream_tests and options.rehearse:
+        found.append("PyTorch's own tests are left out: the model has none")
     if config.provider != "conda-forge" or options.rehearse or not config.torch_version:
         return found
     version = config.torch_version

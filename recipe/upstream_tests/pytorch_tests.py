@@ -27,7 +27,10 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SELECTION = HERE / "selection.ini"
-TESTS = "test"  # the folder's name upstream
+TESTS, EXPECTED = (
+    "test",
+    "expect",
+)  # the folder's name upstream, and of the one in it with texts that tests compare
 OUTCOMES = ("passed", "failed", "skipped")
 #: What a process that tests takes at most, GB (measured: test_nn), and the longest that one file may take, in hours.
 MEMORY, PATIENCE = 2.5, 3
@@ -64,6 +67,8 @@ def gather(tree: Path, folder: Path) -> None:
         sys.exit(f"PyTorch's source has no {', '.join(lacking)} in {tests}: change {SELECTION}")
     wanted = dict.fromkeys(tests / name for name in names)
     wanted.update(dict.fromkeys(one for name in names for one in needed(tests, name)))
+    if (tests / EXPECTED).is_dir():
+        wanted[tests / EXPECTED] = None
     for one in wanted:
         if one.is_dir():
             shutil.copytree(one, packed / one.name, ignore=shutil.ignore_patterns("__pycache__"))

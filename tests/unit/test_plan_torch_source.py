@@ -99,7 +99,9 @@ def test_missing_submodules_are_named_where_the_build_needs_them(tree: Path) -> 
     (tree / "third_party" / "fmt" / "README").unlink()
     error = refused(PreflightError, "third_party/fmt", tree)
     assert "third_party/ideep" not in error.message
-    assert "--recursive" in error.remedy
+    assert 'GitHub\'s own archives ("Source code") have none' in error.remedy
+    (tree / ".git").touch()
+    assert "`git submodule update" in refused(PreflightError, "third_party/fmt", tree).remedy
     assert find(tree, third_party=False).path == tree
 
 

@@ -46,6 +46,7 @@ def packed(repository: Path, tmp_path: Path) -> Path:
     (tests / "typing").mkdir(parents=True)
     (tests / "typing" / "other.py").touch()
     (tests / "unused.py").touch()
+    (tests / "expect").mkdir()
     (tests / "helpers.py").write_text("import typing\ndef two(): return 2\n")
     (tests / "test_sum.py").write_text("import typing\n" + GOOD)
     (tests / "test_part.py").write_text(PART)
@@ -68,7 +69,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 def test_the_selected_tests_are_packed_with_what_they_import(packed: Path) -> None:
     names = {path.name for path in (packed / "test").iterdir()}
-    assert names == {"test_sum.py", "test_part.py", "helpers.py", "torch.py"}
+    assert names == {"test_sum.py", "test_part.py", "helpers.py", "expect", "torch.py"}
 
 
 def test_what_is_selected_passes_and_what_is_skipped_has_a_reason(packed: Path) -> None:

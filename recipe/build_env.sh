@@ -175,6 +175,8 @@ else
     export CUDA_VERSION="$cuda_compiler_version" USE_STATIC_CUDNN=0
     # libtorch_cuda knows nothing of MAGMA; the linear algebra library is made in both flavours (see patches/)
     export USE_MAGMA=OFF BUILD_LAZY_CUDA_LINALG=ON BUILD_LINALG_MAGMA=ON
+    # from 2.15 on: kernels exported with a torch that is installed, and libtorch_cuda linked again (see README.md)
+    export TORCH_NATIVE_AOT=0
     # PyTorch asks two different modules where CUDA is; both must answer the same (see write_toolchain).
     if [[ "$provider" == "debian" ]]; then
         export CUDAToolkit_ROOT=/usr CUDA_TOOLKIT_ROOT_DIR=/usr MAGMA_HOME=/usr

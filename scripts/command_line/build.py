@@ -41,7 +41,7 @@ DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "pyg_pin",
-    "extensions", "arch_list", "torch_sha256", "triton",
+    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests",
 )  # fmt: skip
 
 
@@ -81,6 +81,8 @@ _TAKEN = (
         help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.")  # fmt: skip
 @option(HOW, "--optimization", type=click.Choice(["0", "2"]),
         help="2 as released, 0 for a quick proof of the pipeline.")  # fmt: skip
+@option(HOW, "--upstream-tests", is_flag=True,
+        help="Also the package pytorch-tests: PyTorch's own tests of its numerics, run for one Python.")  # fmt: skip
 @option(HOW, "--keep-going", "-k", is_flag=True,
         help="After a failed package, build those that do not need it.")  # fmt: skip
 @option(HOW, "--output", "-o", metavar="DIR",

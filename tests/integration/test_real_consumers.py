@@ -64,16 +64,3 @@ def test_a_project_finds_torch_and_cuda_below_targets(repository: Path, environm
     assert after.returncode == 0, after.stderr
     assert f"Found CUDA: {environment}" in after.stdout
     assert "-gencode;arch=compute_90,code=sm_90" in after.stdout
-
-
-@pytest.mark.parametrize(
-    ("patch", "inside"),
-    [
-        ("0003-headers-and-libraries-of-the-environment.patch", ""),
-        ("0007-Handlers-include-what-they-use.patch", "torch/include"),
-    ],
-)
-def test_patches_fit_the_release(repository: Path, patch: str, inside: str) -> None:
-    folder = built_libraries.torch_wheel("torch==2.13.0", "3.12").site_packages / inside
-    command = ["patch", "--dry-run", "-p1", "-i", str(repository / "recipe/patches/official" / patch)]
-    subprocess.run(command, cwd=folder, check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from kept_names import REHEARSAL, REMEDY, kept, table
 from ruamel.yaml import YAML
 
+from groundwork.errors import UsageError
 from megabuild.configs.config import Config, available, load, recipe_of
 from megabuild.configs.render import PlannedPackage, render
+from megabuild.plan import release
 from megabuild.plan.options import Options
 from megabuild.plan.planning import overrides_from_options, render_recipe
 
@@ -54,6 +57,29 @@ def test_a_plan_has_the_names_that_rattler_build_makes_without_the_driver(
     packages = render_recipe(options, overrides_from_options(options))
     planned = [one.file_name for one in packages if not one.skipped]
     assert plain_engine.names(config, [recipe_of(ROOT, config)], tmp_path, *channels) == planned
+
+
+def test_upstream_s_tests_are_a_package_more_and_change_no_other(config: Config, tmp_path: Path) -> None:
+    options = Options(config=config, root=ROOT, output=tmp_path, cache=tmp_path, upstream_tests=True)
+    if config.provider == "wheel":
+        with pytest.raises(UsageError, match="takes no torch_upstream_tests from its configs"):
+            overrides_from_options(options)
+        return
+    plain = overrides_from_options(replace(options, upstream_tests=False))
+    without, more = (
+        [one for one in render_recipe(options, wanted) if not one.skipped]
+        for wanted in (plain, overrides_from_options(options))
+    )
+    kept_names = [one.file_name for one in without]
+    assert [one.file_name for one in more if one.name != "pytorch-tests"] == kept_names
+    (tests,) = of(tuple(more), "pytorch-tests")
+    assert tests.run[0].startswith(f"pytorch =={config.torch_version} ")
+    # nothing of staging or of the others depends on it: switched on later, it compiles nothing
+    assert not any("pytorch-tests" in spec for one in more for spec in one.run)
+    rehearsed = replace(options, rehearse=True)
+    packages = render_recipe(rehearsed, overrides_from_options(rehearsed))
+    assert all(one.skipped for one in packages if one.name == "pytorch-tests")
+    assert any("PyTorch's own tests are left out" in note for note in release.notes(rehearsed))
 
 
 def test_libtorch_comes_once_and_pytorch_for_every_python(

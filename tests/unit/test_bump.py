@@ -272,6 +272,7 @@ def test_patches_are_tried_on_a_tree(changes: Callable[..., Any], tmp_path: Path
     (root / "recipe").mkdir(parents=True)
     tree.mkdir()
     (tree / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
+    (tree / "b.txt").write_text("moved\none\ntwo\nthree\nfour\n", encoding="utf-8")
     head = "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n"
     for name, body in (
         ("fits", "-one\n+1\n two\n"),
@@ -279,9 +280,12 @@ def test_patches_are_tried_on_a_tree(changes: Callable[..., Any], tmp_path: Path
         ("fails", "-x\n+y\n z\n"),
     ):
         (root / "recipe" / f"{name}.patch").write_text(head + body, encoding="utf-8")
+    (root / "recipe" / "fuzzy.patch").write_text(
+        "--- a/b.txt\n+++ b/b.txt\n@@ -1,5 +1,5 @@\n zero\n one\n-two\n+2\n three\n four\n", encoding="utf-8"
+    )
     (root / "recipe" / "recipe.yaml").write_text(
         "context:\n  version: 2.13.0\npackage:\n  name: pytorch\nsource:\n  url: x\n  patches:\n"
-        "    - fits.patch\n    - there.patch\n    - fails.patch\n",
+        "    - fits.patch\n    - there.patch\n    - fails.patch\n    - fuzzy.patch\n",
         encoding="utf-8",
     )
     found = changes("--bump", "2.14.1", "--tree", str(tree), at=root)
@@ -289,6 +293,7 @@ def test_patches_are_tried_on_a_tree(changes: Callable[..., Any], tmp_path: Path
         ("fits.patch", "applies"),
         ("there.patch", "is in the new tree: leave it out"),
         ("fails.patch", "does not apply"),
+        ("fuzzy.patch", "applies where lines around it have changed"),
     ]
 
 

@@ -12,6 +12,7 @@ from wheel_files import make_wheel
 
 from groundwork.errors import PreflightError, ProviderError, UsageError
 from megabuild.configs.config import load
+from megabuild.configs.tarballs import TARBALLS
 from megabuild.plan import planning, release, solving
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
@@ -159,6 +160,45 @@ def test_the_source_that_is_brought_is_asked_first(asking: Options, tmp_path: Pa
     silent = replace(tree, triton=None, pythons=None)
     found = release.find_needs(of(asking, "2.15.0"), silent, lambda line: None)
     assert found == ReleaseNeeds(triton="3.9.0", left_out=REFUSED)
+
+
+def test_a_tarball_whose_sha256_one_source_names_is_taken_and_said_to_be_unconfirmed(
+    asking: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = with_torch(asking.config, "2.14.1", None, None, rehearse=False)
+    asked = replace(asking, config=config, torch="2.14.1", pyg="none")
+    plan = planned(asked, monkeypatch)
+    (note,) = (note for note in plan.notes if "sha256" in note)
+    assert "one copy of Homebrew's formula" in note
+    assert "--torch-sha256" in note
+    assert note in "\n".join(rendered_lines(asked))
+    assert config.variant["torch_sha256"] == (TARBALLS["2.14.1"].sha256,)
+    assert release.notes(asking) == []  # of conda-forge's own, which its packages are built from
+    brought = replace(asked, torch_source=Path("pytorch"))
+    assert not any("sha256" in note for note in release.notes(brought))
+
+
+@pytest.mark.parametrize(("version", "listed"), [("2.14.1", "12.6, 13.0, 13.2"), ("2.15.0", "13.0, 13.2")])
+def test_a_cuda_that_upstream_compiles_no_release_for_is_noted(
+    asking: Options, repository: Path, version: str, listed: str
+) -> None:
+    asked = of(replace(asking, config=load(repository, "linux_64_cuda129")), version)
+    (note,) = (note for note in release.notes(asked) if "12.9" in note)
+    assert f"for CUDA {listed}," in note
+    for name in ("linux_64_cuda130", "linux_64_cpu"):
+        assert not any(
+            "CUDA" in note
+            for note in release.notes(of(replace(asking, config=load(repository, name)), version))
+        )
+
+
+def test_a_release_without_a_known_sha256_says_what_to_fetch(asking: Options) -> None:
+    with pytest.raises(UsageError, match="no sha256 of its tarball is known") as caught:
+        with_torch(asking.config, "2.15.0", None, None, rehearse=False)
+    assert "/v2.15.0/pytorch-v2.15.0.tar.gz" in caught.value.remedy
+    assert "--torch-source" in caught.value.remedy
+    with pytest.raises(UsageError, match="is not a release"):
+        with_torch(asking.config, "2.15", None, None, rehearse=False)
 
 
 def test_without_an_environment_the_packages_are_still_those_of_the_release(asking: Options) -> None:

@@ -99,7 +99,9 @@ def test_missing_submodules_are_named_where_the_build_needs_them(tree: Path) -> 
     (tree / "third_party" / "fmt" / "README").unlink()
     error = refused(PreflightError, "third_party/fmt", tree)
     assert "third_party/ideep" not in error.message
-    assert "--recursive" in error.remedy
+    assert 'GitHub\'s own archives ("Source code") have none' in error.remedy
+    (tree / ".git").touch()
+    assert "`git submodule update" in refused(PreflightError, "third_party/fmt", tree).remedy
     assert find(tree, third_party=False).path == tree
 
 
@@ -129,7 +131,7 @@ def test_a_folder_has_no_sha256_and_nothing_is_no_source(tree: Path) -> None:
         ("linux_64_cpu_wheel", None, "tree", None, "compiles no PyTorch"),
         ("linux_64_cpu_wheel", "2.15.0", None, "00", "--torch-sha256"),
         ("linux_64_cpu", None, None, "00", "--torch-sha256"),
-        ("linux_64_cpu", "2.14.1", None, None, "knows no source of PyTorch 2.14.1"),
+        ("linux_64_cpu", "2.15.0", None, None, "knows no source of PyTorch 2.15.0"),
         ("linux_64_cpu_debian", "2.14.1", None, "00", "knows no source of PyTorch 2.14.1"),
         ("linux_64_cpu", "2.14", "tree", None, "not a release"),
         ("linux_64_cpu", "2.16.0.dev20261120", "tree", None, "not a release"),

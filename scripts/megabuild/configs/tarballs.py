@@ -1,4 +1,4 @@
-"""sha256 of PyTorch's official tarballs that somebody has published."""
+"""What is known of releases: sha256 of official tarballs that somebody has published, and CUDA of upstream's wheels."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ class Tarball:
 
     sha256: str
     source: str  #: who published it
+    confirmed: bool = True  #: whether packages are known to have been built from the file that has it
 
 
 TARBALLS = {
@@ -21,5 +22,10 @@ TARBALLS = {
     "2.14.1": Tarball(
         "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447",
         "one copy of Homebrew's formula, not compared with the file",
+        confirmed=False,
     ),
 }
+
+#: CUDA versions that upstream compiles wheels for, by series of releases (.ci/manywheel/build_env_setup.py at commit
+#: 00505f2920); it tests no compile for another one.
+UPSTREAM_CUDA = {"2.14": ("12.6", "13.0", "13.2"), "2.15": ("13.0", "13.2")}

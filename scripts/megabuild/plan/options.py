@@ -28,6 +28,7 @@ class Options:
     engine: str | None = None  #: isolation by name, or None for the one that fits
     keep_going: bool = False  #: go on with other packages where one fails
     optimization: str | None = None  #: ``0`` or ``2`` in place of the config's
+    upstream_tests: bool = False  #: the package with PyTorch's own tests, too
     cpu_count: int | None = None  #: compile jobs, or None for what cores and memory allow
     #: PyTorch Geometric's extensions: ``auto`` (a wheel where one fits, else compile), ``source``, ``prebuilt``, or
     #: ``none``

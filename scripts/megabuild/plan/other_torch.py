@@ -10,6 +10,7 @@ from pathlib import Path
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config
 from megabuild.configs.overrides import check_pinned_tarball, other_torch, without_channels
+from megabuild.configs.tarballs import TARBALLS
 
 
 def torch_index(config: Config, index: str | None) -> str | None:
@@ -78,11 +79,19 @@ def with_torch(
         if compiles and source is None and not rehearse:
             check_pinned_tarball(config)
         return config
-    known = torch == config.torch_version or (digest is not None and config.provider == "conda-forge")
-    if compiles and source is None and not known and not rehearse:
+    downloads = config.provider == "conda-forge" and source is None
+    if downloads and digest is None and torch in TARBALLS and torch != config.torch_version:
+        digest = TARBALLS[torch].sha256
+    own = torch == config.torch_version
+    if compiles and source is None and not rehearse and not own and not (downloads and digest):
+        if not downloads:
+            raise UsageError(
+                f"{config.name} knows no source of PyTorch {torch}", "name one with --torch-source"
+            )
+        other_torch(config, torch, None)  # says what is wrong with a version that is none
         raise UsageError(
-            f"{config.name} knows no source of PyTorch {torch}",
-            "name one with --torch-source"
-            + (", or its official tarball's --torch-sha256" if config.provider == "conda-forge" else ""),
+            f"{config.name} knows no source of PyTorch {torch}: no sha256 of its tarball is known",
+            f"get https://github.com/pytorch/pytorch/releases/download/v{torch}/pytorch-v{torch}.tar.gz and name it"
+            " with --torch-source, or what sha256sum says of it with --torch-sha256",
         )
     return other_torch(config, torch, None if source else digest)

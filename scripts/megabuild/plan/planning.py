@@ -101,6 +101,7 @@ def make_plan(
         notes=(
             *environment.notes,
             *planner.notes,
+            *release.notes(options),
             *filter(None, [date.note]),
             *habits.notes(os.environ, None if isinstance(isolation, IsolationError) else isolation),
         ),
@@ -205,6 +206,7 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
         "optimization": (options.optimization is not None, "torch_optimization"),
         "pyg-pin": (options.pyg_pin is not None, "pyg_torch_pin"),
         "arch-list": (options.arch_list is not None, "torch_cuda_arch_list"),
+        "upstream-tests": (options.upstream_tests, "torch_upstream_tests"),
         "python": (bool(options.pythons), "python"),
     }
     for name, (chosen_, key) in given.items():
@@ -226,6 +228,8 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
         wanted["torch_optimization"] = (options.optimization,)
     if options.pyg_pin is not None:
         wanted["pyg_torch_pin"] = (options.pyg_pin,)
+    if options.upstream_tests:
+        wanted["torch_upstream_tests"] = ("1",)
     if options.arch_list is not None:
         wanted["torch_cuda_arch_list"] = (arch_list(options.config, options.arch_list),)
     return wanted

@@ -13,6 +13,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from groundwork.errors import ProviderError, UsageError
 from groundwork.network.wheel_contents import required, requires_python
+from megabuild.configs.tarballs import TARBALLS, UPSTREAM_CUDA
 from megabuild.plan.options import Options
 from megabuild.plan.torch_source import SourceTree
 from megabuild.providers.pypi import torch
@@ -54,6 +55,30 @@ def find_needs(options: Options, tree: SourceTree | None, report: Callable[[str]
                 f"what PyTorch {version} requires could not be read: {reason}", f"name {' and '.join(ask)}"
             )
     return ReleaseNeeds(triton=triton if cuda else None, left_out=_unsupported(options, pythons or ""))
+
+
+def notes(options: Options) -> list[str]:
+    """Return what is to be known about the release before hours are spent on it."""
+    config = options.config
+    found: list[str] = []
+    if options.upstream_tests and options.rehearse:
+        found.append("PyTorch's own tests are left out: the model has none")
+    if config.provider != "conda-forge" or options.rehearse or not config.torch_version:
+        return found
+    version = config.torch_version
+    known, digest = TARBALLS.get(version), config.variant.get("torch_sha256", ("None",))[0]
+    if options.torch_source is None and known and not known.confirmed and digest == known.sha256:
+        found.append(
+            f"the sha256 of PyTorch {version}'s tarball is from {known.source}: "
+            "should the download be refused, compare both, and name the right one with --torch-sha256"
+        )
+    built = UPSTREAM_CUDA.get(version.rpartition(".")[0], ())
+    if built and config.cuda_version and config.cuda_version not in built:
+        found.append(
+            f"upstream compiles PyTorch {version} for CUDA {', '.join(built)}, "
+            f"and tests no compile for {config.cuda_version}"
+        )
+    return found
 
 
 def _unsupported(options: Options, specifiers: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from groundwork.events import StagingDecided
 from groundwork.result import Result
 from groundwork.text import UNICODE, picked, size, table
 from groundwork.wording import counted
-from megabuild.plan import object_cache
+from megabuild.plan import object_cache, release
 from megabuild.plan.extensions import NO_PYTORCH
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan
@@ -127,7 +127,8 @@ def rendered_lines(options: Options) -> list[str]:
     packages, left_out = packages_without_environment(options, lambda _: None)
     names = [package.file_name.removesuffix(".conda") for package in packages]
     lines = [f"{options.config.name} would make", "", *names, ""]
-    return [*lines, *_python_lines(left_out), ""] if left_out else lines
+    told = [*_python_lines(left_out), *(f"{UNICODE.warning} {note}" for note in release.notes(options))]
+    return [*lines, *told, ""] if told else lines
 
 
 def _python_lines(left_out: Mapping[str, str]) -> list[str]:

@@ -65,7 +65,9 @@ def check_source(
         more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
         raise PreflightError(
             f"{given} lacks its submodules: {', '.join(lacking[:_SHOWN])}{more}",
-            f"`git submodule update --init --recursive` in it, or {_RELEASE}",
+            f"`git submodule update --init --recursive` in it, or {_RELEASE}"
+            if (tree / ".git").exists()
+            else f'GitHub\'s own archives ("Source code") have none: {_RELEASE}',
         )
     named = _REQUIRES_PYTHON.search(_text(tree / "pyproject.toml"))
     return SourceTree(

@@ -163,6 +163,8 @@ def _tried(patch: Path, tree: Path) -> tuple[Kind, str]:
 
     if fits():
         return FOLLOWS, "applies"
+    if fits("-C1"):  # as engines do: two lines of context on each side may differ
+        return FOLLOWS, "applies where lines around it have changed"
     return PERSON, "is in the new tree: leave it out" if fits("--reverse") else "does not apply"
 
 

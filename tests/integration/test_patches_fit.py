@@ -1,0 +1,125 @@
+"""The patches for official sources, applied by the engine to the files of each release as far as its wheel holds them.
+
+A wheel is not downloaded: the files are read from it where pip's index answers range requests. With an unpacked release
+in ``MEGABUILD_TEST_PYTORCH`` all patches are tried on that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from groundwork.network import core_metadata
+from groundwork.network.client import NetworkError
+from groundwork.network.index import offered, places
+
+#: Where a wheel has the files of the source.
+IN_WHEEL = {
+    "cmake/Modules/FindCUDAToolkit.cmake": "torch/share/cmake/Caffe2/FindCUDAToolkit.cmake",
+    "torch/_inductor/cpp_builder.py": "torch/_inductor/cpp_builder.py",
+    "torch/utils/cpp_extension.py": "torch/utils/cpp_extension.py",
+    "torch/csrc/distributed/c10d/control_plane/Handlers.hpp": (
+        "torch/include/torch/csrc/distributed/c10d/control_plane/Handlers.hpp"
+    ),
+}
+HELD = ("0002", "0003", "0007")
+_BUILD = "import json, sys; from rattler_build.cli_api import build_recipes; build_recipes(**json.loads(sys.argv[1]))"
+Apply = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def apply(tmp_path: Path) -> Apply:
+    """Build a package of a tree with patches, as rattler-build does it for the recipe."""
+
+    def build(tree: Path, *patches: Path) -> subprocess.CompletedProcess[str]:
+        for platform in ("linux-64", "noarch"):
+            (tmp_path / "channel" / platform).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "channel" / platform / "repodata.json").write_text('{"packages": {}}')
+        recipe = tmp_path / "recipe"
+        recipe.mkdir(exist_ok=True)
+        for patch in patches:
+            (recipe / patch.name).write_bytes(patch.read_bytes())
+        source = {"path": str(tree), "use_gitignore": False, "patches": [patch.name for patch in patches]}
+        content = {
+            "package": {"name": "patched", "version": "0"},
+            "source": source,
+            "build": {
+                "noarch": "generic",
+                "script": 'mkdir "$PREFIX/patched" && cp -r . "$PREFIX/patched/tree"',
+            },
+        }
+        with (recipe / "recipe.yaml").open("w") as file:
+            YAML().dump(content, file)
+        arguments = {
+            "recipes": [str(recipe / "recipe.yaml")],
+            "output_dir": str(tmp_path / "out"),
+            "channel": [(tmp_path / "channel").as_uri()],
+            "test": "skip",
+        }
+        command = [sys.executable, "-W", "ignore", "-c", _BUILD, json.dumps(arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+    return build
+
+
+def of_wheel(version: str, folder: Path) -> Path:
+    """Lay out the files of a release as its source does; skip the test where its wheel cannot be had."""
+    try:
+        client = places().client()
+        files = offered("torch", places(), client.get)[0]
+        wheel = next(
+            one
+            for one in files
+            if str(one.version) == version and one.name.endswith("cp312-cp312-manylinux_2_28_x86_64.whl")
+        )
+        names = "|".join(map(re.escape, IN_WHEEL.values()))
+        inside: Mapping[str, bytes] = core_metadata.inside(client, wheel, names).more
+    except (NetworkError, StopIteration) as error:
+        pytest.skip(f"no index has the wheel of PyTorch {version}: {error}")
+    for source, name in IN_WHEEL.items():
+        (folder / source).parent.mkdir(parents=True, exist_ok=True)
+        (folder / source).write_bytes(inside[name])
+    return folder
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.14.1", "2.15.0"])
+def test_patches_fit_the_files_in_the_wheel(
+    repository: Path, tmp_path: Path, apply: Apply, version: str
+) -> None:
+    tree = of_wheel(version, tmp_path / "tree")
+    patches = [
+        patch
+        for patch in sorted((repository / "recipe/patches/official").iterdir())
+        if patch.name.startswith(HELD)
+    ]
+    assert len(patches) == len(HELD)
+    made = apply(tree, *patches)
+    assert made.returncode == 0, made.stderr
+    # the lines around a change are the same in all releases: what git takes, which knows no fuzz
+    for patch in patches:
+        subprocess.run(["patch", "-p1", "--fuzz=0", "-s", "-i", patch], cwd=tree, check=True)
+    (tree / "torch/_inductor/cpp_builder.py").write_text("import sys\n")
+    refused = apply(tree, *patches)
+    assert refused.returncode != 0
+    assert "Patch application error" in refused.stderr
+
+
+def test_all_patches_fit_a_release(repository: Path, apply: Apply) -> None:
+    given = os.environ.get("MEGABUILD_TEST_PYTORCH")
+    if not given:
+        pytest.skip("MEGABUILD_TEST_PYTORCH names no unpacked release")
+    recipe = repository / "recipe"
+    patches = [
+        recipe / "patches/linalg-in-two-flavours.patch",
+        *sorted((recipe / "patches/official").iterdir()),
+    ]
+    made = apply(Path(given), *patches)
+    assert made.returncode == 0, made.stderr

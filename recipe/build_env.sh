@@ -73,22 +73,22 @@ if [[ -n "${TORCH_CCACHE:-}" ]]; then
     # a new ctime. An object that was being compiled meanwhile would not be kept, since a header seems to have changed
     # under it. What really changes has a new mtime, which still counts.
     export CCACHE_SLOPPINESS=include_file_ctime
-    # nvcc only calls these, and may be a script itself: what it makes depends on them
-    NVCC_PROGRAMS=""
-    for program in nvcc cicc cudafe++ ptxas fatbinary nvlink; do
-        for folder in "$BUILD_PREFIX/nvvm/bin" "$BUILD_PREFIX/bin" /usr/lib/nvidia-cuda-toolkit/bin /usr/bin; do
-            [[ -x "$folder/$program" ]] || continue
-            NVCC_PROGRAMS+="${NVCC_PROGRAMS:+:}$folder/$program"
-            break
-        done
-    done
-    export NVCC_PROGRAMS
 fi
 if ((${#launchers[@]})); then
     launcher="$(IFS=';'; echo "${launchers[*]}")"
     export CMAKE_C_COMPILER_LAUNCHER="$launcher" CMAKE_CXX_COMPILER_LAUNCHER="$launcher"
     if [[ "$cuda_compiler_version" != "None" && "$torch_source" != "model" ]]; then
         export CMAKE_CUDA_COMPILER_LAUNCHER="$launcher"
+        # nvcc only calls these, and may be a script itself: for the object cache, what it makes depends on them
+        NVCC_PROGRAMS=""
+        for program in nvcc cicc cudafe++ ptxas fatbinary nvlink; do
+            for folder in "$BUILD_PREFIX/nvvm/bin" "$BUILD_PREFIX/bin" /usr/lib/nvidia-cuda-toolkit/bin /usr/bin; do
+                [[ -x "$folder/$program" ]] || continue
+                NVCC_PROGRAMS+="${NVCC_PROGRAMS:+:}$folder/$program"
+                break
+            done
+        done
+        export NVCC_PROGRAMS
     fi
 fi
 # conda's CMAKE_ARGS (cross-compiler, sysroot, search roots) must be known before project(), and PyTorch's setup.py knows

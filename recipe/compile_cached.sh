@@ -13,7 +13,7 @@ for word do
 done
 case "${2:-}" in
     nvcc | */nvcc)
-        CCACHE_EXTRAFILES="$NVCC_PROGRAMS"
+        CCACHE_EXTRAFILES="${NVCC_PROGRAMS:-}"
         export CCACHE_EXTRAFILES
         ;;
 esac

@@ -177,7 +177,7 @@ def driver(repository: Path) -> Driver:
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The one output folder of all runs, emptied in between: in another one the object cache would not hit."""
+    """The one output folder of all runs, emptied in between: on the host its path is part of what is linked."""
     return tmp_path_factory.mktemp("output")
 
 

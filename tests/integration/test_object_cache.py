@@ -44,7 +44,9 @@ def compiler(tmp_path: Path) -> Path:
     return script
 
 
-def compiled(repository: Path, compiler: Path, folder: Path, *, version: str = "2.13.0") -> dict[str, int]:
+def compiled(
+    repository: Path, compiler: Path, folder: Path, *, version: str = "2.13.0", cuda: str = "None"
+) -> dict[str, int]:
     """Compile in a folder; return what the object cache had to say."""
     top, objects = compiler.parent, compiler.parent / "objects"
     work = folder / "out" / "bld" / "rattler-build_libtorch"
@@ -74,7 +76,8 @@ def compiled(repository: Path, compiler: Path, folder: Path, *, version: str = "
         "torch_version": version,
         "torch_optimization": "2",
         "blas_impl": "mkl",
-        "cuda_compiler_version": "None",
+        "cuda_compiler_version": cuda,
+        "torch_cuda_arch_list": "9.0",
     }  # fmt: skip
     subprocess.run(["bash", "-c", SCRIPT], env=environment, check=True)
     words = stats.read_text().split()
@@ -115,4 +118,7 @@ def test_what_nvcc_makes_depends_on_the_programs_that_it_calls(
         program.parent.mkdir(parents=True)
         program.write_text(ptxas)
         program.chmod(0o755)
-        assert compiled(repository, nvcc, folder) == {"direct_cache_hit": found, "cache_miss": 1 - found}
+        assert compiled(repository, nvcc, folder, cuda="13.0") == {
+            "direct_cache_hit": found,
+            "cache_miss": 1 - found,
+        }

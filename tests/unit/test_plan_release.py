@@ -95,9 +95,8 @@ def test_triton_and_pythons_are_those_of_the_official_wheel(
     assert all(f"triton ~={triton}" in package.run for package in pytorch)
     left_out = REFUSED if version == "2.15.0" else {}
     assert plan.left_out == left_out
-    assert [one.python for one in pytorch] == [
-        python for python in plan.config.pythons if python not in left_out
-    ]
+    assert {one.python for one in pytorch} == set(plan.config.pythons) - set(left_out)
+    assert pytorch[0].python == "3.12", "staging's own comes first"
 
 
 def test_a_free_threaded_python_that_the_channel_is_not_ready_for_is_left_out_unless_asked_for(

@@ -381,15 +381,24 @@ def test_a_swap_reports_and_leaves_the_new_cache_and_the_original(tree: Tree) ->
 
 def test_the_same_python_again_needs_no_cmake_unless_one_of_cmakes_files_has_changed(tree: Tree) -> None:
     environment = tree.build.parent / "env"
-    (environment / "bin").mkdir(parents=True)
+    for folder in ("bin", "include/python3.12"):
+        (environment / folder).mkdir(parents=True)
+    (environment / "include/python3.12/Python.h").touch()
     tree.path.write_text(tree.path.read_text().replace(PREFIX, str(environment)))
-    own = {**vars(facts(prefix=str(environment))), "include": str(tree.build.parent / "include")}
-    tree.python = fake_python(tree.build.parent, answer=own).rename(environment / "bin" / "python3")
-    tree.swap()
+
+    def python(version: str) -> Path:
+        answer = vars(facts(version, prefix=str(environment)))
+        return fake_python(tree.build.parent, answer=answer).rename(environment / "bin" / "python3")
+
+    tree.python = python("3.12.1")
     tree.program("cmake", "exit 3")
     report = tree.swap()
-    assert (report.after, report.changes, report.steps) == ("3.11", (), 1)
+    assert (report.before, report.after, report.changes, report.steps) == ("3.12", "3.12", (), 1)
     tree.program("ninja", "echo '::step::Re-running CMake...'")
+    with pytest.raises(RegenerateError, match="exit code 3"):
+        tree.swap()
+    tree.ninja(["python.o"], {})
+    python("3.12.2")
     with pytest.raises(RegenerateError, match="exit code 3"):
         tree.swap()
 

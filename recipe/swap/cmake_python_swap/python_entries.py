@@ -134,6 +134,15 @@ def disagreements(cache: CMakeCache, facts: PythonFacts) -> Iterator[str]:
                 yield f"CMake found {name}={found} instead of {expected or 'nothing'}"
 
 
+def describes(cache: CMakeCache, facts: PythonFacts) -> bool:
+    """Whether CMake found this very interpreter when it last ran: it would find everything again as it is."""
+    known = any(
+        cache.get(f"_{package}_INTERPRETER_PROPERTIES").count(";") > 5 for package in ("Python", "Python3")
+    )
+    changed = any(change.new is not None for change in plan(cache, facts))
+    return known and not changed and not any(True for _ in disagreements(cache, facts))
+
+
 def _change(entry: Entry, cache: CMakeCache, facts: PythonFacts) -> Iterator[Change]:
     if FOUND.match(entry.name) or (
         entry.type == "INTERNAL" and re.match(r"^pybind11_INCLUDE_DIRS?$", entry.name)

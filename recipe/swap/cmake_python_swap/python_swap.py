@@ -92,6 +92,8 @@ def swap(
     _refuse(_obstacles(cache, facts, build_dir, os.environ if environment is None else environment))
     changes = python_entries.plan(cache, facts)
     files = skbuild_backend.claim(build_dir, facts.executable, facts.skbuild)
+    if not files and python_entries.describes(cache, facts) and not _cmake_is_due(build_dir, cache):
+        changes = ()  # staging's own Python: CMake has nothing to do
     report = Report(
         before=python_entries.version(cache),
         after=facts.short,
@@ -102,7 +104,7 @@ def swap(
         return report
     former = Graph(build_dir)
     with _undone_on_failure(build_dir, ("CMakeCache.txt", *files)):
-        if changes or files or _cmake_is_due(build_dir, cache):
+        if changes or files:
             python_entries.apply(cache, changes)
             keep_original(path)
             for name, content in files.items():

@@ -1,7 +1,7 @@
 """What a library uses of torch: its stable C interface alone, or its C++, which is one minor version's.
 
-torch promises that a library built with ``torch/csrc/stable`` runs with every later torch for about two years ("LibTorch
-Stable ABI" in its documentation). Such a library asks other libraries for C functions only: ``aoti_torch_*``
+torch promises that a library built with ``torch/csrc/stable`` runs with every later torch for about two years
+("LibTorch Stable ABI" in its documentation). Such a library asks other libraries for C functions only: ``aoti_torch_*``
 (torch/csrc/inductor/aoti_torch/c/shim.h) and ``torch_*`` (torch/csrc/stable/c/shim.h). The C++ wrappers around them and
 torch/headeronly are inline: their code is in the library itself.
 """

@@ -40,6 +40,9 @@ prefix_maps=(
     "-ffile-prefix-map=$TORCH_TREE=/usr/local/src/conda/libtorch"
     "-ffile-prefix-map=$PREFIX=/usr/local/src/conda-prefix"
     "-ffile-prefix-map=$BUILD_ENV_LINK=/usr/local/src/conda-prefix"
+    # as newer versions of ccache hand them to the compiler, from the build folder; the last that fits counts
+    "-ffile-prefix-map=..=/usr/local/src/conda/libtorch"
+    "-ffile-prefix-map=../../${BUILD_ENV_LINK#"${TORCH_TREE%/*}/"}=/usr/local/src/conda-prefix"
 )
 CFLAGS="$(freeze_flags "${CFLAGS:-}") ${prefix_maps[*]}"
 CXXFLAGS="$(freeze_flags "${CXXFLAGS:-}") ${prefix_maps[*]} -w"  # warnings are upstream's; they only drown the log

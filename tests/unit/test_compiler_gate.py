@@ -99,7 +99,7 @@ def sharing(light: int, heavy: int, known: dict[str, int]) -> Limits:
         heavy=heavy * UNIT,
         ordinary=UNIT,
         cuda=2 * UNIT,
-        # of known ones the gate expects a tenth more
+        # of known ones the gate expects a little more
         known={name: int(units * UNIT / 1.2) for name, units in known.items()},
     )
 

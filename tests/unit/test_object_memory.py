@@ -136,10 +136,10 @@ def test_what_is_known_counts_more_than_a_name() -> None:
     light = limits(16, 64 * GB, CUDA, {FLASH: GB, "b.o": 8 * GB})
     assert not light.is_heavy(FLASH)
     assert light.is_heavy("b.o")
-    assert light.at_once == (64 - 0.5 - 16 * 2.6) // (8.8 - 2.6)
+    assert light.at_once == (64 - 0.5 - 16 * 2.6) // (8.24 - 2.6)
     gate = Settings(light.text().encode())
-    assert gate.size(FLASH.encode(), cuda=True) == int(1.1 * GB)
-    assert gate.size(b"b.o", cuda=False) == int(8.8 * GB)
+    assert gate.size(FLASH.encode(), cuda=True) == int(1.03 * GB)
+    assert gate.size(b"b.o", cuda=False) == int(8.24 * GB)
     assert gate.size(b".o", cuda=False) == CUDA.memory_of_ordinary, "a part of a name is not the name"
     assert gate.size(FLASH.replace("/a.", "/b.").encode(), cuda=True) == CUDA.memory_per_job
     assert gate.size(b"c.cu.o", cuda=True) == CUDA.memory_of_cuda

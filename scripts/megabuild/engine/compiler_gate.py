@@ -23,14 +23,14 @@ import os
 import sys
 import time
 
-UNIT = 256 << 20
+UNIT = 128 << 20
 NOTES, _LOCKS = "compiler-memory.log", "compiler-locks"
 #: Before the compiler: what it takes is not noted.
 UNNOTED = "--unnoted"
 _POLL_SECONDS = 0.04
 _LONGEST_NAME = 300
-#: What is learned of an object is what it took once; of the next compiler's version it may take a little more.
-MARGIN = 1.1
+#: What is known of an object is what it took once, at its peak, which few others reach at the same moment.
+MARGIN = 1.03
 #: Bytes of the file of locks: the two lines, then the units.
 _LINE = {False: 0, True: 1}
 _UNITS = 1_000

@@ -163,7 +163,12 @@ class OurPackages:
             "recipes": [str(work / "recipe.yaml")],
             "target_platform": "linux-64",
             "variant_config": [str(self._config)],
-            "variant_overrides": {"python": [PYTHON], "is_python_min": ["true"], **overrides},
+            "variant_overrides": {
+                "python": [PYTHON],
+                "is_python_min": ["true"],
+                "further_python": ["false"],  # keys of one zip
+                **overrides,
+            },
             "output_dir": str(self._made),
             "channel": [self._given.as_uri()],
             "test": "skip",

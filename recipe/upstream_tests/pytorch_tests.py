@@ -149,6 +149,7 @@ def run_file(name: str, keywords: str, work: Path, count: int) -> dict[str, int]
     )
     # one thread for each of the tests that run at once; tests that set the number themselves still do
     environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("PYTEST_ADDOPTS", None)  # somebody's -v would change what is read below
     try:
         ended = subprocess.run(
             command, cwd=work, env=environment, timeout=PATIENCE * 3600, check=False

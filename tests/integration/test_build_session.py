@@ -481,13 +481,28 @@ def test_a_package_is_tested_while_the_next_one_is_built(tiny: Tiny, monkeypatch
     assert began == {event.name for event in tiny.of(events.TestEnded) if event.passed}
 
 
+def test_a_package_that_is_being_copied_for_its_test_is_in_no_other_test_s_environment(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = files.copy
+
+    def copy(source: Path, target: Path) -> None:
+        whole(source, target)
+        if target.is_relative_to(tiny.options().state / "tests"):
+            target.with_name(f".tmp-{target.name}").write_bytes(b"half a package")
+
+    monkeypatch.setattr(files, "copy", copy)
+    assert tiny.run().ok
+
+
 @pytest.mark.parametrize("keep_going", [False, True])
 def test_a_failed_test_ends_the_builds_unless_they_are_to_go_on(tiny: Tiny, keep_going: bool) -> None:
     with_test(tiny, "echo broken\nexit 1\n")
     script = tiny.root / "recipe" / "build_py.sh"
     script.write_text(f"sleep 3\n{script.read_text()}")  # the test is over before
-    with pytest.raises(PackageTestError, match="test of tinylib"):
+    with pytest.raises(PackageTestError, match="test of tinylib") as caught:
         tiny.run(keep_going=keep_going)
+    assert caught.value.remedy.endswith(str(tiny.options().state / "tests" / "broken"))
     summary = json.loads((tiny.options().state / "run.json").read_text())
     # what needs a package that failed is tested, and not published without it
     assert [row["status"] for row in summary["packages"]] == ["failed", "missing", "missing"]

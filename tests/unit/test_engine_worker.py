@@ -25,6 +25,15 @@ def test_a_former_build_of_the_same_name_is_forgotten_before_a_test(
     assert [path.name for path in packages.iterdir()] == ["a-1-h0_1"]
 
 
+def test_packages_that_lie_there_for_other_runs_are_not_tested(tmp_path: Path) -> None:
+    for name in ("linux-64/a-1-h0_0.conda", "noarch/b-1-h0_0.conda", "linux-64/other-1-h0_0.conda"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    planned = ["a-1-h0_0.conda", "b-1-h0_0.conda", "gone-1-h0_0.conda"]
+    job = {"output_dir": str(tmp_path), "target_platform": "linux-64", "planned": planned}
+    assert [path.name for path in worker.packages(job)] == planned[:2]
+
+
 @pytest.mark.parametrize(
     ("unpacked", "times", "content", "foreign"),
     [

@@ -30,8 +30,7 @@ class Job:
     tests: Sequence[str] = ()  #: Package files that are to be tested; nothing is built then.
     #: Environment of the engine; scripts see those that the recipe passes on.
     env: Mapping[str, str] = field(default_factory=dict)
-    #: Names of package files in ``output_dir`` that are finished and only serve as dependencies.
-    published: Sequence[str] = ()
+    planned: Sequence[str] = ()  #: Names of the package files that the job is about.
     keep_going: bool = False  #: Go on with other packages where one fails.
     keep_build: bool = False  #: Leave the work folders of finished packages, to look into them.
 

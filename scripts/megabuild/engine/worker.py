@@ -66,11 +66,11 @@ def build(job: dict[str, Any]) -> None:
     )
 
 
-def packages(job: dict[str, Any]) -> list[str]:
-    """Return the package files in the output folder that are not published yet, by path below it."""
+def packages(job: dict[str, Any]) -> list[Path]:
+    """Return the package files in the output folder that the job is about: others may lie there for other runs."""
     output = Path(job["output_dir"])
     files = [*output.glob(f"{job['target_platform']}/*.conda"), *output.glob("noarch/*.conda")]
-    return sorted(path.relative_to(output).as_posix() for path in files if path.name not in job["published"])
+    return sorted(path for path in files if path.name in job["planned"])
 
 
 def unpacked_folder(file_name: str) -> Path:
@@ -185,8 +185,7 @@ def main(arguments: list[str]) -> int:
             message = str(error) or type(error).__name__
         if job["test"]:
             output = Path(job["output_dir"])
-            there = [output / name for name in packages(job)]
-            passed, problem = test_all(there, [output.as_uri(), *job["channels"]], output / "broken")
+            passed, problem = test_all(packages(job), [output.as_uri(), *job["channels"]], output / "broken")
             message = message or problem
     outcome = {
         "ok": not message,

@@ -24,7 +24,7 @@ from megabuild.plan.published import paths
 from megabuild.run.build_output import Objects
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
-from megabuild.run.work import Made, Run, Work
+from megabuild.run.work import BROKEN, Made, Run, Work
 
 
 class BuildTask(Work):
@@ -74,11 +74,10 @@ class BuildTask(Work):
         self._wanted = {item.package.file_name: item.package for item in self.items if not item.exists}
         if not self._wanted:
             return Made(seconds={})
-        given = self.dependencies()
         left = prepare_output(
             self._state,
             inputs={item.package.file_name: item.fingerprint for item in self.items},
-            published=given,
+            published=self.dependencies(),
             platform=self._plan.options.config.platform,
         )
         for what in left.healed:
@@ -87,7 +86,7 @@ class BuildTask(Work):
         for name in left.untested:
             self.built(self._out / name)
         seen, job = self.describe(jobs)
-        job = replace(job, published=[path.name for path in given])
+        job = replace(job, planned=list(self._wanted))
         with self.log() as log:
             self.prepare(seen, job, log)
             self._objects.begin()
@@ -132,8 +131,9 @@ class BuildTask(Work):
     def error_of(self, outcome: Outcome, jobs: int, log: Path) -> MegabuildError | None:
         """Return what is wrong with what the worker has done: it failed, or not everything is there."""
         if not outcome.ok:
-            broken = [path.name for path in (self._out / "broken").glob("*.conda")]
-            return self._failure(outcome, jobs, log, broken=broken)
+            aside = self._out / BROKEN
+            broken = [path.name for path in aside.glob("*.conda")]
+            return self._failure(outcome, jobs, log, aside=aside, broken=broken)
         there = {path.name for path in channel_folder.package_files(self._out)}
         missing = sorted(self._wanted.keys() - there)
         if not missing:

@@ -92,6 +92,7 @@ class Failure:
     short: bool  #: memory ran out, or nearly so, while it was running
     phase: str = ""  #: the last one announced
     log: Path | None = None  #: the run's log file, where it has one
+    aside: Path | None = None  #: where packages that failed their tests lie
 
     def of_resources(self) -> MegabuildError | None:
         """Return the error for a full disk, exhausted memory or a SIGKILL; None where it was none of them."""
@@ -127,7 +128,7 @@ class Failure:
         if outcome.kind == "test":
             return PackageTestError(
                 f"{self.what}: the package was built, but its own test failed ({outcome.message}){shown}",
-                "correct the recipe and run again; a package that failed lies in the state folder under tests/broken",
+                f"correct the recipe and run again; a package that failed lies in {self.aside}",
             )
         if outcome.kind == "solve":
             return PreflightError(

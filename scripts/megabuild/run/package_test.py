@@ -22,7 +22,7 @@ from megabuild.run.build_task import finish
 from megabuild.run.logfile import LogFile
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.sandbox_paths import job, view
-from megabuild.run.work import Made, Need, Run, Work
+from megabuild.run.work import BROKEN, Made, Need, Run, Work
 
 #: Of a test's folder: the channel with what its environment needs of this run's packages.
 _CHANNEL = "channel"
@@ -99,7 +99,8 @@ class PackageTest(Work):
         if not outcome.ok:
             what = f"test of {package.name} {package.build_string}"
             broken = [package.file_name]
-            error = self._failure(outcome, jobs, self._log.path, broken=broken, what=what)
+            aside = self._state.parent / BROKEN
+            error = self._failure(outcome, jobs, self._log.path, aside=aside, broken=broken, what=what)
             if outcome.kind == "test":
                 self._build.put_aside(built)
             return Made(seconds={}, error=error)
@@ -112,7 +113,8 @@ class PackageTest(Work):
         """Make a channel of everything that is there; one for all tests would be indexed anew while others read it."""
         channel, options = self._state / _CHANNEL, self._plan.options
         known = (item.package.file_name for item in self._plan.items if item.exists)
-        for path in [*channel_folder.package_files(self._build.shelf), *paths(options.packages, known)]:
+        # as they are announced: the next one may be being copied
+        for path in [*list(self._build.shelved), *paths(options.packages, known)]:
             files.link(path, channel / path.parent.name / path.name)
         channel_folder.write_index(channel, options.config.platform)
 

@@ -28,7 +28,7 @@ from megabuild.run.logfile import LogFile
 from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.sandbox_paths import View, job, view
 from megabuild.run.summary import Summary
-from megabuild.run.work import Made, Run
+from megabuild.run.work import BROKEN, Made, Run
 
 NAME = "pytorch"
 
@@ -52,8 +52,9 @@ class PyTorchWork(BuildTask):
         self._rejected: set[str] = set()
         self._ended = False
         self.provides = tuple(item.package.file_name for item in run.plan.items)
-        #: packages as they were when they appeared, where no build can write to them
+        #: packages as they were when they appeared, where no build can write to them; those whose copies are whole
         self.shelf = self._state / TESTS / "built"
+        self.shelved: list[Path] = []
 
     @property
     def items(self) -> Sequence[PlanItem]:
@@ -103,12 +104,14 @@ class PyTorchWork(BuildTask):
 
     def built(self, package: Path) -> None:
         """Put a copy where the tests, and the extensions, take it from."""
-        files.copy(package, self.shelf / package.parent.name / package.name)
+        copy = self.shelf / package.parent.name / package.name
+        files.copy(package, copy)
+        self.shelved.append(copy)
         self._run.there(package.name)
 
     def put_aside(self, built: Path) -> None:
         """Take a package that has failed its test out of what the next run goes on from."""
-        files.move(built, channel_folder.own_folder(self._state / TESTS / "broken") / built.name)
+        files.link(built, self._state / TESTS / BROKEN / built.name)  # others are tested with it
         self._rejected.add(built.name)
         if self._ended:
             self._drop_rejected()

@@ -228,7 +228,7 @@ class _Run:
             )
             for name in names:
                 self._log.write("driver", f"published {name} ({now[name].size} bytes)")
-        if isinstance(work, PackageTest):
+        if isinstance(work, PackageTest) and made.error is None:
             self._tested += 1
             if self._tested == len(plan.missing):
                 self._meter.pytorch_is_done()

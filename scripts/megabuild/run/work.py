@@ -32,6 +32,10 @@ from megabuild.run.sandbox_paths import View
 Need: TypeAlias = "str | tuple[str, ...]"
 
 
+#: Name of the folder of packages that failed their tests.
+BROKEN = "broken"
+
+
 class Stopped(Exception):
     """Raised in a task's thread when the run ends."""
 
@@ -169,11 +173,11 @@ class Work(ABC):
         return outcome
 
     def _failure(
-        self, outcome: Outcome, jobs: int, log: Path, *, broken: Collection[str] = (), what: str = ""
+        self, outcome: Outcome, jobs: int, log: Path, *, aside: Path, broken: Collection[str], what: str = ""
     ) -> MegabuildError:
-        """Return the error of a worker that failed; ``broken`` package files did not pass their tests."""
+        """Return the error of a worker that failed; ``broken`` package files, now in ``aside``, failed their tests."""
         culprit, lines = self._recent.culprit(outcome, broken)
         return Failure(
             outcome=outcome, lines=lines, what=what or culprit, phase=self._phase, jobs=jobs, log=log,
-            state=self._state, short=self._memory.short(),
+            state=self._state, short=self._memory.short(), aside=aside,
         ).error()  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.package_id import PackageId
+from groundwork.run_state import RunState
 from groundwork.text import UNICODE, display, duration
 from groundwork.wording import counted
 
@@ -262,6 +263,13 @@ class JobsChanged(Event):
 
     def sentence(self) -> str:
         return f"{counted(self.count, 'compile job')} at once for all extensions together ({self.reason})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stands(Event):
+    """Where the run stands, told once a second and whenever something has happened."""
+
+    state: RunState
 
 
 #: Whoever wants to know; called in the thread that runs :func:`megabuild.run.session.execute`.

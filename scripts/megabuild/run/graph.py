@@ -40,7 +40,7 @@ class Graph:
     ``done`` names the tasks whose packages are published, and whatever else is there; ``failed``, which grows, the
     tasks that cannot run, and why. ``publish`` takes what a task has made; what it raises fails the task. Threads put
     their events into ``inbox``; ``stop`` is set when everything is to end. ``keep_going`` has the rest built where a
-    brief task fails.
+    brief task fails. ``on_tick`` is called about twenty times a second.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Graph:
         inbox: Inbox,
         stop: threading.Event,
         keep_going: bool = False,
+        on_tick: Callable[[], None] = lambda: None,
     ) -> None:
         # the longest way to the end first, so that it is not left over with most of the machine idle
         self._waiting = sorted(works, key=lambda work: -_way(work, works))
@@ -67,6 +68,7 @@ class Graph:
         self._inbox = inbox
         self._stop = stop
         self._keep_going = keep_going
+        self._on_tick = on_tick
 
     def run(self) -> None:
         """Run all tasks. Whatever ends this, none goes on afterwards.
@@ -80,6 +82,7 @@ class Graph:
                 self._release()
                 self._start()
                 self._listen()
+                self._on_tick()
         except KeyboardInterrupt as stop:
             self._tell(events.Warned(message=f"{str(stop) or 'Ctrl-C'}: ending what is running"))
             raise

@@ -39,6 +39,8 @@ from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.summary import PackageResult, Summary
 from megabuild.run.usage_meter import Meter
 from megabuild.run.work import Made, Run, Work
+from megabuild.state.following import Following
+from megabuild.state.state_file import StateFile
 
 #: Extensions that are built at the same time; tests of PyTorch's packages, beside the build of others.
 _AT_ONCE, _TESTS_AT_ONCE = 3, 2
@@ -59,12 +61,12 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
         LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
     ):
         run = _Run(plan, log, reporter)
-        error = "interrupted"
+        error, status, code = "interrupted", "interrupted", Interrupted.exit_code
         try:
             run.go()
-            error = ""
+            error, status, code = "", "done", 0
         except MegabuildError as failed:
-            error = log.mask(failed.message)
+            error, status, code = log.mask(failed.message), "failed", failed.exit_code
             raise
         except KeyboardInterrupt as stop:
             raise Interrupted(
@@ -72,7 +74,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
                 "finished packages and objects are kept: run again to continue",
             ) from None
         except Exception as failed:
-            error = log.mask(f"{type(failed).__name__}: {failed}")
+            error, status = log.mask(f"{type(failed).__name__}: {failed}"), "failed"
             raise
         finally:
             published.note_channels(options.packages, plan.environment.channels)
@@ -80,6 +82,9 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
             if error:
                 log.write("driver", f"error: {error}")
             summary.write(options.state / "run.json")
+            if status == "done" and not summary.ok:
+                status, code = "failed", BuildError.exit_code
+            run.ended(status, error, code)
     return summary
 
 
@@ -118,6 +123,8 @@ class _Run:
         self._failed: dict[str, MegabuildError] = {}
         self._tested = 0
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
+        self._following = Following(self._plan, left=lambda: None)
+        self._file = StateFile(plan.options.state)
 
     def go(self) -> None:
         """Check, build, publish."""
@@ -188,6 +195,7 @@ class _Run:
             inbox=inbox,
             stop=run.stop,
             keep_going=plan.options.keep_going,
+            on_tick=self._stand,
         ).run()
         files.remove(plan.options.state / TESTS)  # where a test failed, its package stays in there
 
@@ -240,7 +248,21 @@ class _Run:
     def _tell(self, event: events.Event) -> None:
         if not isinstance(event, (events.LogLine, events.Progress, events.InTask)):
             self._log.write("driver", str(event))
+        self._following.take(event)
         self._reporter(event)
+        if not isinstance(event, (events.LogLine, events.Progress)):
+            self._stand(at_once=True)
+
+    def _stand(self, *, at_once: bool = False) -> None:
+        """Say where the run stands: to whoever watches, and in the file that others read."""
+        if at_once or self._file.due:
+            state = self._following.state()
+            self._file.write(state)
+            self._reporter(events.Stands(state=state))
+
+    def ended(self, status: str, error: str, exit_code: int) -> None:
+        """Say how it ended."""
+        self._file.write(self._following.ended(status, error=error, exit_code=exit_code))
 
     def summary(self, error: str) -> Summary:
         """Put together what is known."""

@@ -1,0 +1,1 @@
+"""Where runs stand: kept while they go on, and read from anywhere."""

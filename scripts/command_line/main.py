@@ -18,6 +18,7 @@ HELPS = {
     "install-pyg": "Install PyTorch Geometric's extensions beside an installed PyTorch.",
     "sizes": "Say where the bytes of an installation go.",
     "slim": "Make an environment or a package smaller, and say what still works.",
+    "status": "Say where the run of each CONFIG stands, while it goes on and afterwards.",
     "upload": "Print the commands that upload what CONFIG built to anaconda.org, in order; uploads nothing.",
     "verify": "Read built packages, wheels or an environment, without a GPU.",
     "verify-gpu": "Try an environment's torch and extensions on this machine's GPUs.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -87,7 +88,8 @@ def _planned(options: Options, console: Console, *, only_plan: bool = False) -> 
         def ask(question: str) -> bool:
             return person_present() and shown.ask(question)
 
-        return make_plan(options, shown.note, ask, only_plan=only_plan)
+        with options.deadline.ends(f"preparing {options.run_name}") if options.deadline else nullcontext():
+            return make_plan(options, shown.note, ask, only_plan=only_plan)
 
 
 def _noting(shown: PlainReporter, invocation: Invocation) -> events.Reporter:

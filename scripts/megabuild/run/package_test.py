@@ -104,7 +104,7 @@ class PackageTest(Work):
             if outcome.kind == "test":
                 self._build.put_aside(built)
             return Made(seconds={}, error=error)
-        finished = finish(plan, package, built, self._state.parent / "passed")
+        finished = finish(plan, package, built, self._state.parent / "passed", self.halt)
         files.remove(self._state)
         seconds = {package.file_name: self._build.seconds.get(package.file_name, 0.0)}
         return Made(archives=[finished], seconds=seconds)

@@ -43,9 +43,9 @@ def status(
 ) -> Result:
     """Say where the run of each CONFIG stands, while it goes on and afterwards.
 
-    That is what goes on and how far it is, or how it ended, or where it died. Without CONFIG, every one that has left a state; patterns are possible. Nothing is locked, written or asked: it
-    works beside a run, as another user, and after kill -9. The exit code is 0 whatever became of a run; with --follow
-    it is that of the run.
+    That is what goes on and how far it is, or how it ended, or where it died. Without CONFIG, every one that has left
+    a state; patterns are possible. Nothing is locked, written or asked: it works beside a run, as another user, and
+    after kill -9. The exit code is 0 whatever became of a run; with --follow it is that of the run.
     """
     context.obj.json = as_json
     return show(context.obj, output_folder(output), configs, follow=follow)

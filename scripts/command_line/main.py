@@ -12,6 +12,7 @@ from groundwork.bootstrap import import_whole
 HELPS = {
     "audit": "Compare what upstream, the recipe and conda-forge say of every dependency.",
     "build": "Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.",
+    "clean": "Show what builds have left on the disk and what having it again costs, or remove some of it.",
     "completion": "Print a completion script for a program, to be read by the shell.",
     "configs": "List the configs, or keep them in step with conda_build_config.yaml.",
     "env": "Make environments of what was built.",

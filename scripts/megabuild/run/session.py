@@ -46,6 +46,7 @@ from megabuild.run.package_test import PackageTest, name_of
 from megabuild.run.preflight import checks
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
+from megabuild.run.room import Room
 from megabuild.run.summary import LATEST, RECORDS, PackageResult, Summary
 from megabuild.run.usage_meter import Meter
 from megabuild.run.work import Made, Run, Work
@@ -195,6 +196,7 @@ class _Run:
             there=lambda name: inbox.put(There(name=name)),
             stop=threading.Event(),
         )
+        room = Room(plan, run.held, inbox.put)
         files.remove(plan.options.state / TESTS)
         works: list[Work] = []
         done = {task.name for task in plan.extensions.tasks if task.exists}
@@ -223,7 +225,8 @@ class _Run:
             inbox=inbox,
             stop=run.stop,
             keep_going=plan.options.keep_going,
-            on_tick=self._tick,
+            on_tick=lambda: self._tick(room),
+            hold=run.held.is_set,
             refuse=self._too_late_for,
         ).run()
         files.remove(plan.options.state / TESTS)  # where a test failed, its package stays in there
@@ -284,12 +287,14 @@ class _Run:
         if not isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN):
             self._stand(at_once=True)
 
-    def _tick(self) -> None:
-        """Say where it stands, and end the run where it is time to.
+    def _tick(self, room: Room) -> None:
+        """Say where it stands, pause where the disk gets full, and end the run where it is time to.
 
         Raises DeadlineError: It is.
+        Raises OutOfSpaceError: It has been full for too long.
         """
         self._stand()
+        room.look()
         deadline = self._plan.options.deadline
         if deadline is not None and deadline.left <= 0:
             raise deadline.error("has come " + place(self._following.state()))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,6 +25,7 @@ from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STAGING, Parser
 from megabuild.run.failure import Failure, Recent
+from megabuild.run.launcher import hold
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
 
@@ -58,6 +59,8 @@ class Run:
     tell: Callable[[events.Event], None]  #: takes events, from any thread
     there: Callable[[str], None]  #: takes the name of something that is there now, and that tasks may need
     stop: threading.Event  #: set when everything is to end
+    #: set while no compiler is to begin, for want of room on the disk
+    held: threading.Event = field(default_factory=threading.Event)
 
 
 class Work(ABC):
@@ -94,6 +97,7 @@ class Work(ABC):
         self._recent = Recent(staged)
         self._memory = Watch()
         self._phase = ""
+        self._holds = False
 
     @abstractmethod
     def log(self) -> AbstractContextManager[LogFile]:
@@ -142,6 +146,13 @@ class Work(ABC):
         if self._run.stop.is_set() or self._cancelled.is_set():
             raise Stopped(self.name)
 
+    def _hold(self) -> None:
+        """Pass on to its compilers whether they may begin."""
+        if self._holds != self._run.held.is_set():
+            self._holds = not self._holds
+            with suppress(OSError):  # a build on the host itself can spoil it: then they go on
+                hold(self._state, on=self._holds)
+
     def write(self, log: LogFile, line: ScriptLine) -> None:
         """Log a line of a script, and keep it for error messages."""
         name = line.package.name
@@ -173,6 +184,7 @@ class Work(ABC):
             self._memory.tick()
             if not last:
                 self.halt()
+                self._hold()
 
         with LogFollower(self._state) as follower:
             outcome = run_worker(seen, job, on_line=engine, on_tick=tick)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from command_line.configs import person_present
 from command_line.progress_display import PlainReporter, reporter, show
 from command_line.run_command import Invocation, outcome
-from groundwork import events
+from groundwork import events, in_use
 from groundwork.errors import MegabuildError, ProviderError
 from groundwork.result import Result
 from groundwork.text import UNICODE
@@ -28,6 +29,12 @@ from megabuild.run.summary import package_lines, packages_of_last_run
 
 def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> Result:
     """Show the plan of a run and carry it out, or return the plan alone."""
+    with in_use.using(options.cache, options.cache_name):
+        in_use.note_output(options.cache, options.output)
+        return _plan_and_build(options, invocation, plan_only=plan_only)
+
+
+def _plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> Result:
     console = _console(invocation)
     try:
         plan = _planned(options, console, only_plan=plan_only)
@@ -53,7 +60,8 @@ def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool)
 
 def debug(options: Options, output: str | None) -> Result:
     """Make the environment of an output."""
-    return debug_package(_planned(options, Console(stderr=True)), output)
+    with in_use.using(options.cache, options.cache_name):
+        return debug_package(_planned(options, Console(stderr=True)), output)
 
 
 def each(runs: Mapping[str, Callable[[Invocation], Result]], invocation: Invocation) -> Result:
@@ -87,7 +95,8 @@ def _planned(options: Options, console: Console, *, only_plan: bool = False) -> 
         def ask(question: str) -> bool:
             return person_present() and shown.ask(question)
 
-        return make_plan(options, shown.note, ask, only_plan=only_plan)
+        with options.deadline.ends(f"preparing {options.run_name}") if options.deadline else nullcontext():
+            return make_plan(options, shown.note, ask, only_plan=only_plan)
 
 
 def _noting(shown: PlainReporter, invocation: Invocation) -> events.Reporter:

@@ -147,23 +147,26 @@ class Gate:
         return True
 
 
-def run(command: list[str]) -> tuple[int, int]:
-    """Run a compiler; return its wait status, and the bytes of the largest process among it and its children."""
+def run(command: list[str]) -> tuple[int, int, float]:
+    """Run a compiler; return its wait status, and of it and its children the bytes of the largest and CPU seconds."""
     try:
         # Python ignores these two, and what is ignored is so in children
         child = os.posix_spawnp(command[0], command, os.environ, setsigdef=[_SIGPIPE, _SIGXFSZ])
     except OSError as error:
         print(f"{command[0]}: {os.strerror(error.errno or 0)}", file=sys.stderr)
-        return 127 << 8, 0
+        return 127 << 8, 0, 0.0
     _, status, used = os.wait4(child, 0)
-    return status, used.ru_maxrss * _KIB
+    return status, used.ru_maxrss * _KIB, used.ru_utime + used.ru_stime
 
 
-def note(path: str, name: bytes, size: int, *, ended_well: bool) -> None:
-    """Add a line on an object to the notes; where that cannot be, the object is made all the same."""
+def note(path: str, name: bytes, size: int, seconds: float, *, ended_well: bool) -> None:
+    """Add a line on an object to the notes; where that cannot be, the object is made all the same.
+
+    At its end are the CPU seconds, in thousandths.
+    """
     try:
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        os.write(file, b"%s %d %s\n" % (b"+" if ended_well else b"-", size, name))
+        os.write(file, b"%s %d %s %d\n" % (b"+" if ended_well else b"-", size, name, 1000 * seconds))
     except OSError:
         return
 
@@ -182,9 +185,9 @@ def main(settings_file: str, folder: str, command: list[str]) -> int:
             gate.wait(size, heavy=settings.is_heavy(size))
         except OSError:
             pass  # the build's folder has no locks: it is compiled all the same
-    status, peak = run(command)
+    status, peak, seconds = run(command)
     if name and peak and not unnoted:
-        note(os.path.join(folder, NOTES), name, peak, ended_well=status == 0)
+        note(os.path.join(folder, NOTES), name, peak, seconds, ended_well=status == 0)
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)
     ended_by = os.WTERMSIG(status)

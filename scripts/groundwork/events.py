@@ -123,6 +123,7 @@ class Progress(InPhase):
     total: int
     seconds: float  #: since ninja was started
     eta_seconds: float | None  #: until it will be done at the present rate, or None while that is unknown
+    step_name: str = ""  #: what the step has made that ended, or its description
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +70,12 @@ class Options:
             return self.run_name
         root = self.root.resolve()
         return f"{root.name}-{hashlib.sha256(bytes(root)).hexdigest()[:8]}/{self.run_name}"
+
+    @property
+    def key(self) -> str:
+        """What changes how long it takes, and how much memory, as the name of a file that several checkouts share."""
+        how = [self.optimization, self.arch_list, str(self.torch_source or ""), self.engine]
+        return f"{self.cache_name}-{hashlib.sha256(json.dumps(how).encode()).hexdigest()[:8]}"
 
     @property
     def state(self) -> Path:

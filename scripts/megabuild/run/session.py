@@ -30,9 +30,11 @@ from groundwork.text import duration
 from groundwork.wording import counted
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
+from megabuild.forecast.forecast import Forecast
+from megabuild.forecast.share import Share
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.container import Container
-from megabuild.plan import published, tree_reuse
+from megabuild.plan import expected, published, tree_reuse
 from megabuild.plan.estimate import GB
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
@@ -141,9 +143,10 @@ class _Run:
         self._meter = Meter()
         self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
-        self._tested = 0
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
-        self._following = Following(self._plan, left=lambda: None)
+        todo = expected.outline(self._plan)
+        self._forecast = Forecast(todo, self._plan.known, share=Share(todo.cores))
+        self._following = Following(self._plan, left=self._forecast.left)
         self._file = StateFile(plan.options.state)
         #: there is nothing to do: what is known of the last run that did something stays
         self.idle = self._is_done() and (plan.options.state / LATEST).exists()
@@ -163,6 +166,8 @@ class _Run:
         isolation = plan.usable_isolation()
         self._announce(isolation.name)
         self._meter.blind = isinstance(isolation, Container)
+        if self._meter.blind:
+            self._forecast.share = None  # what runs there are not our children
         for name, found in checks(plan, isolation):
             self._tell(events.Checked(check=name, detail=found))
         jobs, per_job, memory = plan.jobs, plan.estimate.memory_of_ordinary, measure().memory
@@ -267,11 +272,7 @@ class _Run:
                 self._log.write("driver", f"published {name} ({now[name].size} bytes)")
             labels = {item.package.file_name: item.package.id for item in plan.all_items}
             self._tell(events.Published(packages=tuple(labels[name] for name in names)))
-        if isinstance(work, PackageTest) and made.error is None:
-            self._tested += 1
-            if self._tested == len(plan.missing):
-                self._meter.pytorch_is_done()
-        elif isinstance(work, PyTorchWork) and made.error is None:
+        if isinstance(work, PyTorchWork) and made.error is None:
             tree_reuse.finished(plan.options.state / "tree")
             if plan.extensions.missing:
                 make_torch_channel(plan, work.shelf)
@@ -279,6 +280,7 @@ class _Run:
     def _tell(self, event: events.Event) -> None:
         if not isinstance(event, (*_OFTEN, events.InTask)):
             self._log.write("driver", str(event))
+        self._forecast.take(event)
         self._following.take(event)
         self._reporter(event)
         if not isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN):
@@ -336,7 +338,8 @@ class _Run:
             staging=plan.staging_decision.decision,
             error=error,
         )
-        return self._meter.compared(plan, self._pytorch.add_to(result) if self._pytorch else result)
+        result = self._pytorch.add_to(result) if self._pytorch else result
+        return self._meter.compared(plan, result, self._forecast)
 
     def _row(
         self, item: PlanItem, known: Mapping[str, PublishedPackage], wrong: Mapping[str, str]

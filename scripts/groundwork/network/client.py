@@ -120,15 +120,31 @@ class Client:
         response = self._fetch(url, headers or {}, body, limit)
         return Answer(url=str(response.url), body=body.getvalue(), headers=response.headers)
 
-    def save(self, url: str, target: Path, *, limit: int = 16 << 30) -> None:
+    def save(
+        self,
+        url: str,
+        target: Path,
+        *,
+        limit: int = 16 << 30,
+        so_far: Callable[[int], None] = lambda octets: None,
+    ) -> None:
         """Write the answer to a GET into a file, which is left half-written when that fails.
+
+        ``so_far`` is told after each block how many bytes of it have come; another attempt begins at 0.
 
         Raises NetworkError, OSError: As for `get`; the file cannot be written.
         """
         with target.open("wb") as stream:
-            self._fetch(url, {}, stream, limit)
+            self._fetch(url, {}, stream, limit, so_far)
 
-    def _fetch(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
+    def _fetch(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        into: IO[bytes],
+        limit: int,
+        so_far: Callable[[int], None] = lambda octets: None,
+    ) -> httpx.Response:
         shown = redact.address(url)
         if self.offline:
             raise NetworkError(f"{shown} is not fetched: --offline", "run it once with the network")
@@ -148,14 +164,21 @@ class Client:
             reraise=True,
         )
         try:
-            return run_with_deadline(seconds, lambda: retrying(self._once, url, headers, into, limit))
+            return run_with_deadline(seconds, lambda: retrying(self._once, url, headers, into, limit, so_far))
         except _TransientError as error:
             raise NetworkError(f"{shown} cannot be used: {_reason(error)}") from error
         except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError) as error:
             # a timeout is about the server, not the page
             raise NetworkError(f"{urlsplit(shown).netloc} cannot be used: {_reason(error)}") from error
 
-    def _once(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
+    def _once(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        into: IO[bytes],
+        limit: int,
+        so_far: Callable[[int], None],
+    ) -> httpx.Response:
         shown = redact.address(url)
         # as pip does: the user's netrc file, unless the address has a user itself
         auth = httpx.USE_CLIENT_DEFAULT if urlsplit(url).username else _netrc()
@@ -167,6 +190,7 @@ class Client:
                 if into.tell() + len(block) > limit:
                     raise NetworkError(f"{shown}: longer than the {limit} bytes it should have at most")
                 into.write(block)
+                so_far(into.tell())
             with self._counting:
                 self.fetched += response.num_bytes_downloaded
             return response

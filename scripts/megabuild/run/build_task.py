@@ -6,6 +6,8 @@ What is common to libtorch with every Python's pytorch, and to each extension; :
 
 from __future__ import annotations
 
+import contextlib
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +28,8 @@ from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
 from megabuild.run.work import BROKEN, Made, Run, Work
 
+_GRAIN_NS = 2_000_000_000
+
 
 class BuildTask(Work):
     """Builds the packages of a recipe, and tests them one after the other."""
@@ -34,6 +38,7 @@ class BuildTask(Work):
         super().__init__(run, state, budget)
         self._out = state / "out"
         self._seen: set[str] = set()
+        self._dates: list[int] = []
         #: by file name: how long the build script took
         self.seconds: dict[str, float] = {}
 
@@ -100,8 +105,10 @@ class BuildTask(Work):
         self._objects.feed(line)
 
     def occasion(self, event: events.Event | None) -> None:
-        """Look for new packages."""
-        for path in channel_folder.package_files(self._out) if event is None else ():
+        """Look for new packages, where something has come into their folders."""
+        if event is not None or not self._changed():
+            return
+        for path in channel_folder.package_files(self._out):
             if path.name in self._seen:
                 continue
             self._seen.add(path.name)
@@ -110,6 +117,17 @@ class BuildTask(Work):
                 seconds = self.seconds[path.name] = round(self._parser.seconds(), 1)
                 self.tell(events.PackageBuilt(package=package, seconds=seconds))
                 self.built(path)
+
+    def _changed(self) -> bool:
+        """Say whether the folders of packages may hold others than at the last look."""
+        dates: list[int] = []
+        for subdir in (self._plan.options.config.platform, "noarch"):
+            with contextlib.suppress(OSError):
+                dates.append((self._out / subdir).stat().st_mtime_ns)
+        # a date that is younger than the clock's grain may stay the same at another change
+        settled = max(dates, default=0) < time.time_ns() - _GRAIN_NS
+        changed, self._dates = dates != self._dates or not settled, dates
+        return changed
 
     def collect(self, outcome: Outcome, jobs: int, log: Path) -> Made:
         """Verify what was finished and passed its tests, whatever else failed."""

@@ -31,6 +31,7 @@ class Following:
         self._left = left
         self._folder = plan.options.state
         self._going: dict[str, Going] = {}
+        self._own = [item.package.id.label for item in plan.items]
         self._packages = {
             item.package.id.label: "there" if item.exists else "waiting" for item in plan.all_items
         }
@@ -67,12 +68,44 @@ class Following:
                 self._going.pop(event.task, None)
             case events.PackageBuilt():
                 self._packages[event.package.label] = "built"
+                if task == PYTORCH:
+                    self._between()
+            case events.Preparing():
+                self._prepare(event)
+            case events.PackageStarted():
+                self._begin(task, f"{event.package.label}: build script")
+            case events.TestRun() if task != PYTORCH:  # it has no end of its own: the task goes on, or ends
+                self._begin(task, f"testing {task}")
             case events.TestRun():
                 self._begin(f"test {event.name}", f"testing {event.name}")
             case events.TestEnded():
                 self._going.pop(f"test {event.name}", None)
             case _:
                 pass
+
+    def _between(self) -> None:
+        """Note that one of PyTorch's packages is built: the next one's environment is made, if there is one."""
+        if any(self._packages.get(label) == "waiting" for label in self._own):
+            self._begin(PYTORCH, "environment of the next package")
+        else:
+            self._going.pop(PYTORCH, None)
+
+    def planned(self, plan: Plan) -> None:
+        """Take the plan that the preparation has led to."""
+        self._going.clear()
+        self._packages = {
+            item.package.id.label: "there" if item.exists else "waiting" for item in plan.all_items
+        }
+        self._own = [item.package.id.label for item in plan.items]
+        self._state = replace(self._state, status="checking", jobs=plan.jobs.count)
+
+    def _prepare(self, event: events.Preparing) -> None:
+        self._state = replace(self._state, status="preparing")
+        if event.over:
+            self._going.pop(event.what, None)
+            return
+        going = self._going.get(event.what) or Going(task=event.what, what=event.what, since=self._clock())
+        self._going[event.what] = replace(going, done=event.done, total=event.total, unit=event.unit)
 
     def _begin(self, task: str, what: str) -> None:
         self._state = replace(self._state, status="building")

@@ -12,21 +12,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from netrc import NetrcParseError
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
-
-import httpx
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_before_delay,
-    wait_random_exponential,
-)
 
 from groundwork import redact
 from groundwork.errors import ProviderError
+
+if TYPE_CHECKING:
+    # at run time not before something is fetched: it brings a command line of its own, a tenth of a second, and most
+    # plans need nothing that is not in the cache
+    import httpx
+    from tenacity import RetryCallState
 
 _ATTEMPTS = 3
 #: Statuses that are worth a retry (RFC 9110, RFC 6585).
@@ -145,6 +141,15 @@ class Client:
         limit: int,
         so_far: Callable[[int], None] = lambda octets: None,
     ) -> httpx.Response:
+        import httpx
+        from tenacity import (
+            Retrying,
+            retry_if_exception_type,
+            stop_after_attempt,
+            stop_before_delay,
+            wait_random_exponential,
+        )
+
         shown = redact.address(url)
         if self.offline:
             raise NetworkError(f"{shown} is not fetched: --offline", "run it once with the network")
@@ -179,6 +184,8 @@ class Client:
         limit: int,
         so_far: Callable[[int], None],
     ) -> httpx.Response:
+        import httpx
+
         shown = redact.address(url)
         # as pip does: the user's netrc file, unless the address has a user itself
         auth = httpx.USE_CLIENT_DEFAULT if urlsplit(url).username else _netrc()
@@ -198,6 +205,8 @@ class Client:
     @cached_property
     def _ssl_context(self) -> ssl.SSLContext:
         """Created once: loading certificates takes longer than most requests."""
+        import httpx
+
         if not self._certificates:
             return httpx.create_ssl_context()
         try:
@@ -207,6 +216,8 @@ class Client:
             raise NetworkError(reason, "check PIP_CERT") from error
 
     def _open_client(self) -> httpx.Client:
+        import httpx
+
         return httpx.Client(
             timeout=httpx.Timeout(self._timeouts.read, connect=self._timeouts.connect),
             follow_redirects=True,
@@ -223,6 +234,7 @@ def probe(urls: Sequence[str], seconds: float) -> str:
 
     HEAD requests, one after the other, within ``seconds`` altogether.
     """
+    import httpx
 
     def ask() -> str:
         reason = ""
@@ -268,12 +280,16 @@ def run_with_deadline(seconds: float, action: Callable[[], Result]) -> Result:
 
 
 def _reason(error: BaseException) -> str:
+    import httpx
+
     if isinstance(error, httpx.TimeoutException):
         return f"no answer in time ({type(error).__name__})"
     return redact.text(str(error) or type(error).__name__)
 
 
 def _netrc() -> httpx.Auth | None:
+    import httpx
+
     try:
         return httpx.NetRCAuth()
     except (OSError, NetrcParseError):  # there is none that can be read

@@ -107,7 +107,7 @@ def _disk(plan: Plan) -> str:
     kept = size_of(tree_reuse.kept(plan.staging_decision, state / "tree")).allocated
     free, there = disk_free(state), size_of(state).allocated - kept
     needed, first = max(plan.estimate.disk - there, 0), plan.environment.to_make
-    words = f", {size(first)} of them for what is downloaded and packed first" if first else ""
+    words = f", {size(first)} of them for downloads and what is packed of them" if first else ""
     cache = plan.options.cache
     if first and _device(cache) != _device(state):
         if disk_free(cache) < first:

@@ -120,7 +120,7 @@ class _Run:
         self, plan: Plan, log: LogFile, reporter: events.Reporter, prepare: Prepare | None = None
     ) -> None:
         self._prepare = prepare
-        self._checks: set[Check] = set()
+        self._told: set[str] = set()
         self._lock = threading.RLock()  # events come from the preparation's threads, too
         self._damage = published.heal(plan.options.packages, plan.options.config.platform)
         self._plan = compare_with_disk(plan)
@@ -183,11 +183,11 @@ class _Run:
         return isolation
 
     def _check(self, checked: Iterable[Check]) -> None:
-        """Tell what was checked; once, where it was looked at before the preparation and is as it was."""
-        for one in checked:
-            if one not in self._checks:
-                self._checks.add(one)
-                self._tell(events.Checked(check=one[0], detail=one[1]))
+        """Tell what was checked; once, though it is looked at before the preparation and again after it."""
+        for name, found in checked:
+            if name not in self._told:
+                self._told.add(name)
+                self._tell(events.Checked(check=name, detail=found))
 
     def _announce(self) -> None:
         config, isolation = self._plan.options.run_name, self._plan.isolation

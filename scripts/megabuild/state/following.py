@@ -80,6 +80,8 @@ class Following:
                 self._begin(f"test {event.name}", f"testing {event.name}")
             case events.TestEnded():
                 self._going.pop(f"test {event.name}", None)
+                if event.passed:
+                    self._packages[event.name] = "published"
             case _:
                 pass
 

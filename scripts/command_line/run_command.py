@@ -8,8 +8,8 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NoReturn, TextIO, cast
@@ -41,6 +41,11 @@ class Invocation:
     json: bool = False  #: stdout belongs to one JSON document
     log: Path | None = None  #: the log of the run in progress, named beside an error
     show: Callable[[object], None] = _print  #: takes the JSON document
+    #: plans of the runs that were made, by the runs' names
+    plans: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    #: takes every document, printed or not
+    noted: Callable[[object], None] = lambda document: None
+    beside: dict[str, object] = field(default_factory=dict)  #: what an error's document has beside the error
 
 
 def run(
@@ -114,6 +119,7 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
 
 def _show(result: Result, invocation: Invocation) -> None:
     """Print what a command returned: the only place that chooses between a document and text."""
+    invocation.noted(result.to_json())
     if invocation.json:
         invocation.show(result.to_json())
     elif result.lines:
@@ -128,7 +134,8 @@ def _stopped(by: KeyboardInterrupt) -> Interrupted:
 
 
 def _told(error: MegabuildError, invocation: Invocation) -> int:
-    _document(type(error).__name__, error.message, error.remedy, error.exit_code, invocation)
+    kind = type(error).__name__
+    _document(kind, error.message, error.remedy, error.exit_code, invocation, failure=error.failure)
     log = str(invocation.log or "")
     lines = [f"error: {error.message}"]
     lines += [f"  {error.remedy}"] if error.remedy else []
@@ -166,9 +173,20 @@ def _crashed(error: Exception, invocation: Invocation) -> int:
     return CRASHED
 
 
-def _document(kind: str, message: str, remedy: str, exit_code: int, invocation: Invocation) -> None:
+def _document(
+    kind: str,
+    message: str,
+    remedy: str,
+    exit_code: int,
+    invocation: Invocation,
+    *,
+    failure: Mapping[str, object] | None = None,
+) -> None:
     """Give scripts an error as a document, where they asked for one."""
+    log = str(invocation.log) if invocation.log else None
+    error = {"kind": kind, "message": message, "remedy": remedy, "exit_code": exit_code, "log": log}
+    details = {"failure": failure} if failure else {}
+    document = {"error": {**error, **details}, **invocation.beside}
+    invocation.noted(document)
     if invocation.json:
-        log = str(invocation.log) if invocation.log else None
-        error = {"kind": kind, "message": message, "remedy": remedy, "exit_code": exit_code, "log": log}
-        invocation.show({"error": error})
+        invocation.show(document)

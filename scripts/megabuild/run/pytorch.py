@@ -134,7 +134,7 @@ class PyTorchWork(BuildTask):
     def mend(self, error: MegabuildError) -> str:
         """Have staging run again where the swap is refused over a tree that was reused unchecked."""
         if not isinstance(error, SwapRefused) or self._mended:
-            return ""
+            return super().mend(error)
         if self._plan.staging_decision.decision != "reuse":
             return ""
         self._mended = True

@@ -89,6 +89,8 @@ class Summary:
     estimated_seconds: float = 0.0
     estimated_memory: int = 0
     error: str = ""  #: what went wrong, empty when nothing did
+    #: what failed and where, by task, as scripts want it (docs/json.md)
+    failures: tuple[Mapping[str, object], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as JSON knows it."""

@@ -10,13 +10,17 @@ from pathlib import Path
 
 import click
 
-from command_line.run_command import CRASHED, Invocation
+from command_line.run_command import CRASHED, Invocation, document_of
 from groundwork.errors import ConfigError, Interrupted, MegabuildError, UsageError
 from groundwork.redact import Mask
 from groundwork.result import Result
 from groundwork.text import UNICODE, display, plain_lines
 from megabuild.run.manifest import Left, leave
 from megabuild.run.notify import notify
+
+
+class _Unforeseen(MegabuildError):
+    exit_code = CRASHED
 
 
 def concluded(
@@ -36,12 +40,12 @@ def concluded(
     except (UsageError, ConfigError, click.ClickException):
         raise
     except BaseException as error:
-        code, message = _of(error)
+        told = _as_told(error)
         left = _left(output, invocation, began, did=True)
         invocation.beside.update(_names(left))
         _say(_lines(left))
-        document = {"error": {"message": message, "exit_code": code}, **_names(left)}
-        _notify(command, code, configs, message.partition("\n")[0], document, left)
+        summary, document = told.message.partition("\n")[0], document_of(told, invocation)
+        _notify(command, told.exit_code, configs, summary, document, left)
         raise
     left = _left(output, invocation, began, did=result.exit_code != 0 or _did(result.document))
     lines = [*result.lines, *_lines(left)]
@@ -50,12 +54,13 @@ def concluded(
     return result
 
 
-def _of(error: BaseException) -> tuple[int, str]:
-    if isinstance(error, KeyboardInterrupt):
-        return Interrupted.exit_code, f"interrupted by {str(error) or 'Ctrl-C'}"
+def _as_told(error: BaseException) -> MegabuildError:
+    """Return what is told of an exception where it ends the program."""
     if isinstance(error, MegabuildError):
-        return error.exit_code, error.message
-    return CRASHED, f"unexpected {type(error).__name__}: {error}"
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted(f"interrupted by {str(error) or 'Ctrl-C'}")
+    return _Unforeseen(f"unexpected {type(error).__name__}: {error}")
 
 
 def _left(output: Path, invocation: Invocation, began: float, *, did: bool) -> Left | None:
@@ -114,12 +119,11 @@ def _notify(
     if not command:
         return
     status = {0: "done", Interrupted.exit_code: "interrupted"}.get(code, "failed")
-    mask = Mask(os.environ)
     told = {
         "MEGABUILD_STATUS": status,
         "MEGABUILD_EXIT_CODE": str(code),
         "MEGABUILD_CONFIGS": " ".join(configs),
-        "MEGABUILD_SUMMARY": mask(plain_lines(summary)),
+        "MEGABUILD_SUMMARY": plain_lines(summary),
         "MEGABUILD_MANIFEST": str(left.manifest) if left else "",
         "MEGABUILD_LOGS": str(left.logs) if left and left.logs else "",
     }

@@ -21,9 +21,11 @@ def pack(members: Mapping[str, Path | str], archive: Path, mask: Mask) -> None:
             if isinstance(member, str):
                 packed.writestr(name, mask(member))
                 continue
+            info = zipfile.ZipInfo.from_file(member, name, strict_timestamps=False)
+            info.compress_type = zipfile.ZIP_DEFLATED
             with (
                 files.open_regular(member) as source,
-                packed.open(name, "w", force_zip64=os.fstat(source.fileno()).st_size > 1 << 30) as target,
+                packed.open(info, "w", force_zip64=os.fstat(source.fileno()).st_size > 1 << 30) as target,
             ):
                 for line in source:
                     target.write(mask(line.decode("utf-8", "replace")).encode())

@@ -31,14 +31,18 @@ from megabuild.run.recent import PHASE
 
 _SPACE = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
 _SWAP = re.compile(r"^::megabuild:: swap-?refused\b|swap refused|refus\w+ the (Python )?swap", re.IGNORECASE)
-_NOISE = re.compile(r"^\s*$|^\++ ")
+#: Blank lines, a shell's trace, and the engine's advice, which is for folders that it has removed or ours to show.
+_NOISE = re.compile(
+    r"^\s*$|^\++ |^Script execution failed|^To run (?:the script|commands) "
+    r"|^  (?:cd \"|Work directory: |(?:Build p|P)refix: )"
+)
 _KEPT = "finished objects and packages are kept"
 _PREFIXES = {"host": "$PREFIX", "buil": "$BUILD_PREFIX"}
 EXCERPT_LINES = 20
 
 
 def of_last_phase(lines: Sequence[str]) -> list[str]:
-    """Return the lines of the phase that failed, without blank ones and a shell's trace."""
+    """Return the telling lines of the phase that failed."""
     began = max((number for number, line in enumerate(lines) if line.startswith(PHASE)), default=-1)
     # a phase that failed before it said anything leaves what was said before
     return [line for line in lines[began + 1 :] or lines if not _NOISE.match(line)]
@@ -89,7 +93,7 @@ class Failure:
         """The line that says that the network failed, while an environment was made or a package tested."""
         if self.outcome.kind not in ("test", "solve", "other"):
             return ""
-        return network_failed([*self.lines, self.outcome.message])
+        return network_failed(of_last_phase([*self.lines, *self.outcome.message.splitlines()]))
 
     def error(self) -> MegabuildError:
         """Return the error, with its remedy and what scripts want to know of it."""

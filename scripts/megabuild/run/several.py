@@ -178,7 +178,8 @@ def closing(attempts: Sequence[Attempt], exit_code: int, *, planned: bool) -> Re
             f"{sum(one.exit_code == 0 for one in attempts)} of {len(attempts)} done in {duration(total)}"
         )
     failed = [one for one in attempts if one.exit_code and one.reason]
-    lines += ["", *(line for one in failed for line in _why(one))] if failed else []
+    # a line each, however long: file and line of a compiler's message are for a terminal to find
+    lines += ["", *(f"{UNICODE.failed} {one.config}: {one.reason}" for one in failed)] if failed else []
     logs = [f"  {one.log}" for one in attempts if one.log]
     return Result(
         format="runs",
@@ -190,7 +191,3 @@ def closing(attempts: Sequence[Attempt], exit_code: int, *, planned: bool) -> Re
         lines=["", *lines, *(["", "logs:", *logs] if logs else [])],
         exit_code=exit_code,
     )
-
-
-def _why(one: Attempt) -> list[str]:
-    return wrapped(f"{UNICODE.failed} {one.config}: {one.reason}")

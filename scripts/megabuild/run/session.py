@@ -380,6 +380,7 @@ class _Run:
             channel=options.packages,
             staging=plan.staging_decision.decision,
             error=error,
+            failures=tuple(why.failure for why in self._failed.values() if why.failure),
         )
         result = self._pytorch.add_to(result) if self._pytorch else result
         return self._meter.compared(plan, result, self._forecast)

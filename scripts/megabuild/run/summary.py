@@ -94,6 +94,8 @@ class Summary:
     #: likely, at least and at most to come
     time_left: Sequence[Sequence[float]] = ()
     error: str = ""  #: what went wrong, empty when nothing did
+    #: what failed and where, by task, as scripts want it (docs/json.md)
+    failures: tuple[Mapping[str, object], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as JSON knows it."""

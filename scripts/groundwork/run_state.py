@@ -27,6 +27,7 @@ class Going:
     #: ninja's steps, or what else is counted; 0 of 0 where nothing is
     done: int = 0
     total: int = 0
+    unit: str = ""  #: of these: ``bytes``, ``packages``; nothing for steps
     objects: tuple[InFlight, ...] = ()  #: the oldest first
 
 

@@ -30,6 +30,7 @@ def following(tmp_path: Path) -> Following:
     plan = SimpleNamespace(
         options=SimpleNamespace(run_name="linux_64_cpu", state=tmp_path),
         jobs=SimpleNamespace(count=2),
+        items=[],
         all_items=[item(LIB, exists=True), item(TORCH), item(SCATTER)],
         extensions=SimpleNamespace(tasks=[task]),
     )
@@ -90,7 +91,7 @@ def test_tests_in_a_task_are_known_by_their_package_s_name(following: Following)
         in_task(events.TestRun(name=SCATTER.name)),
     )
     assert status(state, SCATTER) == "testing"
-    assert [going.what for going in state.going] == ["scatter 3.12: test"]
+    assert [going.what for going in state.going] == ["testing scatter 3.12"]
     state = after(following, events.Idle(task="scatter 3.12"))
     assert not state.going
 

@@ -151,23 +151,26 @@ class Gate:
         return True
 
 
-def run(command: list[str]) -> tuple[int, int]:
-    """Run a compiler; return its wait status, and the bytes of the largest process among it and its children."""
+def run(command: list[str]) -> tuple[int, int, float]:
+    """Run a compiler; return its wait status, and of it and its children the bytes of the largest and CPU seconds."""
     try:
         # Python ignores these two, and what is ignored is so in children
         child = os.posix_spawnp(command[0], command, os.environ, setsigdef=[_SIGPIPE, _SIGXFSZ])
     except OSError as error:
         print(f"{command[0]}: {os.strerror(error.errno or 0)}", file=sys.stderr)
-        return 127 << 8, 0
+        return 127 << 8, 0, 0.0
     _, status, used = os.wait4(child, 0)
-    return status, used.ru_maxrss * _KIB
+    return status, used.ru_maxrss * _KIB, used.ru_utime + used.ru_stime
 
 
-def note(path: str, sign: bytes, name: bytes, size: int = 0) -> None:
-    """Add a line on an object to the notes; where that cannot be, the object is made all the same."""
+def note(path: str, sign: bytes, name: bytes, size: int = 0, seconds: float = 0.0) -> None:
+    """Add a line on an object to the notes; where that cannot be, the object is made all the same.
+
+    At its end are the CPU seconds, in thousandths.
+    """
     try:
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        os.write(file, b"%s %d %s\n" % (sign, size, name))
+        os.write(file, b"%s %d %s %d\n" % (sign, size, name, 1000 * seconds))
         os.close(file)
     except OSError:
         return
@@ -201,10 +204,10 @@ def main(settings_file: str, folder: str, command: list[str]) -> int:
     notes = os.path.join(folder, NOTES)
     if name:
         note(notes, BEGUN, name)
-    status, peak = run(command)
+    status, peak, seconds = run(command)
     if name:
         known = peak and not unnoted
-        note(notes, ENDED if not known else FAILED if status else DONE, name, peak)
+        note(notes, ENDED if not known else FAILED if status else DONE, name, peak, seconds)
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)
     ended_by = os.WTERMSIG(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class Options:
     pythons: tuple[str, ...] = ()  #: narrow to these (``3.12``); empty for all of the config
     engine: str | None = None  #: isolation by name, or None for the one that fits
     keep_going: bool = False  #: go on with other packages where one fails
+    keep_work: bool = False  #: leave work folders and environments of finished packages, too
     optimization: str | None = None  #: ``0`` or ``2`` in place of the config's
     upstream_tests: bool = False  #: the package with PyTorch's own tests, too
     cpu_count: int | None = None  #: compile jobs, or None for what cores and memory allow
@@ -69,6 +71,12 @@ class Options:
             return self.run_name
         root = self.root.resolve()
         return f"{root.name}-{hashlib.sha256(bytes(root)).hexdigest()[:8]}/{self.run_name}"
+
+    @property
+    def key(self) -> str:
+        """What changes how long it takes, and how much memory, as the name of a file that several checkouts share."""
+        how = [self.optimization, self.arch_list, str(self.torch_source or ""), self.engine]
+        return f"{self.cache_name}-{hashlib.sha256(json.dumps(how).encode()).hexdigest()[:8]}"
 
     @property
     def state(self) -> Path:

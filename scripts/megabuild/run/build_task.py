@@ -6,6 +6,7 @@ What is common to libtorch with every Python's pytorch, and to each extension; :
 
 from __future__ import annotations
 
+import contextlib
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ from megabuild.run.sandbox_paths import View
 from megabuild.run.work import BROKEN, Made, Run, Work
 
 _LOOK_SECONDS = 1.0
+_GRAIN_NS = 2_000_000_000
 
 
 class BuildTask(Work):
@@ -42,6 +44,7 @@ class BuildTask(Work):
         self._told: events.Measured | None = None
         self._next_look = 0.0
         self._seen: set[str] = set()
+        self._dates: list[int] = []
         #: by file name: how long the build script took
         self.seconds: dict[str, float] = {}
 
@@ -80,6 +83,7 @@ class BuildTask(Work):
     def run(self, jobs: int) -> Made:
         """Build the packages that are missing; what an earlier run left, made from the same inputs, is only tested."""
         self._begin_attempt()
+        self.pause()
         self._wanted = {item.package.file_name: item.package for item in self.items if not item.exists}
         if not self._wanted:
             return Made(seconds={})
@@ -109,13 +113,15 @@ class BuildTask(Work):
         self._objects.feed(line)
 
     def occasion(self, event: events.Event | None) -> None:
-        """Look for new packages, and at what compilers are at."""
+        """Look for new packages, where something has come into their folders, and at what compilers are at."""
         telling = isinstance(event, (events.PhaseStarted, events.PackageStarted, events.TestRun))
         self._disk.tick(occasion=telling)
         if isinstance(event, events.PhaseStarted):
             self._in_flight.clear()
         self._measure(at_once=telling)
-        for path in channel_folder.package_files(self._out) if event is None else ():
+        if event is not None or not self._changed():
+            return
+        for path in channel_folder.package_files(self._out):
             if path.name in self._seen:
                 continue
             self._seen.add(path.name)
@@ -141,6 +147,17 @@ class BuildTask(Work):
         if found != self._told:
             self._told = found
             self.tell(found)
+
+    def _changed(self) -> bool:
+        """Say whether the folders of packages may hold others than at the last look."""
+        dates: list[int] = []
+        for subdir in (self._plan.options.config.platform, "noarch"):
+            with contextlib.suppress(OSError):
+                dates.append((self._out / subdir).stat().st_mtime_ns)
+        # a date that is younger than the clock's grain may stay the same at another change
+        settled = max(dates, default=0) < time.time_ns() - _GRAIN_NS
+        changed, self._dates = dates != self._dates or not settled, dates
+        return changed
 
     def collect(self, outcome: Outcome, jobs: int, log: Path) -> Made:
         """Verify what was finished and passed its tests, whatever else failed."""

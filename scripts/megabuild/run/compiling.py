@@ -13,7 +13,7 @@ from groundwork.errors import IntegrityError
 from groundwork.run_state import InFlight
 from megabuild.engine.compiler_gate import BEGUN, NOTES
 
-_LINE = re.compile(rb"([>=+-]) [0-9]{1,15} ([!-~]{1,300})")
+_LINE = re.compile(rb"([>=+-]) [0-9]{1,15} ([!-~]{1,300})(?: [0-9]{1,9})?")
 #: No build writes that much between two looks; more of one is read at the next.
 _MOST_BYTES = 256 << 10
 #: More compilers than this do not run at once; of those that were killed, nothing says that they ended.

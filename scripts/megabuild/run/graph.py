@@ -12,7 +12,8 @@ from groundwork import events
 from groundwork.errors import BuildError, MegabuildError, OutOfMemoryError
 from megabuild.run.work import Made, Need, Stopped, Work
 
-_POLL_SECONDS = 0.05
+#: For what comes without a message; a message ends the wait at once.
+_POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class Graph:
     ``done`` names the tasks whose packages are published, and whatever else is there; ``failed``, which grows, the
     tasks that cannot run, and why. ``publish`` takes what a task has made; what it raises fails the task. Threads put
     their events into ``inbox``; ``stop`` is set when everything is to end. ``keep_going`` has the rest built where a
-    brief task fails. ``on_tick`` is called about twenty times a second; what it raises ends the run. While ``hold`` is
+    brief task fails. ``on_tick`` is called some times a second; what it raises ends the run. While ``hold`` is
     true nothing starts, nor does a task that ``refuse`` has an error for, which ends the run when nothing else runs.
     """
 

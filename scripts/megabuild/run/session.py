@@ -6,7 +6,7 @@ import contextlib
 import os
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,9 +30,11 @@ from groundwork.text import duration
 from groundwork.wording import counted
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
+from megabuild.forecast.forecast import Forecast
+from megabuild.forecast.share import Share
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.container import Container
-from megabuild.plan import published, tree_reuse
+from megabuild.plan import expected, published, tree_reuse
 from megabuild.plan.estimate import GB
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
@@ -43,7 +45,8 @@ from megabuild.run.graph import Graph, Inbox, There
 from megabuild.run.logfile import LogFile
 from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.package_test import PackageTest, name_of
-from megabuild.run.preflight import checks
+from megabuild.run.preflight import Check, before_preparation, checks
+from megabuild.run.preparation import Prepare, changes, ticking, told
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.room import Room
@@ -61,8 +64,10 @@ _AT_ONCE, _TESTS_AT_ONCE = 3, 2
 _OFTEN = (events.LogLine, events.Progress, events.Measured, events.Idle, events.Published)
 
 
-def execute(plan: Plan, reporter: events.Reporter) -> Summary:
-    """Run a plan to its end; events go to the reporter, in this thread.
+def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = None) -> Summary:
+    """Run a plan to its end; events go to the reporter, one after the other.
+
+    Where the plan's environment is not ready, ``prepare`` makes what it lacks, and the plan that is carried out.
 
     The summary is also written into a record of its own below the state folder's ``runs``, whatever happened, and to
     ``run.json``, which a run that had nothing to do leaves as it is; as it does what others are told of the last one.
@@ -76,7 +81,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
         stopping.by_signals(),
         LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log,
     ):
-        run = _Run(plan, log, reporter)
+        run = _Run(plan, log, reporter, prepare)
         error, status, code = "interrupted", "interrupted", Interrupted.exit_code
         try:
             run.go()
@@ -96,7 +101,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
             error, status = log.mask(f"{type(failed).__name__}: {failed}"), "failed"
             raise
         finally:
-            published.note_channels(options.packages, plan.environment.channels)
+            run.note_channels()
             summary = run.summary(error)
             if error:
                 log.write("driver", f"error: {error}")
@@ -134,7 +139,12 @@ def locked(options: Options) -> Iterator[None]:
 class _Run:
     """The state of :func:`execute`."""
 
-    def __init__(self, plan: Plan, log: LogFile, reporter: events.Reporter) -> None:
+    def __init__(
+        self, plan: Plan, log: LogFile, reporter: events.Reporter, prepare: Prepare | None = None
+    ) -> None:
+        self._prepare = prepare
+        self._told: set[str] = set()
+        self._lock = threading.RLock()  # events come from the preparation's threads, too
         self._damage = published.heal(plan.options.packages, plan.options.config.platform)
         self._plan = compare_with_disk(plan)
         self._log = log
@@ -142,9 +152,9 @@ class _Run:
         self._meter = Meter()
         self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
-        self._tested = 0
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
-        self._following = Following(self._plan, left=lambda: None)
+        self._forecast = _forecast(self._plan)
+        self._following = Following(self._plan, left=lambda: self._forecast.left())
         self._file = StateFile(plan.options.state)
         #: there is nothing to do: what is known of the last run that did something stays
         self.idle = self._is_done() and (plan.options.state / LATEST).exists()
@@ -157,15 +167,38 @@ class _Run:
 
     def go(self) -> None:
         """Check, build, publish."""
-        plan, options = self._plan, self._plan.options
+        self._announce()
         if self._is_done():
-            self._announce("none")
             return
+        with ticking(self._stand):
+            if self._prepare is not None and not self._plan.environment.ready:
+                self._get_ready(self._prepare)
+                if self._is_done():
+                    return
+            isolation = self._checked()
+        self._build(isolation)
+
+    def _get_ready(self, prepare: Prepare) -> None:
+        """Have made what the environment lacks; from then on the plan is the one that goes with it."""
+        before = self._plan
+        if before.environment.root is None:  # else what is missing on this machine may yet be installed
+            before.usable_isolation()
+        self._check(before_preparation(before))
+        self._plan = compare_with_disk(prepare(told(self._tell)))
+        self._forecast = _forecast(self._plan)
+        self._following.planned(self._plan)
+        if found := changes(before, self._plan):
+            self._tell(events.Replanned(changes=found))
+        self._meter = Meter()  # an estimate is of the build alone
+
+    def _checked(self) -> Isolation:
+        """Return where it is built, once everything is checked that can be without a compiler."""
+        plan, options = self._plan, self._plan.options
         isolation = plan.usable_isolation()
-        self._announce(isolation.name)
         self._meter.blind = isinstance(isolation, Container)
-        for name, found in checks(plan, isolation):
-            self._tell(events.Checked(check=name, detail=found))
+        if self._meter.blind:
+            self._forecast.share = None  # what runs there are not our children
+        self._check(checks(plan, isolation))
         jobs, per_job, memory = plan.jobs, plan.estimate.memory_of_ordinary, measure().memory
         if jobs.count > 1 and jobs.count * per_job > memory:
             self._tell(
@@ -177,11 +210,19 @@ class _Run:
         ended = end_strays(options.state)
         if ended:
             self._tell(events.Healed(what=f"{counted(ended, 'process')} of an earlier run"))
-        self._build(isolation)
+        return isolation
 
-    def _announce(self, isolation: str) -> None:
-        config = self._plan.options.run_name
-        self._tell(events.RunStarted(config=config, log=self._log.path, isolation=isolation))
+    def _check(self, checked: Iterable[Check]) -> None:
+        """Tell what was checked; once, though it is looked at before the preparation and again after it."""
+        for name, found in checked:
+            if name not in self._told:
+                self._told.add(name)
+                self._tell(events.Checked(check=name, detail=found))
+
+    def _announce(self) -> None:
+        config, isolation = self._plan.options.run_name, self._plan.isolation
+        name = isolation.name if isinstance(isolation, Isolation) else "none"
+        self._tell(events.RunStarted(config=config, log=self._log.path, isolation=name))
         for what in self._damage:
             self._tell(events.Warned(message=what))
 
@@ -270,20 +311,18 @@ class _Run:
                 self._log.write("driver", f"published {name} ({now[name].size} bytes)")
             labels = {item.package.file_name: item.package.id for item in plan.all_items}
             self._tell(events.Published(packages=tuple(labels[name] for name in names)))
-        if isinstance(work, PackageTest) and made.error is None:
-            self._tested += 1
-            if self._tested == len(plan.missing):
-                self._meter.pytorch_is_done()
-        elif isinstance(work, PyTorchWork) and made.error is None:
+        if isinstance(work, PyTorchWork) and made.error is None:
             tree_reuse.finished(plan.options.state / "tree")
             if plan.extensions.missing:
                 make_torch_channel(plan, work.shelf)
 
     def _tell(self, event: events.Event) -> None:
-        if not isinstance(event, (*_OFTEN, events.InTask)):
-            self._log.write("driver", str(event))
-        self._following.take(event)
-        self._reporter(event)
+        if not isinstance(event, (*_OFTEN, events.InTask)) and (line := event.logged()):
+            self._log.write("driver", line)
+        with self._lock:
+            self._forecast.take(event)
+            self._following.take(event)
+            self._reporter(event)
         if not isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN):
             self._stand(at_once=True)
 
@@ -309,11 +348,17 @@ class _Run:
 
     def _stand(self, *, at_once: bool = False) -> None:
         """Say where the run stands: to whoever watches, and in the file that others read."""
-        if at_once or self._file.due:
-            state = self._following.state()
-            if not self._silent:
-                self._file.write(state)
-            self._reporter(events.Stands(state=state))
+        with self._lock:
+            if at_once or self._file.due:
+                state = self._following.state()
+                if not self._silent:
+                    self._file.write(state)
+                self._reporter(events.Stands(state=state))
+
+    def note_channels(self) -> None:
+        """Note what the packages need besides; of a channel that is only planned there is nothing to be had."""
+        if self._plan.environment.ready:
+            published.note_channels(self._plan.options.packages, self._plan.environment.channels)
 
     def ended(self, status: str, error: str, exit_code: int) -> None:
         """Say how it ended."""
@@ -340,8 +385,10 @@ class _Run:
             channel=options.packages,
             staging=plan.staging_decision.decision,
             error=error,
+            failures=tuple(why.failure for why in self._failed.values() if why.failure),
         )
-        return self._meter.compared(plan, self._pytorch.add_to(result) if self._pytorch else result)
+        result = self._pytorch.add_to(result) if self._pytorch else result
+        return self._meter.compared(plan, result, self._forecast)
 
     def _row(
         self, item: PlanItem, known: Mapping[str, PublishedPackage], wrong: Mapping[str, str]
@@ -365,6 +412,11 @@ class _Run:
             path=str(channel / record.path),
             note="",
         )
+
+
+def _forecast(plan: Plan) -> Forecast:
+    todo = expected.outline(plan)
+    return Forecast(todo, plan.known, share=Share(todo.cores))
 
 
 def _came_to_its_end(state: Path) -> bool:

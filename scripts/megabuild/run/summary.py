@@ -87,10 +87,15 @@ class Summary:
     memory: int = 0  #: bytes of the largest process that this machine ran for it, 0 where nobody knows
     #: bytes of the largest single process of a compile, by object, for those that took most
     largest_objects: Mapping[str, int] = field(default_factory=dict)
-    #: what the plan said of duration and memory, 0 where what it spoke of was not done as a whole
+    #: what the plan said of duration and memory, 0 where nothing was built
     estimated_seconds: float = 0.0
     estimated_memory: int = 0
+    #: what was said of the time left: seconds since the start, share of the work done, and the seconds that were
+    #: likely, at least and at most to come
+    time_left: Sequence[Sequence[float]] = ()
     error: str = ""  #: what went wrong, empty when nothing did
+    #: what failed and where, by task, as scripts want it (docs/json.md)
+    failures: tuple[Mapping[str, object], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as JSON knows it."""

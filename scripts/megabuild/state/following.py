@@ -36,13 +36,6 @@ class Following:
         self._memory = TreeMemory()
         self._going: dict[str, Going] = {}
         self._measured: dict[str, events.Measured] = {}
-        self._packages = {
-            item.package.id.label: "there" if item.exists else "waiting" for item in plan.all_items
-        }
-        self._of_task = {
-            task.name: [package.id for package in task.packages] for task in plan.extensions.tasks
-        }
-        self._built: dict[str, list[PackageId]] = defaultdict(list)  # by task
         machine = measure()
         self._state = RunState(
             config=plan.options.run_name,
@@ -57,6 +50,7 @@ class Following:
             host=socket.gethostname(),
             boot=boot(),
         )
+        self.planned(plan)
 
     def take(self, event: events.Event) -> None:
         """Take one event."""
@@ -92,10 +86,14 @@ class Following:
                     self._going[task] = replace(self._going[task], objects=tuple(event.objects))
             case events.TaskStarted():
                 self._begin(event.task, f"{event.task}: environment")
+            case events.Preparing():
+                self._prepare(event)
+            case events.PackageStarted():
+                self._begin(task, f"{event.package.label}: build script")
             case events.TestRun() if task == PYTORCH:
                 self._begin(f"test {event.name}", f"testing {event.name}")
             case events.TestRun():
-                self._begin(task, f"{task}: test")
+                self._begin(task, f"testing {task}")
             case events.TestEnded():
                 self._going.pop(f"test {event.name}", None)
             case _:
@@ -106,6 +104,8 @@ class Following:
             case events.PackageBuilt():
                 self._built[task].append(event.package)
                 self._note(event.package.label, "built")
+                if task == PYTORCH:
+                    self._between()
             case events.TestRun() if task == PYTORCH:
                 self._note(event.name, "testing")
             case events.TestRun():  # in a task, tests are known by their packages' names
@@ -126,6 +126,34 @@ class Following:
     def _note(self, label: str, status: str) -> None:
         if self._packages.get(label, "there") not in _FINAL:
             self._packages[label] = status
+
+    def _between(self) -> None:
+        """Note that one of PyTorch's packages is built: the next one's environment is made, if there is one."""
+        if any(self._packages.get(label) == "waiting" for label in self._own):
+            self._begin(PYTORCH, "environment of the next package")
+        else:
+            self._going.pop(PYTORCH, None)
+
+    def planned(self, plan: Plan) -> None:
+        """Take what is to be built: at first, and again where the preparation has led to another plan."""
+        self._going.clear()
+        self._packages = {
+            item.package.id.label: "there" if item.exists else "waiting" for item in plan.all_items
+        }
+        self._own = [item.package.id.label for item in plan.items]
+        self._of_task = {
+            task.name: [package.id for package in task.packages] for task in plan.extensions.tasks
+        }
+        self._built: dict[str, list[PackageId]] = defaultdict(list)  # by task
+        self._state = replace(self._state, status="checking", jobs=plan.jobs.count)
+
+    def _prepare(self, event: events.Preparing) -> None:
+        self._state = replace(self._state, status="preparing")
+        if event.over:
+            self._going.pop(event.what, None)
+            return
+        going = self._going.get(event.what) or Going(task=event.what, what=event.what, since=self._clock())
+        self._going[event.what] = replace(going, done=event.done, total=event.total, unit=event.unit)
 
     def _begin(self, task: str, what: str) -> None:
         if self._state.status == "checking":

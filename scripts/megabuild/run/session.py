@@ -28,6 +28,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.published import PublishedPackage, is_published, records
+from megabuild.report.run_page import RunPage
 from megabuild.run.extension import ExtensionWork, make_torch_channel
 from megabuild.run.graph import Graph, Inbox, There
 from megabuild.run.logfile import LogFile
@@ -60,7 +61,8 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
         stopping.by_signals(),
         LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
     ):
-        run = _Run(plan, log, reporter)
+        page = RunPage(plan, log.path, log.mask)
+        run = _Run(plan, log, page.watching(reporter))
         error, status, code = "interrupted", "interrupted", Interrupted.exit_code
         try:
             run.go()
@@ -85,6 +87,7 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
             if status == "done" and not summary.ok:
                 status, code = "failed", BuildError.exit_code
             run.ended(status, error, code)
+            page.write(summary.to_dict())
     return summary
 
 

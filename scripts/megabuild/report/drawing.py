@@ -132,7 +132,7 @@ def _use(timeline: Timeline, axis: Axis) -> Iterator[str]:
     running = at_once(((step.at, step.at + step.seconds) for step in timeline.steps), axis)
     if busy or timeline.steps:
         high = max([float(cores), *(value for _, value in busy), *(value for _, value in running)]) * 1.05
-        words = [f"{swatch('busy')}cores busy, {mean(busy):.1f} on average" if busy else ""]
+        words = [f"{swatch('gen')}cores busy, {mean(busy):.1f} on average" if busy else ""]
         words += [f"{swatch('cxx')}steps of ninja at once" if timeline.steps else ""]
         yield f"<div class='name'>{', '.join(filter(None, words))}</div>"
         curves = [("busy", buckets(busy, axis)), ("line", running)]

@@ -25,7 +25,7 @@ pre { background:var(--soft); border:1px solid var(--line); border-radius:6px; p
 .cards span { color:var(--dim); font-size:.85rem; display:block; line-height:1.35; }
 .failure { border-left:4px solid var(--bad); padding-left:.8rem; }
 .keys { display:flex; flex-wrap:wrap; gap:.2rem 1rem; font-size:.85rem; color:var(--dim); margin:.2rem 0 .5rem; }
-.keys i { display:inline-block; width:.8em; height:.8em; border-radius:2px; margin-right:.35em;
+.keys i,.name i { display:inline-block; width:.8em; height:.8em; border-radius:2px; margin-right:.35em;
   vertical-align:-.05em; }
 .zoom { position:absolute; opacity:0; } .zooms { float:right; font-size:.85rem; }
 .zooms label { display:inline-block; padding:.1rem .55rem; border:1px solid var(--line); border-radius:4px;

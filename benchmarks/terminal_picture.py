@@ -1,4 +1,4 @@
-"""Makes docs/terminal.svg: `python benchmarks/terminal_picture.py [COMMAND...]` records a real run on a pseudo terminal.
+"""Makes docs/terminal.svg: `python benchmarks/terminal_picture.py [COMMAND...]` records a run on a pseudo terminal.
 
 The run takes place in a clone of this commit, in a folder of its own, with the cache that this machine has. What is
 shown is what a terminal of that size would show, a dozen moments of it, evenly spread over the run; the last one stays.

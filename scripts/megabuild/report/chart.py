@@ -16,7 +16,28 @@ from groundwork.text import duration, plain
 
 _BUCKETS = 500
 #: Seconds between marks of the axis.
-_NICE = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200, 86400, 172800)
+_NICE = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    10800,
+    14400,
+    21600,
+    43200,
+    86400,
+    172800,
+)
 _MARKS = 6
 
 
@@ -141,11 +162,11 @@ def at_once(bars: Iterable[tuple[float, float]], axis: Axis) -> list[tuple[float
     return [(axis.began + (number + 0.5) * width, value) for number, value in enumerate(amount)]
 
 
-def marks(axis: Axis) -> list[float]:
-    """Return the seconds from the beginning at which the axis has marks."""
-    step = next((nice for nice in _NICE if axis.seconds / nice <= _MARKS), None)
-    step = step or 86400 * math.ceil(axis.seconds / 86400 / _MARKS)
-    return [float(number * step) for number in range(int(axis.seconds / step) + 1)]
+def marks(axis: Axis, zoom: int = 1) -> list[int]:
+    """Return the seconds from the beginning at which the axis has marks, where it is drawn ``zoom`` times as wide."""
+    step = next((nice for nice in _NICE if axis.seconds / nice <= _MARKS * zoom), None)
+    step = step or 86400 * math.ceil(axis.seconds / 86400 / _MARKS / zoom)
+    return [number * step for number in range(int(axis.seconds / step) + 1)]
 
 
 def grid(axis: Axis) -> str:
@@ -154,15 +175,18 @@ def grid(axis: Axis) -> str:
     return "".join(f'<line class="grid" x1="{x:.4g}%" x2="{x:.4g}%" y1="0" y2="100%"/>' for x in places)
 
 
-def ruler(axis: Axis) -> str:
-    """Draw the axis itself: time since the beginning."""
-    words = []
-    for at in marks(axis):
-        x = 100 * at / axis.seconds
-        anchor = "start" if x < 4 else "end" if x > 96 else "middle"
-        words.append(
-            f'<text class="of" x="{x:.4g}%" y="12" text-anchor="{anchor}">{duration(at) if at else "0"}</text>'
-        )
+def ruler(axis: Axis, zooms: Sequence[int]) -> str:
+    """Draw the axis itself, time since the beginning: for each zoom the marks that it adds, in a class ``m<zoom>``."""
+    words, there = [], set[int]()
+    for zoom in zooms:
+        for at in marks(axis, zoom):
+            if at in there:
+                continue
+            there.add(at)
+            x = 100 * at / axis.seconds
+            anchor = "start" if x < 4 / zoom else "end" if x > 100 - 4 / zoom else "middle"
+            said = duration(at) if at else "0"
+            words.append(f'<text class="of m{zoom}" x="{x:.5g}%" y="12" text-anchor="{anchor}">{said}</text>')
     return f'<svg class="wide" role="img" height="16">{"".join(words)}</svg>'
 
 

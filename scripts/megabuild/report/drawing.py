@@ -15,7 +15,7 @@ _SLOWEST = 20
 _WORTH = 0.5  # seconds
 #: More steps than any build of PyTorch has; of more, which a build may have made up, the longest are drawn.
 _MOST_STEPS = 6000
-_ZOOMS = ("all", "5 x", "25 x")
+_ZOOMS = (1, 5, 25)
 #: What bars stand for, by the class of the style sheet that colours them.
 _KINDS = {
     "phase": "phase of the build", "test": "test of a package", "cxx": "C and C++", "cuda": "CUDA",
@@ -33,13 +33,13 @@ def drawn(timeline: Timeline) -> Iterator[str]:
     lanes = list(_lanes(timeline.spans, axis))
     used = {bar.kind for bar in bars} | {bar.kind for _, group in lanes for bar in chain.from_iterable(group)}
     yield "<h2>Timeline</h2>"
-    for number, name in enumerate(_ZOOMS, 1):
-        first = ' checked="checked"' if number == 1 else ""
-        yield f'<input class="zoom" type="radio" name="zoom" id="z{number}" aria-label="zoom: {name}"{first}/>'
-    labels = (f'<label for="z{number}">{name}</label>' for number, name in enumerate(_ZOOMS, 1))
+    for zoom in _ZOOMS:
+        first = ' checked="checked"' if zoom == 1 else ""
+        yield f'<input class="zoom" type="radio" name="zoom" id="z{zoom}" aria-label="{zoom} x as wide"{first}/>'
+    labels = (f'<label for="z{zoom}">{f"{zoom} x" if zoom > 1 else "all"}</label>' for zoom in _ZOOMS)
     yield f"<div class='zooms'>{' '.join(labels)}</div>"
     keys = (f"<span>{swatch(kind)}{words}</span>" for kind, words in _KINDS.items() if kind in used)
-    yield f"<div class='keys'>{''.join(keys)}</div><div class='scroll'>{ruler(axis)}"
+    yield f"<div class='keys'>{''.join(keys)}</div><div class='scroll'>{ruler(axis, _ZOOMS)}"
     for name, group in lanes:
         yield f"<div class='name'>{text(name)}</div>{rows(group, axis, height=18, gap=2, labels=True)}"
     if bars:

@@ -30,12 +30,14 @@ pre { background:var(--soft); border:1px solid var(--line); border-radius:6px; p
 .zoom { position:absolute; opacity:0; } .zooms { float:right; font-size:.85rem; }
 .zooms label { display:inline-block; padding:.1rem .55rem; border:1px solid var(--line); border-radius:4px;
   cursor:pointer; }
-#z1:checked~.zooms [for=z1],#z2:checked~.zooms [for=z2],#z3:checked~.zooms [for=z3] { background:var(--fg);
+#z1:checked~.zooms [for=z1],#z5:checked~.zooms [for=z5],
+  #z25:checked~.zooms [for=z25] { background:var(--fg);
   color:var(--bg); }
 .zoom:focus-visible~.zooms { outline:2px solid var(--cxx); }
 .scroll { overflow-x:auto; border:1px solid var(--line); border-radius:6px; padding:.3rem 0 .5rem; clear:both; }
-.wide { display:block; width:100%; overflow:visible; } #z2:checked~.scroll .wide { width:500%; }
-#z3:checked~.scroll .wide { width:2500%; }
+.wide { display:block; width:100%; overflow:visible; } #z5:checked~.scroll .wide { width:500%; }
+#z25:checked~.scroll .wide { width:2500%; } .m5,.m25 { display:none; }
+#z5:checked~.scroll .m5,#z25:checked~.scroll .m5,#z25:checked~.scroll .m25 { display:inline; }
 .name { position:sticky; left:0; width:max-content; max-width:100%; padding:.4rem .5rem .1rem; font-size:.85rem; }
 .scroll svg text { font-size:11px; fill:#fff; pointer-events:none; } .scroll svg text.of { fill:var(--dim); }
 @media (prefers-color-scheme: dark) { .scroll svg text { fill:#0d1013; } }

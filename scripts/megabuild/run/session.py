@@ -40,6 +40,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.published import PublishedPackage, is_published, records
+from megabuild.report.run_page import RunPage
 from megabuild.run.extension import ExtensionWork, make_torch_channel
 from megabuild.run.graph import Graph, Inbox, There
 from megabuild.run.logfile import LogFile
@@ -81,7 +82,8 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
         stopping.by_signals(),
         LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log,
     ):
-        run = _Run(plan, log, reporter, prepare)
+        page = RunPage(plan, log.path, log.mask)
+        run = _Run(plan, log, page.watching(reporter), prepare)
         error, status, code = "interrupted", "interrupted", Interrupted.exit_code
         try:
             run.go()
@@ -111,6 +113,7 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
             if not run.idle:
                 summary.write(options.state / LATEST)
             run.ended(status, error, code)
+            page.write(summary.to_dict())
     return summary
 
 

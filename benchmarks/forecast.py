@@ -9,6 +9,7 @@ ship KIND KNOWN.json SOURCE      put what was learned (the cache's `forecast` fo
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import sys
 from pathlib import Path
@@ -95,7 +96,10 @@ def main() -> None:
     """Do one of them."""
     command, *rest = sys.argv[1:]
     if command == "events":
-        print("\n".join(log_events(Path(rest[0]).read_text())))
+        lines = log_events(Path(rest[0]).read_text())
+        for row in json.loads(Path(rest[1]).read_text())["time_left"] if len(rest) > 1 else ():
+            lines.append(f"{row[0]}\tshare\t{row[5]}")
+        print("\n".join(sorted(lines, key=lambda line: float(line.partition("\t")[0]))))
     elif command == "learn":
         Path(rest[2]).write_bytes(msgspec.json.encode(learn(Path(rest[0]), Path(rest[1]), Known())))
     elif command == "ship":
@@ -108,7 +112,7 @@ def main() -> None:
         shipped.FILE.write_text(re.sub(r"\[\s+(\"[^\"]+\"),\s+(\d+),\s+([\d.]+)\s+\]", r"[\1, \2, \3]", text))
     else:
         second = Path(rest[1]) if len(rest) > 1 else Path(rest[0])
-        known = shipped.known(rest[0]) if not Path(rest[0]).exists() else learn(Path(rest[0]), None, Known())
+        known = shipped.known(rest[0]) if not Path(rest[0]).is_file() else learn(Path(rest[0]), None, Known())
         replay(second, known)
 
 

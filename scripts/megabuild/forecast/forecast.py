@@ -49,7 +49,9 @@ class Forecast:
         total = sum(stage.work + stage.test for stage in self._row) + sum(outline.extensions.values())
         doubt = _DOUBT_MEASURED if known.measured else _DOUBT_SHIPPED
         self._doubt, self._done = doubt, 0.0
-        self._compiling, self._other = Pace(total), Pace(total)
+        self._compiling = Pace(total)
+        # where nobody tells what others take of the machine, what compiles take says it of everything
+        self._other = Pace(total) if share else self._compiling
         self._hits = Hits(likely=outline.cached)
         self._flying: dict[str, float] = {}  # steps that are likely to run: since when
         #: by package: seconds of tests that will begin at any moment; since when others run, and their seconds
@@ -59,11 +61,11 @@ class Forecast:
         self._shown: tuple[float, TimeLeft] | None = None
         self._next, self._stale = 0.0, True
         self._ends: deque[tuple[float, float]] = deque()
-        #: what was shown: seconds since the start, share done, seconds left: likely, earliest, latest
-        self.record: list[tuple[float, float, float, float, float]] = []
-        #: what was seen of phases and tests: seconds of one core; of ninja's steps: their names
+        #: what was shown: seconds since the start, share done, seconds left (likely, earliest, latest), share of the cores
+        self.record: list[tuple[float, ...]] = []
+        #: what was seen of phases and tests: seconds of one core; of ninja's steps: when they ended, and what they took
         self.took: dict[str, list[float]] = {}
-        self.ran: dict[str, dict[str, float]] = {}
+        self.ran: dict[str, dict[str, tuple[float, float]]] = {}
         self.whole: set[str] = set()  # phases of which ninja did everything that is known
         self.finished: set[str] = set()  # packages that were built, and ``staging``
 
@@ -158,15 +160,17 @@ class Forecast:
             self._begin(stage, left + 1)
         now, name = self._ninja + event.seconds, event.step_name
         since = self._flying.pop(name, None)
-        if since is None:  # another one was taken to run
-            since = self._flying.pop(next(reversed(self._flying))) if self._flying else self._step_at
+        if (
+            since is None
+        ):  # another one was taken to run: the longest, so that the time of all comes out right
+            since = self._flying.pop(next(iter(self._flying))) if self._flying else self._step_at
         took = (now - since) * self._each
         usual = _pop(stage.steps, name, spare=left < len(stage.steps))
         if usual is not None:
             self._done += usual
             if not (is_object(name) and self._hits.was_one(took, usual * self._compiling.factor)):
                 self._compiling.add(took, usual)
-        self.ran.setdefault(stage.key, {})[name] = took
+        self.ran.setdefault(stage.key, {})[name] = event.seconds, took
         self._step_at = now
         self._fly(stage, now)
 
@@ -206,7 +210,7 @@ class Forecast:
     @property
     def _now(self) -> float:
         """The share of the cores that is this run's; all of it where nobody knows."""
-        return (self.share.now if self.share else 0.0) or 1.0
+        return self.share.now if self.share else 1.0
 
     @property
     def _each(self) -> float:
@@ -268,7 +272,7 @@ class Forecast:
             earliest=likely / (1 + doubt),
             latest=likely * (1 + doubt),
             done=done,
-            share=self.share.now if self.share else 0.0,
+            share=self.share.now if self.share and self.share.known else 0.0,
         )
 
     def _work(self, now: float) -> list[Stretch]:
@@ -319,6 +323,7 @@ class Forecast:
                     round(found.likely, 1),
                     round(found.earliest, 1),
                     round(found.latest, 1),
+                    round(found.share, 2),
                 )
             )
 

@@ -38,9 +38,10 @@ def learned(
 
     new = known
     for phase, names in run.ran.items():
-        new = new.with_steps(
-            phase, {name: took(name, seen) for name, seen in names.items()}, whole=phase in run.whole
-        )
+        # as they begin: what runs is taken to be what comes first
+        begun = sorted(names, key=lambda name: names[name][0] - logged.get(name, names[name][1]))
+        found = {name: took(name, names[name][1]) for name in begun}
+        new = new.with_steps(phase, found, whole=phase in run.whole)
     ran = {name for names in new.order.values() for name in names}
     if left := {name: took(name, 0.0) for name in logged if is_object(name) and name not in ran}:
         new = new.with_steps(COMPILE, left, whole=False)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
 from rich.console import Console
 
+from command_line import github
 from command_line.configs import person_present
 from command_line.progress_display import PlainReporter, reporter, show
 from command_line.run_command import Invocation, outcome
-from groundwork import events
+from groundwork import events, in_use
 from groundwork.errors import MegabuildError, ProviderError
 from groundwork.result import Result
 from groundwork.text import UNICODE
@@ -20,17 +23,19 @@ from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
 from megabuild.plan.report import plan_result, rendered_lines
 from megabuild.run import several
-from megabuild.run.commands import commands, upload
-from megabuild.run.debug import debug_package
-from megabuild.run.session import execute
-from megabuild.run.summary import package_lines, packages_of_last_run
 
 
 def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> Result:
-    """Show the plan of a run and carry it out, or return the plan alone."""
+    """Show the plan of a run, for which hardly anything is downloaded; then prepare and carry it out."""
+    with in_use.using(options.cache, options.cache_name):
+        in_use.note_output(options.cache, options.output)
+        return _plan_and_build(options, invocation, plan_only=plan_only)
+
+
+def _plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> Result:
     console = _console(invocation)
     try:
-        plan = _planned(options, console, only_plan=plan_only)
+        plan = _planned(options, console)
     except ProviderError as error:
         if plan_only:  # what would be built is known even where it cannot be built
             show(console, [f"{UNICODE.failed} {error.message}", "", *rendered_lines(options)])
@@ -39,21 +44,50 @@ def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool)
     if plan_only:
         return planned
     show(console, planned.lines)
+    return _built(plan, console, invocation)
+
+
+def _built(plan: Plan, console: Console, invocation: Invocation) -> Result:
+    """Carry a plan out, and return what came of it."""
+    # not before: a plan alone needs none of it
+    from megabuild.run.commands import commands, upload
+    from megabuild.run.session import execute
+    from megabuild.run.summary import package_lines, packages_of_last_run
+
+    options, on_github = plan.options, github.runs_here(os.environ)
+    made = [plan]
     try:
         with reporter(console) as shown:
-            summary = execute(plan, _noting(shown, invocation))
-    except MegabuildError:
-        show(console, ["", *package_lines(packages_of_last_run(options.state))])
+
+            def prepare(report: events.Notes) -> Plan:
+                with _within(options):
+                    made.append(make_plan(options, report, _asking(shown)))
+                return made[-1]
+
+            summary = execute(plan, _noting(shown, invocation), prepare)
+    except MegabuildError as error:
+        rows = packages_of_last_run(options.state)
+        show(console, ["", *package_lines(rows)])
+        if on_github:
+            github.add_to_summary(options.run_name, rows, 0.0, error.message, os.environ)
+            console.out(github.error(error.message), highlight=False)
+            error.message = github.harmless(error.message)
         raise
-    result = summary.result(commands(plan, summary))
-    if line := upload(plan, summary):
+    result = summary.result(commands(made[-1], summary))
+    if line := upload(made[-1], summary):
         result = replace(result, lines=[*result.lines, "", "to upload it:", f"  {line}"])
+    if on_github:
+        github.add_to_summary(options.run_name, summary.packages, summary.seconds, summary.error, os.environ)
+        result = replace(result, lines=[github.harmless(line) for line in result.lines])
     return _shown(result, console, invocation)
 
 
 def debug(options: Options, output: str | None) -> Result:
     """Make the environment of an output."""
-    return debug_package(_planned(options, Console(stderr=True)), output)
+    from megabuild.run.debug import debug_package
+
+    with in_use.using(options.cache, options.cache_name):
+        return debug_package(_planned(options, Console(stderr=True), only_plan=False), output)
 
 
 def each(runs: Mapping[str, Callable[[Invocation], Result]], invocation: Invocation) -> Result:
@@ -80,14 +114,19 @@ def _shown(result: Result, console: Console, invocation: Invocation) -> Result:
     return result
 
 
-def _planned(options: Options, console: Console, *, only_plan: bool = False) -> Plan:
-    """Make the plan; what the providers prepare for it is shown meanwhile, and what they ask is put to the user."""
-    with reporter(console) as shown:
+def _planned(options: Options, console: Console, *, only_plan: bool = True) -> Plan:
+    """Make the plan; what the providers do for it is shown meanwhile, and what they ask is put to the user."""
+    with reporter(console) as shown, _within(options):
+        return make_plan(options, shown.note, _asking(shown), only_plan=only_plan)
 
-        def ask(question: str) -> bool:
-            return person_present() and shown.ask(question)
 
-        return make_plan(options, shown.note, ask, only_plan=only_plan)
+def _within(options: Options) -> AbstractContextManager[object]:
+    """Return what ends the making of a plan where the deadline comes."""
+    return options.deadline.ends(f"preparing {options.run_name}") if options.deadline else nullcontext()
+
+
+def _asking(shown: PlainReporter) -> Callable[[str], bool]:
+    return lambda question: person_present() and shown.ask(question)
 
 
 def _noting(shown: PlainReporter, invocation: Invocation) -> events.Reporter:

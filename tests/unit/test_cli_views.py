@@ -28,6 +28,8 @@ from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.report import plan_document, plan_lines
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Download, Environment
+from megabuild.run import session
+from megabuild.run.preparation import Prepare
 from megabuild.run.summary import PackageResult, Summary, summary_lines
 
 SHA256 = "0123456789abcdef" * 4
@@ -150,7 +152,7 @@ def test_a_plan_says_that_there_is_no_object_cache(
     monkeypatch.setenv("TORCH_CCACHE", str(tmp_path / "here"))
     assert said() == ""
     monkeypatch.setenv("TORCH_CCACHE", "none")
-    assert "no object cache: TORCH_CCACHE names none, which is not there" in said()
+    assert "no object cache: TORCH_CCACHE=none switches it off" in said()
 
 
 def test_a_plan_is_json(options: Options) -> None:
@@ -292,14 +294,14 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
         assert not ask("may I?")  # nobody sits at the terminal
         return a_plan(options)
 
-    def execute(plan: Plan, report: events.Reporter) -> Summary:
+    def execute(plan: Plan, report: events.Reporter, prepare: Prepare) -> Summary:
         report(
             events.RunStarted(config="linux_64_cuda130", log=Path("/state/logs/run.log"), isolation="host")
         )
         return a_summary()
 
     monkeypatch.setattr(running, "make_plan", plan)
-    monkeypatch.setattr(running, "execute", execute)
+    monkeypatch.setattr(session, "execute", execute)
     return noted
 
 
@@ -318,7 +320,7 @@ def test_options_reach_the_run(faked: list[Options], tmp_path: Path, invocation:
 def test_plan_builds_nothing(
     faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(running, "execute")
+    monkeypatch.delattr(session, "execute")
     result = call(invocation, "build", "linux_64_cuda130", "--plan")
     assert "libtorch-2.13.0-cuda130_mkl_h" in result.stdout
     assert result.exit_code == 0
@@ -356,14 +358,14 @@ def test_json_is_all_there_is_on_stdout(
 def test_a_package_that_failed_is_an_exit_code(
     faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "execute", lambda plan, report: a_summary(ok=False, error="no luck"))
+    monkeypatch.setattr(session, "execute", lambda *_: a_summary(ok=False, error="no luck"))
     assert call(invocation, "build", "linux_64_cuda130", "-k").exit_code == BuildError.exit_code
 
 
 def test_an_interrupted_run_shows_what_there_is_and_knows_its_log(
     faked: list[Options], tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def execute(plan: Plan, report: events.Reporter) -> Summary:
+    def execute(plan: Plan, report: events.Reporter, prepare: Prepare) -> Summary:
         report(
             events.RunStarted(config="linux_64_cuda130", log=Path("/state/logs/run.log"), isolation="host")
         )
@@ -371,7 +373,7 @@ def test_an_interrupted_run_shows_what_there_is_and_knows_its_log(
         a_summary(ok=False).write(plan.options.state / "run.json")
         raise Interrupted("interrupted", "run again to continue")
 
-    monkeypatch.setattr(running, "execute", execute)
+    monkeypatch.setattr(session, "execute", execute)
     result = call(invocation, "build", "linux_64_cuda130", "-o", str(tmp_path))
     assert result.exit_code == Interrupted.exit_code
     assert "libtorch 2.13.0" in result.stdout.split("status")[-1]

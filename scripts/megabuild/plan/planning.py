@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from groundwork import files
 from groundwork.errors import IsolationError, ProviderError, UsageError
+from groundwork.events import Notes
 from groundwork.resources.jobs import compile_jobs
 from groundwork.resources.machine import machine_platform, measure
 from megabuild.configs.feedstock import compression_level
@@ -35,7 +36,7 @@ Overrides = Mapping[str, Sequence[str]]
 
 def make_plan(
     options: Options,
-    report: Callable[[str], None],
+    report: Notes,
     ask: Callable[[str], bool] = lambda question: False,
     *,
     only_plan: bool = False,

@@ -37,11 +37,11 @@ def learned(
         return logged[name] * share if name in logged else seen
 
     new = known
-    for phase, names in run.ran.items():
+    for phase, names in run.steps.ran.items():
         # as they begin: what runs is taken to be what comes first
         begun = sorted(names, key=lambda name: names[name][0] - logged.get(name, names[name][1]))
         found = {name: took(name, names[name][1]) for name in begun}
-        new = new.with_steps(phase, found, whole=phase in run.whole)
+        new = new.with_steps(phase, found, whole=phase in run.steps.whole)
     ran = {name for names in new.order.values() for name in names}
     if left := {name: took(name, 0.0) for name in logged if is_object(name) and name not in ran}:
         new = new.with_steps(COMPILE, left, whole=False)

@@ -78,7 +78,7 @@ class Forecast:
             case events.PhaseStarted():
                 self._go_to(f"{self._script} {event.phase}")
             case events.PackageStarted():
-                self.finished |= {self._script} & {"staging"}
+                self.finished |= {self._script} if self._outline.staged else set()
                 self._script = event.package.name
                 self._go_to(f"{self._script} script")
             case events.PackageBuilt():
@@ -99,6 +99,8 @@ class Forecast:
 
     def _go_to(self, key: str) -> None:
         """Another stage has begun; those before it are over."""
+        if self._row and self._row[0].key == key and not self._row[0].label:
+            return  # announced by the driver, and then by the engine
         self._close()
         place = next((number for number, stage in enumerate(self._row) if stage.key == key), None)
         labelled = [number for number, stage in enumerate(self._row) if stage.label]

@@ -48,10 +48,13 @@ def learned(
     found = {key: statistics.fmean(times) for key, times in run.took.items()}
     if known.measured:
         found = {key: (seconds + known.phases.get(key, seconds)) / 2 for key, seconds in found.items()}
+    # in the order in which they came; what an unfinished script did not come to comes after
     kept = {
-        key: seconds for key, seconds in known.phases.items() if key in found or _of(key) not in run.finished
+        key: seconds
+        for key, seconds in known.phases.items()
+        if key not in found and _of(key) not in run.finished
     }
-    return replace(new, phases={**kept, **found}, measured=True)
+    return replace(new, phases={**found, **kept}, measured=True)
 
 
 def speed(shipped: Known, compiled: Mapping[str, float]) -> float | None:

@@ -15,6 +15,7 @@ from command_line.configs import choose, config_names, person_present
 from command_line.options import GroupedCommand, option
 from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
+from groundwork.deadline import deadline
 from groundwork.result import Result
 from megabuild.configs.config import Config, available, list_configs, load, select
 from megabuild.plan import habits
@@ -30,6 +31,8 @@ EXAMPLES = """
 {prog} linux_64_cuda130_wheel --torch 2.14.1 another release
 {prog} --filter 'linux_64_cuda*'            choose among some
 {prog} 'linux_64_*' --keep-going            several, one by one
+{prog} linux_64_cpu --deadline 5h30m        in time; again goes on
+{prog} linux_64_cpu --status                where its runs stand
 {prog} --root ../zstd-feedstock linux_64_   another feedstock's
 """
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -41,7 +44,7 @@ DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "pyg_pin",
-    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests",
+    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline",
 )  # fmt: skip
 
 
@@ -66,6 +69,7 @@ _TAKEN = (
 @option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
 @option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
 @option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
+@option(SHOW, "--status", is_flag=True, help="Show where the runs of CONFIG, or of all, stand, and end.")
 @option(SHOW, "--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
 @option(
     HOW,
@@ -85,6 +89,8 @@ _TAKEN = (
         help="Also the package pytorch-tests: PyTorch's own tests of its numerics, run for one Python.")  # fmt: skip
 @option(HOW, "--keep-going", "-k", is_flag=True,
         help="After a failed package, build those that do not need it.")  # fmt: skip
+@option(HOW, "--deadline", metavar="TIME",
+        help="End within this time ('5h30m', '90m'), all kept: the next run goes on. Exit code 28.")  # fmt: skip
 @option(HOW, "--output", "-o", metavar="DIR",
         help="Packages, logs and work trees.  [default: output/ in the repository or FEEDSTOCK]")  # fmt: skip
 @option(
@@ -123,6 +129,10 @@ def build(context: click.Context, /, **given: Any) -> Result:
         raise click.UsageError("--output names no folder")
     folder = output_folder(given["output"], root)
     invocation.log_folder = folder / "logs"
+    if given["status"]:
+        from command_line.status import show
+
+        return show(invocation, folder, given["configs"])
     if not given["debug"]:
         if given["output_id"]:
             raise click.UsageError("--output-id goes with --debug")
@@ -136,6 +146,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
     chosen = choose(available(root), given["configs"], pattern, all_of=all_of, may_ask=may_ask)
     if given["debug"] and len(chosen) > 1:
         raise click.UsageError("--debug is for one config")
+    given["deadline"] = deadline(given["deadline"]) if given["deadline"] else None
     runs = {name: partial(_one, load(root, name), root, folder, given) for name in chosen}
     if len(runs) == 1:
         return runs[chosen[0]](invocation)

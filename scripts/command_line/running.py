@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,7 @@ from command_line import github
 from command_line.configs import person_present
 from command_line.progress_display import PlainReporter, reporter, show
 from command_line.run_command import Invocation, outcome
-from groundwork import events
+from groundwork import events, in_use
 from groundwork.errors import MegabuildError, ProviderError
 from groundwork.result import Result
 from groundwork.text import UNICODE
@@ -26,6 +27,12 @@ from megabuild.run import several
 
 def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> Result:
     """Show the plan of a run, for which hardly anything is downloaded; then prepare and carry it out."""
+    with in_use.using(options.cache, options.cache_name):
+        in_use.note_output(options.cache, options.output)
+        return _plan_and_build(options, invocation, plan_only=plan_only)
+
+
+def _plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> Result:
     console = _console(invocation)
     try:
         plan = _planned(options, console)
@@ -53,7 +60,7 @@ def _built(plan: Plan, console: Console, invocation: Invocation) -> Result:
         with reporter(console) as shown:
 
             def prepare(report: events.Notes) -> Plan:
-                made.append(make_plan(options, report, _asking(shown)))
+                made.append(_made(options, report, shown, only_plan=False))
                 return made[-1]
 
             summary = execute(plan, _noting(shown, invocation), prepare)
@@ -78,7 +85,8 @@ def debug(options: Options, output: str | None) -> Result:
     """Make the environment of an output."""
     from megabuild.run.debug import debug_package
 
-    return debug_package(_planned(options, Console(stderr=True), only_plan=False), output)
+    with in_use.using(options.cache, options.cache_name):
+        return debug_package(_planned(options, Console(stderr=True), only_plan=False), output)
 
 
 def each(runs: Mapping[str, Callable[[Invocation], Result]], invocation: Invocation) -> Result:
@@ -108,7 +116,13 @@ def _shown(result: Result, console: Console, invocation: Invocation) -> Result:
 def _planned(options: Options, console: Console, *, only_plan: bool = True) -> Plan:
     """Make the plan; what the providers do for it is shown meanwhile, and what they ask is put to the user."""
     with reporter(console) as shown:
-        return make_plan(options, shown.note, _asking(shown), only_plan=only_plan)
+        return _made(options, shown.note, shown, only_plan=only_plan)
+
+
+def _made(options: Options, report: events.Notes, shown: PlainReporter, *, only_plan: bool) -> Plan:
+    """Make the plan, and unless it is all, what it needs, in the time that there is."""
+    with options.deadline.ends(f"preparing {options.run_name}") if options.deadline else nullcontext():
+        return make_plan(options, report, _asking(shown), only_plan=only_plan)
 
 
 def _asking(shown: PlainReporter) -> Callable[[str], bool]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.package_id import PackageId
-from groundwork.run_state import RunState
+from groundwork.run_state import InFlight, RunState
 from groundwork.text import UNICODE, display, duration, size
 from groundwork.wording import counted
 
@@ -325,6 +325,50 @@ class JobsChanged(Event):
 
     def sentence(self) -> str:
         return f"{counted(self.count, 'compile job')} at once for all extensions together ({self.reason})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published(Event):
+    """Packages are in the published channel."""
+
+    packages: Sequence[PackageId]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Idle(Event):
+    """Nothing of a task runs any more: it has ended, well or not, or is to be tried again."""
+
+    task: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Event):
+    """What a task's compilers are at, what they asked the object cache for, and the bytes of the task's folder."""
+
+    objects: Sequence[InFlight] = ()
+    hits: int = 0
+    misses: int = 0
+    disk: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paused(Event):
+    """No compiler and no task is started until there is more room on the disk."""
+
+    note: str
+
+    def sentence(self) -> str:
+        return f"{UNICODE.warning} paused: {self.note}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WentOn(Event):
+    """There is room again."""
+
+    free: int  #: bytes
+
+    def sentence(self) -> str:
+        return f"goes on: {size(self.free)} are free"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import math
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -189,7 +190,7 @@ class Client:
         shown = redact.address(url)
         # as pip does: the user's netrc file, unless the address has a user itself
         auth = httpx.USE_CLIENT_DEFAULT if urlsplit(url).username else _netrc()
-        with self._open_client() as client, client.stream("GET", url, headers=headers, auth=auth) as response:
+        with self._open.stream("GET", url, headers=headers, auth=auth) as response:
             _check(response, shown, 206 if "Range" in headers else 200)
             into.seek(0)
             into.truncate()
@@ -215,10 +216,12 @@ class Client:
             reason = f"no certificates can be read from {self._certificates}: {error}"
             raise NetworkError(reason, "check PIP_CERT") from error
 
-    def _open_client(self) -> httpx.Client:
+    @cached_property
+    def _open(self) -> httpx.Client:
+        """One for all requests, whose connections are used again: a look-up and a handshake for each take longer."""
         import httpx
 
-        return httpx.Client(
+        opened = httpx.Client(
             timeout=httpx.Timeout(self._timeouts.read, connect=self._timeouts.connect),
             follow_redirects=True,
             max_redirects=8,
@@ -227,6 +230,8 @@ class Client:
             event_hooks={"response": [_no_downgrade]},
             headers={"User-Agent": "megabuild"},
         )
+        weakref.finalize(self, opened.close)
+        return opened
 
 
 def probe(urls: Sequence[str], seconds: float) -> str:

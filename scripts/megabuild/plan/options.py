@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from groundwork.deadline import Deadline
 from megabuild.configs.config import Config, recipe_of
 from megabuild.configs.feedstock import recipe_folder
 from megabuild.isolation.base import Isolation
@@ -48,6 +49,7 @@ class Options:
     torch_index: str | None = None
     torch_source: Path | None = None  #: folder or tarball with PyTorch's source in place of the provider's
     torch_sha256: str | None = None  #: of that tarball, or of the official one of that version
+    deadline: Deadline | None = None  #: when the run has to have ended
     #: the version of Triton that goes with ``torch``; None for what the release itself says
     triton: str | None = None
 

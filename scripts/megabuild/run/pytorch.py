@@ -23,7 +23,6 @@ from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.report import staging_decided
 from megabuild.run import preflight
 from megabuild.run.build_task import BuildTask
-from megabuild.run.disk import DiskWatch
 from megabuild.run.logfile import LogFile
 from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.sandbox_paths import View, job, view
@@ -47,7 +46,6 @@ class PyTorchWork(BuildTask):
         self._memory_budget = budget
         self._log = log
         self._tree = self._state / "tree"
-        self._disk = DiskWatch(self._state)
         self._mended = False
         self._rejected: set[str] = set()
         self._ended = False
@@ -133,16 +131,10 @@ class PyTorchWork(BuildTask):
         """Return what went wrong, if anything: the packages have tasks of their own."""
         return Made(seconds=self.seconds, error=self.error_of(outcome, jobs, log))
 
-    def occasion(self, event: events.Event | None) -> None:
-        """Sample its disk usage, besides."""
-        super().occasion(event)
-        telling = isinstance(event, (events.PhaseStarted, events.PackageStarted, events.TestRun))
-        self._disk.tick(occasion=telling)
-
     def mend(self, error: MegabuildError) -> str:
         """Have staging run again where the swap is refused over a tree that was reused unchecked."""
         if not isinstance(error, SwapRefused) or self._mended:
-            return ""
+            return super().mend(error)
         if self._plan.staging_decision.decision != "reuse":
             return ""
         self._mended = True

@@ -8,15 +8,25 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from filelock import Timeout
 
 from groundwork import events, files, stopping
-from groundwork.errors import BuildError, BusyError, Interrupted, MegabuildError, PackageTestError
+from groundwork.errors import (
+    BuildError,
+    BusyError,
+    DeadlineError,
+    IntegrityError,
+    Interrupted,
+    MegabuildError,
+    PackageTestError,
+)
 from groundwork.files import FileLock
 from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
 from groundwork.resources.machine import measure
+from groundwork.text import duration
 from groundwork.wording import counted
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
@@ -37,14 +47,18 @@ from megabuild.run.preflight import Check, before_preparation, checks
 from megabuild.run.preparation import Prepare, changes, ticking, told
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
-from megabuild.run.summary import PackageResult, Summary
+from megabuild.run.summary import LATEST, RECORDS, PackageResult, Summary
 from megabuild.run.usage_meter import Meter
 from megabuild.run.work import Made, Run, Work
+from megabuild.state import state_file
 from megabuild.state.following import Following
+from megabuild.state.report import place
 from megabuild.state.state_file import StateFile
 
 #: Extensions that are built at the same time; tests of PyTorch's packages, beside the build of others.
 _AT_ONCE, _TESTS_AT_ONCE = 3, 2
+#: What goes neither into the log nor at once to those who look: it comes many times a second.
+_OFTEN = (events.LogLine, events.Progress, events.Measured, events.Idle, events.Published)
 
 
 def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = None) -> Summary:
@@ -52,7 +66,8 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
 
     Where the plan's environment is not ready, ``prepare`` makes what it lacks, and the plan that is carried out.
 
-    The summary is also written to ``run.json`` in the state folder, whatever happened.
+    The summary is also written into a record of its own below the state folder's ``runs``, whatever happened, and to
+    ``run.json``, which a run that had nothing to do leaves as it is; as it does what others are told of the last one.
 
     Raises MegabuildError: What stopped the run; everything finished is kept.
     """
@@ -61,13 +76,16 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
     with (
         locked(options),
         stopping.by_signals(),
-        LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
+        LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log,
     ):
         run = _Run(plan, log, reporter, prepare)
         error, status, code = "interrupted", "interrupted", Interrupted.exit_code
         try:
             run.go()
             error, status, code = "", "done", 0
+        except DeadlineError as late:
+            error, code = log.mask(late.message), late.exit_code
+            raise
         except MegabuildError as failed:
             error, status, code = log.mask(failed.message), "failed", failed.exit_code
             raise
@@ -84,9 +102,11 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
             summary = run.summary(error)
             if error:
                 log.write("driver", f"error: {error}")
-            summary.write(options.state / "run.json")
+            summary.write(options.state / RECORDS / f"{log.stamp}.json")
             if status == "done" and not summary.ok:
                 status, code = "failed", BuildError.exit_code
+            if not run.idle:
+                summary.write(options.state / LATEST)
             run.ended(status, error, code)
     return summary
 
@@ -133,23 +153,27 @@ class _Run:
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
         self._following = Following(self._plan, left=lambda: None)
         self._file = StateFile(plan.options.state)
+        #: there is nothing to do: what is known of the last run that did something stays
+        self.idle = self._is_done() and (plan.options.state / LATEST).exists()
+        self._silent = self.idle and _came_to_its_end(plan.options.state)
+        if not self.idle:
+            log.become_latest()
+
+    def _is_done(self) -> bool:
+        return not self._plan.missing and not self._plan.extensions.missing
 
     def go(self) -> None:
         """Check, build, publish."""
         self._announce()
-        if not self._something_to_do:
+        if self._is_done():
             return
         with ticking(self._stand):
             if self._prepare is not None and not self._plan.environment.ready:
                 self._get_ready(self._prepare)
-                if not self._something_to_do:
+                if self._is_done():
                     return
             isolation = self._checked()
         self._build(isolation)
-
-    @property
-    def _something_to_do(self) -> bool:
-        return bool(self._plan.missing or self._plan.extensions.missing)
 
     def _get_ready(self, prepare: Prepare) -> None:
         """Have made what the environment lacks; from then on the plan is the one that goes with it."""
@@ -235,7 +259,8 @@ class _Run:
             inbox=inbox,
             stop=run.stop,
             keep_going=plan.options.keep_going,
-            on_tick=self._stand,
+            on_tick=self._tick,
+            refuse=self._too_late_for,
         ).run()
         files.remove(plan.options.state / TESTS)  # where a test failed, its package stays in there
 
@@ -276,6 +301,8 @@ class _Run:
             )
             for name in names:
                 self._log.write("driver", f"published {name} ({now[name].size} bytes)")
+            labels = {item.package.file_name: item.package.id for item in plan.all_items}
+            self._tell(events.Published(packages=tuple(labels[name] for name in names)))
         if isinstance(work, PackageTest) and made.error is None:
             self._tested += 1
             if self._tested == len(plan.missing):
@@ -286,22 +313,40 @@ class _Run:
                 make_torch_channel(plan, work.shelf)
 
     def _tell(self, event: events.Event) -> None:
-        if not isinstance(event, (events.LogLine, events.Progress, events.InTask)) and (
-            line := event.logged()
-        ):
+        often = isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN)
+        if not often and not isinstance(event, events.InTask) and (line := event.logged()):
             self._log.write("driver", line)
         with self._lock:
             self._following.take(event)
             self._reporter(event)
-        if not isinstance(event, (events.LogLine, events.Progress)):
+        if not often:
             self._stand(at_once=True)
+
+    def _tick(self) -> None:
+        """Say where it stands, and end the run where it is time to.
+
+        Raises DeadlineError: It is.
+        """
+        self._stand()
+        deadline = self._plan.options.deadline
+        if deadline is not None and deadline.left <= 0:
+            raise deadline.error("has come " + place(self._following.state()))
+
+    def _too_late_for(self, work: Work) -> DeadlineError | None:
+        """Return the error for a task that cannot be done in the time left, as far as that is known."""
+        deadline = self._plan.options.deadline
+        seconds = work.cpu_seconds / max(1, min(work.budget.count or 1, self._plan.jobs.count))
+        if deadline is None or seconds <= deadline.left:
+            return None
+        return deadline.error(f"is too near to begin {work.name}, which takes about {duration(seconds)}")
 
     def _stand(self, *, at_once: bool = False) -> None:
         """Say where the run stands: to whoever watches, and in the file that others read."""
         with self._lock:
             if at_once or self._file.due:
                 state = self._following.state()
-                self._file.write(state)
+                if not self._silent:
+                    self._file.write(state)
                 self._reporter(events.Stands(state=state))
 
     def note_channels(self) -> None:
@@ -311,7 +356,8 @@ class _Run:
 
     def ended(self, status: str, error: str, exit_code: int) -> None:
         """Say how it ended."""
-        self._file.write(self._following.ended(status, error=error, exit_code=exit_code))
+        if not self._silent:
+            self._file.write(self._following.ended(status, error=error, exit_code=exit_code))
 
     def summary(self, error: str) -> Summary:
         """Put together what is known."""
@@ -358,3 +404,12 @@ class _Run:
             path=str(channel / record.path),
             note="",
         )
+
+
+def _came_to_its_end(state: Path) -> bool:
+    """Return whether no run before this one is told of as one that was killed."""
+    try:
+        last = state_file.read(state)
+    except (OSError, IntegrityError):
+        return False
+    return last is None or last.ended

@@ -15,6 +15,8 @@ from groundwork.result import Result
 from groundwork.text import UNICODE, display, duration, size, table
 from groundwork.wording import counted
 
+#: In a state folder: the summary of the last run that did something, and the folder of those of all.
+LATEST, RECORDS = "run.json", "runs"
 _HASH_DIGITS = 12
 _MARKS = {
     "built": f"{UNICODE.done} built",
@@ -96,7 +98,7 @@ class Summary:
         return {**asdict(self), "packages": packages, "log": str(self.log), "channel": str(self.channel)}
 
     def write(self, path: Path) -> None:
-        """Write ``run.json`` so that a reader sees the former or the new one, never half of it."""
+        """Write a record so that a reader sees the former or the new one, never half of it."""
         files.write(
             path, json.dumps(Result(format="run", document=self.to_dict()).to_json(), indent=1) + "\n"
         )
@@ -117,7 +119,7 @@ class Summary:
 def packages_of_last_run(state: Path) -> list[PackageResult]:
     """Return the rows that the last run left in ``run.json``; none where it ended before there was anything to tell."""
     try:
-        document = json.loads((state / "run.json").read_text())
+        document = json.loads((state / LATEST).read_text())
         return [PackageResult.from_dict(row) for row in document["packages"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []

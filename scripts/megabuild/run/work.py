@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from groundwork import events
-from groundwork.errors import MegabuildError
+from groundwork.errors import KilledError, MegabuildError
 from groundwork.resources.jobs import Budget
 from groundwork.resources.shortage import Watch
 from megabuild.engine import archive
@@ -84,6 +84,7 @@ class Work(ABC):
         self._run = run
         self._state = state
         self._cancelled = threading.Event()
+        self._was_killed = False
         self._begin_attempt()
 
     def _begin_attempt(self) -> None:
@@ -111,8 +112,14 @@ class Work(ABC):
         """Return the event for another attempt, with fewer jobs."""
 
     def mend(self, error: MegabuildError) -> str:
-        """Repair the cause of an error, where that is cheap; return what was done, or nothing."""
-        return ""
+        """Repair the cause of an error, where that is cheap; return what was done, or nothing.
+
+        A program that somebody killed gets a second chance; who kills again means it.
+        """
+        if not isinstance(error, KilledError) or self._was_killed:
+            return ""
+        self._was_killed = True
+        return "once more"
 
     def occasion(self, event: events.Event | None) -> None:
         """Called about twenty times a second, and at every event."""

@@ -129,7 +129,7 @@ def make(
                 packing = pool.submit(store.ensure, own, report, "packing Pythons, compilers and the like")
                 download.download(locks, kept, report, only=lambda one: one.sha256 in unpacked, more=more)
             records = packing.result() + store.ensure(of_wheels, report, "packing wheels")
-            path = store.channel(records, platform)
+            path = store.channel(records, platform, report)
             store.clean()
     _check_wheels(wheels, records, interpreters)
     left = download.pending(locks, kept)

@@ -72,6 +72,10 @@ class Store:
         """Delete everything unfinished."""
         shutil.rmtree(self._temporary, ignore_errors=True)
 
+    def unfinished(self) -> int:
+        """Return the number of folders in which packages were put together."""
+        return sum(1 for _ in self._temporary.iterdir()) if self._temporary.is_dir() else 0
+
     def path(self, record: StoredPackage) -> Path:
         """Return where the package file of `record` lies."""
         return self._entry(record.key) / record.file_name

@@ -38,7 +38,7 @@ compiler  ptxas (?P<file>\S+), line (?P<line>\d+); (?P<message>(?:fatal|error) *
 compiler  (?P<message>(?:nvcc|ptxas|cicc|cudafe\+\+|fatbinary) (?:fatal|error) *: .*)
 linker    (?:<PROGRAM>ld(?:\.\w+)?: )?(?P<file>[^\s:]+):(?:(?P<line>\d+):)?\([^)]*\): (?P<message>.*(?:<LINKED>).*)
 linker    <PROGRAM>(?:ld|mold)(?:\.\w+)?: (?!warning)(?:(?P<file>[^\s:]+): )?(?P<message>.*(?:<LINKED>|error: ).*)
-linker    (?P<file>\S+): (?P<message>(?:<LINKED>).*)
+linker    (?P<file>\S+): (?P<message>(?:undefined (?:reference|symbol)|multiple definition|relocation).*)
 compiler  (?P<message><PROGRAM>(?:[cg]\+\+|gcc|cc|clang(?:\+\+)?|cc1(?:plus)?)(?:-\d+)?: <ERROR>: .*)
 cmake     CMake Error at (?P<file>[^:]+):(?P<line>\d+) \([\w:]+\):(?P<message>)
 cmake     CMake Error in (?P<file>\S+):(?P<message>)

@@ -16,6 +16,7 @@ from command_line.configs import choose, config_names, person_present
 from command_line.options import GroupedCommand, option
 from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
+from groundwork.deadline import deadline
 from groundwork.result import Result
 from groundwork.text import size
 from megabuild.configs.config import Config, available, list_configs, load, of_provider, select, without
@@ -36,6 +37,8 @@ EXAMPLES = """
 {prog} --filter 'linux_64_cuda*'            choose among some
 {prog} 'linux_64_*' --provider conda-forge  several, one by one
 {prog} --all --exclude '*_generic' --plan   what they take together
+{prog} linux_64_cpu --deadline 5h30m        in time; again goes on
+{prog} linux_64_cpu --status                where its runs stand
 {prog} --all --notify 'notify-send "$MEGABUILD_SUMMARY"'
 {prog} --root ../zstd-feedstock linux_64_   another feedstock's
 """
@@ -48,7 +51,7 @@ DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "pyg_pin",
-    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "keep_work",
+    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline", "keep_work",
 )  # fmt: skip
 
 
@@ -78,6 +81,7 @@ _TAKEN = (
 @option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
 @option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
 @option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
+@option(SHOW, "--status", is_flag=True, help="Show where the runs of CONFIG, or of all, stand, and end.")
 @option(SHOW, "--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
 @option(
     HOW,
@@ -95,6 +99,8 @@ _TAKEN = (
         help="Also the package pytorch-tests: PyTorch's own tests of its numerics, run for one Python.")  # fmt: skip
 @option(HOW, "--keep-going", "-k", is_flag=True,
         help="After a failed package, build those that do not need it.")  # fmt: skip
+@option(HOW, "--deadline", metavar="TIME",
+        help="End within this time ('5h30m', '90m'), all kept: the next run goes on. Exit code 28.")  # fmt: skip
 @option(HOW, "--remove-trees", is_flag=True,
         help="Once a config is done, remove what it was compiled in: 4 to 30 GB. Packages, logs and the object cache "
         "stay.")  # fmt: skip
@@ -141,6 +147,10 @@ def build(context: click.Context, /, **given: Any) -> Result:
         raise click.UsageError("--output names no folder")
     folder = output_folder(given["output"], root)
     invocation.log_folder = folder / "logs"
+    if given["status"]:
+        from command_line.status import show
+
+        return show(invocation, folder, given["configs"])
     if given["keep_work"] and given["keep_going"]:
         raise click.UsageError("--keep-work ends at the first failure, --keep-going does not")
     if not given["debug"]:
@@ -163,6 +173,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
     chosen = without(chosen, given["excluded"], known)
     if given["debug"] and len(chosen) > 1:
         raise click.UsageError("--debug is for one config")
+    given["deadline"] = deadline(given["deadline"]) if given["deadline"] else None
     options = {name: partial(_options, load(root, name), root, folder, given) for name in chosen}
     if given["debug"]:
         from command_line.running import debug

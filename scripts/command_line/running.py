@@ -2,57 +2,87 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from rich.console import Console
 
+from command_line import github
 from command_line.configs import person_present
 from command_line.progress_display import PlainReporter, reporter, show
 from command_line.run_command import Invocation
-from groundwork import events
+from groundwork import events, in_use
 from groundwork.errors import MegabuildError, ProviderError
 from groundwork.result import Result
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
 from megabuild.plan.report import plan_result, rendered_lines
-from megabuild.run.commands import commands, upload
-from megabuild.run.debug import debug_package
-from megabuild.run.session import execute
-from megabuild.run.summary import package_lines, packages_of_last_run
 
 
 def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> Result:
-    """Show the plan of a run and carry it out, or return the plan alone."""
-    out = console(invocation)
-    try:
-        plan = planned(options, out, only_plan=plan_only)
-    except ProviderError:
-        if plan_only:  # what would be built is known even where it cannot be built
-            show(out, rendered_lines(options))
-        raise
-    result = plan_result(plan)
-    if plan_only:
-        return result
-    invocation.plans[options.run_name] = result.document
-    show(out, result.lines)
+    """Show the plan of a run, for which hardly anything is downloaded; then prepare and carry it out."""
+    with in_use.using(options.cache, options.cache_name):
+        in_use.note_output(options.cache, options.output)
+        out = console(invocation)
+        try:
+            plan = planned(options, out)
+        except ProviderError:
+            if plan_only:  # what would be built is known even where it cannot be built
+                show(out, rendered_lines(options))
+            raise
+        result = plan_result(plan)
+        if plan_only:
+            return result
+        invocation.plans[options.run_name] = result.document
+        show(out, result.lines)
+        return _built(plan, out, invocation)
+
+
+def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
+    """Carry a plan out, and return what came of it."""
+    # not before: a plan alone needs none of it
+    from megabuild.run.commands import commands, upload
+    from megabuild.run.session import execute
+    from megabuild.run.summary import package_lines, packages_of_last_run
+
+    options, on_github = plan.options, github.runs_here(os.environ)
+    made = [plan]
     try:
         with reporter(out) as told:
-            summary = execute(plan, _noting(told, invocation))
-    except MegabuildError:
+
+            def prepare(report: events.Notes) -> Plan:
+                with _within(options):
+                    made.append(make_plan(options, report, _asking(told)))
+                return made[-1]
+
+            summary = execute(plan, _noting(told, invocation), prepare)
+    except MegabuildError as error:
         rows = packages_of_last_run(options.state)
         invocation.beside["packages"] = [row.to_dict() for row in rows]
         show(out, ["", *package_lines(rows)])
+        if on_github:
+            github.add_to_summary(options.run_name, rows, 0.0, error.message, os.environ)
+            out.out(github.error(error.message), highlight=False)
+            error.message = github.harmless(error.message)
         raise
-    result = summary.result(commands(plan, summary))
-    if line := upload(plan, summary):
+    result = summary.result(commands(made[-1], summary))
+    if line := upload(made[-1], summary):
         result = replace(result, lines=[*result.lines, "", "to upload it:", f"  {line}"])
+    if on_github:
+        github.add_to_summary(options.run_name, summary.packages, summary.seconds, summary.error, os.environ)
+        result = replace(result, lines=[github.harmless(line) for line in result.lines])
     return shown(result, out, invocation)
 
 
 def debug(options: Options, output: str | None) -> Result:
     """Make the environment of an output."""
-    return debug_package(planned(options, Console(stderr=True)), output)
+    from megabuild.run.debug import debug_package
+
+    with in_use.using(options.cache, options.cache_name):
+        return debug_package(planned(options, Console(stderr=True), only_plan=False), output)
 
 
 def console(invocation: Invocation) -> Console:
@@ -67,14 +97,19 @@ def shown(result: Result, out: Console, invocation: Invocation) -> Result:
     return result
 
 
-def planned(options: Options, out: Console, *, only_plan: bool = False) -> Plan:
-    """Make the plan; what the providers prepare for it is shown meanwhile, and what they ask is put to the user."""
-    with reporter(out) as told:
+def planned(options: Options, out: Console, *, only_plan: bool = True) -> Plan:
+    """Make the plan; what the providers do for it is shown meanwhile, and what they ask is put to the user."""
+    with reporter(out) as told, _within(options):
+        return make_plan(options, told.note, _asking(told), only_plan=only_plan)
 
-        def ask(question: str) -> bool:
-            return person_present() and told.ask(question)
 
-        return make_plan(options, told.note, ask, only_plan=only_plan)
+def _within(options: Options) -> AbstractContextManager[object]:
+    """Return what ends the making of a plan where the deadline comes."""
+    return options.deadline.ends(f"preparing {options.run_name}") if options.deadline else nullcontext()
+
+
+def _asking(told: PlainReporter) -> Callable[[str], bool]:
+    return lambda question: person_present() and told.ask(question)
 
 
 def _noting(told: PlainReporter, invocation: Invocation) -> events.Reporter:

@@ -164,6 +164,12 @@ class SlimmedTooFarError(MegabuildError):
     exit_code = 27
 
 
+class DeadlineError(MegabuildError):
+    """``--deadline`` came before everything was done; what is finished is kept."""
+
+    exit_code = 28
+
+
 class Interrupted(MegabuildError):
     """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
 

@@ -102,10 +102,10 @@ class PackageTest(Work):
             broken = [package.file_name]
             aside = self._state.parent / BROKEN
             error = self._failure(outcome, jobs, self._log.path, aside=aside, broken=broken, what=what)
-            if isinstance(error, PackageTestError):
+            if isinstance(error, PackageTestError):  # and not one of a test that was killed
                 self._build.put_aside(built)
             return Made(seconds={}, error=error)
-        finished = finish(plan, package, built, self._state.parent / "passed")
+        finished = finish(plan, package, built, self._state.parent / "passed", self.halt)
         files.remove(self._state)
         seconds = {package.file_name: self._build.seconds.get(package.file_name, 0.0)}
         return Made(archives=[finished], seconds=seconds)

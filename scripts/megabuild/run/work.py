@@ -9,13 +9,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from groundwork import events
-from groundwork.errors import MegabuildError
+from groundwork.errors import KilledError, MegabuildError
 from groundwork.resources.jobs import Budget
 from groundwork.resources.shortage import Watch
 from megabuild.engine import archive
@@ -27,6 +27,7 @@ from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STAGING, Parser
 from megabuild.run.failed_place import find_place, forget
 from megabuild.run.failure import Failure
+from megabuild.run.launcher import hold
 from megabuild.run.logfile import LogFile
 from megabuild.run.recent import Recent
 from megabuild.run.sandbox_paths import View
@@ -63,6 +64,8 @@ class Run:
     tell: Callable[[events.Event], None]  #: takes events, from any thread
     there: Callable[[str], None]  #: takes the name of something that is there now, and that tasks may need
     stop: threading.Event  #: set when everything is to end
+    #: set while no compiler is to begin, for want of room on the disk
+    held: threading.Event = field(default_factory=threading.Event)
 
 
 class Work(ABC):
@@ -89,6 +92,7 @@ class Work(ABC):
         self._run = run
         self._state = state
         self._cancelled = threading.Event()
+        self._was_killed = False
         self._pauses = list(NETWORK_PAUSES)
         self._pause = 0.0
         self._begin_attempt()
@@ -100,6 +104,7 @@ class Work(ABC):
         self._recent = Recent(staged)
         self._memory = Watch()
         self._phase = ""
+        self._holds = False
 
     @abstractmethod
     def log(self) -> AbstractContextManager[LogFile]:
@@ -120,8 +125,12 @@ class Work(ABC):
     def mend(self, error: MegabuildError) -> str:
         """Repair the cause of an error, where that is cheap; return what was done, or nothing.
 
-        A network that failed may be back soon: a live feedstock has lost eleven hours to a single answer.
+        A network that failed may be back soon: a live feedstock has lost eleven hours to a single answer. A program
+        that somebody killed gets a second chance; who kills again means it.
         """
+        if isinstance(error, KilledError) and not self._was_killed:
+            self._was_killed = True
+            return "once more"
         if not (error.failure and error.failure["kind"] == "network") or not self._pauses:
             return ""
         self._pause = self._pauses.pop(0)
@@ -154,6 +163,13 @@ class Work(ABC):
         """Raise :class:`Stopped` where the run ends."""
         if self._run.stop.is_set() or self._cancelled.is_set():
             raise Stopped(self.name)
+
+    def _hold(self) -> None:
+        """Pass on to its compilers whether they may begin."""
+        if self._holds != self._run.held.is_set():
+            self._holds = not self._holds
+            with suppress(OSError):  # a build on the host itself can spoil it: then they go on
+                hold(self._state, on=self._holds)
 
     def write(self, log: LogFile, line: ScriptLine) -> None:
         """Log a line of a script, and keep it for error messages."""
@@ -188,6 +204,7 @@ class Work(ABC):
             self._memory.tick()
             if not last:
                 self.halt()
+                self._hold()
 
         with LogFollower(self._state) as follower:
             outcome = run_worker(seen, job, on_line=engine, on_tick=tick)

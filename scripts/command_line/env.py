@@ -48,6 +48,7 @@ def create(context: click.Context, /, **given: Any) -> Result:
     the packages ask for, CONDA_OVERRIDE_CUDA stands in.
     """
     from command_line.progress_display import reporter
+    from groundwork import in_use
     from groundwork.files import cache_folder
     from megabuild.environments import install, prefix, report
 
@@ -65,7 +66,8 @@ def create(context: click.Context, /, **given: Any) -> Result:
     solution = prefix.solve(wanted)
     if given["plan_only"]:
         return report.planned(folder, solution)
-    with reporter(Console(stderr=invocation.json, soft_wrap=True)) as shown:
+    cache = cache_folder(os.environ)
+    with in_use.using(cache), reporter(Console(stderr=invocation.json, soft_wrap=True)) as shown:
         shown.note(report.summary(solution))
-        install.create(folder, wanted, solution, cache=cache_folder(os.environ), report=shown.note)
+        install.create(folder, wanted, solution, cache=cache, report=shown.note)
     return report.created(folder, solution, time.monotonic() - began)

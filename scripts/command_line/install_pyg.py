@@ -13,6 +13,7 @@ from command_line.options import SETTINGS, GroupedCommand, option, version
 from command_line.progress_display import reporter
 from command_line.root import log_folder
 from command_line.run_command import Invocation, run
+from groundwork import in_use
 from groundwork.arch_list import cuda_archs
 from groundwork.files import cache_folder
 from groundwork.network.index import PYG_INDEX
@@ -124,7 +125,8 @@ def install_pyg(
         )
         if only_plan:
             return plan_result(environment, plan(requests, options))
-        return install_result(environment, install(requests, options), wheel_dir)
+        with in_use.using(options.cache):
+            return install_result(environment, install(requests, options), wheel_dir)
 
 
 def main() -> None:

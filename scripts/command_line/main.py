@@ -13,6 +13,7 @@ from groundwork.bootstrap import import_whole
 HELPS = {
     "audit": "Compare what upstream, the recipe and conda-forge say of every dependency.",
     "build": "Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.",
+    "clean": "Show what builds have left on the disk and what having it again costs, or remove some of it.",
     "completion": "Print a completion script for PROGRAM, or for all of them, to be read by the shell.",
     "configs": "List the configs, or keep them in step with conda_build_config.yaml.",
     "env": "Make environments of what was built.",
@@ -20,6 +21,7 @@ HELPS = {
     "report": "Make the page about CONFIG's last run again: a timeline, what was slow, what came from where.",
     "sizes": "Say where the bytes of an installation go.",
     "slim": "Make an environment or a package smaller, and say what still works.",
+    "status": "Say where the run of each CONFIG stands, while it goes on and afterwards.",
     "upload": "Print the commands that upload what CONFIG built to anaconda.org, in order; uploads nothing.",
     "verify": "Read built packages, wheels or an environment, without a GPU.",
     "verify-gpu": "Try an environment's torch and extensions on this machine's GPUs.",

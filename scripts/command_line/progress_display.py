@@ -1,38 +1,36 @@
-"""Showing events while a run is going on: a live line on a terminal, sparse lines elsewhere."""
+"""Showing events while something goes on: lines that move on a terminal, sparse lines elsewhere, groups on GitHub.
+
+Of a run all of them show its :class:`~groundwork.run_state.RunState`, by :mod:`megabuild.state.lines`.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import os
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TypeAlias
 
 import click
-import psutil
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from command_line import github
 from groundwork import events
-from groundwork.text import Signs, duration, plain, plain_lines, size
+from groundwork.events import WARNING as WARNING
+from groundwork.run_state import RunState
+from groundwork.text import Signs, duration, plain, plain_lines
+from megabuild.state.lines import bar, heartbeat, state_lines
 
 _QUIET_SECONDS = 60.0
 _NOTE_SECONDS = 5.0
-_MEMORY_SECONDS = 2.0
-_MOST_TASKS = 8
-_TASK_WIDTH = 12
-#: Where one of several tasks stands.
-_At: TypeAlias = "events.PhaseStarted | events.Progress | events.TestRun"
-
-
-#: Begins a line about what is being prepared that must not be missed.
-WARNING = "! "
 
 
 def reporter(console: Console) -> PlainReporter:
     """Return the reporter that suits a console."""
+    if github.runs_here(os.environ):
+        return GitHubReporter(console)
     live = console.is_terminal and not console.is_dumb_terminal
     return LiveReporter(console) if live else PlainReporter(console)
 
@@ -45,7 +43,7 @@ def show(console: Console, lines: Sequence[str]) -> None:
 
 
 class PlainReporter(AbstractContextManager["PlainReporter"]):
-    """One line per event worth it, with the time since the start; compiling says something once a minute at most."""
+    """One line per event worth it, with the time since the start, and one at least each minute of a run."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -53,29 +51,36 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
         self._started = time.monotonic()
         self._told = self._started
         self._noted = -_NOTE_SECONDS
+        self._state: RunState | None = None
 
     def __exit__(self, *_: object) -> None:
         """Leave the console as it was."""
 
     def __call__(self, event: events.Event, /) -> None:
         """Take one event."""
-        line = self._sentence(event)
+        if isinstance(event, events.Stands):
+            self._state = event.state
+            if not event.state.ended and time.monotonic() - self._told >= _QUIET_SECONDS:
+                self._say(heartbeat(event.state, time.time()))
+            return
+        if isinstance(event, events.Noted):
+            self.note(event.text)
+            return
+        line = event.sentence()
         if isinstance(event, events.InTask):
             event = event.event  # its own progress counts like anybody's
-        if isinstance(event, events.Progress) and (
-            time.monotonic() - self._told >= _QUIET_SECONDS or event.done == event.total
-        ):
+        if isinstance(event, events.Progress) and (event.done == event.total or self._overdue()):
             line = f"{event.step} {event.done}/{event.total}{_eta(event)}"
         if line is not None:
-            self._told = time.monotonic()
-            self.tell(line)
+            self._say(line)
 
-    def note(self, text: str) -> None:
-        """Take a line about what is being prepared; of many in quick succession only some, but every warning."""
+    def note(self, what: str | events.Preparing) -> None:
+        """Take what is being prepared; of many in quick succession only some, but every warning."""
+        text = what.sentence() if isinstance(what, events.Preparing) else what
         now = time.monotonic()
+        if text is None or (not text.startswith(WARNING) and now - self._noted < _NOTE_SECONDS):
+            return
         if not text.startswith(WARNING):
-            if now - self._noted < _NOTE_SECONDS:
-                return
             self._noted = now
         self.tell(text)
 
@@ -89,23 +94,51 @@ class PlainReporter(AbstractContextManager["PlainReporter"]):
         """Put a yes-or-no question to whoever can answer it here, the default being no."""
         return click.confirm(question, default=False, err=True)
 
-    def _sentence(self, event: events.Event) -> str | None:
-        line = event.sentence()
-        return self._signs.in_place_of_unicode(line) if line is not None else None
+    def _overdue(self) -> bool:
+        """Whether it is time for a line about ninja, where no run does that by its state."""
+        return self._state is None and time.monotonic() - self._told >= _QUIET_SECONDS
+
+    def _say(self, line: str) -> None:
+        self._told = time.monotonic()
+        self.tell(self._signs.in_place_of_unicode(line))
 
 
-class LiveReporter(PlainReporter):
-    """Lines without a time, and under them one line that moves: bar, steps, time left, what is built, memory used."""
+class GitHubReporter(PlainReporter):
+    """Plain lines in GitHub's log, where each phase folds up."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._memory = Memory()
+        self._open = False
+
+    def __call__(self, event: events.Event, /) -> None:
+        """Take one event; a phase begins a group."""
+        if isinstance(event, events.PhaseStarted) or (isinstance(event, events.Preparing) and not event.done):
+            self.group(event.sentence() or "")
+        super().__call__(event)
+
+    def __exit__(self, *_: object) -> None:
+        """Close the group."""
+        if self._open:
+            self._console.out(github.END_OF_GROUP, highlight=False)
+            self._open = False
+
+    def group(self, title: str) -> None:
+        """Begin a group; there are none in one another."""
+        self.__exit__()
+        self._console.out(github.group(title), highlight=False)
+        self._open = True
+
+
+class LiveReporter(PlainReporter):
+    """Lines without a time, and under them those that move: of a run its state, else a bar with ninja's steps."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
         self._since = self._started
         self._step = "planning"
         self._progress: events.Progress | None = None
-        self._tasks: dict[str, _At | None] = {}
-        self._tests: dict[str, None] = {}
-        self._live = Live(console=console, transient=True, refresh_per_second=4, get_renderable=self.lines)
+        # often enough for a clock; a refresh takes some milliseconds of the core that compiles
+        self._live = Live(console=console, transient=True, refresh_per_second=1, get_renderable=self.lines)
 
     def __enter__(self) -> LiveReporter:
         self._live.start()
@@ -116,21 +149,31 @@ class LiveReporter(PlainReporter):
 
     def __call__(self, event: events.Event, /) -> None:
         """Take one event."""
-        self._note_task(event)
-        line = self._sentence(event)
+        if isinstance(event, events.Stands):
+            before, self._state = self._state, event.state
+            if before is None or [one.what for one in before.going] != [
+                one.what for one in event.state.going
+            ]:
+                self._live.refresh()
+            return
+        line = event.sentence()
         if isinstance(event, events.Progress):
             self._progress, self._step = event, event.step
         elif line is not None and isinstance(event, events.PhaseStarted):
-            self._moved(line)  # the moving line says it
-        elif line is not None and not isinstance(event, events.TestRun):
-            self._console.print(Text(plain_lines(line), style=_style(event)))
+            self._moved(line)  # the moving lines say it
+        elif line is not None and not isinstance(event, (events.TestRun, events.Preparing)):
+            text = self._signs.in_place_of_unicode(plain_lines(line))
+            self._console.print(Text(text, style=_style(event)))
 
-    def note(self, text: str) -> None:
-        """Take a line about what is being prepared; it stays until the next one, a warning for good."""
-        if text.startswith(WARNING):
-            self._console.out(plain_lines(text), highlight=False)
+    def note(self, what: str | events.Preparing) -> None:
+        """Take what is being prepared; it stays until the next, a warning for good."""
+        if isinstance(what, events.Preparing):
+            if not what.over:
+                self._moved(what.what)
+        elif what.startswith(WARNING):
+            self._console.out(plain_lines(what), highlight=False)
         else:
-            self._moved(text)
+            self._moved(what)
 
     def tell(self, text: str) -> None:
         """Take a line that stays; it is also what goes on now."""
@@ -141,85 +184,37 @@ class LiveReporter(PlainReporter):
         self._step, self._progress, self._since = plain(what), None, time.monotonic()
 
     def ask(self, question: str) -> bool:
-        """Put a question, with the moving line out of the way."""
+        """Put a question, with the moving lines out of the way."""
         self._live.stop()
         try:
             return super().ask(question)
         finally:
             self._live.start()
 
-    def _note_task(self, event: events.Event) -> None:
-        match event:
-            case events.TaskStarted():
-                self._tasks[event.task] = None
-            case events.TaskEnded():
-                self._tasks.pop(event.task, None)
-            case events.TestRun():
-                self._tests[event.name] = None
-            case events.TestEnded():
-                self._tests.pop(event.name, None)
-            case events.InTask(event=events.PhaseStarted() | events.Progress() | events.TestRun() as at):
-                if event.task in self._tasks:
-                    self._tasks[event.task] = at
-            case _:
-                pass
-
     def lines(self) -> Text:
-        """Return everything that moves: a line, or one for every task that runs, and one for the tests beside."""
-        running = list(self._tasks.items())[:_MOST_TASKS]
-        rows = [self._task_line(name, at) for name, at in running] or [self.line()]
-        if len(self._tasks) > _MOST_TASKS:
-            rows.append(Text(f"and {len(self._tasks) - _MOST_TASKS} more"))
-        if self._tests:
-            rows.append(Text(f"testing {', '.join(self._tests)}"))
-        if not self._tasks:
-            return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
-        memory = self._memory.used()
-        if memory:
-            rows[-1].append(f"  {size(memory)}")
-        return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
-
-    def _task_line(self, name: str, at: _At | None) -> Text:
-        if isinstance(at, events.Progress) and at.total:
-            return self._bar(_TASK_WIDTH, at).append(f" {at.done}/{at.total}{_eta(at)}  {name}")
-        what = "test" if isinstance(at, events.TestRun) else at.phase if at is not None else "environment"
-        return self._bar(_TASK_WIDTH).append(f" {what}  {name}")
-
-    def _bar(self, width: int, at: events.Progress | None = None) -> Text:
-        full = width * at.done // at.total if at else 0
-        bar = Text(no_wrap=True, overflow="ellipsis")
-        return bar.append(self._signs.full * full, "green").append(self._signs.empty * (width - full), "dim")
+        """Return everything that moves."""
+        if self._state is None:
+            return self.line()
+        rows = state_lines(self._state, self._console.width, time.time())
+        return self._shown("\n".join(rows))
 
     def line(self) -> Text:
-        """Return the moving line, as long as the console is wide."""
-        memory = self._memory.used()
-        tail = f"  {size(memory)}" if memory else ""
+        """Return the moving line of what is no run, as long as the console is wide."""
         progress = self._progress
         if progress is None or not progress.total:
-            text = f"{self._step}  {duration(time.monotonic() - self._since)}{tail}"
-            return Text(text, overflow="ellipsis", no_wrap=True)
-        figures = f" {progress.done}/{progress.total}{_eta(progress)}  {self._step}{tail}"
+            return self._shown(f"{self._step}  {duration(time.monotonic() - self._since)}")
+        figures = f" {progress.done}/{progress.total}{_eta(progress)}  {self._step}"
         width = max(8, min(30, self._console.width - len(figures) - 1))
-        return self._bar(width, progress).append(figures)
+        return self._shown(bar(progress.done / progress.total, width) + figures)
 
-
-class Memory:
-    """Memory that this process and everything it started use, looked up now and then."""
-
-    def __init__(self) -> None:
-        self._asked = 0.0
-        self._octets = 0
-
-    def used(self) -> int:
-        """Return resident bytes, at most a few seconds old; 0 where the system does not tell."""
-        now = time.monotonic()
-        if now - self._asked >= _MEMORY_SECONDS:
-            self._asked, self._octets = now, 0
-            with contextlib.suppress(psutil.Error):
-                for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-                    with contextlib.suppress(psutil.Error):  # it ended meanwhile
-                        self._octets += process.memory_info().rss
-        return self._octets
+    def _shown(self, text: str) -> Text:
+        """Return text with this stream's signs, its bars coloured."""
+        signs = self._signs
+        found = Text(signs.in_place_of_unicode(text), no_wrap=True, overflow="ellipsis")
+        if signs.full == "█":
+            found.highlight_regex(f"{signs.full}+", "green")
+            found.highlight_regex(f"{signs.empty}+", "dim")
+        return found
 
 
 def _eta(event: events.Progress) -> str:

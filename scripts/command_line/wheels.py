@@ -42,6 +42,7 @@ def wheels(context: click.Context, /, **given: Any) -> Result:
     from command_line.progress_display import WARNING, reporter
     from conda_wheels.make_wheels import Request, make
     from conda_wheels.report import result
+    from groundwork import in_use
     from groundwork.files import cache_folder
     from megabuild.plan.source_date import source_date
 
@@ -58,7 +59,7 @@ def wheels(context: click.Context, /, **given: Any) -> Result:
         cache=cache_folder(os.environ),
         date=date.seconds,
     )
-    with reporter(Console(stderr=invocation.json, soft_wrap=True)) as shown:
+    with in_use.using(request.cache), reporter(Console(stderr=invocation.json, soft_wrap=True)) as shown:
         if date.note:
             shown.note(WARNING + date.note)
         made = make(request, shown.note)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.package_id import PackageId
-from groundwork.run_state import RunState
-from groundwork.text import UNICODE, display, duration
+from groundwork.run_state import InFlight, RunState
+from groundwork.text import UNICODE, display, duration, size
 from groundwork.wording import counted
 
 _STAGING = {
@@ -23,6 +23,7 @@ _UNPACKING = {
     "recompile": "{what} is taken out of its wheel again",
 }
 _PHASES = {
+    "toolchain": "trying the compiler",
     "staging": "environment",
     "sync": "unpacking the source",
     "python": "Python side",
@@ -38,6 +39,53 @@ class Event:
         """Return the line for it, or None for what only the progress line shows."""
         return None
 
+    def logged(self) -> str | None:
+        """Return its line in the log file, where more is kept than people are shown meanwhile."""
+        return self.sentence()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparing(Event):
+    """How far the preparation of a build has got in one thing: it begins with nothing done, and is over with all."""
+
+    what: str  #: ``downloading 3 wheels``
+    done: int = 0
+    total: int = 0  #: 0 where nobody knows
+    unit: str = ""  #: ``bytes``, ``packages``
+
+    @property
+    def over(self) -> bool:
+        """Whether it is done."""
+        return 0 < self.total <= self.done
+
+    def sentence(self) -> str | None:
+        if self.done:
+            return None
+        return f"{self.what} ({size(self.total)})" if self.total and self.unit == "bytes" else self.what
+
+    def logged(self) -> str | None:
+        return f"{self.what}: done" if self.over else self.sentence()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noted(Event):
+    """A step of the preparation, one of many."""
+
+    text: str
+
+    def logged(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replanned(Event):
+    """What was planned before the preparation is to be done otherwise now."""
+
+    changes: Sequence[str]
+
+    def sentence(self) -> str:
+        return f"after the preparation: {'; '.join(self.changes)}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunStarted(Event):
@@ -49,6 +97,9 @@ class RunStarted(Event):
 
     def sentence(self) -> str:
         return f"log: {display(self.log)}"
+
+    def logged(self) -> str:
+        return f"run of {self.config}, isolation: {self.isolation}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +174,7 @@ class Progress(InPhase):
     total: int
     seconds: float  #: since ninja was started
     eta_seconds: float | None  #: until it will be done at the present rate, or None while that is unknown
+    step_name: str = ""  #: what the step has made that ended, or its description
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +212,9 @@ class PackageStarted(Event):
     package: PackageId
     python: str
 
+    def logged(self) -> str:
+        return f"{self.package.label}: build script began"
+
 
 @dataclass(frozen=True, kw_only=True)
 class PackageBuilt(Event):
@@ -169,7 +224,9 @@ class PackageBuilt(Event):
     seconds: float
 
     def sentence(self) -> str:
-        return f"{UNICODE.done} {self.package.label}: built in {duration(self.seconds)}"
+        # one that only takes its files out of a compile has no script of its own
+        took = f" in {duration(self.seconds)}" if round(self.seconds) else ""
+        return f"{UNICODE.done} {self.package.label}: built{took}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +253,9 @@ class TestEnded(Event):
 
     def sentence(self) -> str | None:
         return f"{UNICODE.done} {self.name}: tested in {duration(self.seconds)}" if self.passed else None
+
+    def logged(self) -> str:
+        return self.sentence() or f"{UNICODE.failed} {self.name}: test failed after {duration(self.seconds)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +298,9 @@ class TaskEnded(Event):
     def sentence(self) -> str | None:
         return f"{UNICODE.failed} {self.task}: {self.message}" if self.status == "failed" else None
 
+    def logged(self) -> str:
+        return self.sentence() or f"{self.task}: {self.status}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class InTask(Event):
@@ -266,11 +329,58 @@ class JobsChanged(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Published(Event):
+    """Packages are in the published channel."""
+
+    packages: Sequence[PackageId]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Idle(Event):
+    """Nothing of a task runs any more: it has ended, well or not, or is to be tried again."""
+
+    task: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Event):
+    """What a task's compilers are at, what they asked the object cache for, and the bytes of the task's folder."""
+
+    objects: Sequence[InFlight] = ()
+    hits: int = 0
+    misses: int = 0
+    disk: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paused(Event):
+    """No compiler and no task is started until there is more room on the disk."""
+
+    note: str
+
+    def sentence(self) -> str:
+        return f"{UNICODE.warning} paused: {self.note}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WentOn(Event):
+    """There is room again."""
+
+    free: int  #: bytes
+
+    def sentence(self) -> str:
+        return f"goes on: {size(self.free)} are free"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stands(Event):
     """Where the run stands, told once a second and whenever something has happened."""
 
     state: RunState
 
 
-#: Whoever wants to know; called in the thread that runs :func:`megabuild.run.session.execute`.
+#: Whoever wants to know of a run; of one call after the other.
 Reporter = Callable[[Event], None]
+#: Takes what is being prepared: a line (one that begins with :data:`WARNING` must not be missed), or how far it is.
+Notes = Callable[["str | Preparing"], None]
+WARNING = "! "

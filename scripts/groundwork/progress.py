@@ -14,6 +14,11 @@ from groundwork.events import PhaseStarted, Progress
 _NINJA = re.compile(r"^\[(\d+)/(\d+) (\d+(?:\.\d+)?)s(?: (?P<one>\S+) of (?P<all>\d+))?\] ")
 #: What the build scripts announce.
 MARKER = re.compile(r"^::megabuild:: (\w[\w-]*)\s*(.*)$")
+#: What a step makes: at the end of CMake's sentences, else what the command itself says.
+_MAKES = re.compile(r"(?:Building|Linking) .*?(\S+)$|.* -o (\S+)(?: |$)")
+#: Any other description, but no command, in which there could be anything.
+_DESCRIPTION = re.compile(r"[\w .,:/+-]{1,100}", re.ASCII)
+_LONGEST_NAME = 300
 _WINDOW_SECONDS = 90.0
 _LEAST_SECONDS = 2.0
 
@@ -64,6 +69,7 @@ class Phases:
                 total=total,
                 seconds=float(match[3]),
                 eta_seconds=self._eta.update(done, total),
+                step_name=_step_name(line[match.end() :]),
             )
         marker = MARKER.match(line)
         if marker is None or marker[1] != "phase" or not marker[2]:
@@ -80,3 +86,10 @@ class Phases:
             return done, total
         self._beside[match["one"]] = done
         return sum(self._beside.values()), int(match["all"])
+
+
+def _step_name(text: str) -> str:
+    """Return what a step makes, as ``.ninja_log`` names it where that can be seen; else its description, or nothing."""
+    match = _MAKES.match(text)
+    name = (match and (match[1] or match[2])) or (text if _DESCRIPTION.fullmatch(text) else "")
+    return name if len(name) <= _LONGEST_NAME and name.isascii() and name.isprintable() else ""

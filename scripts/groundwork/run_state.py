@@ -27,6 +27,7 @@ class Going:
     #: ninja's steps, or what else is counted; 0 of 0 where nothing is
     done: int = 0
     total: int = 0
+    unit: str = ""  #: of these: ``bytes``, ``packages``; nothing for steps
     objects: tuple[InFlight, ...] = ()  #: the oldest first
 
 
@@ -52,8 +53,8 @@ class RunState:
     updated: float
     log: str = ""
     going: tuple[Going, ...] = ()  #: in the order in which they began
-    #: by label, such as ``pytorch 2.13.0 py3.12``: ``waiting``, ``there``, ``built`` (its test comes), ``testing``,
-    #: ``published`` or ``failed``
+    #: by label, such as ``pytorch 2.13.0 py3.12``: ``waiting``, ``there`` (before the run began), ``built`` (its test
+    #: comes), ``testing``, ``tested`` (what it needs is not published yet), ``published`` or ``failed``
     packages: Mapping[str, str] = field(default_factory=dict)
     left: TimeLeft | None = None
     jobs: int = 0  #: compile jobs at once
@@ -67,7 +68,8 @@ class RunState:
     #: compiles that the object cache answered, and those that it did not
     cache_hits: int = 0
     cache_misses: int = 0
-    #: the driver: its process, when that began, on which machine since which start of it
+    #: the driver: its process, when that began (as :func:`groundwork.resources.processes.began` says), on which
+    #: machine since which start of it
     pid: int = 0
     process_began: float = 0.0
     host: str = ""

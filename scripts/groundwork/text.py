@@ -24,13 +24,14 @@ class Signs:
     full: str
     empty: str
     dash: str
+    cut: str
 
     @classmethod
     def of(cls, stream: IO[str]) -> Signs:
         """Return the signs for a stream: ASCII unless it says that it takes Unicode."""
         if (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf"):
             return UNICODE
-        return cls(done="+", failed="x", kept="=", warning="!", full="#", empty=".", dash="-")
+        return cls(done="+", failed="x", kept="=", warning="!", full="#", empty=".", dash="-", cut="~")
 
     def in_place_of_unicode(self, text: str) -> str:
         """Return a text with these signs where it has those of :data:`UNICODE`."""
@@ -38,7 +39,7 @@ class Signs:
         return text.translate({ord(sign): own for sign, own in pairs})
 
 
-UNICODE = Signs(done="✓", failed="✗", kept="=", warning="!", full="█", empty="░", dash="-")
+UNICODE = Signs(done="✓", failed="✗", kept="=", warning="!", full="█", empty="░", dash="-", cut="…")
 
 
 def size(octets: float) -> str:

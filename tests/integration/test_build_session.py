@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -10,11 +11,13 @@ import shutil
 import signal
 import subprocess
 import tarfile
+import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from package_files import Entry, entries, rot
 from tiny import PACKAGES, ROOT, Tiny, driver, make_channel, provider, wait_for
@@ -30,6 +33,7 @@ from groundwork.errors import (
     OutOfSpaceError,
     PackageTestError,
     PreflightError,
+    ProviderError,
     SwapRefused,
 )
 from groundwork.resources.machine import Machine
@@ -202,14 +206,55 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
     assert tiny.of(events.StagingDecided)[-1].decision == "resume"
 
 
-def test_a_compiler_that_somebody_killed_is_not_started_again(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def ample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which memory does not run out."""
+    machine = Machine(cores=4, memory=100, memory_free=90)
+    monkeypatch.setattr(work, "Watch", lambda: Watch(lambda: 7, lambda: machine))
+
+
+def kill_one(tiny: Tiny, command: list[str]) -> threading.Thread:
+    """Kill the first program with this command line that a run starts."""
+
+    def kill() -> None:
+        def found() -> list[psutil.Process]:
+            found = []
+            for one in strays(tiny.options().state):
+                with contextlib.suppress(psutil.Error):
+                    found += [one] if one.cmdline() == command else []
+            return found
+
+        wait_for(found)
+        for one in found():
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("variable", "what"), [("TINY_SECONDS", "staging"), ("TINY_TEST_SECONDS", "test of")]
+)
+def test_what_somebody_killed_once_is_tried_once_more(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, ample: None, variable: str, what: str
 ) -> None:
+    monkeypatch.setenv(variable, "1.25")
+    killer = kill_one(tiny, ["sleep", "1.25"])
+    assert tiny.run(pythons=("3.12",)).ok
+    killer.join()
+    warned = [event.message for event in tiny.of(events.Warned) if "killed by a signal" in event.message]
+    assert len(warned) == 1, tiny.of(events.Warned)
+    assert warned[0].startswith(what)
+    assert warned[0].endswith(": once more")
+
+
+def test_who_kills_again_means_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, ample: None) -> None:
     monkeypatch.setenv("TINY_MOST_JOBS", "2")
-    ample = Machine(cores=4, memory=100, memory_free=90)
-    monkeypatch.setattr(work, "Watch", lambda: Watch(lambda: 7, lambda: ample))
     with pytest.raises(KilledError, match="killed by a signal"):
         tiny.run(cpu_count=4, pythons=("3.12",))
+    assert len([event for event in tiny.of(events.Warned) if event.message.endswith(": once more")]) == 1
 
 
 def test_more_jobs_than_memory_holds_are_a_warning_before_anything_compiles(
@@ -333,6 +378,28 @@ def test_a_failing_package_test_is_no_package_and_what_passed_is_published(
     assert [name.split("-")[0] for name in published] == ["tinylib"]
     monkeypatch.delenv("TINY_FAIL")
     assert [status for _, status in statuses(tiny)] == ["skipped", "built", "built"]
+
+
+@pytest.mark.parametrize("faults", [2, 9])
+def test_a_package_is_not_blamed_for_the_network(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: int
+) -> None:
+    monkeypatch.setattr(work, "NETWORK_PAUSES", (0.1, 0.2))
+    calls = tmp_path / "calls"
+    fault = "echo 'curl: (6) Could not resolve host: conda.invalid'; exit 1"
+    with_test(tiny, f"echo called >> {calls}; [ $(wc -l < {calls}) -gt {faults} ] || {{ {fault}; }}")
+    if faults == 2:
+        assert tiny.run().ok
+    else:
+        with pytest.raises(
+            ProviderError, match="the network failed: curl: \\(6\\) Could not resolve host"
+        ) as caught:
+            tiny.run()
+        assert caught.value.failure is not None
+        assert caught.value.failure["kind"] == "network"
+        assert not list(tiny.options().state.glob("tests/broken/*")), "nothing is wrong with it"
+    assert calls.read_text().count("called") == 3
+    assert sum("Could not resolve" in event.message for event in tiny.of(events.Warned)) == 2
 
 
 def with_test(tiny: Tiny, text: str) -> None:

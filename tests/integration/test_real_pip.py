@@ -44,7 +44,7 @@ def test_a_damaged_wheel_in_the_cache_is_fetched_again_and_a_whole_one_is_not_re
         requires=(),
         requires_python="",
     )
-    locks, said = [Lock(python="3.11", environment={}, wheels=(one,))], list[str]()
+    locks, said = [Lock(python="3.11", environment={}, wheels=(one,))], list[object]()
 
     def fetch() -> Path:
         return download.download(locks, tmp_path / "cache", said.append)[one.sha256]

@@ -11,7 +11,14 @@ from typing import cast
 import pytest
 
 from groundwork import events
-from groundwork.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError, SwapRefused
+from groundwork.errors import (
+    BuildError,
+    DeadlineError,
+    IntegrityError,
+    MegabuildError,
+    OutOfMemoryError,
+    SwapRefused,
+)
 from groundwork.resources.jobs import Budget, Jobs
 from megabuild.engine.archive import Archive
 from megabuild.run.graph import Graph, Inbox, There
@@ -73,6 +80,8 @@ class Run:
         self.fakes: list[Fake] = []
         self.publishing: BaseException | None = None
         self.published: list[str] = []
+        self.held = 0  #: looks before anything may start
+        self.refused: dict[str, MegabuildError] = {}
         self._budget = Budget(lambda: Jobs(count=jobs, reason=""), tasks=tasks)
 
     def add(self, name: str, **options: object) -> Fake:
@@ -87,8 +96,14 @@ class Run:
         Graph(
             cast("list[Work]", self.fakes), done=(), failed=self.failed, tell=self.told.append,
             publish=self._publish, inbox=inbox, stop=threading.Event(),
-            keep_going=self.keep_going,
+            keep_going=self.keep_going, hold=self._hold, refuse=lambda work: self.refused.get(work.name),
         ).run()  # fmt: skip
+
+    def _hold(self) -> bool:
+        self.held -= 1
+        if self.held >= 0:
+            self.notes.append("held")
+        return self.held >= 0
 
     def _publish(self, work: Work, made: Made) -> None:
         if self.publishing is not None:
@@ -168,7 +183,7 @@ def test_what_can_be_mended_is_tried_again() -> None:
     run.add("pytorch", vital=True, errors=[SwapRefused("damaged\nlog")], mends="staging runs once more")
     run.go()
     assert run.notes.count("begin pytorch") == 2
-    assert run.told == [events.Warned(message="damaged: staging runs once more")]
+    assert events.Warned(message="damaged: staging runs once more") in run.told
 
 
 def test_what_shares_objects_does_not_run_at_the_same_time() -> None:
@@ -269,3 +284,29 @@ def test_one_of_several_that_would_do_is_enough() -> None:
     run.add("cluster")
     run.go()
     assert run.ended() == {"scatter": "built", "cluster": "built"}
+
+
+def test_nothing_starts_while_it_is_held() -> None:
+    run = Run()
+    run.add("a")
+    run.held = 2
+    run.go()
+    assert run.notes == ["held", "held", "begin a", "end a"]
+
+
+def test_what_is_refused_ends_the_run_when_nothing_else_runs() -> None:
+    run = Run()
+    run.add("a")
+    run.add("b")
+    run.refused["b"] = DeadlineError("too near")
+    with pytest.raises(DeadlineError):
+        run.go()
+    assert run.published == ["a"]
+    assert "begin b" not in run.notes
+
+
+def test_whoever_looks_is_told_when_nothing_of_a_task_runs_any_more() -> None:
+    run = Run()
+    run.add("a", errors=[OutOfMemoryError("killed")])
+    run.go()
+    assert [event.task for event in run.told if isinstance(event, events.Idle)] == ["a", "a"]

@@ -28,6 +28,8 @@ from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.report import plan_document, plan_lines
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Download, Environment
+from megabuild.run import session
+from megabuild.run.preparation import Prepare
 from megabuild.run.summary import PackageResult, Summary, summary_lines
 
 SHA256 = "0123456789abcdef" * 4
@@ -43,7 +45,11 @@ def a_plan(options: Options) -> Plan:
         items=tuple(PlanItem(package=package, exists=number == 0) for number, package in enumerate(packages)),
         left_out={"3.14": "no such interpreter here"},
         environment=Environment(channels=(Path("/channel"),), pythons=("3.12",)),
-        estimate=estimate(source="official", cuda=True, optimization="2", pythons=5, staging=True, jobs=8),
+        estimate=replace(
+            estimate(source="official", cuda=True, optimization="2", pythons=5, staging=True, jobs=8),
+            cpu_hours=68.0,
+            hours=8.5,
+        ),
         staging=Fingerprint(source={"tarball": "1"}),
         staging_decision=Decision(decision="fresh", reasons=("nothing was made yet",)),
         notes=("gcc 12 stands in for gcc 14",),
@@ -122,7 +128,8 @@ def test_a_plan_of_wheels_compiles_nothing_but_extensions(repository: Path, tmp_
         (1, 0.5, "3.3 GB of memory per compiler, and 36 CPU minutes"),
         (1, 0.5, "30 CPU minutes of it for the extensions"),
     ]:
-        figures = estimate(**wheels, extensions=1, compiled=compiled, compiling=compiling)  # type: ignore[arg-type]
+        figures = estimate(**wheels, extensions=1, compiled=compiled)  # type: ignore[arg-type]
+        figures = replace(figures, cpu_hours=0.1, cpu_hours_of_extensions=compiling)
         text = "\n".join(plan_lines(replace(plan, environment=environment, estimate=figures)))
         assert "takes apart the wheels of PyTorch 2.13.0" in text
         assert "downloads first: 42 wheels (2.9 GB)" in text
@@ -145,7 +152,7 @@ def test_a_plan_says_that_there_is_no_object_cache(
     monkeypatch.setenv("TORCH_CCACHE", str(tmp_path / "here"))
     assert said() == ""
     monkeypatch.setenv("TORCH_CCACHE", "none")
-    assert "no object cache: TORCH_CCACHE names none, which is not there" in said()
+    assert "no object cache: TORCH_CCACHE=none switches it off" in said()
 
 
 def test_a_plan_is_json(options: Options) -> None:
@@ -287,14 +294,14 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
         assert not ask("may I?")  # nobody sits at the terminal
         return a_plan(options)
 
-    def execute(plan: Plan, report: events.Reporter) -> Summary:
+    def execute(plan: Plan, report: events.Reporter, prepare: Prepare) -> Summary:
         report(
             events.RunStarted(config="linux_64_cuda130", log=Path("/state/logs/run.log"), isolation="host")
         )
         return a_summary()
 
     monkeypatch.setattr(running, "make_plan", plan)
-    monkeypatch.setattr(running, "execute", execute)
+    monkeypatch.setattr(session, "execute", execute)
     return noted
 
 
@@ -313,7 +320,7 @@ def test_options_reach_the_run(faked: list[Options], tmp_path: Path, invocation:
 def test_plan_builds_nothing(
     faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(running, "execute")
+    monkeypatch.delattr(session, "execute")
     result = call(invocation, "build", "linux_64_cuda130", "--plan")
     assert "libtorch-2.13.0-cuda130_mkl_h" in result.stdout
     assert result.exit_code == 0
@@ -332,8 +339,8 @@ def test_without_an_environment_the_plan_still_names_the_packages(
     assert result.exit_code == ProviderError.exit_code
     assert "pytorch-2.13.0-cuda130_mkl_py312_h" in result.stdout
     assert "_py311_" not in result.stdout
-    reason, packages = (result.stdout.index(text) for text in ("the channel does not answer", "would make"))
-    assert reason < packages
+    assert "would make" in result.stdout
+    assert (result.stdout + result.stderr).count("the channel does not answer") == 1, "an error is told once"
 
 
 @pytest.mark.parametrize(("more", "what"), [(["--plan"], "plan"), ([], "run")])
@@ -351,14 +358,14 @@ def test_json_is_all_there_is_on_stdout(
 def test_a_package_that_failed_is_an_exit_code(
     faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "execute", lambda plan, report: a_summary(ok=False, error="no luck"))
+    monkeypatch.setattr(session, "execute", lambda *_: a_summary(ok=False, error="no luck"))
     assert call(invocation, "build", "linux_64_cuda130", "-k").exit_code == BuildError.exit_code
 
 
 def test_an_interrupted_run_shows_what_there_is_and_knows_its_log(
     faked: list[Options], tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def execute(plan: Plan, report: events.Reporter) -> Summary:
+    def execute(plan: Plan, report: events.Reporter, prepare: Prepare) -> Summary:
         report(
             events.RunStarted(config="linux_64_cuda130", log=Path("/state/logs/run.log"), isolation="host")
         )
@@ -366,7 +373,7 @@ def test_an_interrupted_run_shows_what_there_is_and_knows_its_log(
         a_summary(ok=False).write(plan.options.state / "run.json")
         raise Interrupted("interrupted", "run again to continue")
 
-    monkeypatch.setattr(running, "execute", execute)
+    monkeypatch.setattr(session, "execute", execute)
     result = call(invocation, "build", "linux_64_cuda130", "-o", str(tmp_path))
     assert result.exit_code == Interrupted.exit_code
     assert "libtorch 2.13.0" in result.stdout.split("status")[-1]

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 import megabuild
-from megabuild.engine.compiler_gate import NOTES, UNIT, object_name
+from megabuild.engine.compiler_gate import NOTES, PAUSE, UNIT, object_name
 from megabuild.plan.limits import Limits
-from megabuild.run.launcher import COMPILER_LAUNCHER, write_launcher
+from megabuild.run.launcher import COMPILER_LAUNCHER, hold, write_launcher
 
 SCRIPTS = Path(megabuild.__file__).parent.parent
 GATE = SCRIPTS / "megabuild" / "engine" / "compiler_gate.py"
@@ -180,7 +180,7 @@ def test_a_killed_compiler_is_one_that_was_killed(place: Place) -> None:
     place.allow(sharing(4, 0, {}))
     (place.folder / "g++").write_text("#!/bin/sh\nkill -9 $$\n")
     assert place.wait([place.start("a.o")]) == [-signal.SIGKILL]
-    assert (place.folder / NOTES).read_text().startswith("- ")
+    assert [line[0] for line in (place.folder / NOTES).read_text().splitlines()] == [">", "-"]
 
 
 def test_exit_codes_output_and_the_environment_are_the_compilers(place: Place) -> None:
@@ -205,7 +205,10 @@ def test_what_an_object_took_is_noted_under_its_name(place: Place) -> None:
     program = place.folder / "g++"
     program.write_text(f"#!{sys.executable}\nbytearray(b'x') * 150_000_000\n")
     assert place.wait([place.start("core/a.cpp.o")]) == [0]
-    sign, size, name = (place.folder / NOTES).read_text().split()
+    begun, ended = (place.folder / NOTES).read_text().splitlines()
+    sign, size, name, thousandths = ended.split()
+    assert begun == f"> 0 {name} 0"
+    assert 10 < int(thousandths) < 60_000  # Python's own start, at least
     assert (sign, name) == ("+", "core/a.cpp.o")
     assert 150_000_000 < int(size) < 250_000_000
 
@@ -295,3 +298,30 @@ def test_what_the_object_cache_has_waits_for_nothing_and_the_gate_is_no_part_of_
     assert "cache_miss" in compiled(state / COMPILER_LAUNCHER)
     assert "cache_hit" in compiled(plain)
     assert "b.o" in (state / "tmp" / NOTES).read_text()
+
+
+def test_no_compiler_begins_while_the_driver_holds_them_and_those_that_run_go_on(place: Place) -> None:
+    place.allow(sharing(8, 0, {}))
+    (place.folder / PAUSE).touch()
+    early = place.start("early", seconds=1.0)
+    until_begun = time.monotonic() + PATIENCE
+    while not place.log.exists() and time.monotonic() < until_begun:
+        time.sleep(0.02)
+    hold(place.folder, on=True)
+    late = place.start("late")
+    assert place.wait([early]) == [0]
+    time.sleep(0.5)
+    assert late.poll() is None
+    assert "late" not in place.log.read_text()
+    hold(place.folder, on=False)
+    assert place.wait([late]) == [0]
+
+
+@pytest.mark.parametrize("how", ["link", "pipe", "gone"])
+def test_nothing_is_written_where_the_file_is_not_the_driver_s(tmp_path: Path, how: str) -> None:
+    other, path = tmp_path / "other", tmp_path / PAUSE
+    other.write_text("kept")
+    {"link": lambda: path.symlink_to(other), "pipe": lambda: os.mkfifo(path), "gone": lambda: None}[how]()
+    with pytest.raises(OSError, match=PAUSE):
+        hold(tmp_path, on=True)
+    assert other.read_text() == "kept"

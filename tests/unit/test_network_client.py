@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import socket
 import threading
 import time
@@ -197,8 +198,37 @@ def test_a_redirect_does_not_leave_encryption() -> None:
     assert "s3cret" not in caught.value.message
     response.next_request = httpx.Request("GET", "https://other/simple")
     client._no_downgrade(response)
-    with Client()._open_client() as opened:
-        assert opened.event_hooks["response"] == [client._no_downgrade]
+    assert Client()._open.event_hooks["response"] == [client._no_downgrade]
+
+
+def test_a_connection_is_used_again() -> None:
+    callers: list[int] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            callers.append(self.client_address[1])
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        one = Client(timeouts=PATIENT)
+        try:
+            for _ in range(3):
+                one.get(f"http://127.0.0.1:{server.server_port}/")
+        finally:
+            del one  # closes what is open, which the server waits for
+            server.shutdown()
+            thread.join()
+    assert len(callers) == 3
+    assert len(set(callers)) == 1
 
 
 def test_credentials_do_not_follow_to_another_host(tmp_path: Path) -> None:

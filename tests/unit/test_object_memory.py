@@ -84,6 +84,14 @@ def test_nothing_that_a_build_writes_does_more_than_waste_time(options: Options)
     assert gate.light * UNIT >= 3 * GB
 
 
+def test_cpu_seconds_are_noted_since_some_time_and_lines_without_them_still_count(options: Options) -> None:
+    write(options, b"+ 5000000 a.o 2500\n+ 5000000 b.o\n+ 5000000 c.o x\n")
+    assert [(one.name, one.cpu_seconds) for one in object_memory.noted(options.state)] == [
+        ("a.o", 2.5),
+        ("b.o", 0.0),
+    ]
+
+
 def test_of_what_is_no_file_or_too_much_nothing_is_read(options: Options, tmp_path: Path) -> None:
     notes = options.state / "tmp" / NOTES
     secret = tmp_path / "secret"

@@ -14,6 +14,7 @@ from megabuild.providers.debian import cuda, libraries, root
 from megabuild.providers.debian.simulation import simulate_root
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.provider import ProviderRequest
+from megabuild.providers.pypi.lock import Lock
 from megabuild.providers.select import provide
 
 
@@ -142,8 +143,8 @@ def test_a_plan_without_the_root_has_the_compilers_of_debian(
 ) -> None:
     config = load(repository, name)
     planned: list[PlannedPackage] = []  # what Debian alone decides; wheels have tests of their own
-    monkeypatch.setattr("megabuild.providers.provider.LocalProvider.nvidia", lambda *_, **__: (None, []))
-    monkeypatch.setattr("megabuild.providers.provider.LocalProvider.downloads", lambda *_: ())
+    none = Lock(python="3.12", environment={}, wheels=())
+    monkeypatch.setattr("megabuild.providers.provider.LocalProvider.nvidia", lambda *_, **__: (none, []))
     found = provide(
         ProviderRequest(
             config=config,

@@ -42,7 +42,7 @@ def _package(fill: _Filler) -> LocalPackage:
     )
 
 
-def _quiet(_: str) -> None:
+def _quiet(_: object) -> None:
     pass
 
 
@@ -85,7 +85,7 @@ def test_a_channel_is_made_and_found_again_where_nothing_can_be_linked(
 
 
 def test_a_damaged_package_is_built_again_and_that_is_said(tmp_path: Path) -> None:
-    fill, said = _Filler(), list[str]()
+    fill, said = _Filler(), list[object]()
     (record,) = Store(tmp_path).ensure([_package(fill)], _quiet)
     flip(Store(tmp_path).path(record))
     Store(tmp_path).ensure([_package(fill)], said.append)

@@ -7,26 +7,23 @@ import math
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from netrc import NetrcParseError
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
-
-import httpx
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_before_delay,
-    wait_random_exponential,
-)
 
 from groundwork import redact
 from groundwork.errors import ProviderError
+
+if TYPE_CHECKING:
+    # at run time not before something is fetched: it brings a command line of its own, a tenth of a second, and most
+    # plans need nothing that is not in the cache
+    import httpx
+    from tenacity import RetryCallState
 
 _ATTEMPTS = 3
 #: Statuses that are worth a retry (RFC 9110, RFC 6585).
@@ -120,15 +117,40 @@ class Client:
         response = self._fetch(url, headers or {}, body, limit)
         return Answer(url=str(response.url), body=body.getvalue(), headers=response.headers)
 
-    def save(self, url: str, target: Path, *, limit: int = 16 << 30) -> None:
+    def save(
+        self,
+        url: str,
+        target: Path,
+        *,
+        limit: int = 16 << 30,
+        so_far: Callable[[int], None] = lambda octets: None,
+    ) -> None:
         """Write the answer to a GET into a file, which is left half-written when that fails.
+
+        ``so_far`` is told after each block how many bytes of it have come; another attempt begins at 0.
 
         Raises NetworkError, OSError: As for `get`; the file cannot be written.
         """
         with target.open("wb") as stream:
-            self._fetch(url, {}, stream, limit)
+            self._fetch(url, {}, stream, limit, so_far)
 
-    def _fetch(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
+    def _fetch(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        into: IO[bytes],
+        limit: int,
+        so_far: Callable[[int], None] = lambda octets: None,
+    ) -> httpx.Response:
+        import httpx
+        from tenacity import (
+            Retrying,
+            retry_if_exception_type,
+            stop_after_attempt,
+            stop_before_delay,
+            wait_random_exponential,
+        )
+
         shown = redact.address(url)
         if self.offline:
             raise NetworkError(f"{shown} is not fetched: --offline", "run it once with the network")
@@ -148,18 +170,27 @@ class Client:
             reraise=True,
         )
         try:
-            return run_with_deadline(seconds, lambda: retrying(self._once, url, headers, into, limit))
+            return run_with_deadline(seconds, lambda: retrying(self._once, url, headers, into, limit, so_far))
         except _TransientError as error:
             raise NetworkError(f"{shown} cannot be used: {_reason(error)}") from error
         except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError) as error:
             # a timeout is about the server, not the page
             raise NetworkError(f"{urlsplit(shown).netloc} cannot be used: {_reason(error)}") from error
 
-    def _once(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
+    def _once(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        into: IO[bytes],
+        limit: int,
+        so_far: Callable[[int], None],
+    ) -> httpx.Response:
+        import httpx
+
         shown = redact.address(url)
         # as pip does: the user's netrc file, unless the address has a user itself
         auth = httpx.USE_CLIENT_DEFAULT if urlsplit(url).username else _netrc()
-        with self._open_client() as client, client.stream("GET", url, headers=headers, auth=auth) as response:
+        with self._open.stream("GET", url, headers=headers, auth=auth) as response:
             _check(response, shown, 206 if "Range" in headers else 200)
             into.seek(0)
             into.truncate()
@@ -167,6 +198,7 @@ class Client:
                 if into.tell() + len(block) > limit:
                     raise NetworkError(f"{shown}: longer than the {limit} bytes it should have at most")
                 into.write(block)
+                so_far(into.tell())
             with self._counting:
                 self.fetched += response.num_bytes_downloaded
             return response
@@ -174,6 +206,8 @@ class Client:
     @cached_property
     def _ssl_context(self) -> ssl.SSLContext:
         """Created once: loading certificates takes longer than most requests."""
+        import httpx
+
         if not self._certificates:
             return httpx.create_ssl_context()
         try:
@@ -182,8 +216,12 @@ class Client:
             reason = f"no certificates can be read from {self._certificates}: {error}"
             raise NetworkError(reason, "check PIP_CERT") from error
 
-    def _open_client(self) -> httpx.Client:
-        return httpx.Client(
+    @cached_property
+    def _open(self) -> httpx.Client:
+        """One for all requests, whose connections are used again: a look-up and a handshake for each take longer."""
+        import httpx
+
+        opened = httpx.Client(
             timeout=httpx.Timeout(self._timeouts.read, connect=self._timeouts.connect),
             follow_redirects=True,
             max_redirects=8,
@@ -192,6 +230,8 @@ class Client:
             event_hooks={"response": [_no_downgrade]},
             headers={"User-Agent": "megabuild"},
         )
+        weakref.finalize(self, opened.close)
+        return opened
 
 
 def probe(urls: Sequence[str], seconds: float) -> str:
@@ -199,6 +239,7 @@ def probe(urls: Sequence[str], seconds: float) -> str:
 
     HEAD requests, one after the other, within ``seconds`` altogether.
     """
+    import httpx
 
     def ask() -> str:
         reason = ""
@@ -244,12 +285,16 @@ def run_with_deadline(seconds: float, action: Callable[[], Result]) -> Result:
 
 
 def _reason(error: BaseException) -> str:
+    import httpx
+
     if isinstance(error, httpx.TimeoutException):
         return f"no answer in time ({type(error).__name__})"
     return redact.text(str(error) or type(error).__name__)
 
 
 def _netrc() -> httpx.Auth | None:
+    import httpx
+
     try:
         return httpx.NetRCAuth()
     except (OSError, NetrcParseError):  # there is none that can be read

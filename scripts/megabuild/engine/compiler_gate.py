@@ -1,4 +1,4 @@
-"""Before a compiler that really runs: waits until its memory fits beside the others', and notes what it took.
+"""Before a compiler that really runs: waits until its memory fits beside the others', and notes it and what it took.
 
     python3 -IS compiler_gate.py SETTINGS FOLDER [--unnoted] COMPILER ARGUMENT...
 
@@ -25,9 +25,13 @@ import time
 
 UNIT = 128 << 20
 NOTES, _LOCKS = "compiler-memory.log", "compiler-locks"
+#: Beside the settings, and the driver's as they are: while it holds :data:`HOLD`, no compiler begins.
+PAUSE, HOLD = "compiler-pause", b"1"
+#: Signs of the notes: an object is begun; compiled, or not; its compiler has ended, and what it took is not known.
+BEGUN, DONE, FAILED, ENDED = b">", b"+", b"-", b"="
 #: Before the compiler: what it takes is not noted.
 UNNOTED = "--unnoted"
-_POLL_SECONDS = 0.04
+_POLL_SECONDS, _PAUSE_SECONDS = 0.04, 0.5
 _LONGEST_NAME = 300
 #: What is known of an object is what it took once, at its peak, which few others reach at the same moment.
 MARGIN = 1.03
@@ -147,25 +151,38 @@ class Gate:
         return True
 
 
-def run(command: list[str]) -> tuple[int, int]:
-    """Run a compiler; return its wait status, and the bytes of the largest process among it and its children."""
+def run(command: list[str]) -> tuple[int, int, float]:
+    """Run a compiler; return its wait status, and of it and its children the bytes of the largest and CPU seconds."""
     try:
         # Python ignores these two, and what is ignored is so in children
         child = os.posix_spawnp(command[0], command, os.environ, setsigdef=[_SIGPIPE, _SIGXFSZ])
     except OSError as error:
         print(f"{command[0]}: {os.strerror(error.errno or 0)}", file=sys.stderr)
-        return 127 << 8, 0
+        return 127 << 8, 0, 0.0
     _, status, used = os.wait4(child, 0)
-    return status, used.ru_maxrss * _KIB
+    return status, used.ru_maxrss * _KIB, used.ru_utime + used.ru_stime
 
 
-def note(path: str, name: bytes, size: int, *, ended_well: bool) -> None:
-    """Add a line on an object to the notes; where that cannot be, the object is made all the same."""
+def note(path: str, sign: bytes, name: bytes, size: int = 0, seconds: float = 0.0) -> None:
+    """Add a line on an object to the notes; where that cannot be, the object is made all the same.
+
+    At its end are the CPU seconds, in thousandths.
+    """
     try:
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        os.write(file, b"%s %d %s\n" % (b"+" if ended_well else b"-", size, name))
+        os.write(file, b"%s %d %s %d\n" % (sign, size, name, 1000 * seconds))
+        os.close(file)
     except OSError:
         return
+
+
+def is_held(path: str) -> bool:
+    """Return whether the driver wants no compiler to begin."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(1) == HOLD
+    except OSError:
+        return False
 
 
 def main(settings_file: str, folder: str, command: list[str]) -> int:
@@ -173,6 +190,8 @@ def main(settings_file: str, folder: str, command: list[str]) -> int:
     unnoted = command[0] == UNNOTED
     command = command[unnoted:]
     name = object_name(command, os.getcwd())
+    while name and is_held(os.path.join(os.path.dirname(settings_file), PAUSE)):
+        time.sleep(_PAUSE_SECONDS)
     with open(settings_file, "rb") as file:
         settings = Settings(file.read())
     if name and (settings.light or settings.heavy):
@@ -182,9 +201,13 @@ def main(settings_file: str, folder: str, command: list[str]) -> int:
             gate.wait(size, heavy=settings.is_heavy(size))
         except OSError:
             pass  # the build's folder has no locks: it is compiled all the same
-    status, peak = run(command)
-    if name and peak and not unnoted:
-        note(os.path.join(folder, NOTES), name, peak, ended_well=status == 0)
+    notes = os.path.join(folder, NOTES)
+    if name:
+        note(notes, BEGUN, name)
+    status, peak, seconds = run(command)
+    if name:
+        known = peak and not unnoted
+        note(notes, ENDED if not known else FAILED if status else DONE, name, peak, seconds)
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)
     ended_by = os.WTERMSIG(status)

@@ -6,8 +6,10 @@ folder, which is replaced for the next output and removed soon after the script 
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ _PATTERNS = (
     ("test", "out/test/*/test/conda_build.log"),
     ("test", "tmp/.tmp*/test_*/test/conda_build.log"),
 )
+_GRAIN_NS = 2_000_000_000
 _CACHED = "out/build_cache/*/work_dir/conda_build.log"
 
 
@@ -47,6 +50,29 @@ class ScriptLine:
     def script(self) -> tuple[str, str, str]:
         """Which script: a package's test has several, not all of which know their build string."""
         return self.kind, self.package.name, "" if self.kind == "test" else self.package.build_string
+
+
+class _Listing:
+    """What folders hold, read again only where they have changed: they are asked for twenty times a second."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, list[str]]] = {}
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, in their order; none where there is no such folder."""
+        try:
+            when = os.stat(folder).st_mtime_ns
+            known = self._known.get(folder)
+            if known is not None and known[0] == when:
+                return known[1]
+            names = sorted(os.listdir(folder))
+        except OSError:  # it vanished meanwhile; the next look comes
+            self._known.pop(folder, None)
+            return []
+        # the clock of a file system has a grain: what changes within it leaves the date as it is
+        if time.time_ns() - when > _GRAIN_NS:
+            self._known[folder] = when, names
+        return names
 
 
 @dataclass
@@ -68,6 +94,7 @@ class LogFollower(AbstractContextManager["LogFollower"]):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: dict[tuple[int, int], _Open] = {}
+        self._listing = _Listing()
 
     def __exit__(self, *_: object) -> None:
         """Close what is still open."""
@@ -113,10 +140,15 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         return log
 
     def _paths(self, pattern: str) -> list[Path]:
-        try:
-            return list(self._folder.glob(pattern))
-        except OSError:
-            return []  # a folder vanished meanwhile; the next poll comes
+        """Return what matches a pattern; of a last part that is a plain name nobody knows whether it is there."""
+        found = [str(self._folder)]
+        for part in pattern.split("/"):
+            if "*" in part:
+                names = ((folder, self._listing.names(folder)) for folder in found)
+                found = [f"{folder}/{name}" for folder, all_ in names for name in fnmatch.filter(all_, part)]
+            else:
+                found = [f"{folder}/{part}" for folder in found]
+        return [Path(path) for path in found]
 
     def _facts(self, kind: str, log: Path) -> dict[str, str]:
         """What the script that writes a log works on: from the environment file beside it, and its folder's name."""

@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
@@ -47,13 +47,21 @@ class _Context:
     glibc: set[glibc.Version] = field(default_factory=set)  #: versions of glibc that files need
 
 
-def normalise(package: Path, target: Path, date: int, *, level: int, local: bool = False) -> None:
+def normalise(
+    package: Path,
+    target: Path,
+    date: int,
+    *,
+    level: int,
+    local: bool = False,
+    halt: Callable[[], None] = lambda: None,
+) -> None:
     """Write a ``.conda`` file once more so that it depends on its content alone; it appears in full or not at all.
 
     ``target`` is in another folder: a build could change its packages while they are being read. ``date`` is in
     seconds since 1970, ``level`` zstd's: the engine is told to compress weakly, since all is compressed again here.
     A ``local`` package, compiled against the system's own glibc, is to ask for no newer one than
-    its files need.
+    its files need. What ``halt`` raises, which is called all the time, ends it: minutes for a large package.
 
     Raises IntegrityError: The package is not a regular file.
     Raises OSError: The disk is full, or the file cannot be written to.
@@ -70,8 +78,20 @@ def normalise(package: Path, target: Path, date: int, *, level: int, local: bool
                 (name,) = (name for name in old.namelist() if name.startswith(kind))
                 wide = old.getinfo(name).file_size > _WIDE
                 with old.open(name) as source, _open_entry(new, name, date, wide=wide) as part:
-                    _copy_archive(source, part, seen)
+                    _copy_archive(cast("IO[bytes]", _Halting(source, halt)), part, seen)
         beside.chmod(0o644)
+
+
+class _Halting:
+    """A file that asks before every read whether it is to go on."""
+
+    def __init__(self, file: IO[bytes], halt: Callable[[], None]) -> None:
+        self._file, self._halt = file, halt
+
+    def read(self, size: int = -1) -> bytes:
+        """Read, as files do."""
+        self._halt()
+        return self._file.read(size)
 
 
 def _open_entry(file: zipfile.ZipFile, name: str, date: int, *, wide: bool = False) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""What building a config will want of disk, memory and time.
+"""What building a config will want of disk and memory; of time :mod:`megabuild.forecast`.
 
 Figures and where they come from:
 
@@ -41,8 +41,10 @@ class Estimate:
     memory_of_cuda: int = 0
     memory_of_extensions: int = 0
     cpu_hours: float = 0.0  #: PyTorch's part, on one core
-    hours: float = 0.0  #: the same with the jobs that will run at once
-    #: compiling the extensions, with nothing from the object cache: on one core, and with the jobs
+    hours: float = (
+        0.0  #: on the clock with the jobs that will run at once, where nobody else wants the machine
+    )
+    #: compiling the extensions, with nothing from the object cache: on one core, and on the clock
     cpu_hours_of_extensions: float = 0.0
     hours_of_extensions: float = 0.0
     basis: str = ""  #: where PyTorch's figures come from, in a few words
@@ -50,8 +52,6 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class _Figures:
-    staging_hours: float
-    python_hours: float
     tree: float
     package: float
     per_python: float
@@ -62,42 +62,54 @@ class _Figures:
 
 _FIGURES = {
     "rehearsal": _Figures(
-        staging_hours=0.02, python_hours=0.005, tree=0.1, package=0.05, per_python=0.02, memory=0.5,
+        tree=0.1, package=0.05, per_python=0.02, memory=0.5,
         basis="measured rehearsals",
     ),
     "debian-2": _Figures(
-        staging_hours=2.9, python_hours=0.66, tree=4.0, package=0.3, per_python=0.1, memory=1.7,
+        tree=4.0, package=0.3, per_python=0.1, memory=1.7,
         basis="measured with PyTorch 2.6 on two cores",
     ),
     "debian-0": _Figures(
-        staging_hours=1.9, python_hours=0.46, tree=3.6, package=0.4, per_python=0.1, memory=1.7,
+        tree=3.6, package=0.4, per_python=0.1, memory=1.7,
         basis="measured with PyTorch 2.6 at -O0 on two cores",
     ),
     "debian-cuda-2": _Figures(
-        staging_hours=5.7, python_hours=0.7, tree=7.0, package=1.5, per_python=0.1, memory=2.6,
+        tree=7.0, package=1.5, per_python=0.1, memory=2.6,
         basis="measured with PyTorch 2.6, for one GPU architecture",
     ),
     "debian-cuda-0": _Figures(
-        staging_hours=3.4, python_hours=0.5, tree=7.0, package=1.5, per_python=0.1, memory=2.6,
+        tree=7.0, package=1.5, per_python=0.1, memory=2.6,
         basis="measured with PyTorch 2.6 at -O0, for one GPU architecture",
     ),
     "wheel-cpu": _Figures(
-        staging_hours=0.03, python_hours=0.03, tree=0.8, package=0.3, per_python=0.2, memory=0.5,
+        tree=0.8, package=0.3, per_python=0.2, memory=0.5,
         basis="measured with PyTorch 2.13's wheel for one Python",
     ),
     "wheel-cuda": _Figures(
-        staging_hours=0.07, python_hours=0.03, tree=2.5, package=1.0, per_python=0.2, memory=0.5,
+        tree=2.5, package=1.0, per_python=0.2, memory=0.5,
         basis="measured with PyTorch 2.13's wheels for two Pythons",
     ),
     "official-cpu": _Figures(
-        staging_hours=15, python_hours=1.5, tree=12.0, package=0.5, per_python=0.2, memory=2.5,
+        tree=12.0, package=0.5, per_python=0.2, memory=2.5,
         basis="reported for conda-forge's three-core runners",
     ),
     "official-cuda": _Figures(
-        staging_hours=56, python_hours=2.4, tree=30.0, package=2.0, per_python=0.2, memory=5.3, heavy=True,
+        tree=30.0, package=2.0, per_python=0.2, memory=5.3, heavy=True,
         basis="reported for conda-forge's CUDA builds, taken as eight cores",
     ),
 }  # fmt: skip
+
+
+def kind(*, source: str, cuda: bool, optimization: str) -> str:
+    """Name the kind of a build.
+
+    `source`: ``official``, ``debian``, ``wheel`` or ``model``: what it is made from.
+    """
+    if source == "model":
+        return "rehearsal"
+    if source == "debian":
+        return f"debian-{'cuda-' if cuda else ''}{'0' if optimization == '0' else '2'}"
+    return f"{'wheel' if source == 'wheel' else 'official'}-{'cuda' if cuda else 'cpu'}"
 
 
 def estimate(
@@ -109,22 +121,10 @@ def estimate(
     staging: bool,
     extensions: int = 0,
     compiled: int = 0,
-    compiling: float = 0.0,
     jobs: int = 1,
 ) -> Estimate:
-    """Estimate a run.
-
-    `source`: ``official``, ``debian``, ``wheel`` or ``model``: what it is made from.
-    """
-    if source == "model":
-        kind = "rehearsal"
-    elif source == "debian":
-        kind = f"debian-{'cuda-' if cuda else ''}{'0' if optimization == '0' else '2'}"
-    else:
-        made_from = "wheel" if source == "wheel" else "official"
-        kind = f"{made_from}-{'cuda' if cuda else 'cpu'}"
-    figures = _FIGURES[kind]
-    cpu_hours = (figures.staging_hours if staging else 0.0) + pythons * figures.python_hours
+    """Estimate the disk and the memory of a run; :mod:`megabuild.plan.expected` adds how long it takes."""
+    figures = _FIGURES[kind(source=source, cuda=cuda, optimization=optimization)]
     # the tree once, half of it again while a package is made, packages and their unpacked test environments
     size = (
         1.5 * figures.tree + 3 * figures.package + 3 * pythons * figures.per_python
@@ -139,9 +139,5 @@ def estimate(
         memory_of_ordinary=bytes_per_compile(cuda=False) if figures.heavy else int(figures.memory * GB),
         memory_of_cuda=bytes_per_compile(cuda=True) if figures.heavy else 0,
         memory_of_extensions=bytes_per_compile(cuda=cuda) if compiled else 0,
-        cpu_hours=cpu_hours,
-        hours=cpu_hours / max(1, jobs),
-        cpu_hours_of_extensions=compiling,
-        hours_of_extensions=compiling / max(1, jobs),
         basis=figures.basis,
     )

@@ -23,7 +23,7 @@ def lacking(plan: Plan) -> str:
     here, root = plan.isolation.name == "host", plan.environment.root
     named = os.environ.get(VARIABLE, "")
     if named:
-        return f"{VARIABLE} names {named}, which is not there" if here and not shutil.which(named) else ""
+        return f"{VARIABLE}={named} switches it off" if here and not shutil.which(named) else ""
     if root is not None:
         made = (root / "usr").is_dir()  # else it will be, with the cache in it
         return (

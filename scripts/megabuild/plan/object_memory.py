@@ -1,4 +1,4 @@
-"""What objects took of memory when they were compiled, kept for the next build of the same config.
+"""What objects took of memory and CPU when they were compiled; the memory is kept for the next build of a config.
 
 ``megabuild.engine.compiler_gate`` notes it in the build's place, as the size of a compile's largest single process.
 What a build could write is not trusted: a wrong size can make objects wait for each other, or be killed and tried
@@ -16,10 +16,9 @@ from groundwork import files
 from groundwork.errors import IntegrityError
 from megabuild.engine.compiler_gate import NOTES
 from megabuild.plan.options import Options
-from megabuild.plan.past_runs import key
 
 _FOLDER = "object-memory"
-_LINE = re.compile(rb"([+-]) ([0-9]{1,15}) ([!-~]{1,300})")
+_LINE = re.compile(rb"([+-]) ([0-9]{1,15}) ([!-~]{1,300})(?: ([0-9]{1,9}))?")
 #: PyTorch with CUDA has some 2,500 objects. What is more than this is not read.
 _MOST_OBJECTS = 20_000
 _MOST_BYTES = 8_000_000
@@ -34,6 +33,7 @@ class Compiled:
     name: str  #: the object's path below the folder of the build
     size: int  #: bytes at the peak
     ended_well: bool
+    cpu_seconds: float = 0.0  #: 0 where nobody noted it
 
 
 def noted(state: Path) -> list[Compiled]:
@@ -42,7 +42,14 @@ def noted(state: Path) -> list[Compiled]:
     for line in _content(state / "tmp" / NOTES, below=state).splitlines()[:_MOST_OBJECTS]:
         if match := _LINE.fullmatch(line):
             size = min(max(int(match[2]), _LEAST), _MOST)
-            found.append(Compiled(name=match[3].decode(), size=size, ended_well=match[1] == b"+"))
+            found.append(
+                Compiled(
+                    name=match[3].decode(),
+                    size=size,
+                    ended_well=match[1] == b"+",
+                    cpu_seconds=int(match[4] or 0) / 1000,
+                )
+            )
     return found
 
 
@@ -80,7 +87,7 @@ def _sizes(compiled: list[Compiled]) -> dict[str, int]:
 
 def _file(options: Options) -> Path:
     """Return the file: not by the version of PyTorch, since the next patch release has the same objects."""
-    return options.cache / _FOLDER / f"{key(options).replace(' ', '-')}.txt"
+    return options.cache / _FOLDER / f"{options.key}.txt"
 
 
 def _content(path: Path, *, below: Path | None = None) -> bytes:

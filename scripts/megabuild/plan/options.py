@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from groundwork.deadline import Deadline
 from megabuild.configs.config import Config, recipe_of
 from megabuild.configs.feedstock import recipe_folder
 from megabuild.isolation.base import Isolation
@@ -27,6 +29,7 @@ class Options:
     pythons: tuple[str, ...] = ()  #: narrow to these (``3.12``); empty for all of the config
     engine: str | None = None  #: isolation by name, or None for the one that fits
     keep_going: bool = False  #: go on with other packages where one fails
+    keep_work: bool = False  #: leave work folders and environments of finished packages, too
     optimization: str | None = None  #: ``0`` or ``2`` in place of the config's
     upstream_tests: bool = False  #: the package with PyTorch's own tests, too
     cpu_count: int | None = None  #: compile jobs, or None for what cores and memory allow
@@ -48,6 +51,7 @@ class Options:
     torch_index: str | None = None
     torch_source: Path | None = None  #: folder or tarball with PyTorch's source in place of the provider's
     torch_sha256: str | None = None  #: of that tarball, or of the official one of that version
+    deadline: Deadline | None = None  #: when the run has to have ended
     #: the version of Triton that goes with ``torch``; None for what the release itself says
     triton: str | None = None
 
@@ -67,6 +71,12 @@ class Options:
             return self.run_name
         root = self.root.resolve()
         return f"{root.name}-{hashlib.sha256(bytes(root)).hexdigest()[:8]}/{self.run_name}"
+
+    @property
+    def key(self) -> str:
+        """What changes how long it takes, and how much memory, as the name of a file that several checkouts share."""
+        how = [self.optimization, self.arch_list, str(self.torch_source or ""), self.engine]
+        return f"{self.cache_name}-{hashlib.sha256(json.dumps(how).encode()).hexdigest()[:8]}"
 
     @property
     def state(self) -> Path:

@@ -12,6 +12,7 @@ from groundwork.resources.jobs import Jobs
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
+from megabuild.forecast.known import Known
 from megabuild.isolation.base import Host, Isolation
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
@@ -111,6 +112,7 @@ class Plan:
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
     limits: Limits = field(default_factory=Limits)  #: how these share the memory
     estimate: Estimate = field(default_factory=Estimate)  #: what the build will want
+    known: Known = field(default_factory=Known, repr=False)  #: how long such work took before
 
     def usable_isolation(self) -> Isolation:
         """Return where it is built; raises IsolationError where it cannot be."""

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from groundwork import files
 from groundwork.errors import IsolationError, ProviderError, UsageError
+from groundwork.events import Notes
 from groundwork.resources.jobs import compile_jobs
 from groundwork.resources.machine import machine_platform, measure
 from megabuild.configs.feedstock import compression_level
 from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.engine.output_folder import staging_caches
 from megabuild.isolation.base import Isolation
-from megabuild.plan import fingerprint, habits, object_memory, past_runs, release, solving, tree_reuse
+from megabuild.plan import expected, fingerprint, habits, object_memory, release, solving, tree_reuse
 from megabuild.plan.estimate import Estimate, estimate
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.isolation import choose_isolation
@@ -36,7 +36,7 @@ Overrides = Mapping[str, Sequence[str]]
 
 def make_plan(
     options: Options,
-    report: Callable[[str], None],
+    report: Notes,
     ask: Callable[[str], bool] = lambda question: False,
     *,
     only_plan: bool = False,
@@ -157,8 +157,9 @@ def _decision(options: Options, staged: fingerprint.Fingerprint) -> tree_reuse.D
 def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
     """Add the compile jobs that there is memory for, and what is still to be done takes with these."""
     options = plan.options
-    taken, known = past_runs.read(options, report), object_memory.read(options)
-    machine, figures = measure(), _estimate(plan, 1, taken)
+    plan = replace(plan, known=expected.read(plan, report))
+    known = object_memory.read(options)
+    machine, figures = measure(), _estimate(plan)
     machine = replace(machine, memory_free=min(machine.memory_free, options.memory or machine.memory_free))
     jobs = compile_jobs(
         machine,
@@ -166,37 +167,26 @@ def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
         requested=options.cpu_count,
         environ=os.environ,
     )
-    return replace(
-        plan,
-        jobs=jobs,
-        limits=limits(jobs.count, machine.memory_free, figures, known),
-        estimate=_estimate(plan, jobs.count, taken),
-    )
+    plan = replace(plan, jobs=jobs, limits=limits(jobs.count, machine.memory_free, figures, known))
+    return replace(plan, estimate=_estimate(plan))
 
 
-def _estimate(plan: Plan, jobs: int, taken: past_runs.Taken | None) -> Estimate:
-    """Estimate what is still to be done of a plan, by an earlier run where there was one."""
-    variant = plan.config.variant
-    missing = plan.missing
-    compiles = any(fingerprint.inherits(package) for package in missing) and not (
-        plan.staging_decision.decision == "reuse" and staging_caches(plan.options.state / "out")
+def _estimate(plan: Plan) -> Estimate:
+    """Estimate what is still to be done of a plan, by earlier runs where there were any."""
+    variant, todo = plan.config.variant, plan.extensions.missing
+    if not expected.kind_of(plan):  # somebody else's recipe
+        return expected.with_time(plan, Estimate())
+    figures = estimate(
+        source=variant["torch_source"][0],
+        cuda=plan.options.config.cuda_version is not None,
+        optimization=variant["torch_optimization"][0],
+        pythons=plan.rounds,
+        staging=expected.compiles(plan),
+        extensions=sum(task.how != "nothing" for task in todo),
+        compiled=sum(task.how == "compile" for task in todo),
+        jobs=plan.jobs.count,
     )
-    if not {"torch_source", "torch_optimization"} <= variant.keys():  # somebody else's recipe
-        guess = Estimate()
-    else:
-        guess = estimate(
-            source=variant["torch_source"][0],
-            cuda=plan.options.config.cuda_version is not None,
-            optimization=variant["torch_optimization"][0],
-            pythons=plan.rounds,
-            staging=compiles,
-            extensions=sum(task.how != "nothing" for task in plan.extensions.missing),
-            compiled=sum(task.how == "compile" for task in plan.extensions.missing),
-            compiling=sum(task.cpu_seconds for task in plan.extensions.missing if task.how == "compile")
-            / 3600,
-            jobs=jobs,
-        )
-    return past_runs.better(guess, taken, staging=compiles, pythons=plan.rounds, jobs=jobs)
+    return expected.with_time(plan, figures)
 
 
 def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:

@@ -55,15 +55,16 @@ def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[P
     common = {key: document[key] for key in ("build", "source", "about") if key in document}
     staging: Part | None = None
     packages: dict[str, Part] = {}
+    scripts = _Scripts(recipe.parent, top)
     for output in document.get("outputs") or [document]:
         if "staging" in output:
             untested = {key: value for key, value in output.items() if key != "tests"}
             inherited = {key: common[key] for key in ("source",) if key in common}
-            staging = _joined(staging, _part({**inherited, **untested}, context, recipe, top, own=own))
+            staging = _joined(staging, _part({**inherited, **untested}, context, scripts, follow=own))
         else:
             name = str(output["package"]["name"])
             packages[name] = _joined(
-                packages.get(name), _part({**common, **output}, context, recipe, top, own=own)
+                packages.get(name), _part({**common, **output}, context, scripts, follow=own)
             )
     if own:
         return staging, packages
@@ -101,9 +102,7 @@ def part_of(name: str, known: Mapping[str, Part]) -> Part | None:
     return functools.reduce(_joined, parts_) if parts_ else None
 
 
-def _part(
-    section: Mapping[str, Any], context: Mapping[str, str], recipe: Path, top: Path, *, own: bool
-) -> Part:
+def _part(section: Mapping[str, Any], context: Mapping[str, str], scripts: _Scripts, *, follow: bool) -> Part:
     text = json.dumps(section, sort_keys=True, default=str)
     used: dict[str, str] = {}
     while True:  # context values may use one another
@@ -113,20 +112,44 @@ def _part(
             break
         used = more
     text += json.dumps(used, sort_keys=True)
-    found = _find_files(section, recipe.parent, top, follow=own)
-    return Part(text=text, files={name: sha256(top / name) for name in found})
+    return Part(text=text, files=scripts.named(section, follow=follow))
 
 
-def _find_files(section: Mapping[str, Any], folder: Path, top: Path, *, follow: bool) -> list[str]:
-    """Return the files that a section of a folder's recipe names; also those that these run or import in turn."""
-    found: set[Path] = set()
-    named = [folder / word for text in _strings(section) for word in _file_names(text)]
-    while named:
-        for path in _resolve(named.pop(), folder, top):
-            if path not in found:
-                found.add(path)
-                named += _referenced(path, folder, top) if follow else ()
-    return sorted(path.relative_to(top).as_posix() for path in found)
+class _Scripts:
+    """The files of a folder's recipe, each looked at once, however many outputs name it."""
+
+    def __init__(self, folder: Path, top: Path) -> None:
+        self._folder, self._top, self._real = folder, top, top.resolve()
+        self._found: dict[Path, list[Path]] = {}  # by the name that stands for them
+        self._runs: dict[Path, list[Path]] = {}  # what a file names
+        self._sums: dict[str, str] = {}
+
+    def named(self, section: Mapping[str, Any], *, follow: bool) -> dict[str, str]:
+        """Return the files that a section names, with their sha256; also those that these run or import in turn."""
+        found: set[Path] = set()
+        named = [self._folder / word for text in _strings(section) for word in _file_names(text)]
+        while named:
+            for path in self._resolved(named.pop()):
+                if path not in found:
+                    found.add(path)
+                    named += self._referenced(path) if follow else ()
+        names = sorted(path.relative_to(self._top).as_posix() for path in found)
+        return {name: self._sum(name) for name in names}
+
+    def _resolved(self, named: Path) -> list[Path]:
+        if named not in self._found:
+            self._found[named] = _resolve(named, self._folder, self._top, self._real)
+        return self._found[named]
+
+    def _referenced(self, path: Path) -> list[Path]:
+        if path not in self._runs:
+            self._runs[path] = list(_referenced(path, self._folder, self._top))
+        return self._runs[path]
+
+    def _sum(self, name: str) -> str:
+        if name not in self._sums:
+            self._sums[name] = sha256(self._top / name)
+        return self._sums[name]
 
 
 def _file_names(text: str) -> Iterator[str]:
@@ -147,10 +170,14 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(inner)
 
 
-def _resolve(named: Path, folder: Path, top: Path) -> list[Path]:
-    """Return the files that a name stands for: itself, or what lies in the folder of that name."""
+def _resolve(named: Path, folder: Path, top: Path, real: Path) -> list[Path]:
+    """Return the files that a name stands for: itself, or what lies in the folder of that name.
+
+    ``real`` is ``top`` with its links resolved.
+    """
     path = Path(os.path.normpath(named))
-    if path in (folder, top) or not path.resolve().is_relative_to(top.resolve()):
+    # most words of a recipe name no file, which is told soonest by looking
+    if path in (folder, top) or not os.path.exists(path) or not path.resolve().is_relative_to(real):
         return []
     inside = path.relative_to(folder if path.is_relative_to(folder) else top)
     if inside.parts[0] in _LEFT_OUT:

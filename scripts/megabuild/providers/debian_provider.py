@@ -17,6 +17,7 @@ from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.provider import LocalProvider, base_python, machine_values, requirements
 from megabuild.providers.pypi.lock import Lock
 
+_GB = 1_000_000_000
 #: Where a build inside a root folder finds the source.
 _SOURCE_INSIDE = "/opt/megabuild/source"
 #: What recipe/build_env.sh switches off for these builds.
@@ -38,10 +39,9 @@ class DebianProvider(LocalProvider):
         root, toolchain, simulated = self._root()
         notes = [f"libraries and source of PyTorch: Debian {root.release}"]
         if simulated:
-            gigabytes = 8 if config.cuda_version else 2
             notes.append(
-                f"a Debian root of about {gigabytes} GB is made first; whether an earlier run's tree can be reused "
-                "is known only then"
+                f"a Debian root of about {8 if config.cuda_version else 2} GB is made first; whether an earlier run's "
+                "tree can be reused is known only then"
             )
             notes += [
                 f"needed on this machine: {command}" for command in [debian_root.install_command()] if command
@@ -64,6 +64,7 @@ class DebianProvider(LocalProvider):
                 f"compiled on this machine for {foreign.machine}, whose Pythons and tests run under qemu"
             )
         needs = requirements(request.planned)
+        base = base_python(config, pythons)
         made = local_channel.make(
             needs,
             platform=config.platform,
@@ -73,10 +74,13 @@ class DebianProvider(LocalProvider):
             report=request.report,
             toolchain=toolchain,
             extra=own,
+            pythons=self.needed_pythons(pythons, base),
             plan=request.plan,
         )
-        base = base_python(config, pythons)
         overrides = self.overrides({**machine_values(made, needs), "torch_python_base": base})
+        prepared = self.to_prepare(made, *locks, also=[simulated.download] if simulated else [])
+        if simulated:
+            prepared["to_make"] += (8 if config.cuda_version else 2) * _GB
         inside = {} if request.rehearsal else {"torch_source_path": (_SOURCE_INSIDE,)}
         return Environment(
             channels=(made.path,),
@@ -87,7 +91,7 @@ class DebianProvider(LocalProvider):
             left_out=left_out,
             overrides={**overrides, **inside},
             virtual_packages={**virtual_gpu(config), "__glibc": toolchain.glibc},
-            downloads=(*self.downloads(made, *locks), *([simulated.download] if simulated else [])),
+            **prepared,
             notes=(*self.notes(overrides), *notes),
         )
 

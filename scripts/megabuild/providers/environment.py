@@ -45,6 +45,9 @@ class Environment:
     #: Sentences for the plan: stand-ins used, Pythons left out, versions that differ from the config's.
     notes: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()  #: Of a plan: what its run would get first.
+    #: Everything is there that a build takes; else the provider is to make it, which takes so many bytes in the cache.
+    ready: bool = True
+    to_make: int = 0
 
     @property
     def local(self) -> bool:

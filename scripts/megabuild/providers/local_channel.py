@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from filelock import Timeout
 from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
+from groundwork.events import Notes
 from groundwork.files import FileLock, sha256
 from groundwork.process import run
 from megabuild.providers import catalogue as table
@@ -46,9 +47,10 @@ class LocalChannel:
     interpreters: Mapping[str, Interpreter]  #: X.Y(t) to the interpreter that was packaged.
     toolchain: Toolchain  #: The compiler that was packaged.
     stand_ins: tuple[str, ...]  #: Names of the packages that are empty.
-    pending: Mapping[
-        str, int
-    ]  #: Bytes that are still to be downloaded, by sha256: of a channel that was only planned.
+    #: By sha256 of the wheel, of a channel that was only planned: bytes still to be downloaded, and to be packed.
+    pending: Mapping[str, int]
+    unpacked: Mapping[str, int]
+    ready: bool = True  #: It is whole, and not only planned.
 
 
 def make(
@@ -58,10 +60,11 @@ def make(
     interpreters: Mapping[str, Interpreter],
     cache: Path,
     stand_ins: bool,
-    report: Callable[[str], None],
+    report: Notes,
     toolchain: Toolchain | None = None,
     extra: Sequence[LocalPackage] = (),
     more: Sequence[str] = (),
+    pythons: Collection[str] = (),
     plan: bool = False,
 ) -> LocalChannel:
     """Make, or find in the cache, the channel that serves ``needs``.
@@ -69,6 +72,8 @@ def make(
     Required versions of Pythons and compilers are ignored: the channel has the given interpreters by X.Y(t), and the
     given toolchain or this machine's. Besides these it holds the ``extra`` packages, wheels of pip's indexes and of
     ``more`` (addresses, or folders), and for what cannot be provided an empty package where ``stand_ins`` are allowed.
+    Where ``pythons`` are named, what is for the other interpreters alone is neither downloaded nor packed; what there
+    is stays the same, package by package, as in a channel for all of them.
     Of a ``plan`` there is an index alone, for a solver: in seconds, and with hardly anything downloaded.
 
     Raises ProviderError: No compiler, no network, or a requirement that cannot be met.
@@ -77,7 +82,8 @@ def make(
     catalogue = table.load()
     asked = specs.parse(needs)
     wheels = _wheel_requirements(asked, catalogue)
-    own = [package for one in interpreters.values() for package in python.packages(one, platform)]
+    needed = [python for python in interpreters if not pythons or python in pythons]
+    own = [package for one in needed for package in python.packages(interpreters[one], platform)]
     own += [*compilers.packages(compiler, platform), *extra]
     own += [
         _launcher_package(name, program, platform)
@@ -104,30 +110,44 @@ def make(
         one for names, users in wanted for one in _resolve(names, users, catalogue, kept / "locks", more)
     ]
 
-    def packages(only: Callable[[lock.Wheel], bool]) -> list[LocalPackage]:
-        files = download.download(locks, kept, report, only=only, more=more)
-        return wheel_to_conda.packages(locks, files, catalogue, platform)
-
+    files = download.download(locks, kept, report, only=wheel_to_conda.needs_content, more=more)
+    described = wheel_to_conda.packages(locks, files, catalogue, platform)
+    of_wheels = [package for package in described if package.python in ("", *needed)]
+    sizes = {wheel.sha256: wheel.size for one in locks for wheel in one.wheels}
+    folder, every = cache / "channel", [*own, *of_wheels]
+    found = None
     if plan:
-        path, records = planned(cache / "channel", [*own, *packages(wheel_to_conda.needs_content)], platform)
+        store = Store(folder, writing=False)
+        unpacked = _wheels_of(store.missing(every))
+        found = store.whole(every, platform)
+        path, records = found or planned(folder, every, platform)
     else:
-        with _locked(cache / "channel", report):
-            store = Store(cache / "channel")
+        with _locked(folder, report):
+            store = Store(folder)
+            unpacked = _wheels_of(store.missing(of_wheels))
             with threads(1) as pool:  # packs what is here while wheels are on their way
-                packing = pool.submit(store.ensure, own, report)
-                of_wheels = packages(lambda wheel: True)
-            records = packing.result() + store.ensure(of_wheels, report)
+                packing = pool.submit(store.ensure, own, report, "packing Pythons, compilers and the like")
+                download.download(locks, kept, report, only=lambda one: one.sha256 in unpacked, more=more)
+            records = packing.result() + store.ensure(of_wheels, report, "packing wheels")
             path = store.channel(records, platform)
             store.clean()
     _check_wheels(wheels, records, interpreters)
+    left = download.pending(locks, kept)
     return LocalChannel(
         path=path,
         records=records,
         interpreters=interpreters,
         toolchain=compiler,
         stand_ins=tuple(sorted(missing)),
-        pending=download.pending(locks, kept),
+        pending={sha256: size for sha256, size in left.items() if plan and sha256 in unpacked},
+        unpacked={sha256: sizes.get(sha256, 0) for sha256 in unpacked},
+        ready=not plan or found is not None,
     )
+
+
+def _wheels_of(packages: Iterable[LocalPackage]) -> set[str]:
+    """Return the sha256 of the wheels that some packages are made of."""
+    return {package.inputs["wheel"] for package in packages if "wheel" in package.inputs}
 
 
 def _system_program(name: str, catalogue: Catalogue) -> str | None:
@@ -196,7 +216,7 @@ def _check_wheels(
 
 
 @contextmanager
-def _locked(folder: Path, report: Callable[[str], None]) -> Iterator[None]:
+def _locked(folder: Path, report: Notes) -> Iterator[None]:
     """Hold the lock of the cache, waiting for another run that is making packages."""
     folder.mkdir(parents=True, exist_ok=True)
     held = FileLock(folder / "lock")

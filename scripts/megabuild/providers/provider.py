@@ -7,8 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from groundwork.errors import ProviderError
+from groundwork.events import Notes
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
@@ -19,6 +21,14 @@ from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local_channel import LocalChannel
 from megabuild.providers.pypi import download, lock, nvidia
+
+
+class Preparation(TypedDict):
+    """Of an environment: what is left to be made."""
+
+    downloads: tuple[Download, ...]
+    ready: bool
+    to_make: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +42,7 @@ class ProviderRequest:
         PlannedPackage
     ]  #: the rendered packages: what they require is what the channel must have
     cache: Path  #: folder for everything that is kept, shared by all configs
-    report: Callable[[str], None]  #: gets a line for each step
+    report: Notes  #: gets a line for each step, and how far it is
     ask: Callable[[str], bool]  #: asked before something is installed on this machine; False is a refusal
     rehearsal: bool = False  #: empty packages may stand in for what this machine does not have
     #: the index of PyTorch's wheels; None for those that pip is configured with, and then upstream's
@@ -98,10 +108,24 @@ class LocalProvider(Provider):
         cuda, table = request.config.cuda_version or "", catalogue.load().nvidia
         return found, nvidia.packages(found, files, table, cuda, request.config.platform, locks)
 
-    def downloads(self, made: LocalChannel, *locks: lock.Lock) -> tuple[Download, ...]:
-        """Return the wheels that the run of a plan would download."""
+    def needed_pythons(self, found: Iterable[str], base: str) -> tuple[str, ...]:
+        """Return those Pythons, of all that were found, that packages of this run are made for, or staging with."""
+        asked = {package.python for package in self.request.planned if not package.skipped}
+        asked |= {base} if "torch_python_base" in self.request.config.variant else set()
+        return tuple(python for python in found if python in asked)
+
+    def to_prepare(self, made: LocalChannel, *locks: lock.Lock, also: Sequence[Download] = ()) -> Preparation:
+        """Return what the run of a plan would download and make first, ``also`` besides wheels."""
         left = {**made.pending, **download.pending(locks, self.request.cache / "wheels")}
-        return (Download(what="wheels", count=len(left), size=sum(left.values())),) if left else ()
+        sizes = {wheel.sha256: wheel.size for one in locks for wheel in one.wheels}
+        packed = sum(size or sizes.get(sha256, 0) for sha256, size in made.unpacked.items())
+        wheels = Download(what="wheels", count=len(left), size=sum(left.values()))
+        downloads = (*([wheels] if left else []), *also)
+        return {
+            "downloads": downloads,
+            "ready": made.ready and not downloads,
+            "to_make": 0 if made.ready and not left else wheels.size + packed,
+        }
 
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Return those variant keys whose values in the config are others."""

@@ -38,16 +38,18 @@ class MachineProvider(LocalProvider):
         """Return the local channel."""
         request, config = self.request, self.request.config
         needs = requirements(request.planned)
+        found = self.interpreters()
+        base = base_python(config, found)
         made = local_channel.make(
             needs,
             platform=config.platform,
-            interpreters=self.interpreters(),
+            interpreters=found,
             cache=request.cache,
             stand_ins=request.rehearsal,
             report=request.report,
+            pythons=self.needed_pythons(found, base),
             plan=request.plan,
         )
-        base = base_python(config, made.interpreters)
         overrides = self.overrides({**machine_values(made, needs), "torch_python_base": base})
         notes = self.notes(overrides)
         if made.stand_ins:
@@ -57,6 +59,6 @@ class MachineProvider(LocalProvider):
             pythons=tuple(made.interpreters),
             overrides=overrides,
             virtual_packages=virtual_gpu(config),
-            downloads=self.downloads(made),
+            **self.to_prepare(made),
             notes=tuple(notes),
         )

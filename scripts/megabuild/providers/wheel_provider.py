@@ -47,6 +47,9 @@ class WheelProvider(LocalProvider):
             more=found.more,
             plan=request.plan,
         )
+        prepared = self.to_prepare(made, *locks)
+        linked = [source / python / one.file_name for python in here for one in found.locks[python].wheels]
+        prepared["ready"] &= all(path.is_file() for path in linked)
         overrides = self.overrides(machine_values(made, needs))
         of_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}
         return Environment(
@@ -57,6 +60,6 @@ class WheelProvider(LocalProvider):
             left_out=found.left_out,
             overrides={**overrides, **self.overrides(of_wheel)},
             virtual_packages=virtual_gpu(config),
-            downloads=self.downloads(made, *locks),
+            **prepared,
             notes=(*self.notes(overrides), *found.notes, f"libtorch is made from {wheel.file_name}"),
         )

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from groundwork import events, files
+from groundwork import events
 from groundwork.progress import MARKER, Phases
 from megabuild.engine.logs import UNKNOWN, ScriptLine
+from megabuild.run.compiling import Tail
 
 _STAGING_SCRIPT = ("build", "", "")
 STAGING = "staging"
@@ -20,8 +21,8 @@ STAGING = "staging"
 _COMPILE = re.compile(r"^\[\d+/\d+ [\d.]+s\] (?:Building \w+ object (\S+)|.* -o (\S+\.o) -c )")
 #: What ccache writes its results into, below the state folder.
 STATS = "tmp/ccache-stats.log"
-_HITS = frozenset({"direct_cache_hit", "preprocessed_cache_hit"})
-_MISSES = frozenset({"cache_miss"})
+_HITS = frozenset({b"direct_cache_hit", b"preprocessed_cache_hit"})
+_MISSES = frozenset({b"cache_miss"})
 
 
 @dataclass
@@ -98,7 +99,9 @@ class Objects:
     """Counts objects that did not have to be compiled: those that the tree kept, those that the object cache had."""
 
     def __init__(self, state: Path) -> None:
-        self._stats = state / STATS
+        self._stats = Tail(state / STATS, state)
+        #: compiles that the object cache answered so far, and those that it did not
+        self.hits = self.misses = 0
         self._tree = state / "tree"
         self._compiled: set[str] = set()
         self._compiles = False
@@ -106,7 +109,7 @@ class Objects:
 
     def begin(self) -> None:
         """Note what is there before anything is compiled."""
-        self._stats.unlink(missing_ok=True)
+        self._stats.remove()
         self._before = _count(self._tree)
 
     def feed(self, line: ScriptLine) -> None:
@@ -123,16 +126,21 @@ class Objects:
             kept = max(0, min(self._before, of - len(self._compiled)))
             totals.reused["tree"] += kept
             yield events.Reused(objects=kept, of=of, source="tree")
-        hits, misses = self._cache()
-        if self._compiles or hits or misses:
-            totals.object_cache = {"hits": hits, "misses": misses}
-        if hits:
-            totals.reused["ccache"] += hits
-            yield events.Reused(objects=hits, of=hits + misses, source="ccache")
+        while self.look():
+            pass
+        if self._compiles or self.hits or self.misses:
+            totals.object_cache = {"hits": self.hits, "misses": self.misses}
+        if self.hits:
+            totals.reused["ccache"] += self.hits
+            yield events.Reused(objects=self.hits, of=self.hits + self.misses, source="ccache")
 
-    def _cache(self) -> tuple[int, int]:
-        words = (files.read_untrusted(self._stats) or b"").decode(errors="replace").split()
-        return sum(word in _HITS for word in words), sum(word in _MISSES for word in words)
+    def look(self) -> bool:
+        """Count what the object cache has noted since the last look; False where there was nothing."""
+        lines = self._stats.lines()
+        words = [word for line in lines for word in line.split()]
+        self.hits += sum(word in _HITS for word in words)
+        self.misses += sum(word in _MISSES for word in words)
+        return bool(lines)
 
 
 def _count(tree: Path) -> int:

@@ -6,8 +6,10 @@ What is common to libtorch with every Python's pytorch, and to each extension; :
 
 from __future__ import annotations
 
+import contextlib
+import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +24,14 @@ from megabuild.engine.output_folder import FINISHED, prepare_output
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
 from megabuild.run.build_output import Objects
+from megabuild.run.compiling import InFlightObjects
+from megabuild.run.disk import DiskWatch
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
 from megabuild.run.work import BROKEN, Made, Run, Work
+
+_LOOK_SECONDS = 1.0
+_GRAIN_NS = 2_000_000_000
 
 
 class BuildTask(Work):
@@ -33,13 +40,18 @@ class BuildTask(Work):
     def __init__(self, run: Run, state: Path, budget: Budget) -> None:
         super().__init__(run, state, budget)
         self._out = state / "out"
+        self._disk = DiskWatch(state)
+        self._told: events.Measured | None = None
+        self._next_look = 0.0
         self._seen: set[str] = set()
+        self._dates: list[int] = []
         #: by file name: how long the build script took
         self.seconds: dict[str, float] = {}
 
     def _begin_attempt(self) -> None:
         super()._begin_attempt()
         self._objects = Objects(self._state)
+        self._in_flight = InFlightObjects(self._state)
         self._wanted: dict[str, PlannedPackage] = {}
 
     @property
@@ -71,6 +83,7 @@ class BuildTask(Work):
     def run(self, jobs: int) -> Made:
         """Build the packages that are missing; what an earlier run left, made from the same inputs, is only tested."""
         self._begin_attempt()
+        self.pause()
         self._wanted = {item.package.file_name: item.package for item in self.items if not item.exists}
         if not self._wanted:
             return Made(seconds={})
@@ -100,8 +113,15 @@ class BuildTask(Work):
         self._objects.feed(line)
 
     def occasion(self, event: events.Event | None) -> None:
-        """Look for new packages."""
-        for path in channel_folder.package_files(self._out) if event is None else ():
+        """Look for new packages, where something has come into their folders, and at what compilers are at."""
+        telling = isinstance(event, (events.PhaseStarted, events.PackageStarted, events.TestRun))
+        self._disk.tick(occasion=telling)
+        if isinstance(event, events.PhaseStarted):
+            self._in_flight.clear()
+        self._measure(at_once=telling)
+        if event is not None or not self._changed():
+            return
+        for path in channel_folder.package_files(self._out):
             if path.name in self._seen:
                 continue
             self._seen.add(path.name)
@@ -110,6 +130,34 @@ class BuildTask(Work):
                 seconds = self.seconds[path.name] = round(self._parser.seconds(), 1)
                 self.tell(events.PackageBuilt(package=package, seconds=seconds))
                 self.built(path)
+
+    def _measure(self, *, at_once: bool) -> None:
+        """Tell about once a second what is being compiled, and what it takes, where that has changed."""
+        now = time.monotonic()
+        if now < self._next_look and not at_once:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        self._objects.look()
+        found = events.Measured(
+            objects=self._in_flight.look(),
+            hits=self._objects.hits,
+            misses=self._objects.misses,
+            disk=self._disk.taken,
+        )
+        if found != self._told:
+            self._told = found
+            self.tell(found)
+
+    def _changed(self) -> bool:
+        """Say whether the folders of packages may hold others than at the last look."""
+        dates: list[int] = []
+        for subdir in (self._plan.options.config.platform, "noarch"):
+            with contextlib.suppress(OSError):
+                dates.append((self._out / subdir).stat().st_mtime_ns)
+        # a date that is younger than the clock's grain may stay the same at another change
+        settled = max(dates, default=0) < time.time_ns() - _GRAIN_NS
+        changed, self._dates = dates != self._dates or not settled, dates
+        return changed
 
     def collect(self, outcome: Outcome, jobs: int, log: Path) -> Made:
         """Verify what was finished and passed its tests, whatever else failed."""
@@ -123,7 +171,7 @@ class BuildTask(Work):
                     phase="normalise", package=package.name, python=package.python or ""
                 )
                 self.tell(phase)
-                archives.append(finish(self._plan, package, path, finished))
+                archives.append(finish(self._plan, package, path, finished, self.halt))
         for made in archives:
             self.check(made.path)
         return Made(archives=archives, seconds=self.seconds, error=self.error_of(outcome, jobs, log))
@@ -144,11 +192,14 @@ class BuildTask(Work):
         )
 
 
-def finish(plan: Plan, package: PlannedPackage, path: Path, folder: Path) -> archive.Archive:
+def finish(
+    plan: Plan, package: PlannedPackage, path: Path, folder: Path, halt: Callable[[], None]
+) -> archive.Archive:
     """Write a package that has passed its tests as it will be published, below ``folder``, and verify it.
 
-    Minutes for a large one. Raises IntegrityError: It is not what was planned.
+    Minutes for a large one, unless ``halt`` raises something. Raises IntegrityError: It is not what was planned.
     """
     target = folder / path.parent.name / path.name
-    reproducible.normalise(path, target, plan.date, level=plan.compression, local=plan.environment.local)
+    local = plan.environment.local
+    reproducible.normalise(path, target, plan.date, level=plan.compression, local=local, halt=halt)
     return archive.verify(package, target)

@@ -65,6 +65,7 @@ class DiskWatch:
         self._peak = Size()
         self._tree = 0
         self._staged = 0
+        self.taken = 0  #: bytes, allocated, when it was measured last
 
     def tick(self, *, occasion: bool = False) -> None:
         """Measure if it is time to.
@@ -82,6 +83,7 @@ class DiskWatch:
         parts = [part for part in (out.iterdir() if out.is_dir() else ()) if part.name != "build_cache"]
         for part in (*parts, self._state / "tmp"):
             whole += size_of(part, seen)
+        self.taken = whole.allocated
         self._tree = max(self._tree, tree.allocated)
         self._staged = max(self._staged, staged.apparent)
         self._peak = Size(

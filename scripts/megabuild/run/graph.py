@@ -12,7 +12,8 @@ from groundwork import events
 from groundwork.errors import BuildError, MegabuildError, OutOfMemoryError
 from megabuild.run.work import Made, Need, Stopped, Work
 
-_POLL_SECONDS = 0.05
+#: For what comes without a message; a message ends the wait at once.
+_POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,8 @@ class Graph:
     ``done`` names the tasks whose packages are published, and whatever else is there; ``failed``, which grows, the
     tasks that cannot run, and why. ``publish`` takes what a task has made; what it raises fails the task. Threads put
     their events into ``inbox``; ``stop`` is set when everything is to end. ``keep_going`` has the rest built where a
-    brief task fails. ``on_tick`` is called about twenty times a second.
+    brief task fails. ``on_tick`` is called some times a second; what it raises ends the run. While ``hold`` is
+    true nothing starts, nor does a task that ``refuse`` has an error for, which ends the run when nothing else runs.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class Graph:
         stop: threading.Event,
         keep_going: bool = False,
         on_tick: Callable[[], None] = lambda: None,
+        hold: Callable[[], bool] = lambda: False,
+        refuse: Callable[[Work], MegabuildError | None] = lambda work: None,
     ) -> None:
         # the longest way to the end first, so that it is not left over with most of the machine idle
         self._waiting = sorted(works, key=lambda work: -_way(work, works))
@@ -69,6 +73,8 @@ class Graph:
         self._stop = stop
         self._keep_going = keep_going
         self._on_tick = on_tick
+        self._hold = hold
+        self._refuse = refuse
 
     def run(self) -> None:
         """Run all tasks. Whatever ends this, none goes on afterwards.
@@ -121,9 +127,15 @@ class Graph:
             self._finish(*found[0])
 
     def _start(self) -> None:
+        if self._hold():
+            return
         busy = {work.alone for work, _, _ in self._running.values() if work.alone}
+        refused: MegabuildError | None = None
         for work in list(self._waiting):
             if work.alone in busy or _unmet(work.needs, self._done):
+                continue
+            if error := self._refuse(work):
+                refused = error
                 continue
             others = (other for other in self._waiting if other is not work)
             jobs = work.budget.take(last=not any(other.budget is work.budget for other in others))
@@ -131,6 +143,8 @@ class Graph:
                 self._waiting.remove(work)
                 self._begin(work, jobs)
                 busy.add(work.alone or work.name)
+        if refused is not None and not self._running:
+            raise refused
 
     def _begin(self, work: Work, jobs: int) -> None:
         if not work.vital:
@@ -165,6 +179,7 @@ class Graph:
         _, jobs, thread = self._running.pop(work.name)
         thread.join()
         work.budget.give_back(jobs)
+        self._tell(events.Idle(task=work.name))
         if error is None and ended.made is not None:
             if ended.made.archives and _unmet(work.publish_after, self._done):
                 self._held.append((work, ended.made))

@@ -14,19 +14,27 @@ from groundwork.wording import plain
 
 
 class LogFile(AbstractContextManager["LogFile"]):
-    """The log of one run, whose name begins the file's; ``latest.log`` beside it points to it."""
+    """The log of one run, whose name begins the file's; ``latest.log`` beside it points to it.
 
-    def __init__(self, folder: Path, run_name: str, mask: Mask) -> None:
+    Where it is not known yet whether the run will do anything (``latest`` is false), only after :meth:`become_latest`.
+    """
+
+    def __init__(self, folder: Path, run_name: str, mask: Mask, *, latest: bool = True) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
-        self.path = folder / f"{run_name}-{stamp}.log"
+        self.stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+        self.path = folder / f"{run_name}-{self.stamp}.log"
         self.mask = mask
         self._lock = threading.Lock()  # a task writes in its own thread, the run in another one
         self._file: TextIO = self.path.open("x", encoding="utf-8", errors="replace", buffering=1)
-        latest = folder / f".latest-{os.getpid()}"
-        latest.unlink(missing_ok=True)
-        latest.symlink_to(self.path.name)
-        os.replace(latest, folder / "latest.log")
+        if latest:
+            self.become_latest()
+
+    def become_latest(self) -> None:
+        """Have ``latest.log`` point to it."""
+        link = self.path.with_name(f".latest-{os.getpid()}")
+        link.unlink(missing_ok=True)
+        link.symlink_to(self.path.name)
+        os.replace(link, self.path.with_name("latest.log"))
 
     def write(self, source: str, text: str) -> str:
         """Write one line; return it masked, without terminal control characters."""

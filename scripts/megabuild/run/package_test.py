@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rattler import MatchSpec
 
 from groundwork import channel_folder, events, files
-from groundwork.errors import MegabuildError
+from groundwork.errors import MegabuildError, PackageTestError
 from groundwork.resources.jobs import Budget
 from groundwork.wording import counted
 from megabuild.configs.render import PlannedPackage
@@ -67,6 +67,7 @@ class PackageTest(Work):
     def run(self, jobs: int) -> Made:
         """Test it, and finish it where it passes; where not, put it aside."""
         self._begin_attempt()
+        self.pause()
         began, label = time.monotonic(), self._package.id.label
         super().tell(events.TestRun(name=label))
         passed = False
@@ -101,10 +102,10 @@ class PackageTest(Work):
             broken = [package.file_name]
             aside = self._state.parent / BROKEN
             error = self._failure(outcome, jobs, self._log.path, aside=aside, broken=broken, what=what)
-            if outcome.kind == "test":
+            if isinstance(error, PackageTestError):  # and not one of a test that was killed
                 self._build.put_aside(built)
             return Made(seconds={}, error=error)
-        finished = finish(plan, package, built, self._state.parent / "passed")
+        finished = finish(plan, package, built, self._state.parent / "passed", self.halt)
         files.remove(self._state)
         seconds = {package.file_name: self._build.seconds.get(package.file_name, 0.0)}
         return Made(archives=[finished], seconds=seconds)

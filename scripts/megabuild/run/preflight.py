@@ -13,6 +13,7 @@ from groundwork import files
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
 from groundwork.resources.machine import disk_free, measure
 from groundwork.resources.shortage import Watch
+from groundwork.text import size
 from groundwork.wording import counted
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.job import Job
@@ -53,6 +54,12 @@ _COMPILERS = re.compile(r"(gcc|gxx|clang|clangxx|sysroot|macosx_deployment_targe
 _ANSWER, _COMPILER = "::megabuild:: answer 42", "::megabuild:: compiler "
 
 Check = tuple[str, str]
+
+
+def before_preparation(plan: Plan) -> Iterator[Check]:
+    """Run what can be checked before anything is downloaded; raises as :func:`checks` does."""
+    yield "path", _path(plan.options.state, str(plan.options.state))
+    yield "disk", _disk(plan)
 
 
 def checks(plan: Plan, isolation: Isolation) -> Iterator[Check]:
@@ -99,14 +106,34 @@ def _disk(plan: Plan) -> str:
     state, remedy = plan.options.state, "free some space, or put --output on another disk"
     kept = size_of(tree_reuse.kept(plan.staging_decision, state / "tree")).allocated
     free, there = disk_free(state), size_of(state).allocated - kept
-    needed = max(plan.estimate.disk - there, 0)
+    needed, first = max(plan.estimate.disk - there, 0), plan.environment.to_make
+    words = f", {size(first)} of them for downloads and what is packed of them" if first else ""
+    cache = plan.options.cache
+    if first and _device(cache) != _device(state):
+        if disk_free(cache) < first:
+            raise OutOfSpaceError(
+                f"{cache}: {disk_free(cache) / GB:.1f} GB are free, and what is downloaded and packed first takes "
+                f"about {first / GB:.1f} GB",
+                "free some space, or put MEGABUILD_CACHE on another disk",
+            )
+        words = ""
+    else:
+        needed += first
     if free < needed:
         if kept:
             remedy += f", or remove {state}/tree*: a former compile, {kept / GB:.1f} GB, kept until this one ends well"
         raise OutOfSpaceError(
-            f"{state}: {free / GB:.1f} GB are free, about {needed / GB:.1f} GB are needed", remedy
+            f"{state}: {free / GB:.1f} GB are free, about {needed / GB:.1f} GB are needed{words}", remedy
         )
-    return f"{free / GB:.0f} GB free, about {needed / GB:.1f} GB needed"
+    return f"{free / GB:.0f} GB free, about {needed / GB:.1f} GB needed{words}"
+
+
+def _device(folder: Path) -> int:
+    """Return the file system of a folder, which need not exist yet."""
+    folder = folder.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return folder.stat().st_dev
 
 
 def _memory(plan: Plan) -> str:

@@ -23,7 +23,6 @@ from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.report import staging_decided
 from megabuild.run import preflight
 from megabuild.run.build_task import BuildTask
-from megabuild.run.disk import DiskWatch
 from megabuild.run.logfile import LogFile
 from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.sandbox_paths import View, job, view
@@ -47,7 +46,6 @@ class PyTorchWork(BuildTask):
         self._memory_budget = budget
         self._log = log
         self._tree = self._state / "tree"
-        self._disk = DiskWatch(self._state)
         self._mended = False
         self._rejected: set[str] = set()
         self._ended = False
@@ -70,11 +68,13 @@ class PyTorchWork(BuildTask):
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Check the compiler, and prepare the tree before anything is compiled in it."""
         plan = self._plan
+        self._phase_began("toolchain")
         compiler = preflight.toolchain(
             plan.missing, seen, job, on_log=lambda line: self.write(log, line), on_tick=self.halt
         )
         self.tell(events.Checked(check="toolchain", detail=compiler or "no C++ compiler is used"))
         decision = plan.staging_decision
+        self._phase_began("environment")
         if not plan.stages:
             return
         self.tell(staging_decided(plan))
@@ -91,6 +91,12 @@ class PyTorchWork(BuildTask):
                     f"{seconds} s; otherwise ninja would not see what has changed"
                 )
             )
+
+    def _phase_began(self, phase: str) -> None:
+        """Say what is done before a build script says it."""
+        self.tell(
+            events.PhaseStarted(phase=phase, package=self._plan.staged_name if self._plan.stages else NAME)
+        )
 
     def run(self, jobs: int) -> Made:
         """Build what is missing; nothing that an attempt before this one has published is made again."""
@@ -125,16 +131,10 @@ class PyTorchWork(BuildTask):
         """Return what went wrong, if anything: the packages have tasks of their own."""
         return Made(seconds=self.seconds, error=self.error_of(outcome, jobs, log))
 
-    def occasion(self, event: events.Event | None) -> None:
-        """Sample its disk usage, besides."""
-        super().occasion(event)
-        telling = isinstance(event, (events.PhaseStarted, events.PackageStarted, events.TestRun))
-        self._disk.tick(occasion=telling)
-
     def mend(self, error: MegabuildError) -> str:
         """Have staging run again where the swap is refused over a tree that was reused unchecked."""
         if not isinstance(error, SwapRefused) or self._mended:
-            return ""
+            return super().mend(error)
         if self._plan.staging_decision.decision != "reuse":
             return ""
         self._mended = True

@@ -6,23 +6,35 @@ import contextlib
 import os
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from filelock import Timeout
 
 from groundwork import events, files, stopping
-from groundwork.errors import BuildError, BusyError, Interrupted, MegabuildError, PackageTestError
+from groundwork.errors import (
+    BuildError,
+    BusyError,
+    DeadlineError,
+    IntegrityError,
+    Interrupted,
+    MegabuildError,
+    PackageTestError,
+)
 from groundwork.files import FileLock
 from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
 from groundwork.resources.machine import measure
+from groundwork.text import duration
 from groundwork.wording import counted
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
+from megabuild.forecast.forecast import Forecast
+from megabuild.forecast.share import Share
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.container import Container
-from megabuild.plan import published, tree_reuse
+from megabuild.plan import expected, published, tree_reuse
 from megabuild.plan.estimate import GB
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
@@ -34,23 +46,31 @@ from megabuild.run.graph import Graph, Inbox, There
 from megabuild.run.logfile import LogFile
 from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.package_test import PackageTest, name_of
-from megabuild.run.preflight import checks
+from megabuild.run.preflight import Check, before_preparation, checks
+from megabuild.run.preparation import Prepare, changes, ticking, told
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
-from megabuild.run.summary import PackageResult, Summary
+from megabuild.run.summary import LATEST, RECORDS, PackageResult, Summary
 from megabuild.run.usage_meter import Meter
 from megabuild.run.work import Made, Run, Work
+from megabuild.state import state_file
 from megabuild.state.following import Following
+from megabuild.state.report import place
 from megabuild.state.state_file import StateFile
 
 #: Extensions that are built at the same time; tests of PyTorch's packages, beside the build of others.
 _AT_ONCE, _TESTS_AT_ONCE = 3, 2
+#: What goes neither into the log nor at once to those who look: it comes many times a second.
+_OFTEN = (events.LogLine, events.Progress, events.Measured, events.Idle, events.Published)
 
 
-def execute(plan: Plan, reporter: events.Reporter) -> Summary:
-    """Run a plan to its end; events go to the reporter, in this thread.
+def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = None) -> Summary:
+    """Run a plan to its end; events go to the reporter, one after the other.
 
-    The summary is also written to ``run.json`` in the state folder, whatever happened.
+    Where the plan's environment is not ready, ``prepare`` makes what it lacks, and the plan that is carried out.
+
+    The summary is also written into a record of its own below the state folder's ``runs``, whatever happened, and to
+    ``run.json``, which a run that had nothing to do leaves as it is; as it does what others are told of the last one.
 
     Raises MegabuildError: What stopped the run; everything finished is kept.
     """
@@ -59,14 +79,17 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
     with (
         locked(options),
         stopping.by_signals(),
-        LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
+        LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log,
     ):
         page = RunPage(plan, log.path, log.mask)
-        run = _Run(plan, log, page.watching(reporter))
+        run = _Run(plan, log, page.watching(reporter), prepare)
         error, status, code = "interrupted", "interrupted", Interrupted.exit_code
         try:
             run.go()
             error, status, code = "", "done", 0
+        except DeadlineError as late:
+            error, code = log.mask(late.message), late.exit_code
+            raise
         except MegabuildError as failed:
             error, status, code = log.mask(failed.message), "failed", failed.exit_code
             raise
@@ -79,13 +102,15 @@ def execute(plan: Plan, reporter: events.Reporter) -> Summary:
             error, status = log.mask(f"{type(failed).__name__}: {failed}"), "failed"
             raise
         finally:
-            published.note_channels(options.packages, plan.environment.channels)
+            run.note_channels()
             summary = run.summary(error)
             if error:
                 log.write("driver", f"error: {error}")
-            summary.write(options.state / "run.json")
+            summary.write(options.state / RECORDS / f"{log.stamp}.json")
             if status == "done" and not summary.ok:
                 status, code = "failed", BuildError.exit_code
+            if not run.idle:
+                summary.write(options.state / LATEST)
             run.ended(status, error, code)
             page.write(summary.to_dict())
     return summary
@@ -116,7 +141,12 @@ def locked(options: Options) -> Iterator[None]:
 class _Run:
     """The state of :func:`execute`."""
 
-    def __init__(self, plan: Plan, log: LogFile, reporter: events.Reporter) -> None:
+    def __init__(
+        self, plan: Plan, log: LogFile, reporter: events.Reporter, prepare: Prepare | None = None
+    ) -> None:
+        self._prepare = prepare
+        self._told: set[str] = set()
+        self._lock = threading.RLock()  # events come from the preparation's threads, too
         self._damage = published.heal(plan.options.packages, plan.options.config.platform)
         self._plan = compare_with_disk(plan)
         self._log = log
@@ -124,22 +154,53 @@ class _Run:
         self._meter = Meter()
         self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
-        self._tested = 0
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
-        self._following = Following(self._plan, left=lambda: None)
+        self._forecast = _forecast(self._plan)
+        self._following = Following(self._plan, left=lambda: self._forecast.left())
         self._file = StateFile(plan.options.state)
+        #: there is nothing to do: what is known of the last run that did something stays
+        self.idle = self._is_done() and (plan.options.state / LATEST).exists()
+        self._silent = self.idle and _came_to_its_end(plan.options.state)
+        if not self.idle:
+            log.become_latest()
+
+    def _is_done(self) -> bool:
+        return not self._plan.missing and not self._plan.extensions.missing
 
     def go(self) -> None:
         """Check, build, publish."""
-        plan, options = self._plan, self._plan.options
-        if not plan.missing and not plan.extensions.missing:
-            self._announce("none")
+        self._announce()
+        if self._is_done():
             return
+        with ticking(self._stand):
+            if self._prepare is not None and not self._plan.environment.ready:
+                self._get_ready(self._prepare)
+                if self._is_done():
+                    return
+            isolation = self._checked()
+        self._build(isolation)
+
+    def _get_ready(self, prepare: Prepare) -> None:
+        """Have made what the environment lacks; from then on the plan is the one that goes with it."""
+        before = self._plan
+        if before.environment.root is None:  # else what is missing on this machine may yet be installed
+            before.usable_isolation()
+        self._check(before_preparation(before))
+        self._plan = compare_with_disk(prepare(told(self._tell)))
+        self._forecast = _forecast(self._plan)
+        self._following.planned(self._plan)
+        if found := changes(before, self._plan):
+            self._tell(events.Replanned(changes=found))
+        self._meter = Meter()  # an estimate is of the build alone
+
+    def _checked(self) -> Isolation:
+        """Return where it is built, once everything is checked that can be without a compiler."""
+        plan, options = self._plan, self._plan.options
         isolation = plan.usable_isolation()
-        self._announce(isolation.name)
         self._meter.blind = isinstance(isolation, Container)
-        for name, found in checks(plan, isolation):
-            self._tell(events.Checked(check=name, detail=found))
+        if self._meter.blind:
+            self._forecast.share = None  # what runs there are not our children
+        self._check(checks(plan, isolation))
         jobs, per_job, memory = plan.jobs, plan.estimate.memory_of_ordinary, measure().memory
         if jobs.count > 1 and jobs.count * per_job > memory:
             self._tell(
@@ -151,11 +212,19 @@ class _Run:
         ended = end_strays(options.state)
         if ended:
             self._tell(events.Healed(what=f"{counted(ended, 'process')} of an earlier run"))
-        self._build(isolation)
+        return isolation
 
-    def _announce(self, isolation: str) -> None:
-        config = self._plan.options.run_name
-        self._tell(events.RunStarted(config=config, log=self._log.path, isolation=isolation))
+    def _check(self, checked: Iterable[Check]) -> None:
+        """Tell what was checked; once, though it is looked at before the preparation and again after it."""
+        for name, found in checked:
+            if name not in self._told:
+                self._told.add(name)
+                self._tell(events.Checked(check=name, detail=found))
+
+    def _announce(self) -> None:
+        config, isolation = self._plan.options.run_name, self._plan.isolation
+        name = isolation.name if isinstance(isolation, Isolation) else "none"
+        self._tell(events.RunStarted(config=config, log=self._log.path, isolation=name))
         for what in self._damage:
             self._tell(events.Warned(message=what))
 
@@ -198,7 +267,8 @@ class _Run:
             inbox=inbox,
             stop=run.stop,
             keep_going=plan.options.keep_going,
-            on_tick=self._stand,
+            on_tick=self._tick,
+            refuse=self._too_late_for,
         ).run()
         files.remove(plan.options.state / TESTS)  # where a test failed, its package stays in there
 
@@ -239,33 +309,59 @@ class _Run:
             )
             for name in names:
                 self._log.write("driver", f"published {name} ({now[name].size} bytes)")
-        if isinstance(work, PackageTest) and made.error is None:
-            self._tested += 1
-            if self._tested == len(plan.missing):
-                self._meter.pytorch_is_done()
-        elif isinstance(work, PyTorchWork) and made.error is None:
+            labels = {item.package.file_name: item.package.id for item in plan.all_items}
+            self._tell(events.Published(packages=tuple(labels[name] for name in names)))
+        if isinstance(work, PyTorchWork) and made.error is None:
             tree_reuse.finished(plan.options.state / "tree")
             if plan.extensions.missing:
                 make_torch_channel(plan, work.shelf)
 
     def _tell(self, event: events.Event) -> None:
-        if not isinstance(event, (events.LogLine, events.Progress, events.InTask)):
-            self._log.write("driver", str(event))
-        self._following.take(event)
-        self._reporter(event)
-        if not isinstance(event, (events.LogLine, events.Progress)):
+        if not isinstance(event, (*_OFTEN, events.InTask)) and (line := event.logged()):
+            self._log.write("driver", line)
+        with self._lock:
+            self._forecast.take(event)
+            self._following.take(event)
+            self._reporter(event)
+        if not isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN):
             self._stand(at_once=True)
+
+    def _tick(self) -> None:
+        """Say where it stands, and end the run where it is time to.
+
+        Raises DeadlineError: It is.
+        """
+        self._stand()
+        deadline = self._plan.options.deadline
+        if deadline is not None and deadline.left <= 0:
+            raise deadline.error("has come " + place(self._following.state()))
+
+    def _too_late_for(self, work: Work) -> DeadlineError | None:
+        """Return the error for a task that cannot be done in the time left, as far as that is known."""
+        deadline = self._plan.options.deadline
+        seconds = work.cpu_seconds / max(1, min(work.budget.count or 1, self._plan.jobs.count))
+        if deadline is None or seconds <= deadline.left:
+            return None
+        return deadline.error(f"is too near to begin {work.name}, which takes about {duration(seconds)}")
 
     def _stand(self, *, at_once: bool = False) -> None:
         """Say where the run stands: to whoever watches, and in the file that others read."""
-        if at_once or self._file.due:
-            state = self._following.state()
-            self._file.write(state)
-            self._reporter(events.Stands(state=state))
+        with self._lock:
+            if at_once or self._file.due:
+                state = self._following.state()
+                if not self._silent:
+                    self._file.write(state)
+                self._reporter(events.Stands(state=state))
+
+    def note_channels(self) -> None:
+        """Note what the packages need besides; of a channel that is only planned there is nothing to be had."""
+        if self._plan.environment.ready:
+            published.note_channels(self._plan.options.packages, self._plan.environment.channels)
 
     def ended(self, status: str, error: str, exit_code: int) -> None:
         """Say how it ended."""
-        self._file.write(self._following.ended(status, error=error, exit_code=exit_code))
+        if not self._silent:
+            self._file.write(self._following.ended(status, error=error, exit_code=exit_code))
 
     def summary(self, error: str) -> Summary:
         """Put together what is known."""
@@ -287,8 +383,10 @@ class _Run:
             channel=options.packages,
             staging=plan.staging_decision.decision,
             error=error,
+            failures=tuple(why.failure for why in self._failed.values() if why.failure),
         )
-        return self._meter.compared(plan, self._pytorch.add_to(result) if self._pytorch else result)
+        result = self._pytorch.add_to(result) if self._pytorch else result
+        return self._meter.compared(plan, result, self._forecast)
 
     def _row(
         self, item: PlanItem, known: Mapping[str, PublishedPackage], wrong: Mapping[str, str]
@@ -312,3 +410,17 @@ class _Run:
             path=str(channel / record.path),
             note="",
         )
+
+
+def _forecast(plan: Plan) -> Forecast:
+    todo = expected.outline(plan)
+    return Forecast(todo, plan.known, share=Share(todo.cores))
+
+
+def _came_to_its_end(state: Path) -> bool:
+    """Return whether no run before this one is told of as one that was killed."""
+    try:
+        last = state_file.read(state)
+    except (OSError, IntegrityError):
+        return False
+    return last is None or last.ended

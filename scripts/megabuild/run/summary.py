@@ -15,6 +15,8 @@ from groundwork.result import Result
 from groundwork.text import UNICODE, display, duration, size, table
 from groundwork.wording import counted
 
+#: In a state folder: the summary of the last run that did something, and the folder of those of all.
+LATEST, RECORDS = "run.json", "runs"
 _HASH_DIGITS = 12
 _MARKS = {
     "built": f"{UNICODE.done} built",
@@ -85,10 +87,15 @@ class Summary:
     memory: int = 0  #: bytes of the largest process that this machine ran for it, 0 where nobody knows
     #: bytes of the largest single process of a compile, by object, for those that took most
     largest_objects: Mapping[str, int] = field(default_factory=dict)
-    #: what the plan said of duration and memory, 0 where what it spoke of was not done as a whole
+    #: what the plan said of duration and memory, 0 where nothing was built
     estimated_seconds: float = 0.0
     estimated_memory: int = 0
+    #: what was said of the time left: seconds since the start, share of the work done, and the seconds that were
+    #: likely, at least and at most to come
+    time_left: Sequence[Sequence[float]] = ()
     error: str = ""  #: what went wrong, empty when nothing did
+    #: what failed and where, by task, as scripts want it (docs/json.md)
+    failures: tuple[Mapping[str, object], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as JSON knows it."""
@@ -96,7 +103,7 @@ class Summary:
         return {**asdict(self), "packages": packages, "log": str(self.log), "channel": str(self.channel)}
 
     def write(self, path: Path) -> None:
-        """Write ``run.json`` so that a reader sees the former or the new one, never half of it."""
+        """Write a record so that a reader sees the former or the new one, never half of it."""
         files.write(
             path, json.dumps(Result(format="run", document=self.to_dict()).to_json(), indent=1) + "\n"
         )
@@ -117,7 +124,7 @@ class Summary:
 def packages_of_last_run(state: Path) -> list[PackageResult]:
     """Return the rows that the last run left in ``run.json``; none where it ended before there was anything to tell."""
     try:
-        document = json.loads((state / "run.json").read_text())
+        document = json.loads((state / LATEST).read_text())
         return [PackageResult.from_dict(row) for row in document["packages"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []

@@ -7,7 +7,11 @@ import sys
 import time
 from dataclasses import replace
 
-from megabuild.plan import object_memory, past_runs
+from megabuild.forecast import known as store
+from megabuild.forecast import learning, shipped
+from megabuild.forecast.forecast import Forecast
+from megabuild.forecast.known import Known
+from megabuild.plan import expected, object_memory
 from megabuild.plan.plan import Plan
 from megabuild.run.extension import folder
 from megabuild.run.summary import Summary
@@ -22,8 +26,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._cpu, self._largest = _used()
-        self._pytorch: tuple[float, float, int] | None = None
+        self._largest = _largest()
         #: programs run in a container: they are not our children, so their usage is unknown
         self.blind = False
 
@@ -32,34 +35,14 @@ class Meter:
         """How long it has been."""
         return time.monotonic() - self._began
 
-    def pytorch_is_done(self) -> None:
-        """Note what PyTorch's part took; the extensions come next."""
-        cpu, _ = _used()
-        self._pytorch = self.seconds, 0.0 if self.blind else cpu - self._cpu, self._memory()
-
-    def compared(self, plan: Plan, summary: Summary) -> Summary:
-        """Return a summary with what was measured; what was done as a whole is compared, and remembered."""
-        summary = replace(summary, memory=self._memory(), largest_objects=_remembered(plan))
-        whole = summary.staging in ("fresh", "recompile", "none") or not plan.missing
-        if not summary.ok or summary.reused or not whole or not (plan.missing or plan.extensions.missing):
-            return summary  # nothing was done, or only the rest of something
-        foreign = not plan.options.config.torch_version
-        of = {one.id: one.python for one in plan.missing if one.python or foreign}
-        rows = [row for row in summary.packages if row.package in of]
-        pythons, scripts = len(set(of.values())), sum(row.seconds for row in rows)
-        if self._pytorch is not None and (summary.staging_seconds or not plan.stages) and pythons:
-            seconds, cpu, memory = self._pytorch
-            taken = past_runs.Taken(
-                jobs=plan.jobs.count,
-                pythons=pythons,
-                staging=summary.staging_seconds,
-                python=round(scripts / pythons, 1),
-                rest=round(max(0.0, seconds - summary.staging_seconds - scripts), 1),
-                cores=round(cpu / seconds, 2),
-                memory=memory,
-                disk=summary.disk.peak,
-            )
-            past_runs.keep(plan.options, taken)
+    def compared(self, plan: Plan, summary: Summary, run: Forecast) -> Summary:
+        """Return a summary with what was measured, beside what had been estimated; it is remembered, too."""
+        summary = replace(
+            summary, memory=self._memory(), largest_objects=_remembered(plan), time_left=tuple(run.record)
+        )
+        self._learn(plan, summary, run)
+        if not summary.ok or not (plan.missing or plan.extensions.missing):
+            return summary
         figures = plan.estimate
         per_job = figures.memory_per_job if plan.missing else 0
         return replace(
@@ -68,9 +51,34 @@ class Meter:
             estimated_memory=max(per_job, figures.memory_of_extensions),
         )
 
+    def _learn(self, plan: Plan, summary: Summary, run: Forecast) -> None:
+        """Keep what PyTorch's part took for the next plan, however far it came."""
+        if not plan.missing or not run.took:
+            return
+        cache = plan.options.cache
+        before = plan.known
+        compiled = {
+            one.name: one.cpu_seconds
+            for one in object_memory.noted(plan.options.state)
+            if one.ended_well and one.cpu_seconds
+        }
+        known = learning.learned(before, run, compiled=compiled, logged=expected.logged(plan))
+        whole = summary.ok and expected.compiles(plan)
+        larger = not whole and before.measured
+        known = replace(
+            known,
+            cached=expected.inputs(plan) if whole else before.cached,
+            memory=max(summary.memory, before.memory if larger else 0),
+            disk=max(summary.disk.peak, before.disk if larger else 0),
+            pythons=max(plan.rounds if whole else 0, before.pythons if larger else 0),
+        )
+        store.keep(cache, expected.names(plan), known)
+        if speed := learning.speed(shipped.known(expected.kind_of(plan)), compiled):
+            store.keep(cache, expected.MACHINE, Known(speed=speed))
+
     def _memory(self) -> int:
         """Bytes of the largest program so far; 0 where nobody knows, one before us having been larger."""
-        largest = _used()[1]
+        largest = _largest()
         return largest if largest > self._largest and not self.blind else 0
 
 
@@ -84,7 +92,6 @@ def _remembered(plan: Plan) -> dict[str, int]:
     return object_memory.largest(compiled, _LARGEST)
 
 
-def _used() -> tuple[float, int]:
-    """Return the CPU seconds of all programs that were started and have ended, and the bytes of the largest."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime, used.ru_maxrss * _UNIT
+def _largest() -> int:
+    """Return the bytes of the largest of all programs that were started and have ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _UNIT

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
 
 from groundwork import files
+from groundwork.errors import IntegrityError
+from groundwork.result import Result
 from groundwork.run_state import RunState
 
 NAME = "state.json"
+_FORMAT, _VERSION = "run-state", 1
 _SECONDS = 1.0
+#: A state with a thousand objects in flight takes a tenth of it.
+_MOST_BYTES = 1 << 20
+
+
+class _Head(msgspec.Struct):
+    """What says whether the rest can be understood."""
+
+    format: str
+    format_version: int
 
 
 class StateFile:
@@ -31,12 +44,36 @@ class StateFile:
     def write(self, state: RunState) -> None:
         """Replace the file."""
         self._next = self._clock() + _SECONDS
-        files.write(self._path, msgspec.json.format(msgspec.json.encode(state), indent=1).decode() + "\n")
+        document = Result(format=_FORMAT, format_version=_VERSION, document=asdict(state)).to_json()
+        # others may look, whatever the umask: where it stands is no secret
+        files.write(
+            self._path,
+            msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n",
+            mode=0o644,
+        )
 
 
 def read(folder: Path) -> RunState | None:
-    """Return where the last run of a config's folder stood; None where there was none, or the file is damaged."""
+    """Return where the last run of a config's folder stood; None where there was none.
+
+    Raises IntegrityError: The file is damaged, no file, or of another version of this program.
+    Raises OSError: It cannot be read.
+    """
+    path = folder / NAME
     try:
-        return msgspec.json.decode((folder / NAME).read_bytes(), type=RunState)
-    except (OSError, msgspec.MsgspecError):
+        with files.open_regular(path) as file:
+            content = file.read(_MOST_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    try:
+        head = msgspec.json.decode(content, type=_Head)
+        if head.format != f"megabuild/{_FORMAT}":
+            raise IntegrityError(f"{path} is something else ({head.format[:80]})", "delete it")
+        if head.format_version != _VERSION:
+            raise IntegrityError(
+                f"{path} is of another version of this program (format {head.format_version}, not {_VERSION})",
+                "ask the version that runs there",
+            )
+        return msgspec.json.decode(content, type=RunState)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise IntegrityError(f"{path} is damaged: {error}", "the next run writes it anew") from error

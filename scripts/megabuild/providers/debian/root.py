@@ -17,6 +17,7 @@ import msgspec
 import psutil
 
 from groundwork.errors import ProviderError
+from groundwork.events import Notes, Preparing
 from groundwork.files import FileLock
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
@@ -88,7 +89,7 @@ class DebianRoot:
 
 def make(
     cache: Path,
-    report: Callable[[str], None],
+    report: Notes,
     ask: Callable[[str], bool],
     *,
     cuda: bool = False,
@@ -116,10 +117,12 @@ def make(
         temporary.chmod(0o755)
         try:
             how_long = " and CUDA (2 GB to download, about five minutes)" if cuda else " (about two minutes)"
-            report(f"making a Debian {SUITE} root with {SOURCE}'s build dependencies{how_long}")
+            what = f"making a Debian {SUITE} root with {SOURCE}'s build dependencies{how_long}"
+            report(Preparing(what=what))
             (temporary / "sources.list").write_text("\n".join(lines) + "\n")
             _debootstrap(temporary, packages, cuda=cuda, foreign=foreign)
             record = _describe(temporary / "root")
+            report(Preparing(what=what, done=1, total=1))
             (temporary / "record.json").write_text(json.dumps(record, indent=1, sort_keys=True))
             _delete(entry)
             os.replace(temporary, entry)

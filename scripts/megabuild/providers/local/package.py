@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -62,8 +63,9 @@ class LocalPackage:
     relink: bool = False
     site_packages: str | None = None  #: For interpreters: where noarch packages go, relative to the prefix.
     summary: str = ""  #: One line for the metadata.
+    python: str = ""  #: X.Y(t) of the Python that it is for alone.
 
-    @property
+    @cached_property
     def key(self) -> str:
         """sha256 over everything the package depends on."""
         facts = {

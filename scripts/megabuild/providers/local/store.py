@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
 
 from groundwork.channel_folder import index
+from groundwork.events import Notes, Preparing
 from groundwork.files import copy, sha256, verified, write
 from groundwork.package_id import PackageId
 from megabuild.providers.command import each
@@ -48,12 +49,16 @@ class StoredPackage:
 
 
 class Store:
-    """Packages under `<folder>/store/<key>/`, channels under `<folder>/channels`; the caller holds `folder`'s lock."""
+    """Packages under `<folder>/store/<key>/`, channels under `<folder>/channels`.
 
-    def __init__(self, folder: Path) -> None:
+    The caller holds `folder`'s lock, or writes nothing.
+    """
+
+    def __init__(self, folder: Path, *, writing: bool = True) -> None:
         self._folder = folder
         self._temporary = folder / "tmp"
-        self.clean()  # what a killed run left: holding the lock, nobody else is writing
+        if writing:
+            self.clean()  # what a killed run left: holding the lock, nobody else is writing
 
     def clean(self) -> None:
         """Delete everything unfinished."""
@@ -64,23 +69,37 @@ class Store:
         return self._entry(record.key) / record.file_name
 
     def ensure(
-        self, packages: Sequence[LocalPackage], report: Callable[[str], None]
+        self, packages: Sequence[LocalPackage], report: Notes, what: str = "packing"
     ) -> tuple[StoredPackage, ...]:
         """Build what is missing and return the records of all `packages`, each once, in their order."""
         known = {package.key: self._known(package.key, report) for package in packages}
         missing = {package.key: package for package in packages if known[package.key] is None}
-        for record in each(self._build, missing.values(), _BUILDERS):
+        if missing:
+            report(Preparing(what=what, total=len(missing), unit="packages"))
+        for done, record in enumerate(each(self._build, missing.values(), _BUILDERS), 1):
             report(f"packaged {record.name} {record.version} {record.build}")
+            report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
             known[record.key] = record
         return tuple(record for record in known.values() if record is not None)
 
+    def missing(self, packages: Sequence[LocalPackage]) -> list[LocalPackage]:
+        """Return the packages that are still to be built, damaged ones among them."""
+        return [package for package in packages if self._known(package.key, lambda _: None) is None]
+
+    def whole(
+        self, packages: Sequence[LocalPackage], platform: str
+    ) -> tuple[Path, tuple[StoredPackage, ...]] | None:
+        """Return the channel of exactly these packages and its records, where nothing of it is left to be made."""
+        known = {package.key: self._known(package.key, lambda _: None) for package in packages}
+        records = tuple(record for record in known.values() if record is not None)
+        if len(records) < len(known):
+            return None
+        channel, made_of = self._channel_of(records)
+        return (channel, records) if self._is_whole(channel, records, made_of) else None
+
     def channel(self, records: Sequence[StoredPackage], platform: str) -> Path:
         """Return the channel of exactly these records, created atomically if it does not exist yet."""
-        # what else a channel holds is part of its name: one of another make may be in use by a run of another version
-        keys = hashlib.sha256("\n".join(sorted(record.key for record in records)).encode()).hexdigest()
-        name = hashlib.sha256(f"{keys} {MADE_OF}".encode()).hexdigest()[:16]
-        channel = self._folder / "channels" / name
-        made_of = json.dumps({record.file_name: record.key for record in records}, indent=1, sort_keys=True)
+        channel, made_of = self._channel_of(records)
         if self._is_whole(channel, records, made_of):
             return channel
         temporary = self._temporary / uuid.uuid4().hex
@@ -91,6 +110,14 @@ class Store:
         (temporary / MADE_OF).write_text(made_of)
         _put(temporary, channel)
         return channel
+
+    def _channel_of(self, records: Sequence[StoredPackage]) -> tuple[Path, str]:
+        """Return where the channel of some packages lies, and what stands in it about what they are made of."""
+        # what else a channel holds is part of its name: one of another make may be in use by a run of another version
+        keys = hashlib.sha256("\n".join(sorted(record.key for record in records)).encode()).hexdigest()
+        name = hashlib.sha256(f"{keys} {MADE_OF}".encode()).hexdigest()[:16]
+        made_of = json.dumps({record.file_name: record.key for record in records}, indent=1, sort_keys=True)
+        return self._folder / "channels" / name, made_of
 
     def _is_whole(self, channel: Path, records: Sequence[StoredPackage], made_of: str) -> bool:
         """Whether a channel exists, its files are the store's, and its index lists exactly these."""
@@ -109,7 +136,7 @@ class Store:
     def _entry(self, key: str) -> Path:
         return self._folder / "store" / key
 
-    def _known(self, key: str, report: Callable[[str], None]) -> StoredPackage | None:
+    def _known(self, key: str, report: Notes) -> StoredPackage | None:
         try:
             record = msgspec.json.decode((self._entry(key) / "record.json").read_bytes(), type=StoredPackage)
         except (OSError, msgspec.MsgspecError):

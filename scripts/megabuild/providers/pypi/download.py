@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from groundwork import files as disk
 from groundwork.errors import IntegrityError, ProviderError
+from groundwork.events import Notes, Preparing
 from groundwork.network.client import NetworkError, Timeouts
 from groundwork.network.index import HEADERS, Configured, local_path, offered, places
 from groundwork.wording import counted
 from megabuild.providers.command import each
 from megabuild.providers.pypi.lock import Lock, Wheel
 
-_AT_ONCE = 4
+_AT_ONCE, _TELL_SECONDS = 4, 1.0
 _HOURS = Timeouts(connect=10.0, read=60.0, total=3600.0)
 _REMEDY = "Check the network and pip's configuration (pip config list)."
 
@@ -23,7 +26,7 @@ _REMEDY = "Check the network and pip's configuration (pip config list)."
 def download(
     locks: Sequence[Lock],
     folder: Path,
-    report: Callable[[str], None],
+    report: Notes,
     *,
     only: Callable[[Wheel], bool] = lambda wheel: True,
     more: Sequence[str] = (),
@@ -46,12 +49,47 @@ def download(
             report(f"! {wheel.file_name} was damaged in the cache and is fetched again")
         missing.append(wheel)
     if missing:
-        report(f"downloading {counted(len(missing), 'wheel')}")
-        where = places(more)
+        where, telling = places(more), _Telling(missing, report)
+
+        def fetch(wheel: Wheel) -> None:
+            _fetch(wheel, where, temporary, files[wheel.sha256], telling)
+
         # on the file system of their final place: gigabytes need not be copied
         with disk.scratch(folder) as temporary:
-            list(each(lambda wheel: _fetch(wheel, where, temporary, files[wheel.sha256]), missing, _AT_ONCE))
+            list(each(fetch, missing, _AT_ONCE))
+        telling.end()
     return files
+
+
+class _Telling:
+    """Tells how much has come of some wheels, once a second at most; threads take turns."""
+
+    def __init__(self, wheels: Sequence[Wheel], report: Notes) -> None:
+        self._what = f"downloading {counted(len(wheels), 'wheel')}"
+        # indexes that tell no size leave it unknown
+        self._total = sum(wheel.size for wheel in wheels) if all(wheel.size for wheel in wheels) else 0
+        self._report = report
+        self._there: dict[str, int] = {}
+        self._next = time.monotonic() + _TELL_SECONDS
+        self._lock = threading.Lock()
+        report(Preparing(what=self._what, total=self._total, unit="bytes"))
+
+    def so_far(self, wheel: Wheel, octets: int) -> None:
+        """Take how much of a wheel is there."""
+        with self._lock:
+            self._there[wheel.sha256] = octets
+            if time.monotonic() < self._next:
+                return
+            self._next = time.monotonic() + _TELL_SECONDS
+            done = sum(self._there.values())
+            if self._total:
+                done = min(done, self._total - 1)  # over is what was checked as well
+            self._report(Preparing(what=self._what, done=done, total=self._total, unit="bytes"))
+
+    def end(self) -> None:
+        """Say that all are there."""
+        total = self._total or max(1, sum(self._there.values()))
+        self._report(Preparing(what=self._what, done=total, total=total, unit="bytes"))
 
 
 def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
@@ -64,7 +102,7 @@ def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
     }
 
 
-def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> None:
+def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path, telling: _Telling) -> None:
     """Fetch a wheel into the cache atomically; the next run verifies one without a note of its hash."""
     what, client = f"downloading {wheel.file_name}", where.client(_HOURS)
     try:
@@ -80,7 +118,7 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
         if same[0].url.startswith("file:"):
             shutil.copyfile(local_path(same[0].url), partial)
         else:
-            client.save(same[0].url, partial)
+            client.save(same[0].url, partial, so_far=lambda octets: telling.so_far(wheel, octets))
     except NetworkError as error:
         raise ProviderError(f"{what}: {error.message}", _REMEDY) from error
     except OSError as error:

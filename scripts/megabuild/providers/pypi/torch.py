@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 
 from groundwork import redact
 from groundwork.errors import IntegrityError, ProviderError
+from groundwork.events import Notes
 from groundwork.files import FileLock, link
 from groundwork.network.client import NetworkError
 from groundwork.network.index import HEADERS, Configured, File, offered, places
@@ -201,7 +202,7 @@ def fetch(
     pythons: Sequence[str],
     *,
     cache: Path,
-    report: Callable[[str], None],
+    report: Notes,
 ) -> None:
     """Download the wheels of some Pythons into their folders.
 

@@ -105,6 +105,7 @@ def _library(
         inputs={"wheel": wheel.sha256},
         fill=partial(unpack.library, path, site_packages=site_packages),
         summary=f"Python package from PyPI's {wheel.file_name}",
+        python="" if pure else python,
     )
     return [package, *companions]
 

@@ -1,0 +1,97 @@
+"""What of the cache is in use: locks that any number of users share, and only whoever cleans wants alone.
+
+A cache serves every checkout and every user of a machine, so no list of runs says who uses it. The kernel drops the
+locks of a process that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from groundwork import files
+from groundwork.errors import LOCKLESS, PreflightError
+
+#: What configs share: channels, Debian roots, wheels. What belongs to one config has its name.
+SHARED = "cache"
+_FOLDER, _OUTPUTS = "in-use", "outputs"
+_BUSY = frozenset({errno.EACCES, errno.EAGAIN})
+
+
+@contextlib.contextmanager
+def using(cache: Path, *names: str) -> Iterator[None]:
+    """Keep others from cleaning what configs share, and what has these names; waits while that is being done.
+
+    Where that cannot be noted (a cache that is read-only or has no locks), whoever cleans cannot either.
+    """
+    with contextlib.ExitStack() as held:
+        for name in (SHARED, *names):
+            with contextlib.suppress(OSError):
+                held.callback(os.close, _locked(cache, name, fcntl.LOCK_SH))
+        yield
+
+
+@contextlib.contextmanager
+def alone(cache: Path, name: str) -> Iterator[bool]:
+    """Keep others out for as long as the context lasts; False where somebody is using it.
+
+    Raises PreflightError: Its file system has no locks, so nobody can know.
+    """
+    try:
+        held = _locked(cache, name, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in LOCKLESS:
+            raise PreflightError(
+                f"{cache} is on a file system without locks: nobody can tell whether it is in use",
+                "delete by hand what docs/places.md says, while nothing runs",
+            ) from error
+        if error.errno not in _BUSY:
+            raise
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(held)
+
+
+def _locked(cache: Path, name: str, how: int) -> int:
+    """Lock a name's file, which stays; closing what is returned unlocks it."""
+    path = cache / _FOLDER / f"{name.replace('/', '+')}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(file, how)
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
+def is_ours(cache: Path) -> bool:
+    """Return whether a folder is a cache that this program has used, and not just any folder that was named."""
+    return (cache / _FOLDER / f"{SHARED}.lock").is_file()
+
+
+def note_output(cache: Path, output: Path) -> None:
+    """Note that what is built below an output folder may need what lies in the cache."""
+    text = str(output.absolute())
+    note = cache / _FOLDER / _OUTPUTS / hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
+    if not note.exists():
+        with contextlib.suppress(OSError):
+            files.write(note, os.fsencode(text))
+
+
+def outputs(cache: Path) -> list[Path]:
+    """Return the output folders that were noted and exist."""
+    found = []
+    for note in sorted((cache / _FOLDER / _OUTPUTS).glob("*")):
+        with contextlib.suppress(OSError, ValueError):
+            folder = Path(os.fsdecode(note.read_bytes()))
+            found += [folder] if folder.is_absolute() and folder.is_dir() else []
+    return found

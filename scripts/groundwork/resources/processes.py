@@ -1,0 +1,90 @@
+"""Processes by their ids: whether one is still the one it was, and the memory of everything below it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+_PROC = Path("/proc")
+#: A list of children is one read here; elsewhere every process of the machine has to be asked.
+_SECONDS, _SECONDS_ELSEWHERE = 2.0, 10.0
+#: Where the start time stands in /proc/PID/stat, counted from behind the program's name (proc(5), field 22).
+_START = 19
+
+
+def began(pid: int) -> float:
+    """Return a number that no other process with this id has before the machine is started anew.
+
+    On Linux it is in seconds from the machine's start: a clock that is set does not change it.
+
+    Raises ProcessLookupError: There is no such process, or this user may not see it.
+    """
+    if not (_PROC / "self").exists():
+        try:
+            return psutil.Process(pid).create_time()
+        except (psutil.Error, ValueError, OverflowError) as error:
+            raise ProcessLookupError(pid) from error
+    try:
+        words = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        return int(words[_START]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError) as error:
+        raise ProcessLookupError(pid) from error
+
+
+def is_running(pid: int, since: float) -> bool:
+    """Return whether the process that :func:`began` at ``since`` is there; also where this user may not look at it."""
+    try:
+        return abs(began(pid) - since) < 1.0
+    except ProcessLookupError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except PermissionError:  # of somebody else, and /proc is mounted with hidepid
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False  # one of ours that cannot be read is ending just now
+
+
+class TreeMemory:
+    """Resident bytes of this process and of everything below it, at most a few seconds old; 0 where nobody can tell."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._next = 0.0
+        self._taken = 0
+
+    def __call__(self) -> int:
+        """Return them."""
+        if self._clock() >= self._next:
+            quick = (_PROC / "self/task" / str(os.getpid()) / "children").exists()
+            self._next = self._clock() + (_SECONDS if quick else _SECONDS_ELSEWHERE)
+            self._taken = _by_lists(os.getpid()) if quick else _by_table(os.getpid())
+        return self._taken
+
+
+def _by_lists(root: int) -> int:
+    """Add up a tree by the kernel's lists of children, one for every thread (proc(5))."""
+    pages, queue = 0, [str(root)]
+    while queue:
+        here = _PROC / queue.pop()
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it ended meanwhile
+            pages += int((here / "statm").read_bytes().split()[1])
+            for thread in os.listdir(here / "task"):
+                with contextlib.suppress(OSError):
+                    queue += (here / "task" / thread / "children").read_text().split()
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _by_table(root: int) -> int:
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        for process in [psutil.Process(root), *psutil.Process(root).children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                total += int(process.memory_info().rss)
+    return total

@@ -1,0 +1,334 @@
+"""How long a run will still take: follows its events, and learns from what it took so far."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from groundwork import events
+from groundwork.run_state import TimeLeft
+from megabuild.forecast.known import Known
+from megabuild.forecast.outline import HIT_SECONDS, START, Outline, Stage, is_object, pieces, stages, steps_of
+from megabuild.forecast.pace import Hits, Pace
+from megabuild.forecast.schedule import Stretch, length
+from megabuild.forecast.share import Share
+
+#: A new figure is made so often at most; in between the last one is counted down.
+_SECONDS = 1.0
+#: Calculating may take this share of the time.
+_COST = 0.002
+#: What is not known is taken to be wrong by this factor at most, when nothing is done yet: of figures shipped with
+#: megabuild, and of those measured here.
+_DOUBT_SHIPPED, _DOUBT_MEASURED = 0.6, 0.25
+#: Of something that takes longer than expected, what has passed times this is still to come.
+_OVERDUE = 0.15
+
+
+class Forecast:
+    """To be used from one thread."""
+
+    def __init__(
+        self,
+        outline: Outline,
+        known: Known,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        share: Share | None = None,
+    ) -> None:
+        self._outline = outline
+        self._known = known
+        self._clock = clock
+        self.share = share
+        self._began = self._since = self._step_at = clock()
+        self._ninja: float | None = None  # when it was started
+        self._row = stages(outline, known) if outline.packages else [Stage(key=START)]
+        self._script = "staging"
+        total = sum(stage.work + stage.test for stage in self._row) + sum(outline.extensions.values())
+        doubt = _DOUBT_MEASURED if known.measured else _DOUBT_SHIPPED
+        self._doubt, self._done = doubt, 0.0
+        self._compiling, self._other = Pace(total), Pace(total)
+        self._hits = Hits(likely=outline.cached)
+        self._flying: dict[str, float] = {}  # steps that are likely to run: since when
+        #: by package: seconds of tests that will begin at any moment; since when others run, and their seconds
+        self._untested: dict[str, float] = {}
+        self._testing: dict[str, tuple[float, float]] = {}
+        self._extensions = dict(outline.extensions)
+        self._shown: tuple[float, TimeLeft] | None = None
+        self._next, self._stale = 0.0, True
+        self._ends: deque[tuple[float, float]] = deque()
+        #: what was shown: seconds since the start, share done, seconds left: likely, earliest, latest
+        self.record: list[tuple[float, float, float, float, float]] = []
+        #: what was seen of phases and tests: seconds of one core; of ninja's steps: their names
+        self.took: dict[str, list[float]] = {}
+        self.ran: dict[str, dict[str, float]] = {}
+        self.whole: set[str] = set()  # phases of which ninja did everything that is known
+        self.finished: set[str] = set()  # packages that were built, and ``staging``
+
+    # --------------------------------------------------------------------------------------------- events
+
+    def take(self, event: events.Event) -> None:
+        """Take one event of the run."""
+        self._sample()
+        match event:
+            case events.Progress():
+                self._step(event)
+            case events.PhaseStarted():
+                self._go_to(f"{self._script} {event.phase}")
+            case events.PackageStarted():
+                self.finished |= {self._script} & {"staging"}
+                self._script = event.package.name
+                self._go_to(f"{self._script} script")
+            case events.PackageBuilt():
+                self.finished.add(event.package.name)
+                self._built(event.package.label)
+            case events.TestRun():
+                expected = self._untested.pop(event.name, 0.0)
+                self._testing[event.name] = self._clock(), expected
+            case events.TestEnded():
+                self._tested(event)
+            case events.InTask(event=events.Progress() as progress):
+                self._extend(event.task, progress)
+            case events.TaskEnded():
+                self._done += self._extensions.pop(event.task, 0.0)
+            case _:
+                return
+        self._stale = True
+
+    def _go_to(self, key: str) -> None:
+        """Another stage has begun; those before it are over."""
+        self._close()
+        place = next((number for number, stage in enumerate(self._row) if stage.key == key), None)
+        labelled = [number for number, stage in enumerate(self._row) if stage.label]
+        if place is None or (labelled and place > labelled[0]):
+            self._row.insert(0, Stage(key=key))  # of which nothing is known
+            return
+        self._done += sum(stage.work for stage in self._row[:place])
+        del self._row[:place]
+
+    def _close(self) -> None:
+        """The stage is over: note what it took."""
+        now = self._clock()
+        if self._row:
+            stage = self._row.pop(0)
+            if stage.label:  # what its end makes is not there yet
+                self._row.insert(0, Stage(key=stage.key, label=stage.label, test=stage.test))
+            if self._ninja is None:
+                seconds = (now - self._since) * self._each
+                self._other.add(seconds, stage.seconds)
+                self.took.setdefault(stage.key, []).append(seconds)
+            else:
+                self.took[stage.key][-1] += (now - self._step_at) * self._each
+            self._done += stage.work
+        self._since, self._ninja = now, None
+        self._flying.clear()
+
+    def _built(self, label: str) -> None:
+        """A package is there: whatever was left of its stages is over."""
+        self._close()
+        place = next((number for number, stage in enumerate(self._row) if stage.label == label), None)
+        if place is not None:
+            self._untested[label] = self._row[place].test
+            self._done += sum(stage.work for stage in self._row[: place + 1])
+            del self._row[: place + 1]
+
+    def _tested(self, event: events.TestEnded) -> None:
+        seconds = event.seconds * self._each
+        _, expected = self._testing.pop(event.name, (0.0, 0.0))
+        if event.passed:
+            self.took.setdefault(f"test {event.name.split()[0]}", []).append(seconds)
+            self._other.add(seconds, expected)
+        self._done += expected
+
+    def _extend(self, task: str, progress: events.Progress) -> None:
+        if task in self._extensions and progress.total:
+            left = self._outline.extensions[task] * (1 - progress.done / progress.total)
+            self._done += max(0.0, self._extensions[task] - left)
+            self._extensions[task] = min(self._extensions[task], left)
+
+    def _step(self, event: events.Progress) -> None:
+        """One of ninja's steps has ended."""
+        if not self._row:
+            return
+        stage, left = self._row[0], event.total - event.done
+        if self._ninja is None or self._ninja + event.seconds < self._step_at:  # it was started
+            self._ninja = self._step_at = max(self._since, self._clock() - event.seconds)
+            self._begin(stage, left + 1)
+        now, name = self._ninja + event.seconds, event.step_name
+        since = self._flying.pop(name, None)
+        if since is None:  # another one was taken to run
+            since = self._flying.pop(next(reversed(self._flying))) if self._flying else self._step_at
+        took = (now - since) * self._each
+        usual = _pop(stage.steps, name, spare=left < len(stage.steps))
+        if usual is not None:
+            self._done += usual
+            if not (is_object(name) and self._hits.was_one(took, usual * self._compiling.factor)):
+                self._compiling.add(took, usual)
+        self.ran.setdefault(stage.key, {})[name] = took
+        self._step_at = now
+        self._fly(stage, now)
+
+    def _begin(self, stage: Stage, left: int) -> None:
+        """Ninja says how many steps it has: make those that are expected as many."""
+        # a Python whose objects were thought to be there, or a phase that was not expected
+        stage.steps = stage.steps or steps_of(stage.key, self._known)
+        known = list(stage.steps)
+        if left >= len(known):
+            self.whole.add(stage.key)
+        seconds = max(0.0, self._step_at - self._since) * self._each
+        self.took.setdefault(stage.key, []).append(seconds)
+        for name in known[: max(0, len(known) - left)]:  # the others were done by a run before this one
+            self._done += stage.steps.pop(name)
+        if left > len(known) + 2:
+            more, usual = left - len(known), self._usual_step()
+            before = sum(stage.steps.values())
+            stage.steps |= {f"#{number}.o": usual for number in range(more)}
+            if known and not self._known.measured:  # of as much work in other pieces
+                scale = before / sum(stage.steps.values())
+                stage.steps = {name: scale * took for name, took in stage.steps.items()}
+        self._fly(stage, self._step_at)
+
+    def _usual_step(self) -> float:
+        known = [took for took in self._known.steps.values() if took > HIT_SECONDS]
+        return statistics.fmean(known) if known else HIT_SECONDS
+
+    def _fly(self, stage: Stage, now: float) -> None:
+        """Take those steps to run that come first."""
+        for name in stage.steps:
+            if len(self._flying) >= self._outline.processors:
+                return
+            self._flying.setdefault(name, now)
+
+    # ----------------------------------------------------------------------------------------- time left
+
+    @property
+    def _now(self) -> float:
+        """The share of the cores that is this run's; all of it where nobody knows."""
+        return (self.share.now if self.share else 0.0) or 1.0
+
+    @property
+    def _each(self) -> float:
+        """The share of a core that each has of what runs."""
+        return self._now * min(1.0, self._outline.cores / self._wanted)
+
+    @property
+    def _wanted(self) -> int:
+        return len(self._testing) + max(1, len(self._flying), 2 * len(self._extensions))
+
+    def _sample(self) -> None:
+        if self.share is not None:
+            self.share.sample(self._clock(), self._wanted)
+
+    def left(self) -> TimeLeft | None:
+        """Return how long it will still take; None where nothing is known of such runs."""
+        self._sample()
+        now = self._clock()
+        if self._shown is None or (
+            now >= self._next and (self._stale or now - self._shown[0] > 15 * _SECONDS)
+        ):
+            began = time.perf_counter()
+            found = self._calculated(now)
+            if found is None:
+                return None
+            self._shown, self._stale = (now, found), False
+            self._next = now + max(_SECONDS, (time.perf_counter() - began) / _COST)
+            self._note(now, found)
+        when, found = self._shown
+        passed = now - when
+        return replace(
+            found,
+            likely=max(1.0, found.likely - passed),
+            earliest=max(0.0, found.earliest - passed),
+            latest=max(1.0, found.latest - passed),
+        )
+
+    def _calculated(self, now: float) -> TimeLeft | None:
+        work = list(self._work(now))
+        left = sum(sum(stretch.pieces) + sum(stretch.beside) for stretch in work)
+        beside = [
+            self._rest(since, expected * self._other.factor, now)
+            for since, expected in self._testing.values()
+        ]
+        beside += [expected * self._other.factor for expected in self._untested.values()]
+        left += sum(beside)
+        if not left:
+            return None
+        idle = length(work, self._outline.processors, beside=beside)
+        likely = idle / self._now
+        done = self._done / (self._done + left)
+        self._ends.append((now, now + likely))
+        while len(self._ends) > 3 and now - self._ends[0][0] > max(60.0, 0.2 * likely):
+            self._ends.popleft()
+        ends = [end for _, end in self._ends]
+        doubt = self._doubt * (1 - done) + (statistics.pstdev(ends) / likely if likely else 0.0)
+        return TimeLeft(
+            likely=likely,
+            earliest=likely / (1 + doubt),
+            latest=likely * (1 + doubt),
+            done=done,
+            share=self.share.now if self.share else 0.0,
+        )
+
+    def _work(self, now: float) -> list[Stretch]:
+        found = []
+        for number, stage in enumerate(self._row):
+            seconds = stage.seconds * self._other.factor
+            flying: Mapping[str, float] = {} if number else self._flying
+            if not number and self._ninja is None:
+                seconds = self._rest(self._since, seconds, now)
+            elif not number:
+                seconds = 0.0
+            steps = [
+                self._rest(flying[name], self._usual(name, took), now)
+                if name in flying
+                else self._usual(name, took)
+                for name, took in stage.steps.items()
+            ]
+            found += [
+                Stretch(pieces=[seconds]),
+                Stretch(pieces=steps, beside=[stage.test * self._other.factor]),
+            ]
+        left = [
+            piece for took in self._extensions.values() for piece in pieces(took * self._compiling.factor)
+        ]
+        return [*found, Stretch(pieces=left)]
+
+    def _usual(self, name: str, took: float) -> float:
+        usual = took * self._compiling.factor
+        return self._hits.expected(usual) if is_object(name) else usual
+
+    def _rest(self, since: float, expected: float, now: float) -> float:
+        """Return the seconds that are left of something that runs."""
+        passed = (now - since) * self._each
+        return max(expected - passed, _OVERDUE * passed if expected else 0.0)
+
+    def _note(self, now: float, found: TimeLeft) -> None:
+        """Keep what is shown, about a hundred times in a run."""
+        passed = now - self._began
+        if (
+            not self.record
+            or found.done - self.record[-1][1] >= 0.01
+            or passed > 1.2 * self.record[-1][0] + 5
+        ):
+            self.record.append(
+                (
+                    round(passed, 1),
+                    round(found.done, 3),
+                    round(found.likely, 1),
+                    round(found.earliest, 1),
+                    round(found.latest, 1),
+                )
+            )
+
+
+def _pop(steps: dict[str, float], name: str, *, spare: bool) -> float | None:
+    """Take a step out, and return what it usually takes; where it is not known, and there are ``spare`` ones, another.
+
+    Those that are shipped with megabuild are known by their folders.
+    """
+    if name in steps or not steps or not spare:
+        return steps.pop(name, None)
+    beside = [one for one in steps if "#" in one and name.startswith(one.partition("#")[0])]
+    return steps.pop(max(beside, key=lambda one: len(one.partition("#")[0]), default=next(iter(steps))))

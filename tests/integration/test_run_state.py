@@ -1,0 +1,159 @@
+"""Where runs of the tiny megabuild stand: while they go on, after kill -9, after runs with nothing to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny import Tiny, driver, make_channel, provider, wait_for
+
+from groundwork import events
+from groundwork.errors import BuildError
+from groundwork.run_state import RunState
+from megabuild.plan import planning
+from megabuild.state import state_file
+from megabuild.state.reading import Found, look
+from megabuild.state.report import found_lines
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
+        monkeypatch.delenv(name, raising=False)
+    channel = make_channel(tmp_path / "channel")
+    monkeypatch.setattr(planning, "provide", provider(channel))
+    return Tiny(output=tmp_path / "output", channel=channel)
+
+
+def state_of(tiny: Tiny) -> RunState:
+    state = state_file.read(tiny.options().state)
+    assert state is not None
+    return state
+
+
+def found_when(tiny: Tiny, condition: Callable[[Found], bool]) -> Found:
+    """Wait until a look from outside finds something."""
+    found = look(tiny.options().state)
+
+    def there() -> bool:
+        nonlocal found
+        found = look(tiny.options().state)
+        return condition(found)
+
+    assert wait_for(there), found
+    return found
+
+
+def is_compiling(found: Found) -> bool:
+    return found.state is not None and any(going.done >= 1 for going in found.state.going)
+
+
+def status(tiny: Tiny, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Call the command in a process of its own."""
+    command = [sys.executable, "-m", "megabuild", "status", *arguments, "-o", str(tiny.output)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_run_that_did_its_work_says_so_and_one_with_nothing_to_do_erases_nothing(tiny: Tiny) -> None:
+    tiny.run()
+    state, folder = state_of(tiny), tiny.options().state
+    assert (state.status, state.exit_code, state.going) == ("done", 0, ())
+    assert set(state.packages.values()) == {"published"}
+    kept = {name: (folder / name).read_bytes() for name in ("run.json", state_file.NAME)}
+    log = (folder / "logs" / "latest.log").resolve()
+    for count in (2, 3, 4):
+        assert tiny.run().ok
+        assert {name: (folder / name).read_bytes() for name in kept} == kept
+        assert (folder / "logs" / "latest.log").resolve() == log
+        records = sorted((folder / "runs").iterdir())
+        assert len(records) == count
+        assert records[0].read_bytes() == kept["run.json"]
+        assert {row["status"] for row in json.loads(records[-1].read_text())["packages"]} == {"skipped"}
+    # whoever watches a run is told all the same
+    assert tiny.of(events.Stands)
+
+
+def test_a_failed_run_says_why_and_the_next_one_takes_its_place(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_STAGING_FAIL", "no such thing")
+    with pytest.raises(BuildError):
+        tiny.run()
+    state = state_of(tiny)
+    assert (state.status, state.exit_code) == ("failed", BuildError.exit_code)
+    assert "no such thing" in state.error
+    monkeypatch.delenv("TINY_STAGING_FAIL")
+    tiny.run()
+    assert state_of(tiny).status == "done"
+    assert len(list((tiny.options().state / "runs").iterdir())) == 2
+
+
+def test_a_run_is_seen_from_outside_and_after_kill_9_where_it_died(tiny: Tiny) -> None:
+    with driver(tiny, TINY_SECONDS="0.5") as process:
+        found = found_when(tiny, is_compiling)
+        assert found.standing == "running"
+        assert found.state is not None
+        assert found.state.pid == process.pid
+        assert found.state.memory > 20_000_000, "the driver and its worker"
+        during = status(tiny)
+        process.kill()
+        process.wait()
+    assert during.returncode == 0, during.stderr
+    assert f"process {process.pid}" in during.stdout
+    found = look(tiny.options().state)
+    assert found.standing == "died"
+    said = status(tiny)
+    assert said.returncode == 0
+    assert "died at " in said.stdout
+    assert "of 6 (tiny-build: compile)" in said.stdout
+    assert "run again to go on" in said.stdout
+    assert status(tiny, "--follow").returncode == 23
+    tiny.run()
+    assert state_of(tiny).status == "done"
+
+
+def test_a_run_killed_after_its_last_package_is_not_called_dead_for_ever(tiny: Tiny) -> None:
+    tiny.run()
+    folder = tiny.options().state
+    document = json.loads((folder / state_file.NAME).read_text())
+    (folder / state_file.NAME).write_text(json.dumps({**document, "status": "building", "pid": 2**30}))
+    kept = (folder / "run.json").read_bytes()
+    assert look(folder).standing == "died"
+    tiny.run()
+    assert look(folder).standing == "ended"
+    assert (folder / "run.json").read_bytes() == kept
+
+
+def test_following_ends_with_the_run_and_its_exit_code(tiny: Tiny) -> None:
+    with driver(tiny, TINY_SECONDS="0.4") as process:
+        found_when(tiny, is_compiling)
+        followed = status(tiny, "tiny", "--follow")
+        process.wait()
+    assert followed.returncode == 0, followed.stderr
+    lines = followed.stdout.splitlines()
+    assert any(line.endswith("tinylib 1.0: published") for line in lines), lines
+    assert any("done after" in line for line in lines)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can look as another user")
+def test_another_user_sees_it_and_writes_nothing(tiny: Tiny) -> None:
+    tiny.run()
+    before = sorted(path.name for path in tiny.options().state.iterdir())
+    pid = os.fork()
+    if not pid:
+        os.chdir(tiny.options().state)  # the folders above it are pytest's, for nobody else to enter
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        lines = found_lines(look(Path()), 80, time.time())
+        os._exit(0 if "done after" in lines[0] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert sorted(path.name for path in tiny.options().state.iterdir()) == before

@@ -1,0 +1,135 @@
+"""A first build as people see it: on a terminal, with an empty cache; and what a plain log and GitHub's get of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from terminal import Session, run_on_terminal
+from tiny import ROOT, make_channel
+
+from megabuild.state import state_file
+
+HERE = Path(__file__).resolve().parent.parent
+#: What rich draws with: styles, the cursor up and hidden, lines erased.
+OURS = re.compile(r"\x1b\[(?:[\d;]*m|\d*A|2?K|\?25[lh])")
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_channel(tmp_path_factory.mktemp("channel"))
+
+
+def command(folder: Path, channel: Path, *more: str) -> list[str]:
+    if not (folder / "root").exists():
+        shutil.copytree(ROOT, folder / "root")
+    program = str(HERE / "unit" / "tiny_command.py")
+    places = [str(folder / "output"), str(channel), str(folder / "root")]
+    return [sys.executable, program, *places, "--rehearse", "--engine", "host", *more]
+
+
+def environ(folder: Path, **more: str) -> dict[str, str]:
+    left_out = {"COLUMNS", "LINES", "NO_COLOR", "GITHUB_ACTIONS", "CPU_COUNT", "MAX_JOBS", "TORCH_CCACHE"}
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    paths = os.pathsep.join(path for path in sys.path if path)
+    cache = str(folder / "cache")
+    return {
+        **kept,
+        "TERM": "xterm-256color",
+        "PYTHONPATH": paths,
+        "MEGABUILD_CACHE": cache,
+        "TINY_SECONDS": "0.3",
+        **more,
+    }
+
+
+def first_line(session: Session, text: str) -> int:
+    return next(number for number, frame in enumerate(session.frames) if any(text in line for line in frame))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_first_build_on_a_terminal(tmp_path: Path, channel: Path, width: int) -> None:
+    seen = run_on_terminal(command(tmp_path, channel), width=width, environ=environ(tmp_path))
+    assert seen.exit_code == 0, seen.last
+
+    # nothing draws but us, though a package was packed with an engine that has bars of its own
+    assert (tmp_path / "cache" / "channel" / "store").is_dir()
+    assert set(re.findall(r"\x1b\[[^A-Za-z]*[A-Za-z]", seen.raw)) == set(OURS.findall(seen.raw))
+    assert not re.search(r"[⠁⠂⠄⡀⢀⠠⠐⠈━─]|Compressing|\d\d:\d\d:\d\d\]", seen.raw)
+
+    # the plan stands before anything is prepared, and what goes on is called by its name
+    assert first_line(seen, "downloads first: 2 wheels (3.0 MB)") <= first_line(seen, "packing wheels 0/1")
+    after = [frame for frame in seen.frames if any("log: " in line for line in frame)]
+    assert not [frame for frame in after if any("planning" in line for line in frame)]
+    moving = {line for frame in after for line in frame[-6:]}
+    for expected in (
+        r"preparing, \d+ s so far",
+        r"tiny-build: compile \d/6, \d+ s",
+        r"testing tinylib 1\.0: \d+ s",
+    ):
+        assert any(re.search(expected, line) for line in moving), expected
+    assert "built in 0 s" not in seen.raw
+
+    # the lines that move fit, so that none of them is left behind
+    assert not [line for line in seen.last.splitlines() if "so far" in line or "packages done" in line]
+    assert "✓ tinylib 1.0: built" in seen.last
+    assert re.search(r"^done in \d+ s; channel: ", seen.last, re.MULTILINE)
+
+
+def test_a_second_run_prepares_nothing_and_a_run_without_a_terminal_says_it_in_lines(
+    tmp_path: Path, channel: Path
+) -> None:
+    def run(**more: str) -> str:
+        done = subprocess.run(
+            command(tmp_path, channel),
+            env=environ(tmp_path, **more),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    summary = tmp_path / "summary.md"
+    first = run(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(summary))
+    commands = re.findall(r"^::(\w+)::(.*)$", first, re.MULTILINE)
+    titles = [title for name, title in commands if name == "group"]
+    assert "packing wheels" in titles
+    assert "tiny-build: compile" in titles
+    assert len(titles) == sum(name == "endgroup" for name, _ in commands)
+    assert "| tinylib 1.0 | built |" in summary.read_text()
+    log = next((tmp_path / "output" / "tiny-rehearsal" / "logs").glob("tiny*.log")).read_text()
+    of_driver = [line.split(None, 2)[2] for line in log.splitlines() if line.split()[1] == "driver"]
+    assert "packing wheels: done" in of_driver
+    assert any(line.startswith("checked disk: ") for line in of_driver)
+    assert not [line for line in of_driver if re.match(r"\w+\(", line)], "no Python reprs"
+
+    channels = (tmp_path / "output" / "packages" / "tiny-rehearsal" / ".megabuild-channels.json").read_text()
+    shutil.rmtree(tmp_path / "cache")
+    second = run()
+    assert "everything is there already" in second
+    assert "packing" not in second
+    assert not (tmp_path / "cache" / "channel" / "store").exists(), "nothing to do, so nothing is prepared"
+    assert (
+        tmp_path / "output" / "packages" / "tiny-rehearsal" / ".megabuild-channels.json"
+    ).read_text() == channels
+
+
+def test_too_little_disk_for_the_downloads_is_said_before_them(tmp_path: Path, channel: Path) -> None:
+    done = subprocess.run(
+        command(tmp_path, channel),
+        env=environ(tmp_path, TINY_DOWNLOAD=str(10**18)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 12, done.stderr
+    assert "of them for downloads and what is packed of them" in done.stderr
+    assert "packing" not in done.stdout
+    state = state_file.read(tmp_path / "output" / "tiny-rehearsal")
+    assert state is not None
+    assert (state.status, state.exit_code) == ("failed", 12)

@@ -1,0 +1,58 @@
+"""Deadlines: how they are written, and what happens when they come."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import psutil
+import pytest
+
+from groundwork.deadline import Deadline, deadline
+from groundwork.errors import DeadlineError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5h30m", 19_800), ("90m", 5_400), ("90min", 5_400), ("3600s", 3_600), ("1.5h", 5_400),
+     ("1h0m10s", 3_610), (" 2H ", 7_200)],
+)  # fmt: skip
+def test_a_duration_counts_from_the_start_of_the_process(
+    text: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: time.time() - 10)
+    assert deadline(text).left == pytest.approx(seconds - min(60, seconds / 10) - 10, abs=1.0)
+
+
+@pytest.mark.parametrize("text", ["", "h", "5 hours", "-5m", "5h30", "1e9", "30m5h", "nan", "0m"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no duration"):
+        deadline(text)
+
+
+def test_what_goes_on_is_interrupted_in_time_and_nothing_is_left_set() -> None:
+    former = signal.getsignal(signal.SIGALRM)
+    began = time.monotonic()
+    with (
+        pytest.raises(DeadlineError, match="5h has come while waiting") as raised,
+        Deadline(text="5h", stop_at=began + 0.2).ends("waiting"),
+    ):
+        time.sleep(10)
+    assert time.monotonic() - began < 5
+    assert raised.value.exit_code == 28
+    assert signal.getsignal(signal.SIGALRM) is former
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_what_ends_before_is_left_alone() -> None:
+    with Deadline(text="5h", stop_at=time.monotonic() + 0.3).ends("waiting"):
+        pass
+    time.sleep(0.4)
+
+
+def test_after_it_nothing_begins() -> None:
+    with (
+        pytest.raises(DeadlineError, match="has come before waiting"),
+        Deadline(text="5h", stop_at=time.monotonic() - 1).ends("waiting"),
+    ):
+        pytest.fail("it began")

@@ -1,0 +1,83 @@
+"""What GitHub's logs and step summaries get."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from command_line import github
+from command_line.progress_display import GitHubReporter, reporter
+from groundwork import events
+from groundwork.package_id import PackageId
+from megabuild.run.summary import PackageResult
+
+FAILED = """staging of libtorch: the build script failed
+[3/9 0.1s] Building CXX object c10/cuda/CUDAFunctions.cpp.o
+c10/cuda/CUDAFunctions.cpp:2:10: fatal error: no 100 % luck
+::set-output name=x::y"""
+
+
+def test_phases_are_groups_and_the_last_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    stream = io.StringIO()
+    with reporter(Console(file=stream)) as shown:
+        assert isinstance(shown, GitHubReporter)
+        shown(events.Preparing(what="downloading 3 wheels", total=9_000, unit="bytes"))
+        shown(events.Preparing(what="downloading 3 wheels", done=9_000, total=9_000, unit="bytes"))
+        shown(events.PhaseStarted(phase="configure", package="staging"))
+        shown(events.PhaseStarted(phase="compile", package="staging"))
+        shown(events.PackageBuilt(package=PackageId("libtorch", "2.6.0", "cpu_h0_0"), seconds=3))
+    lines = stream.getvalue().splitlines()
+    commands = [line for line in lines if line.startswith("::")]
+    assert commands == [
+        "::group::downloading 3 wheels (9.0 kB)",
+        "::endgroup::",
+        "::group::libtorch: configure",
+        "::endgroup::",
+        "::group::libtorch: compile",
+        "::endgroup::",
+    ]
+    assert lines[-2].endswith("libtorch 2.6.0: built in 3 s")
+
+
+def test_an_error_is_put_at_the_file_and_line_that_the_compiler_named() -> None:
+    assert github.error(FAILED) == (
+        "::error file=c10/cuda/CUDAFunctions.cpp,line=2::staging of libtorch: the build script failed: no 100 %25 luck"
+    )
+    assert github.error("a\nb") == "::error::a%0Ab"
+
+
+def test_a_build_gives_github_no_commands() -> None:
+    assert "\n: :set-output" in github.harmless(FAILED)
+    assert not [
+        line for line in github.harmless("::a\n  ::b\nc ::d").splitlines() if line.strip().startswith("::")
+    ]
+
+
+def test_the_step_summary_grows_by_a_table_of_packages(tmp_path: Path) -> None:
+    path = tmp_path / "summary.md"
+    path.write_text("before\n")
+    rows = [
+        PackageResult(
+            package=PackageId("libtorch", "2.6.0", "cpu_h0_0"), status="built", size=1_200_000, seconds=61.0
+        ),
+        PackageResult(package=PackageId("a|b", "1", "0"), status="failed"),
+    ]
+    github.add_to_summary(
+        "tiny", rows, 70.0, "no\x1b[2J luck\n# no heading", {"GITHUB_STEP_SUMMARY": str(path)}
+    )
+    text = path.read_text()
+    assert text.startswith("before\n### tiny: failed in 1:10 min\n")
+    assert "| libtorch 2.6.0 | built | 1.2 MB | 1:01 min |" in text
+    assert r"| a\|b 1 | **failed** |  |  |" in text
+    assert "\n    # no heading\n" in text
+    assert "\x1b" not in text
+
+
+def test_elsewhere_nothing_is_written(tmp_path: Path) -> None:
+    github.add_to_summary("tiny", [], 1.0, "", {})
+    assert not github.runs_here({})
+    assert list(tmp_path.iterdir()) == []

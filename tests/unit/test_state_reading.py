@@ -1,0 +1,192 @@
+"""Where runs stand, read from their files: running, ended, died, on another machine, damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from groundwork.errors import ConfigError, IntegrityError
+from groundwork.resources import processes
+from groundwork.run_state import Going, RunState
+from megabuild.state import state_file
+from megabuild.state.following import boot
+from megabuild.state.reading import look, names
+from megabuild.state.report import changes, clock, found_lines, status_result
+
+COMPILING = Going(task="pytorch", what="libtorch: compile", since=900.0, done=148, total=1614)
+
+
+def a_state(**changes: object) -> RunState:
+    state = RunState(
+        config="linux_64_cpu", status="building", began=time.time() - 60, updated=time.time(), going=(COMPILING,),
+        log="/elsewhere/logs/run.log", pid=os.getpid(), process_began=processes.began(os.getpid()),
+        host=socket.gethostname(), boot=boot(), packages={"libtorch 2.13.0": "waiting"},
+    )  # fmt: skip
+    return replace(state, **changes)  # type: ignore[arg-type]
+
+
+def put(folder: Path, state: RunState) -> Path:
+    state_file.StateFile(folder).write(state)
+    return folder
+
+
+def ended_process() -> tuple[int, float]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        began = processes.began(process.pid)
+        process.kill()
+    return process.pid, began
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    state = a_state(error="a\x1bb", packages={"x": "built"})
+    assert state_file.read(put(tmp_path, state)) == state
+    assert oct((tmp_path / state_file.NAME).stat().st_mode & 0o777) == "0o644", "others may look"
+
+
+def test_where_nothing_ran_there_is_nothing(tmp_path: Path) -> None:
+    assert state_file.read(tmp_path) is None
+    assert state_file.read(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "damaged"),
+        (b'{"format": "megabuild/run-state", "format_version": 1, "config":', "damaged"),
+        (b'{"format": "megabuild/run-state", "format_version": 1}', "damaged"),
+        (b'{"format": "megabuild/run-state", "format_version": 2, "new": true}', "another version"),
+        (b'{"format": "something/else", "format_version": 1}', "something else"),
+        (b"[]", "damaged"),
+        (b"\xff\xfe\x00", "damaged"),
+        (b"1" * (2 << 20), "damaged"),
+    ],
+)
+def test_what_is_no_state_is_refused_with_a_reason(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / state_file.NAME).write_bytes(content)
+    with pytest.raises(IntegrityError, match=says):
+        state_file.read(tmp_path)
+    found = look(tmp_path)
+    assert found.standing == "unreadable"
+    result = status_result([found], 80, time.time())
+    assert says in "\n".join(result.lines)
+    assert result.exit_code == IntegrityError.exit_code
+
+
+@pytest.mark.parametrize("how", ["link", "folder", "pipe"])
+def test_what_is_no_file_is_not_followed_nor_waited_for(tmp_path: Path, how: str) -> None:
+    path = tmp_path / state_file.NAME
+    if how == "link":
+        path.symlink_to("/etc/passwd")
+    elif how == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    assert look(tmp_path).standing == "unreadable"
+
+
+def test_a_driver_that_is_there_runs(tmp_path: Path) -> None:
+    found = look(put(tmp_path, a_state()))
+    assert found.standing == "running"
+    (heading, *_) = found_lines(found, 80, time.time())
+    assert f"process {os.getpid()}" in heading
+
+
+def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:
+    pid, began = ended_process()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "run.log").write_text("2026-01-01T00:00:00.000Z staging  [148/1614 3s] a.o\n\n")
+    found = look(put(tmp_path, a_state(pid=pid, process_began=began)))
+    assert found.standing == "died"
+    lines = found_lines(found, 80, time.time())
+    assert "died at 148 of 1,614 (libtorch: compile)" in lines[0]
+    assert "[148/1614 3s] a.o" in lines[1]
+    assert lines[-1].strip() == "run again to go on"
+    assert status_result([found], 80, time.time()).exit_code == 0
+    assert status_result([found], 80, time.time(), followed=True).exit_code == 23
+
+
+def test_another_process_with_the_same_id_is_not_the_driver(tmp_path: Path) -> None:
+    assert look(put(tmp_path, a_state(process_began=1.0))).standing == "died"
+
+
+def test_a_machine_that_was_started_anew_runs_nothing_of_before(tmp_path: Path) -> None:
+    assert look(put(tmp_path, a_state(boot="another"))).standing == "died"
+
+
+def test_on_another_machine_only_the_time_of_its_last_word_tells(tmp_path: Path) -> None:
+    there = a_state(host="node7", boot="another", pid=1)
+    assert look(put(tmp_path, there)).standing == "running"
+    silent = look(put(tmp_path, replace(there, updated=time.time() - 4000)))
+    assert silent.standing == "unknown"
+    assert "node7" in found_lines(silent, 80, time.time())[0]
+
+
+def test_a_run_that_ended_between_two_looks_did_not_die(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, a_state(process_began=1.0))
+
+    def is_running(*_: object) -> bool:
+        put(tmp_path, a_state(status="done", exit_code=0))
+        return False
+
+    monkeypatch.setattr(processes, "is_running", is_running)
+    assert look(tmp_path).standing == "ended"
+
+
+def test_the_log_is_looked_for_beside_the_state_and_nowhere_else(tmp_path: Path) -> None:
+    pid, began = ended_process()
+    found = look(put(tmp_path, a_state(pid=pid, process_began=began, log="/etc/passwd")))
+    assert found.log == tmp_path / "logs" / "passwd"
+    assert found.last_line == ""
+
+
+def test_the_last_line_of_a_log_is_bounded_and_steers_no_terminal(tmp_path: Path) -> None:
+    pid, began = ended_process()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "run.log").write_text("time source \x1b]0;x\x07" + "y" * 50_000)
+    line = look(put(tmp_path, a_state(pid=pid, process_began=began))).last_line
+    assert 0 < len(line) <= 300
+    assert "\x1b" not in line
+
+
+def test_names_mean_a_config_with_its_rehearsals(tmp_path: Path) -> None:
+    for name in ("linux_64_cpu", "linux_64_cpu-rehearsal", "linux_64_cpu_debian"):
+        put(tmp_path / name, a_state())
+    (tmp_path / "packages").mkdir()
+    assert names(tmp_path, []) == ["linux_64_cpu", "linux_64_cpu-rehearsal", "linux_64_cpu_debian"]
+    assert names(tmp_path, ["linux_64_cpu"]) == ["linux_64_cpu", "linux_64_cpu-rehearsal"]
+    assert names(tmp_path, ["*debian"]) == ["linux_64_cpu_debian"]
+    with pytest.raises(ConfigError, match="no run of osx"):
+        names(tmp_path, ["osx"])
+    assert names(tmp_path / "none", []) == []
+
+
+def test_following_tells_a_line_for_every_change_and_no_other(tmp_path: Path) -> None:
+    now = time.time()
+    first = look(put(tmp_path, a_state()))
+    assert [line.split(": ", 1)[1] for line in changes({}, [first], now)] == ["building", "libtorch: compile"]
+    same = look(put(tmp_path, a_state(going=(replace(COMPILING, done=149),))))
+    assert list(changes({first.name: first}, [same], now)) == []
+    built = look(put(tmp_path, a_state(packages={"libtorch 2.13.0": "built"})))
+    (line,) = changes({first.name: same}, [built], now)
+    assert line.endswith("libtorch 2.13.0: built")
+
+
+def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
+    result = status_result([look(put(tmp_path, a_state(status="failed", exit_code=8)))], 80, time.time())
+    (run,) = json.loads(json.dumps(result.to_json()))["runs"]
+    assert (run["standing"], run["state"]["exit_code"]) == ("ended", 8)
+    assert "exit code 8" in result.lines[0]
+
+
+@pytest.mark.parametrize("point", [1e300, -1e18, float("1e20")])
+def test_a_time_that_no_clock_has_is_no_fault(point: float) -> None:
+    assert clock(point, time.time()) == "?"

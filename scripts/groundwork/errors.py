@@ -178,7 +178,8 @@ class Interrupted(MegabuildError):
 
 #: What NFS without its lock daemon, and file systems in user space, answer to flock(2).
 LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+#: A full disk, or all that a user may have of it.
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 )
@@ -187,7 +188,7 @@ _REFUSED = frozenset(
 def of_system(error: OSError) -> MegabuildError | None:
     """Return a system's refusal as an error that the user can act on, or None where it may be a fault of ours."""
     where = f"{error.filename}: " if error.filename else ""
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return OutOfSpaceError(
             f"{where}the disk is full, or has no room for further files",
             "free some space, or put --output (and MEGABUILD_CACHE) on another disk, and run again: what is finished "

@@ -93,6 +93,25 @@ def test_a_run_pauses_and_goes_on_when_there_is_room(
     assert (last.status, last.note) == ("done", "")
 
 
+def test_a_disk_without_a_byte_left_is_waited_for_as_well(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the log nor the state can be written meanwhile."""
+    monkeypatch.setenv("TINY_SECONDS", "3")
+
+    def meddle() -> None:
+        wait_for(lambda: objects(tiny) >= 1)
+        filler = fill(tiny.output.parent, leave=0)
+        wait_for(lambda: tiny.of(events.Paused), seconds=2.5)
+        filler.unlink()
+
+    thread = beside(meddle)
+    summary = tiny.run(pythons=("3.12",))
+    thread.join()
+    assert summary.ok
+    assert len(tiny.of(events.Paused)) == len(tiny.of(events.WentOn)) == 1
+
+
 def test_a_disk_that_stays_full_ends_the_run_and_all_is_kept(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,8 @@ import threading
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TextIO
 
+from groundwork.errors import FULL
 from groundwork.redact import Mask
 from groundwork.wording import plain
 
@@ -25,7 +25,8 @@ class LogFile(AbstractContextManager["LogFile"]):
         self.path = folder / f"{run_name}-{self.stamp}.log"
         self.mask = mask
         self._lock = threading.Lock()  # a task writes in its own thread, the run in another one
-        self._file: TextIO = self.path.open("x", encoding="utf-8", errors="replace", buffering=1)
+        self._file = self.path.open("xb", buffering=0)
+        self._cut = False  # the last line has no end
         if latest:
             self.become_latest()
 
@@ -41,8 +42,17 @@ class LogFile(AbstractContextManager["LogFile"]):
         masked = plain(self.mask(text))
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
         with self._lock:
-            self._file.write(f"{now} {source:<16} {masked}\n")
+            self._append(f"{now} {source:<16} {masked}\n".encode(errors="replace"))
         return masked
+
+    def _append(self, line: bytes) -> None:
+        """Write a line; a full disk costs lines, and not the run, which may yet pause and go on."""
+        line = b"\n" + line if self._cut else line
+        try:
+            self._cut = self._file.write(line) < len(line)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
 
     def __exit__(self, *_: object) -> None:
         """Close the file."""

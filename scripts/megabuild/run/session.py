@@ -6,9 +6,7 @@ import contextlib
 import os
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 from filelock import Timeout
 
@@ -17,10 +15,8 @@ from groundwork.errors import (
     BuildError,
     BusyError,
     DeadlineError,
-    IntegrityError,
     Interrupted,
     MegabuildError,
-    PackageTestError,
 )
 from groundwork.files import FileLock
 from groundwork.redact import Mask
@@ -30,39 +26,34 @@ from groundwork.text import duration
 from groundwork.wording import counted
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
-from megabuild.forecast.forecast import Forecast
-from megabuild.forecast.share import Share
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.container import Container
-from megabuild.plan import expected, published, tree_reuse
+from megabuild.plan import published, tree_reuse
 from megabuild.plan.estimate import GB
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.plan import Plan
 from megabuild.plan.planning import compare_with_disk
-from megabuild.plan.published import PublishedPackage, is_published, records
+from megabuild.plan.published import records
 from megabuild.report.run_page import RunPage
 from megabuild.run.extension import ExtensionWork, make_torch_channel
 from megabuild.run.graph import Graph, Inbox, There
 from megabuild.run.logfile import LogFile
 from megabuild.run.memory_budget import MemoryBudget
+from megabuild.run.outcome import package_results
 from megabuild.run.package_test import PackageTest, name_of
 from megabuild.run.preflight import Check, before_preparation, checks
 from megabuild.run.preparation import Prepare, changes, ticking, told
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.room import Room
-from megabuild.run.summary import LATEST, RECORDS, PackageResult, Summary
+from megabuild.run.summary import LATEST, RECORDS, Summary
+from megabuild.run.telling import Telling
 from megabuild.run.usage_meter import Meter
 from megabuild.run.work import Made, Run, Work
-from megabuild.state import state_file
-from megabuild.state.following import Following
 from megabuild.state.report import place
-from megabuild.state.state_file import StateFile
 
 #: Extensions that are built at the same time; tests of PyTorch's packages, beside the build of others.
 _AT_ONCE, _TESTS_AT_ONCE = 3, 2
-#: What goes neither into the log nor at once to those who look: it comes many times a second.
-_OFTEN = (events.LogLine, events.Progress, events.Measured, events.Idle, events.Published)
 
 
 def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = None) -> Summary:
@@ -112,7 +103,7 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
                 status, code = "failed", BuildError.exit_code
             if not run.idle:
                 summary.write(options.state / LATEST)
-            run.ended(status, error, code)
+            run.telling.ended(status, error, code)
             page.write(summary.to_dict())
     return summary
 
@@ -147,21 +138,17 @@ class _Run:
     ) -> None:
         self._prepare = prepare
         self._told: set[str] = set()
-        self._lock = threading.RLock()  # events come from the preparation's threads, too
         self._damage = published.heal(plan.options.packages, plan.options.config.platform)
         self._plan = compare_with_disk(plan)
         self._log = log
-        self._reporter = reporter
         self._meter = Meter()
         self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
-        self._forecast = _forecast(self._plan)
-        self._following = Following(self._plan, left=lambda: self._forecast.left())
-        self._file = StateFile(plan.options.state)
         #: there is nothing to do: what is known of the last run that did something stays
         self.idle = self._is_done() and (plan.options.state / LATEST).exists()
-        self._silent = self.idle and _came_to_its_end(plan.options.state)
+        self.telling = Telling(self._plan, log, reporter, idle=self.idle)
+        self._tell = self.telling.tell
         if not self.idle:
             log.become_latest()
 
@@ -173,7 +160,7 @@ class _Run:
         self._announce()
         if self._is_done():
             return
-        with ticking(self._stand):
+        with ticking(self.telling.stand):
             if self._prepare is not None and not self._plan.environment.ready:
                 self._get_ready(self._prepare)
                 if self._is_done():
@@ -188,8 +175,7 @@ class _Run:
             before.usable_isolation()
         self._check(before_preparation(before))
         self._plan = compare_with_disk(prepare(told(self._tell)))
-        self._forecast = _forecast(self._plan)
-        self._following.planned(self._plan)
+        self.telling.planned(self._plan)
         if found := changes(before, self._plan):
             self._tell(events.Replanned(changes=found))
         self._meter = Meter()  # an estimate is of the build alone
@@ -201,7 +187,7 @@ class _Run:
         isolation = plan.usable_isolation()
         self._meter.blind = isinstance(isolation, Container)
         if self._meter.blind:
-            self._forecast.share = None  # what runs there are not our children
+            self.telling.forecast.share = None  # what runs there are not our children
         self._check(checks(plan, isolation))
         jobs, per_job, memory = plan.jobs, plan.estimate.memory_of_ordinary, measure().memory
         if jobs.count > 1 and jobs.count * per_job > memory:
@@ -320,28 +306,17 @@ class _Run:
             if plan.extensions.missing:
                 make_torch_channel(plan, work.shelf)
 
-    def _tell(self, event: events.Event) -> None:
-        often = isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN)
-        if not often and not isinstance(event, events.InTask) and (line := event.logged()):
-            self._log.write("driver", line)
-        with self._lock:
-            self._forecast.take(event)
-            self._following.take(event)
-            self._reporter(event)
-        if not often:
-            self._stand(at_once=True)
-
     def _tick(self, room: Room) -> None:
         """Say where it stands, pause where the disk gets full, and end the run where it is time to.
 
         Raises DeadlineError: It is.
         Raises OutOfSpaceError: It has been full for too long.
         """
-        self._stand()
+        self.telling.stand()
         room.look()
         deadline = self._plan.options.deadline
         if deadline is not None and deadline.left <= 0:
-            raise deadline.error("has come " + place(self._following.state()))
+            raise deadline.error("has come " + place(self.telling.state()))
 
     def _too_late_for(self, work: Work) -> DeadlineError | None:
         """Return the error for a task that cannot be done in the time left, as far as that is known."""
@@ -351,36 +326,15 @@ class _Run:
             return None
         return deadline.error(f"is too near to begin {work.name}, which takes about {duration(seconds)}")
 
-    def _stand(self, *, at_once: bool = False) -> None:
-        """Say where the run stands: to whoever watches, and in the file that others read."""
-        with self._lock:
-            if at_once or self._file.due:
-                state = self._following.state()
-                if not self._silent:
-                    self._file.write(state)
-                self._reporter(events.Stands(state=state))
-
     def note_channels(self) -> None:
         """Note what the packages need besides; of a channel that is only planned there is nothing to be had."""
         if self._plan.environment.ready:
             published.note_channels(self._plan.options.packages, self._plan.environment.channels)
 
-    def ended(self, status: str, error: str, exit_code: int) -> None:
-        """Say how it ended."""
-        if not self._silent:
-            self._file.write(self._following.ended(status, error=error, exit_code=exit_code))
-
     def summary(self, error: str) -> Summary:
         """Put together what is known."""
         plan, options = self._plan, self._plan.options
-        known = records(options.packages)
-        names = (item.package.file_name for item in plan.items)
-        wrong = {name: "" for name in names if isinstance(self._failed.get(name_of(name)), PackageTestError)}
-        for task in plan.extensions.tasks:
-            if task.name in self._failed:
-                why = self._failed[task.name].message.splitlines()[0]
-                wrong |= {package.file_name: why for package in task.packages}
-        rows = tuple(self._row(item, known, wrong) for item in plan.all_items)
+        rows = package_results(plan, self._failed)
         result = Summary(
             ok=not error and all(row.status in ("built", "skipped") for row in rows),
             config=options.run_name,
@@ -393,41 +347,4 @@ class _Run:
             failures=tuple(why.failure for why in self._failed.values() if why.failure),
         )
         result = self._pytorch.add_to(result) if self._pytorch else result
-        return self._meter.compared(plan, result, self._forecast)
-
-    def _row(
-        self, item: PlanItem, known: Mapping[str, PublishedPackage], wrong: Mapping[str, str]
-    ) -> PackageResult:
-        """Describe a package by what is published of it, or by what went wrong."""
-        channel, name = self._plan.options.packages, item.package.file_name
-        record = known.get(name)
-        row = PackageResult(
-            package=item.package.id,
-            status="failed" if name in wrong else "missing",
-            note=wrong.get(name, ""),
-        )
-        if record is None or not is_published(channel, record, item.fingerprint):
-            return row
-        return replace(
-            row,
-            status="skipped" if item.exists else "built",
-            size=record.size,
-            sha256=record.sha256,
-            seconds=0.0 if item.exists else record.seconds,
-            path=str(channel / record.path),
-            note="",
-        )
-
-
-def _forecast(plan: Plan) -> Forecast:
-    todo = expected.outline(plan)
-    return Forecast(todo, plan.known, share=Share(todo.cores))
-
-
-def _came_to_its_end(state: Path) -> bool:
-    """Return whether no run before this one is told of as one that was killed."""
-    try:
-        last = state_file.read(state)
-    except (OSError, IntegrityError):
-        return False
-    return last is None or last.ended
+        return self._meter.compared(plan, result, self.telling.forecast)

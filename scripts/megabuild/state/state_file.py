@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -45,12 +46,9 @@ class StateFile:
         """Replace the file."""
         self._next = self._clock() + _SECONDS
         document = Result(format=_FORMAT, format_version=_VERSION, document=asdict(state)).to_json()
-        # others may look, whatever the umask: where it stands is no secret
-        files.write(
-            self._path,
-            msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n",
-            mode=0o644,
-        )
+        content = msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+        with contextlib.suppress(OSError):  # a full disk: the run may yet pause and go on
+            files.write(self._path, content, mode=0o644)  # others may look, whatever the umask
 
 
 def read(folder: Path) -> RunState | None:

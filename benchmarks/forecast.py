@@ -52,8 +52,9 @@ def _ran(log: str) -> dict[tuple[str, int], float]:
 
 def log_events(text: str, ran: dict[tuple[str, int], float]) -> list[str]:
     """Turn a run's log into lines; steps with what they took, where that is known."""
-    phases, lines, began, tests = Phases(), [], 0.0, {}
-    at = 0.0
+    phases, lines = Phases(), []
+    began = at = 0.0
+    tests: dict[str, float] = {}
     for line in text.splitlines():
         try:
             at = datetime.datetime.fromisoformat(line[:24].replace("Z", "+00:00")).timestamp()

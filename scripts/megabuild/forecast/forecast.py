@@ -235,7 +235,7 @@ class Forecast:
         )
 
     def _work(self, now: float) -> list[Stretch]:
-        found = []
+        found: list[Stretch] = []
         for number, stage in enumerate(self._row):
             seconds = stage.seconds * self._other.factor
             flying = {} if number else self.steps.flying

@@ -131,7 +131,11 @@ def main() -> None:
     command, *rest = sys.argv[1:]
     if command == "events":
         state = Path(rest[0])
-        ran = _ran((state / "tree/build/.ninja_log").read_text()) if (state / "tree/build/.ninja_log").exists() else {}
+        ran = (
+            _ran((state / "tree/build/.ninja_log").read_text())
+            if (state / "tree/build/.ninja_log").exists()
+            else {}
+        )
         lines = log_events((state / "logs/latest.log").read_text(), ran)
         for row in json.loads((state / "run.json").read_text())["time_left"]:
             lines.append(f"{row[0]}\tshare\t{row[5]}")

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from command_line.configs import choose, config_names, person_present
-from command_line.options import GroupedCommand, option
+from command_line.options import SETTINGS, GroupedCommand, option, version
 from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
 from groundwork.deadline import deadline
 from groundwork.result import Result
-from megabuild.configs.config import Config, available, list_configs, load, select
+from groundwork.text import size
+from megabuild.configs.config import Config, available, list_configs, load, of_provider, select, without
 from megabuild.plan import habits
+
+if TYPE_CHECKING:
+    from megabuild.plan.options import Options
 
 EXAMPLES = """
 {prog} --list                               what there is
@@ -26,16 +31,16 @@ EXAMPLES = """
 {prog} linux_64_cpu_debian --plan           what would be built
 {prog} linux_64_cpu_debian -p 3.12 -p 3.13  two Pythons only
 {prog} linux_64_cpu_wheel -e scatter        one extension only
-{prog} linux_64_cuda130 -e pyg-lib --pyg-pin exact
-                                            ... for this very PyTorch only
-{prog} linux_64_cuda130_wheel --torch 2.14.1 another release
+{prog} linux_64_cuda130 -e pyg-lib --pyg-pin exact  for this very PyTorch only
+{prog} linux_64_cuda130_wheel --torch 2.14.1  another release
 {prog} --filter 'linux_64_cuda*'            choose among some
-{prog} 'linux_64_*' --keep-going            several, one by one
+{prog} 'linux_64_*' --provider conda-forge  several, one by one
+{prog} --all --exclude '*_generic' --plan   what they take together
 {prog} linux_64_cpu --deadline 5h30m        in time; again goes on
 {prog} linux_64_cpu --status                where its runs stand
+{prog} --all --notify 'notify-send "$MEGABUILD_SUMMARY"'
 {prog} --root ../zstd-feedstock linux_64_   another feedstock's
 """
-HELP = {"help_option_names": ["-h", "--help"]}
 CHOICE = "Choosing what is built"
 SHOW = "Only showing"
 HOW = "How it is built"
@@ -44,16 +49,21 @@ DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "pyg_pin",
-    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline",
+    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline", "keep_work",
 )  # fmt: skip
 
 
-@click.command(cls=GroupedCommand, examples=EXAMPLES, context_settings=HELP)
+@click.command(cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...", shell_complete=config_names)
 @option(CHOICE, "--all", "every", is_flag=True,
         help="Every config of this machine's platform, or of --filter's.")  # fmt: skip
 @option(CHOICE, "--filter", "pattern", metavar="GLOB",
         help="Offer only matching configs; a single one is taken.")  # fmt: skip
+@option(CHOICE, "--exclude", "excluded", multiple=True, metavar="GLOB",
+        help="Not these configs; may be repeated.")  # fmt: skip
+@option(CHOICE, "--provider", type=click.Choice(["conda-forge", "debian", "wheel", "local"]),
+        help="Only configs whose build environments come from there. Another feedstock's (--root) belong to none: "
+        "'local' builds them with this machine's compilers and Pythons, and PyPI's wheels.")  # fmt: skip
 @option(CHOICE, "--root", metavar="FEEDSTOCK", type=click.Path(),
         help="Another feedstock, with a recipe in the v1 format.  [default: this repository]")  # fmt: skip
 @option(CHOICE, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
@@ -79,18 +89,22 @@ _TAKEN = (
     show_default=True,
     help="Where the build runs; auto is what the config's provider needs.",
 )
-@option(HOW, "--provider", type=click.Choice(["conda-forge", "local"]),
-        help="With --root: 'local' is this machine's compilers and Pythons, and PyPI's wheels.")  # fmt: skip
 @option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.")  # fmt: skip
 @option(HOW, "--optimization", type=click.Choice(["0", "2"]),
-        help="2 as released, 0 for a quick proof of the pipeline.")  # fmt: skip
+        help="2 as released, 0 for a quick proof of the pipeline.  [default: the config's, 2]")  # fmt: skip
 @option(HOW, "--upstream-tests", is_flag=True,
         help="Also the package pytorch-tests: PyTorch's own tests of its numerics, run for one Python.")  # fmt: skip
 @option(HOW, "--keep-going", "-k", is_flag=True,
         help="After a failed package, build those that do not need it.")  # fmt: skip
 @option(HOW, "--deadline", metavar="TIME",
         help="End within this time ('5h30m', '90m'), all kept: the next run goes on. Exit code 28.")  # fmt: skip
+@option(HOW, "--remove-trees", is_flag=True,
+        help="Once a config is done, remove what it was compiled in: 4 to 30 GB. Packages, logs and the object cache "
+        "stay.")  # fmt: skip
+@option(HOW, "--notify", metavar="CMD",
+        help="Run this in a shell when all is over, however it went; MEGABUILD_STATUS, MEGABUILD_SUMMARY and others "
+        "are set, and the document of --json is its standard input.")  # fmt: skip
 @option(HOW, "--output", "-o", metavar="DIR",
         help="Packages, logs and work trees.  [default: output/ in the repository or FEEDSTOCK]")  # fmt: skip
 @option(
@@ -112,9 +126,12 @@ _TAKEN = (
 @option(PYG, "--arch-list", metavar="LIST", help="CUDA architectures in place of the config's: '9.0;12.0'.")
 @option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
         help="Most memory for compilers together, PyTorch's as well.  [default: what is free]")  # fmt: skip
+@option(DEBUG, "--keep-work", is_flag=True,
+        help="End at the first failure; keep finished packages' work folders, too, until the next run.")  # fmt: skip
 @option(DEBUG, "--debug", is_flag=True, help="Make the build environment and print how to enter it.")
 @option(DEBUG, "--output-id", metavar="NAME",
         help="With --debug: which package's.  [default: the staging output's]")  # fmt: skip
+@version("build-locally.py")
 @click.pass_context
 def build(context: click.Context, /, **given: Any) -> Result:
     """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
@@ -133,26 +150,41 @@ def build(context: click.Context, /, **given: Any) -> Result:
         from command_line.status import show
 
         return show(invocation, folder, given["configs"])
+    if given["keep_work"] and given["keep_going"]:
+        raise click.UsageError("--keep-work ends at the first failure, --keep-going does not")
     if not given["debug"]:
         if given["output_id"]:
             raise click.UsageError("--output-id goes with --debug")
         given["debug"], given["output_id"] = habits.debug(os.environ)
+    known = available(root)
+    names = without(known, given["excluded"], known)
+    if given["provider"] and not set(known) >= set(
+        given["configs"] or "?"
+    ):  # a config that is named speaks for itself
+        names = of_provider(root, names, given["provider"])
     if given["listing"]:
-        names = select(available(root), pattern) if pattern else available(root)
-        found = list_configs(root, pattern)
+        names = select(names, pattern) if pattern else names
+        found = list_configs(root, names)
         return found if sys.stdout.isatty() else replace(found, lines=names)  # a name a line for scripts
     may_ask = person_present() and not as_json
     all_of = _machine_platform() if given["every"] else ""
-    chosen = choose(available(root), given["configs"], pattern, all_of=all_of, may_ask=may_ask)
+    chosen = choose(names, given["configs"], pattern, all_of=all_of, may_ask=may_ask)
+    chosen = without(chosen, given["excluded"], known)
     if given["debug"] and len(chosen) > 1:
         raise click.UsageError("--debug is for one config")
     given["deadline"] = deadline(given["deadline"]) if given["deadline"] else None
-    runs = {name: partial(_one, load(root, name), root, folder, given) for name in chosen}
-    if len(runs) == 1:
-        return runs[chosen[0]](invocation)
-    from command_line.running import each
+    options = {name: partial(_options, load(root, name), root, folder, given) for name in chosen}
+    if given["debug"]:
+        from command_line.running import debug
 
-    return each(runs, invocation)
+        return debug(options[chosen[0]](), given["output_id"])
+    if given["plan_only"]:
+        return _build(options, folder, given, invocation)
+    from command_line.conclusion import concluded
+
+    return concluded(
+        lambda: _build(options, folder, given, invocation), chosen, folder, invocation, given["notify"]
+    )
 
 
 def main() -> None:
@@ -166,16 +198,38 @@ def _machine_platform() -> str:
     return machine_platform()
 
 
-def _one(file: Config, root: Path, folder: Path, given: dict[str, Any], invocation: Invocation) -> Result:
-    """Do with one config what was asked for."""
-    from command_line.running import debug, plan_and_build
+def _build(
+    options: Mapping[str, Callable[[], Options]], folder: Path, given: dict[str, Any], invocation: Invocation
+) -> Result:
+    """Build one config or several, or plan them."""
+    from command_line.running import plan_and_build
+
+    def one(chosen: Options, own: Invocation) -> Result:
+        result = plan_and_build(chosen, own, plan_only=given["plan_only"])
+        if given["remove_trees"] and not given["plan_only"] and result.exit_code == 0:
+            from megabuild.run.tidy import remove_trees
+
+            lines = [*result.lines, f"{size(remove_trees(chosen))} removed: what it was compiled in"]
+            return replace(result, lines=lines)
+        return result
+
+    if len(options) == 1:
+        (only,) = options.values()
+        return one(only(), invocation)
+    from command_line.several_configs import build_each
+
+    return build_each(options, one, invocation, folder, plan_only=given["plan_only"])
+
+
+def _options(file: Config, root: Path, folder: Path, given: dict[str, Any]) -> Options:
+    """Return the options of one config's run."""
     from groundwork.files import cache_folder
     from megabuild.plan.options import Options
     from megabuild.plan.other_torch import torch_index, with_provider, with_torch
 
     torch, source, memory = given["torch"], given["torch_source"], given["memory"]
     file = with_provider(file, given["provider"])
-    options = Options(
+    return Options(
         config=with_torch(
             file, torch, source, given["torch_sha256"], given["triton"], rehearse=given["rehearse"]
         ),
@@ -190,6 +244,3 @@ def _one(file: Config, root: Path, folder: Path, given: dict[str, Any], invocati
         torch_index=torch_index(file, given["torch_index"]),
         **{name: given[name] for name in _TAKEN},
     )
-    if given["debug"]:
-        return debug(options, given["output_id"])
-    return plan_and_build(options, invocation, plan_only=given["plan_only"])

@@ -26,7 +26,8 @@ def configs(context: click.Context, pattern: str | None, as_json: bool, action: 
     """List the configs, or keep them in step with conda_build_config.yaml."""
     context.obj.json = as_json
     if action is None:
-        return list_configs(repository(), pattern)
+        names = available(repository())
+        return list_configs(repository(), select(names, pattern) if pattern else names)
     from megabuild.configs.matrix import compared  # the engine takes a moment to import
 
     return compared(repository(), mend=action == "write")

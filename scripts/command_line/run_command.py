@@ -8,8 +8,8 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NoReturn, TextIO, cast
@@ -41,6 +41,11 @@ class Invocation:
     json: bool = False  #: stdout belongs to one JSON document
     log: Path | None = None  #: the log of the run in progress, named beside an error
     show: Callable[[object], None] = _print  #: takes the JSON document
+    #: plans of the runs that were made, by the runs' names
+    plans: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    #: takes every document, printed or not
+    noted: Callable[[object], None] = lambda document: None
+    beside: dict[str, object] = field(default_factory=dict)  #: what an error's document has beside the error
 
 
 def run(
@@ -93,7 +98,7 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
             return _told(_stopped(abort.__cause__), invocation)
         return _told(Interrupted("nothing was chosen"), invocation)
     except click.ClickException as error:
-        _document("UsageError", error.format_message(), "", error.exit_code, invocation)
+        _give(_document("UsageError", error.format_message(), "", error.exit_code, invocation), invocation)
         error.show(sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as stop:
@@ -114,9 +119,8 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
 
 def _show(result: Result, invocation: Invocation) -> None:
     """Print what a command returned: the only place that chooses between a document and text."""
-    if invocation.json:
-        invocation.show(result.to_json())
-    elif result.lines:
+    _give(result.to_json(), invocation)
+    if result.lines and not invocation.json:
         text = plain_lines("\n".join(result.lines))
         click.echo(Signs.of(sys.stdout).in_place_of_unicode(text))
 
@@ -128,7 +132,7 @@ def _stopped(by: KeyboardInterrupt) -> Interrupted:
 
 
 def _told(error: MegabuildError, invocation: Invocation) -> int:
-    _document(type(error).__name__, error.message, error.remedy, error.exit_code, invocation)
+    _give(document_of(error, invocation), invocation)
     log = str(invocation.log or "")
     lines = [f"error: {error.message}"]
     lines += [f"  {error.remedy}"] if error.remedy else []
@@ -159,16 +163,30 @@ def _crashed(error: Exception, invocation: Invocation) -> int:
     except OSError:
         note += f"\n{text}"
     message = f"unexpected {type(error).__name__}: {error}"
-    _document(type(error).__name__, message, note.strip(), CRASHED, invocation)
+    _give(_document(type(error).__name__, message, note.strip(), CRASHED, invocation), invocation)
     _complain(f"error: {message}{note}")
     if os.environ.get("MEGABUILD_TRACEBACK"):
         _complain(text)
     return CRASHED
 
 
-def _document(kind: str, message: str, remedy: str, exit_code: int, invocation: Invocation) -> None:
-    """Give scripts an error as a document, where they asked for one."""
+def document_of(error: MegabuildError, invocation: Invocation) -> dict[str, object]:
+    """Return an error as a document."""
+    document = _document(type(error).__name__, error.message, error.remedy, error.exit_code, invocation)
+    details = {"failure": error.failure} if error.failure else {}
+    return {"error": {**document["error"], **details}, **invocation.beside}
+
+
+def _document(
+    kind: str, message: str, remedy: str, exit_code: int, invocation: Invocation
+) -> dict[str, dict[str, object]]:
+    log = str(invocation.log) if invocation.log else None
+    error = {"kind": kind, "message": message, "remedy": remedy, "exit_code": exit_code, "log": log}
+    return {"error": error}
+
+
+def _give(document: Mapping[str, object], invocation: Invocation) -> None:
+    """Give scripts a document, where they asked for one."""
+    invocation.noted(document)
     if invocation.json:
-        log = str(invocation.log) if invocation.log else None
-        error = {"kind": kind, "message": message, "remedy": remedy, "exit_code": exit_code, "log": log}
-        invocation.show({"error": error})
+        invocation.show(document)

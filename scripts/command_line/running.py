@@ -3,51 +3,45 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 
 from rich.console import Console
 
 from command_line import github
 from command_line.configs import person_present
 from command_line.progress_display import PlainReporter, reporter, show
-from command_line.run_command import Invocation, outcome
+from command_line.run_command import Invocation
 from groundwork import events, in_use
 from groundwork.errors import MegabuildError, ProviderError
 from groundwork.result import Result
-from groundwork.text import UNICODE
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
 from megabuild.plan.report import plan_result, rendered_lines
-from megabuild.run import several
 
 
 def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> Result:
     """Show the plan of a run, for which hardly anything is downloaded; then prepare and carry it out."""
     with in_use.using(options.cache, options.cache_name):
         in_use.note_output(options.cache, options.output)
-        return _plan_and_build(options, invocation, plan_only=plan_only)
+        out = console(invocation)
+        try:
+            plan = planned(options, out)
+        except ProviderError:
+            if plan_only:  # what would be built is known even where it cannot be built
+                show(out, rendered_lines(options))
+            raise
+        result = plan_result(plan)
+        if plan_only:
+            return result
+        invocation.plans[options.run_name] = result.document
+        show(out, result.lines)
+        return _built(plan, out, invocation)
 
 
-def _plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> Result:
-    console = _console(invocation)
-    try:
-        plan = _planned(options, console)
-    except ProviderError as error:
-        if plan_only:  # what would be built is known even where it cannot be built
-            show(console, [f"{UNICODE.failed} {error.message}", "", *rendered_lines(options)])
-        raise
-    planned = plan_result(plan)
-    if plan_only:
-        return planned
-    show(console, planned.lines)
-    return _built(plan, console, invocation)
-
-
-def _built(plan: Plan, console: Console, invocation: Invocation) -> Result:
+def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
     """Carry a plan out, and return what came of it."""
     # not before: a plan alone needs none of it
     from megabuild.run.commands import commands, upload
@@ -57,20 +51,21 @@ def _built(plan: Plan, console: Console, invocation: Invocation) -> Result:
     options, on_github = plan.options, github.runs_here(os.environ)
     made = [plan]
     try:
-        with reporter(console) as shown:
+        with reporter(out) as told:
 
             def prepare(report: events.Notes) -> Plan:
                 with _within(options):
-                    made.append(make_plan(options, report, _asking(shown)))
+                    made.append(make_plan(options, report, _asking(told)))
                 return made[-1]
 
-            summary = execute(plan, _noting(shown, invocation), prepare)
+            summary = execute(plan, _noting(told, invocation), prepare)
     except MegabuildError as error:
         rows = packages_of_last_run(options.state)
-        show(console, ["", *package_lines(rows)])
+        invocation.beside["packages"] = [row.to_dict() for row in rows]
+        show(out, ["", *package_lines(rows)])
         if on_github:
             github.add_to_summary(options.run_name, rows, 0.0, error.message, os.environ)
-            console.out(github.error(error.message), highlight=False)
+            out.out(github.error(error.message), highlight=False)
             error.message = github.harmless(error.message)
         raise
     result = summary.result(commands(made[-1], summary))
@@ -79,7 +74,7 @@ def _built(plan: Plan, console: Console, invocation: Invocation) -> Result:
     if on_github:
         github.add_to_summary(options.run_name, summary.packages, summary.seconds, summary.error, os.environ)
         result = replace(result, lines=[github.harmless(line) for line in result.lines])
-    return _shown(result, console, invocation)
+    return shown(result, out, invocation)
 
 
 def debug(options: Options, output: str | None) -> Result:
@@ -87,37 +82,25 @@ def debug(options: Options, output: str | None) -> Result:
     from megabuild.run.debug import debug_package
 
     with in_use.using(options.cache, options.cache_name):
-        return debug_package(_planned(options, Console(stderr=True), only_plan=False), output)
+        return debug_package(planned(options, Console(stderr=True), only_plan=False), output)
 
 
-def each(runs: Mapping[str, Callable[[Invocation], Result]], invocation: Invocation) -> Result:
-    """Run several configs, one after the other, and report the errors of each."""
-    console = _console(invocation)
-
-    def attempt(one: several.Attempt) -> int:
-        own = replace(invocation, log=None, show=partial(setattr, one, "result"))
-        code = outcome(partial(runs[one.config], own), own)
-        one.log = str(own.log) if own.log else None
-        return code
-
-    return _shown(several.each(tuple(runs), partial(show, console), attempt), console, invocation)
-
-
-def _console(invocation: Invocation) -> Console:
+def console(invocation: Invocation) -> Console:
+    """Return where progress is shown: standard output, unless a document goes there."""
     return Console(stderr=invocation.json, soft_wrap=True)
 
 
-def _shown(result: Result, console: Console, invocation: Invocation) -> Result:
+def shown(result: Result, out: Console, invocation: Invocation) -> Result:
     """Return a result; where its document goes to standard output, people still find its lines beside the progress."""
     if invocation.json:
-        show(console, result.lines)
+        show(out, result.lines)
     return result
 
 
-def _planned(options: Options, console: Console, *, only_plan: bool = True) -> Plan:
+def planned(options: Options, out: Console, *, only_plan: bool = True) -> Plan:
     """Make the plan; what the providers do for it is shown meanwhile, and what they ask is put to the user."""
-    with reporter(console) as shown, _within(options):
-        return make_plan(options, shown.note, _asking(shown), only_plan=only_plan)
+    with reporter(out) as told, _within(options):
+        return make_plan(options, told.note, _asking(told), only_plan=only_plan)
 
 
 def _within(options: Options) -> AbstractContextManager[object]:
@@ -125,14 +108,14 @@ def _within(options: Options) -> AbstractContextManager[object]:
     return options.deadline.ends(f"preparing {options.run_name}") if options.deadline else nullcontext()
 
 
-def _asking(shown: PlainReporter) -> Callable[[str], bool]:
-    return lambda question: person_present() and shown.ask(question)
+def _asking(told: PlainReporter) -> Callable[[str], bool]:
+    return lambda question: person_present() and told.ask(question)
 
 
-def _noting(shown: PlainReporter, invocation: Invocation) -> events.Reporter:
+def _noting(told: PlainReporter, invocation: Invocation) -> events.Reporter:
     def report(event: events.Event, /) -> None:
         if isinstance(event, events.RunStarted):
             invocation.log = event.log
-        shown(event)
+        told(event)
 
     return report

@@ -6,6 +6,7 @@ Exit codes are part of the command line's contract: a number, once given out, ke
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -16,6 +17,8 @@ class MegabuildError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+    #: for scripts: what failed and where, as docs/json.md has it; None where there is no more than the message
+    failure: Mapping[str, object] | None = None
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 #: Control characters (C0, DEL, C1), line and paragraph separators, those that change the direction of writing, and
 #: bytes that were no text.
@@ -21,3 +23,15 @@ def plain(text: str) -> str:
     """Return untrusted text on one line, without terminal control and bidirectional characters."""
     without = _STYLE.sub("", text)
     return _STEERING.sub(lambda found: " " if not found[0].strip("\t\n\r ") else "?", without)
+
+
+def meant(word: str, names: Iterable[str], *, otherwise: str = "") -> str:
+    """Return which of a closed list's names somebody may have meant, ``did you mean scatter?``, else all of them.
+
+    ``otherwise`` takes the place of all of them where there are too many.
+    """
+    known = list(names)
+    close = get_close_matches(word.lower(), [name.lower() for name in known], n=2)
+    if close:
+        return f"did you mean {' or '.join(name for name in known if name.lower() in close)}?"
+    return otherwise or f"there are: {', '.join(known)}"

@@ -18,9 +18,10 @@ from tiny import PACKAGES, make_channel, provider, wait_for
 from tiny_pyg import TinyPyg
 
 from groundwork import events
-from groundwork.errors import IntegrityError, UsageError
+from groundwork.errors import IntegrityError, IsolationError, UsageError
 from groundwork.resources.shortage import Watch
 from megabuild.engine.supervisor import strays
+from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import extensions, planning
 from megabuild.plan.report import plan_document, plan_lines
 from megabuild.run import work
@@ -121,13 +122,80 @@ def test_a_failure_stops_only_what_needs_it_and_the_run_says_so(
         "sparse py311",
     ]
     notes = {row.package.name: row.note for row in summary.packages if row.note}
-    assert "build script failed" in notes["pytorch_scatter"]
+    assert "error: pytorch_scatter does not compile" in notes["pytorch_scatter"]
     assert notes["pytorch_sparse"] == "needs pytorch_scatter-py311, which failed"
     assert any("needs pytorch_scatter-py311" in line for line in package_lines(summary.packages))
     monkeypatch.delenv("TINY_FAIL")
     compiled = len(tiny.compiles())
     assert tiny.run().ok
     assert len(tiny.compiles()) == compiled + 2 * 4 * 2  # of the two that there were not, and nothing else
+
+
+@pytest.mark.parametrize("engine", ["host", "bubblewrap"])
+def test_the_object_that_failed_is_named_and_can_be_compiled_alone_in_its_environment(
+    tiny: TinyPyg, engine: str
+) -> None:
+    if engine == "bubblewrap":
+        try:
+            Bubblewrap(root=Path("/")).check()
+        except IsolationError as error:
+            pytest.skip(error.message)
+    script = tiny.root / "recipe" / "pyg" / "common" / "build.sh"
+    script.write_text(
+        script.read_text()
+        .replace("objects=()", 'objects=(); broken="#error on purpose"')
+        .replace(
+            'echo "int f$number() { return $number; }" >"f$number.cc"',
+            'printf "int x;\\n${broken}\\nint f$number() { return 0; }\\n" >"f$number.cc"; broken=',
+        )
+    )
+    summary = tiny.run(pythons=("3.11",), extensions=("scatter",), engine=engine)
+    (failure,) = summary.failures
+    assert (failure["kind"], failure["file"], failure["line"]) == ("compiler", "f1.cc", 2)
+    assert (failure["package"], failure["phase"], failure["outputs"]) == (
+        "pytorch_scatter",
+        "compile",
+        "f1.o",
+    )
+    (note,) = (row.note for row in summary.packages if row.note)
+    assert "f1.cc:2: error: #error on purpose" in note
+    assert json.loads((tiny.options().state / "run.json").read_text())["failures"] == [failure]
+    again, enter = str(failure["again"]), str(failure["enter"])
+
+    def run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
+
+    assert ("bwrap" in Path(again).read_text()) == (engine == "bubblewrap")
+    assert "f1.cc:2:2: error: #error on purpose" in run(again).stderr
+    source = next(tiny.options().state.glob("pyg/*/out/bld/*/work/f1.cc"))
+    source.write_text("int f1() { return 1; }\n")
+    assert run(again).returncode == 0
+    assert source.with_name("f1.o").is_file()
+    inside = run(enter, given="echo name=$PKG_NAME; ls f1.o; exit 7\n")
+    assert "name=pytorch_scatter\nf1.o\n" in inside.stdout
+    assert inside.returncode == 7
+    script.write_text((tiny_pyg.ROOT / "recipe" / "pyg" / "common" / "build.sh").read_text())
+    assert tiny.run(pythons=("3.11",), extensions=("scatter",), engine=engine).ok
+    assert not Path(again).exists(), "they lead nowhere any more"
+    assert not Path(enter).exists()
+
+
+def test_a_test_that_the_network_has_ended_is_tried_again_without_another_build(
+    tiny: TinyPyg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "NETWORK_PAUSES", (0.1, 0.2))
+    calls = tmp_path / "calls"
+    recipe = tiny.root / "recipe" / "pyg" / "pytorch_scatter" / "recipe.yaml"
+    fault = "HTTP status server error (530 <unknown status code>) for url (https://conda.invalid/x.conda)"
+    script = f"""echo called >> {calls}; [ "$(wc -l < {calls})" = 3 ] || {{ echo "{fault}"; exit 1; }}"""
+    recipe.write_text(f"{recipe.read_text()}  - script:\n      - {json.dumps(script)}\n")
+    assert tiny.run(pythons=("3.11",), extensions=("scatter",)).ok
+    assert calls.read_text().count("called") == 3
+    assert len(tiny.compiles()) == 4 * 2
+    said = [str(event.message) for event in tiny.of(events.Warned)]
+    assert [text.rpartition(": ")[2] for text in said if "530" in text] == [
+        "tried once more in 0 s", "tried once more in 0 s"
+    ]  # fmt: skip
 
 
 def test_a_package_that_is_not_what_it_should_be_is_not_published(

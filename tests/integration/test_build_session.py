@@ -33,6 +33,7 @@ from groundwork.errors import (
     OutOfSpaceError,
     PackageTestError,
     PreflightError,
+    ProviderError,
     SwapRefused,
 )
 from groundwork.resources.machine import Machine
@@ -377,6 +378,28 @@ def test_a_failing_package_test_is_no_package_and_what_passed_is_published(
     assert [name.split("-")[0] for name in published] == ["tinylib"]
     monkeypatch.delenv("TINY_FAIL")
     assert [status for _, status in statuses(tiny)] == ["skipped", "built", "built"]
+
+
+@pytest.mark.parametrize("faults", [2, 9])
+def test_a_package_is_not_blamed_for_the_network(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: int
+) -> None:
+    monkeypatch.setattr(work, "NETWORK_PAUSES", (0.1, 0.2))
+    calls = tmp_path / "calls"
+    fault = "echo 'curl: (6) Could not resolve host: conda.invalid'; exit 1"
+    with_test(tiny, f"echo called >> {calls}; [ $(wc -l < {calls}) -gt {faults} ] || {{ {fault}; }}")
+    if faults == 2:
+        assert tiny.run().ok
+    else:
+        with pytest.raises(
+            ProviderError, match="the network failed: curl: \\(6\\) Could not resolve host"
+        ) as caught:
+            tiny.run()
+        assert caught.value.failure is not None
+        assert caught.value.failure["kind"] == "network"
+        assert not list(tiny.options().state.glob("tests/broken/*")), "nothing is wrong with it"
+    assert calls.read_text().count("called") == 3
+    assert sum("Could not resolve" in event.message for event in tiny.of(events.Warned)) == 2
 
 
 def with_test(tiny: Tiny, text: str) -> None:

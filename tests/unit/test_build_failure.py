@@ -13,12 +13,17 @@ from groundwork.errors import (
     OutOfMemoryError,
     OutOfSpaceError,
     PackageTestError,
+    ProviderError,
     SwapRefused,
 )
 from groundwork.package_id import PackageId
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import ScriptLine
-from megabuild.run.failure import EXCERPT_LINES, Failure, Recent, excerpt
+from megabuild.run.failure import EXCERPT_LINES, Failure, excerpt
+from megabuild.run.first_error import first_error
+from megabuild.run.recent import Recent
+
+FAILURES = Path(__file__).resolve().parent.parent / "data" / "failures"
 
 
 def explained(
@@ -110,9 +115,10 @@ def test_an_unknown_failure_is_told_in_the_engine_s_words(tmp_path: Path) -> Non
     assert "Failed to parse recipe" in error.message
 
 
-def test_an_excerpt_begins_at_the_first_error_and_has_an_end() -> None:
+def test_an_excerpt_has_a_few_lines_around_the_first_error_and_an_end() -> None:
     lines = ["[1/9 1s] fine", "x.cpp:1: error: no", *(f"note {number}" for number in range(100))]
-    assert excerpt(lines).splitlines() == lines[1 : 1 + EXCERPT_LINES]
+    assert excerpt(lines).splitlines() == lines[:10]
+    assert len(excerpt(["fine"] * 100).splitlines()) == EXCERPT_LINES, "where nothing tells, the last lines"
 
 
 def test_an_excerpt_is_of_the_phase_that_failed() -> None:
@@ -136,9 +142,79 @@ def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it()
     said("build", "pytorch", "error")
     said("test", "libtorch", "fine")
     build = Outcome(ok=False, kind="build", message="", returncode=1)
-    assert recent.culprit(build, ()) == ("build of pytorch b", ["error"])
+    assert recent.culprit(build, ()) == ("pytorch", "b", "build of pytorch b", ["error"])
     failing = Outcome(ok=False, kind="test", message="", returncode=1)
     said("test", "pytorch", "no torch")
     said("test", "other", "fine")
-    assert recent.culprit(failing, ["pytorch-1-b.conda"]) == ("test of pytorch", ["no torch"])
-    assert Recent().culprit(build, ()) == ("the engine", [])
+    assert recent.culprit(failing, ["pytorch-1-b.conda"]) == ("pytorch", "", "test of pytorch", ["no torch"])
+    assert Recent().culprit(build, ()) == ("", "", "the engine", [])
+
+
+def test_the_step_that_failed_is_remembered_however_much_is_said_after_it() -> None:
+    recent, staging = Recent(), PackageId("", "", "")
+
+    def said(text: str) -> None:
+        recent.add(ScriptLine(kind="build", package=staging, python="", text=text))
+
+    said("::megabuild:: phase configure")
+    said("CMake Error: of another phase")
+    said("::megabuild:: phase compile")
+    said("codegen.py:1: error: which nobody minds")
+    for line in (FAILURES / "ninja-error.log").read_text().splitlines():
+        said(line)
+    for number in range(1000):
+        said(f"[{number}/2000 9s] Building CXX object {number}.cpp.o")
+    found = recent.culprit(Outcome(ok=False, kind="build", message="", returncode=1), ()).lines
+    assert len(found) < 900
+    assert first_error(found) == first_error((FAILURES / "ninja-error.log").read_text().splitlines())
+
+
+def test_the_headline_names_the_file_below_the_tree_and_the_record_has_all_of_it(tmp_path: Path) -> None:
+    text = (FAILURES / "ninja-several.log").read_text().replace("/src/", "/opt/megabuild/state/tree/c10/")
+    error = Failure(
+        outcome=Outcome(ok=False, kind="build", message="Script failed", returncode=1),
+        lines=["::megabuild:: phase compile", *text.splitlines()], what="staging of libtorch", phase="compile",
+        jobs=8, log=tmp_path / "x.log", state=tmp_path, short=False, inside="/opt/megabuild/state",
+    ).error()  # fmt: skip
+    assert isinstance(error, BuildError)
+    first, *rest = error.message.splitlines()
+    assert first == "staging of libtorch: c10/error.cpp:2: error: #error broken on purpose"
+    assert not any("-MD -MT" in line or "good" in line or "werror" in line for line in rest)
+    assert "and 1 further error in CMakeFiles/error.dir/error.cpp.o" in rest
+    failure = error.failure or {}
+    assert (failure["kind"], failure["file"], failure["line"]) == ("compiler", "c10/error.cpp", 2)
+    assert (failure["phase"], failure["package"], failure["log"]) == ("compile", "", str(tmp_path / "x.log"))
+    assert str(failure["command"]).startswith("/usr/bin/c++ ")
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("{state}/tree/aten/x.h", "aten/x.h"),
+        ("{state}/out/bld/rattler-build_x/work/csrc/x.cpp", "csrc/x.cpp"),
+        ("{state}/out/bld/rattler-build_x/host_env_placehold_placehold/include/x.h", "$PREFIX/include/x.h"),
+        ("{state}/out/bld/rattler-build_x/build_env/lib/x.h", "$BUILD_PREFIX/lib/x.h"),
+        ("../aten/x.h", "aten/x.h"),
+        ("/usr/include/x.h", "/usr/include/x.h"),
+    ],
+)
+@pytest.mark.parametrize("inside", [True, False])
+def test_files_are_named_as_people_know_them(tmp_path: Path, file: str, shown: str, inside: bool) -> None:
+    state = "/opt/megabuild/state" if inside else str(tmp_path)
+    failure = Failure(
+        outcome=Outcome(ok=False, kind="build", message="", returncode=1), what="", jobs=1, state=tmp_path,
+        lines=[f"{file.format(state=state)}:7:1: error: no"], short=False, inside="/opt/megabuild/state",
+    )  # fmt: skip
+    assert failure.found is not None
+    assert failure.found.place == f"{shown}:7"
+
+
+@pytest.mark.parametrize("kind", ["test", "solve", "other"])
+def test_the_network_is_nobody_s_mistake(tmp_path: Path, kind: str) -> None:
+    line = "HTTP status server error (530 <unknown status code>) for url (https://conda.invalid/noarch/repodata.json)"
+    error = explained(tmp_path, "+ python -c 'import torch'", kind=kind, message=line, short=False)
+    assert isinstance(error, ProviderError)
+    assert "530" in error.message
+    assert error.failure is not None
+    assert error.failure["kind"] == "network"
+    assert not isinstance(explained(tmp_path, line, kind="build"), ProviderError), "a script's own download"

@@ -7,13 +7,15 @@ import os
 import shutil
 import signal
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from calling import call
+from click.testing import Result as CliResult
 
-from command_line import running
+from command_line import running, several_configs
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork import events
@@ -21,6 +23,7 @@ from groundwork.errors import BuildError, ProviderError
 from groundwork.package_id import PackageId
 from groundwork.result import Result
 from megabuild.plan.options import Options
+from megabuild.run.several import Attempt, each
 from megabuild.run.summary import PackageResult, Summary
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "linux_64_cuda129")
@@ -33,9 +36,16 @@ class Runs:
     def __init__(self) -> None:
         self.options: list[Options] = []
         self.acts: dict[str, Act] = {}
+        self.plans: dict[str, Act] = {}  # what planning does besides
+        self.planned: list[str] = []  # for the table, before anything is built
+        self.planning = False
 
     def plan(self, options: Options, *_: object, only_plan: bool) -> Options:
-        self.options.append(options)
+        if not only_plan or self.planning:
+            self.options.append(options)
+        else:
+            self.planned.append(options.config.name)
+        self.plans.get(options.config.name, lambda: None)()
         return options
 
     def execute(self, options: Options, report: events.Reporter) -> Summary:
@@ -51,11 +61,19 @@ class Runs:
 
 
 def plan_result(plan: Options) -> Result:
-    return Result(format="plan", document={}, lines=[f"plan of {plan.config.name}"])
+    """As a plan with two packages to build, and one that is there."""
+    estimate = {"cpu_hours": 4.0, "hours": 1.5, "extensions_cpu_hours": 0.0, "extensions_hours": 0.0}
+    document = {
+        "packages": [{"exists": False}, {"exists": True}],
+        "extensions": {"tasks": [{"exists": False, "file_names": ["x.conda"]}]},
+        "estimate": {**estimate, "disk_bytes": 18_000_000_000},
+        "downloads": [{"size": 1_200_000_000}],
+    }
+    return Result(format="plan", document=document, lines=[f"plan of {plan.config.name}"])
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     """Stands in for planning and building."""
     fake = Runs()
     monkeypatch.setattr(running, "make_plan", fake.plan)
@@ -63,6 +81,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     monkeypatch.setattr(running, "commands", lambda plan, summary: {})
     monkeypatch.setattr(running, "upload", lambda plan, summary: "")
     monkeypatch.setattr(running, "plan_result", plan_result)
+    monkeypatch.setattr(several_configs, "plan_result", plan_result)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
     return fake
 
 
@@ -77,70 +98,90 @@ def interrupted() -> None:
     signal.raise_signal(signal.SIGTERM)
 
 
-def row(output: str, config: str) -> list[str]:
+def row(output: str, config: str, head: str = "config  ") -> list[str]:
     """The line of the closing table for a config, in words."""
-    table = output[output.rindex("config ") :]
-    return next(line for line in table.splitlines() if line.startswith(config)).split()
+    table = output[output.rindex(head) :]
+    return next(line for line in table.splitlines() if line.startswith(f"{config} ")).split()
+
+
+def build(invocation: Invocation, *arguments: str) -> CliResult:
+    """Build with an output folder of the test's."""
+    return call(invocation, "build", *arguments, "-o", "out")
 
 
 def test_each_has_its_plan_its_summary_and_a_row(runs: Runs, invocation: Invocation) -> None:
-    result = call(invocation, "build", *NAMES, "--keep-going")
+    result = build(invocation, *NAMES, "--keep-going")
+    assert runs.planned == runs.names()
     assert runs.names() == list(NAMES)
     assert all(options.keep_going for options in runs.options)
-    assert [line for line in result.stdout.splitlines() if line.startswith(("[", "plan of"))][:2] == [
-        "[1/3] linux_64_cpu",
-        "plan of linux_64_cpu",
-    ]
+    said = [line for line in result.stdout.splitlines() if line.startswith(("[", "plan of"))]
+    assert said[:5] == [*(f"[{n}/3] planning {name}" for n, name in enumerate(NAMES, 1)), f"[1/3] {NAMES[0]}",
+                        f"plan of {NAMES[0]}"]  # fmt: skip
     assert result.stdout.count("done in 1 s") == 3
-    assert row(result.stdout, "linux_64_cuda130")[1:] == ["0", "0", "s", "/state/linux_64_cuda130/run.log"]
+    assert row(result.stdout, "linux_64_cuda130")[1:] == ["1", "0", "0", "0", "s", "✓"]
+    assert "  /state/linux_64_cuda130/run.log" in result.stdout
+    assert "3 of 3 done" in result.stdout
     assert result.exit_code == 0
 
 
 def test_one_config_is_as_it_always_was(runs: Runs, invocation: Invocation) -> None:
-    result = call(invocation, "build", "linux_64_cp[u]")
-    assert "exit code" not in result.stdout
+    result = build(invocation, "linux_64_cp[u]")
+    assert not runs.planned
+    assert "downloads" not in result.stdout
     assert "[1/1]" not in result.stdout
 
 
 def test_a_failure_is_told_and_does_not_stop_the_others(runs: Runs, invocation: Invocation) -> None:
-    runs.acts["linux_64_cuda130"] = fail(BuildError("no such header", "install it"))
+    broken = BuildError("staging of libtorch: x.cpp:2: error: no\nno such header", "install it")
+    broken.failure = {"kind": "compiler", "file": "c10/x.cpp", "line": 2, "message": "error: no such header"}
+    runs.acts["linux_64_cuda130"] = fail(broken)
     runs.acts["linux_64_cuda129"] = fail(ProviderError("no mirror"))
-    result = call(invocation, "build", *NAMES)
+    result = build(invocation, *NAMES)
     assert result.exit_code == BuildError.exit_code, "that of the first one that failed"
-    assert "error: no such header\n  install it\n  log: /state/linux_64_cuda130/run.log" in result.stderr
-    assert [row(result.stdout, name)[1] for name in NAMES] == ["0", "8", "5"]
+    assert "\nno such header\n  install it\n  log: /state/linux_64_cuda130/run.log" in result.stderr
+    assert [row(result.stdout, name)[-1] for name in NAMES] == ["✓", "(8)", "(5)"]
+    assert " ".join(row(result.stdout, "linux_64_cuda130")).endswith(
+        "✗ c10/x.cpp:2: error: no such header (8)"
+    )
+    assert result.stderr.count("no mirror") == 1
 
 
 def test_a_crash_does_not_stop_the_others_either(runs: Runs, invocation: Invocation, tmp_path: Path) -> None:
     runs.acts["linux_64_cpu"] = fail(ZeroDivisionError("by zero"))
-    result = call(invocation, "build", *NAMES, "-o", str(tmp_path))
-    assert [row(result.stdout, name)[1] for name in NAMES] == ["70", "0", "0"]
-    assert list((tmp_path / "logs").glob("crash-*"))
+    result = build(invocation, *NAMES)
+    assert [row(result.stdout, name)[-1] for name in NAMES] == ["(70)", "✓", "✓"]
+    (crash,) = (tmp_path / "out" / "logs").glob("crash-*")
+    (logs,) = (tmp_path / "out").glob("logs-*.zip")
+    assert crash.name in zipfile.ZipFile(logs).namelist()
 
 
 def test_what_does_not_fit_one_config_fails_that_one(runs: Runs, invocation: Invocation) -> None:
-    result = call(invocation, "build", "linux_64_cpu", "linux_64_cpu_wheel", "--torch-source", "x.tar.gz")
+    result = build(invocation, "linux_64_cpu", "linux_64_cpu_wheel", "--torch-source", "x.tar.gz")
     assert runs.names() == ["linux_64_cpu"]
-    assert "compiles no PyTorch" in result.stderr
+    assert result.stderr.count("compiles no PyTorch") == 1
+    assert row(result.stdout, "linux_64_cpu_wheel", "config  ")[1:3] == ["0", "0"]
     assert result.exit_code == 2
 
 
 def test_a_signal_ends_it_with_the_table(runs: Runs, invocation: Invocation) -> None:
     runs.acts["linux_64_cuda130"] = interrupted
-    result = call(invocation, "build", *NAMES)
+    result = build(invocation, *NAMES)
     assert (result.exit_code, runs.names()) == (130, list(NAMES[:2]))
-    assert [row(result.stdout, name)[1:3] for name in NAMES] == [["0", "0"], ["130", "0"], ["not", "started"]]
+    assert [row(result.stdout, name)[-1] for name in NAMES] == ["✓", "(130)", "started"]
     assert "interrupted by SIGTERM" in result.stderr
 
 
 def test_a_signal_between_two_of_them_ends_it_with_the_table(
     runs: Runs, invocation: Invocation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(action: Callable[[], object], own: Invocation) -> int:
+    def broken(one: Attempt) -> int:
         raise KeyboardInterrupt("SIGTERM")
 
-    monkeypatch.setattr(running, "outcome", broken)
-    arguments = ["build", *NAMES]
+    whole = each
+    monkeypatch.setattr(
+        several_configs, "each", lambda attempts, show, attempt: whole(attempts, show, broken)
+    )
+    arguments = ["build", *NAMES, "-o", "out"]
     assert (
         outcome(lambda: megabuild.main(arguments, standalone_mode=False, obj=invocation), invocation) == 130
     )
@@ -149,7 +190,7 @@ def test_a_signal_between_two_of_them_ends_it_with_the_table(
 
 def test_with_json_there_is_one_document_for_all(runs: Runs, invocation: Invocation) -> None:
     runs.acts["linux_64_cuda130"] = fail(BuildError("no such header"))
-    result = call(invocation, "build", *NAMES, "--json")
+    result = build(invocation, *NAMES, "--json")
     document = json.loads(result.stdout)
     first, second, third = document["configs"]
     assert document["exit_code"] == 8
@@ -161,10 +202,109 @@ def test_with_json_there_is_one_document_for_all(runs: Runs, invocation: Invocat
     assert third["result"]["packages"][0]["status"] == "built"
     assert second["result"]["error"]["kind"] == "BuildError"
     assert second["result"]["error"]["log"] == second["log"]
+    assert (first["plan"]["build"], first["plan"]["there"], first["packages"]["built"]) == (2, 1, 1)
+    assert second["reason"] == "no such header"
+    assert document["total"]["disk_bytes"] == 54_000_000_000
+    assert Path(document["manifest"]).is_file()
+    assert Path(document["log_archive"]).is_file()
+
+
+def test_what_all_take_together_is_told_before_the_first_one_begins(
+    runs: Runs, invocation: Invocation
+) -> None:
+    result = build(invocation, *NAMES)
+    before = result.stdout[: result.stdout.index("plan of")]
+    assert row(before, "linux_64_cpu") == [
+        "linux_64_cpu", "2", "1", "4:00", "h", "1:30", "h", "18.0", "GB", "1.2", "GB"
+    ]  # fmt: skip
+    assert row(before, "together")[1:3] == ["6", "3"]
+    assert row(before, "together")[-4:] == ["54.0", "GB", "3.6", "GB"]
+
+
+def test_a_disk_that_holds_some_of_them_only_is_told_before(
+    runs: Runs, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(several_configs, "disk_free", lambda folder: 40_000_000_000)
+    result = build(invocation, *NAMES)
+    assert "! with linux_64_cuda129 they may take 54.0 GB together, 40.0 GB are free" in result.stdout
+    monkeypatch.setattr(several_configs, "disk_free", lambda folder: 60_000_000_000)
+    assert "they may take" not in build(invocation, *NAMES).stdout
+
+
+def test_what_cannot_be_planned_is_told_once_before_hours_go_into_the_others(
+    runs: Runs, invocation: Invocation
+) -> None:
+    runs.plans["linux_64_cuda129"] = fail(ProviderError("no mirror"))
+    result = build(invocation, *NAMES)
+    assert runs.names() == ["linux_64_cpu", "linux_64_cuda130"]
+    assert result.stderr.count("no mirror") == 1
+    assert row(result.stdout[: result.stdout.index("plan of")], "linux_64_cuda129")[1:4] == [
+        "✗",
+        "no",
+        "plan",
+    ]
+    assert result.exit_code == ProviderError.exit_code
+
+
+def test_plans_of_several_end_with_what_they_take_together(runs: Runs, invocation: Invocation) -> None:
+    runs.planning = True
+    runs.plans["linux_64_cuda129"] = fail(BuildError("cannot be had"))
+    result = build(invocation, *NAMES, "--plan")
+    assert result.stdout.count("plan of") == 2
+    assert row(result.stdout, "together")[1:3] == ["4", "2"]
+    assert "✗ linux_64_cuda129: cannot be had" in result.stdout
+    assert result.exit_code == 8
+    assert not Path("out").exists(), "nothing was made, and nothing is left"
+    runs.plans.clear()
+    document = json.loads(build(invocation, *NAMES, "--plan", "--json").stdout)
+    assert document["total"]["build"] == 6
+    assert [one["plan"]["hours"] for one in document["configs"]] == [1.5, 1.5, 1.5]
+    assert "manifest" not in document
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left"),
+    [
+        (("linux_64_cuda*", "--exclude", "*_generic", "--provider", "conda-forge"),
+         {"linux_64_cuda129", "linux_64_cuda130"}),
+        (("linux_64_*", "--provider", "debian"), {"linux_64_cpu_debian", "linux_64_cuda124_debian"}),
+        (("linux_64_cpu", "linux_64_cuda130", "--exclude", "*cuda*"), {"linux_64_cpu"}),
+        (("--all", "--filter", "linux_64_cpu*", "--exclude", "*_wheel", "--exclude", "*_debian"),
+         {"linux_64_cpu", "linux_64_cpu_generic"}),
+    ],
+)  # fmt: skip
+def test_configs_are_chosen_by_provider_and_some_left_out(
+    runs: Runs, invocation: Invocation, arguments: tuple[str, ...], left: set[str]
+) -> None:
+    result = build(invocation, *arguments)
+    assert set(runs.names()) == left, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("linux_64_cpu", "--exclude", "linux_64_nosuch*"), "no config matches 'linux_64_nosuch*'"),
+        (("linux_64_cpu", "--exclude", "*"), "--exclude leaves no config"),
+        (
+            ("--all", "--filter", "linux_64_cpu*", "--exclude", "linux_64_*"),
+            "no config matches 'linux_64_cpu*'",
+        ),
+        (("linux_64_cpu", "--provider", "debian"), "linux_64_cpu is for the provider conda-forge"),
+        (("osx_*", "--provider", "debian"), "no config matches 'osx_*'"),
+        (("linux_64_cpu", "--keep-work", "--keep-going"), "--keep-work ends at the first failure"),
+    ],
+)
+def test_a_choice_that_leaves_nothing_is_a_mistake(
+    runs: Runs, invocation: Invocation, arguments: tuple[str, ...], complaint: str
+) -> None:
+    result = build(invocation, *arguments)
+    assert (result.exit_code, runs.names()) == (2, [])
+    assert complaint in result.stderr
+    assert not Path("out").exists()
 
 
 def test_an_unknown_config_is_refused_before_anything_is_built(runs: Runs, invocation: Invocation) -> None:
-    arguments = ["build", "linux_64_cpu", "linux_64_nosuch"]
+    arguments = ["build", "linux_64_cpu", "linux_64_nosuch", "-o", "out"]
     assert outcome(lambda: megabuild.main(arguments, standalone_mode=False, obj=invocation), invocation) == 3
     assert not runs.options
 

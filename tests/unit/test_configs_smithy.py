@@ -8,7 +8,7 @@ import pytest
 from test_configs_matrix import SMITHY
 
 from groundwork.errors import ConfigError
-from megabuild.configs.config import Config, list_configs, load
+from megabuild.configs.config import Config, available, list_configs, load
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import render
 
@@ -57,7 +57,10 @@ def test_a_config_that_knows_nothing_of_pytorch_is_one_too(feedstock: Path) -> N
     noarch = config(feedstock, "python_min:\n- '3.10'\nprovider:\n- nompi\n", "linux_64_")
     assert (noarch.platform, noarch.accelerator, noarch.provider) == ("linux-64", "cpu", "conda-forge")
     assert (noarch.torch_version, noarch.blas, noarch.pythons) == ("", "", ())
-    assert [line.split()[0] for line in list_configs(feedstock, None).lines] == ["config", "linux_64_"]
+    assert [line.split()[0] for line in list_configs(feedstock, available(feedstock)).lines] == [
+        "config",
+        "linux_64_",
+    ]
 
 
 def test_one_of_which_nobody_knows_the_platform_is_refused(feedstock: Path) -> None:

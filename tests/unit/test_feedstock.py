@@ -132,7 +132,7 @@ def test_a_key_that_is_repeated_for_a_zip_does_not_hide_the_other_configs(make: 
     root = make(
         **{f"{CONFIG_FOLDER}/linux_aarch64_two.yaml": two, f"{CONFIG_FOLDER}/linux_64_.yaml": "a: ['1']\n"}
     )
-    found = list_configs(root, None)
+    found = list_configs(root, available(root))
     document: Any = found.document
     assert [row["cuda_version"] for row in document["configs"]] == [None, "12.9"]
     assert found.lines[0].split() == [

@@ -52,6 +52,11 @@ class Config:
     #: keys whose values are true, false or whole numbers in the file, which the engine tells from text when it hashes
     unquoted: frozenset[str] = frozenset()
 
+    @property
+    def has_provider(self) -> bool:
+        """Whether its file says where build environments come from, as those of this project's matrix do."""
+        return bool(self.torch_version) and "provider" in self.variant
+
     def as_written(self, values: Mapping[str, Sequence[str]]) -> dict[str, list[Scalar]]:
         """Return variant values for the engine: text, but for what the config's file does not give as text."""
         return {
@@ -96,6 +101,31 @@ def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
             f"no config matches '{pattern}'", f"the configs are: {', '.join(known) or 'none at all'}"
         )
     return found
+
+
+def without(names: Iterable[str], patterns: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return those names that match none of the glob patterns.
+
+    Raises UsageError: A pattern matches nothing that is known either, or nothing is left.
+    """
+    excluded = {name for pattern in patterns for name in select(known, pattern)}
+    left = tuple(name for name in names if name not in excluded)
+    if not left:
+        raise UsageError("--exclude leaves no config", "leave it out, or exclude less")
+    return left
+
+
+def of_provider(root: Path, names: Iterable[str], provider: str) -> tuple[str, ...]:
+    """Return the configs of a provider; those of other feedstocks, which belong to none, can be built with any.
+
+    Raises UsageError: There is none.
+    """
+    found = {name: load(root, name) for name in names}
+    left = tuple(name for name, one in found.items() if one.provider == provider or not one.has_provider)
+    if not left:
+        others = ", ".join(sorted({one.provider for one in found.values()}))
+        raise UsageError(f"no config of these is for the provider {provider}", f"they are for {others}")
+    return left
 
 
 def load(root: Path, name: str) -> Config:
@@ -188,9 +218,8 @@ def _only(path: Path, content: Content, key: str, default: str | None = None) ->
     return values[0]
 
 
-def list_configs(root: Path, pattern: str | None) -> Result:
-    """Return the configs of a repository whose names match a glob pattern."""
-    names = select(available(root), pattern) if pattern else available(root)
+def list_configs(root: Path, names: Iterable[str]) -> Result:
+    """Return some configs of a repository."""
     found = [load(root, name) for name in names]
     return Result(
         format="configs",

@@ -38,7 +38,7 @@ def with_provider(config: Config, provider: str | None) -> Config:
     if provider is None or provider == config.provider:
         elsewhere = bool(os.environ.get("CONDA_CHANNEL_ALIAS", "").strip())
         return without_channels(config) if elsewhere and not config.torch_version else config
-    if config.torch_version and "provider" in config.variant:
+    if config.has_provider:
         raise UsageError(
             f"{config.name} is for the provider {config.provider}",
             "leave out --provider; --list shows the others",

@@ -83,6 +83,7 @@ class BuildTask(Work):
     def run(self, jobs: int) -> Made:
         """Build the packages that are missing; what an earlier run left, made from the same inputs, is only tested."""
         self._begin_attempt()
+        self.pause()
         self._wanted = {item.package.file_name: item.package for item in self.items if not item.exists}
         if not self._wanted:
             return Made(seconds={})

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 
-from groundwork import files
 from groundwork.errors import BuildError, UsageError
 from groundwork.result import Result
 from groundwork.text import display
@@ -15,6 +13,7 @@ from megabuild.engine.job import Job
 from megabuild.engine.supervisor import run_worker
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
+from megabuild.run.failed_place import write_program
 from megabuild.run.pytorch import describe_pytorch
 from megabuild.run.sandbox_paths import View
 from megabuild.run.session import locked
@@ -73,22 +72,9 @@ def _create_environments(seen: View, work: Job, output: str) -> dict[str, str]:
 
 def _write_enter_script(seen: View, options: Options, paths: Mapping[str, str]) -> list[str]:
     """Write a script that opens a shell in the environment; returns the lines that explain it."""
-    isolation = seen.isolation
-    inner = f"cd {shlex.quote(paths['work_dir'])} && source build_env.sh && exec bash --norc -i"
-    command = isolation.command(
-        ["bash", "-c", inner],
-        mounts=seen.mounts,
-        env={},
-        cwd=seen.state_inside,
-        name=f"{seen.name}-{_FOLDER}",
-    )
-    if "--interactive" in command:  # a container: a person at a terminal is there now
-        command.insert(command.index("--interactive"), "--tty")
-    passed = {key: value for key, value in isolation.environment({}).items() if os.environ.get(key) != value}
-    exports = [f"export {key}={shlex.quote(value)}" for key, value in passed.items()]
-    enter = options.state / _ENTER  # where no build can replace it
-    script = ["#!/bin/sh", *exports, f"exec {shlex.join(command)}", ""]
-    files.write(enter, "\n".join(script), mode=0o755)
+    enter = options.state / _ENTER
+    commands = [f"cd {shlex.quote(paths['work_dir'])}", "source build_env.sh", "exec bash --norc -i"]
+    write_program(enter, seen, commands, name=_FOLDER)
     return [
         f"work folder   {paths['work_dir']}",
         f"host prefix   {paths['host_prefix']}",

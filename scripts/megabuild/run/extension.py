@@ -21,7 +21,7 @@ from megabuild.run.logfile import LogFile
 from megabuild.run.package_test import name_of
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.sandbox_paths import View, job, view
-from megabuild.run.work import Run
+from megabuild.run.work import BROKEN, Run
 from pyg_extensions.sources import BASE
 from pyg_extensions.table import archs_of, find
 
@@ -103,6 +103,15 @@ class ExtensionWork(BuildTask):
             python=self._task.python,
             torch_version=config.torch_version,
         )
+
+    def mend(self, error: MegabuildError) -> str:
+        """Put back a package whose test the network has ended: it is tested once more, not built."""
+        done = super().mend(error)
+        for path in list((self._out / BROKEN).glob("*.conda")) if done else ():
+            package = self._wanted.get(path.name)
+            if package is not None:
+                files.move(path, self._out / package.subdir / path.name)
+        return done
 
     def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         """Return the event for another attempt, with fewer jobs."""

@@ -1,11 +1,11 @@
-"""Turns the engine's terse errors and the last lines of its logs into errors with a remedy."""
+"""Turns the engine's terse errors and what scripts said last into errors with a remedy."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from groundwork.errors import (
@@ -16,68 +16,43 @@ from groundwork.errors import (
     OutOfSpaceError,
     PackageTestError,
     PreflightError,
+    ProviderError,
     SwapRefused,
 )
 from groundwork.resources.machine import is_full
 from groundwork.resources.shortage import lacked_memory, was_killed
+from groundwork.text import display
 from groundwork.wording import counted
 from megabuild.engine.job import Outcome
-from megabuild.engine.logs import ScriptLine
+from megabuild.run.failed_place import FailedPlace
+from megabuild.run.first_error import FirstError, first_error
+from megabuild.run.network_fault import network_failed
+from megabuild.run.recent import PHASE
 
 _SPACE = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
-_ERROR = re.compile(r"\berror\b|FAILED:|Traceback|Error:|undefined reference|No such file", re.IGNORECASE)
 _SWAP = re.compile(r"^::megabuild:: swap-?refused\b|swap refused|refus\w+ the (Python )?swap", re.IGNORECASE)
-_NOISE = re.compile(r"^\s*$|^\++ ")
-_PHASE = "::megabuild:: phase "
+#: Blank lines, a shell's trace, and the engine's advice, which is for folders that it has removed or ours to show.
+_NOISE = re.compile(
+    r"^\s*$|^\++ |^Script execution failed|^To run (?:the script|commands) "
+    r"|^  (?:cd \"|Work directory: |(?:Build p|P)refix: )"
+)
 _KEPT = "finished objects and packages are kept"
+_PREFIXES = {"host": "$PREFIX", "buil": "$BUILD_PREFIX"}
 EXCERPT_LINES = 20
-_REMEMBERED_LINES = 400
 
 
-class Recent:
-    """Remembers the last lines of every script, since after a failure the engine goes on to test what it has built."""
-
-    def __init__(self, staged: str = "libtorch") -> None:
-        self._staged = staged
-        self._scripts: dict[tuple[str, str, str], deque[str]] = {}
-        self._engine: deque[str] = deque(maxlen=_REMEMBERED_LINES)
-
-    def add(self, line: ScriptLine) -> None:
-        """Remember a script's line."""
-        self._scripts.setdefault(line.script, deque(maxlen=_REMEMBERED_LINES)).append(line.text)
-
-    def add_engine(self, text: str) -> None:
-        """Remember a line of the worker itself."""
-        self._engine.append(text)
-
-    def culprit(self, outcome: Outcome, broken: Collection[str]) -> tuple[str, list[str]]:
-        """Return what an outcome is about, in words, and its last lines; ``broken`` files failed their tests."""
-        wanted = "test" if outcome.kind == "test" else "build"
-        for kind, package, build_string in reversed(self._scripts):
-            if kind == wanted and (kind != "test" or any(name.startswith(f"{package}-") for name in broken)):
-                what = (
-                    f"{kind} of {package} {build_string}".rstrip()
-                    if package
-                    else f"staging of {self._staged}"
-                )
-                return what, [*self._scripts[kind, package, build_string], *self._engine]
-        built = next(
-            (script for script in reversed(self._scripts) if script[0] == "build" and script[1]), None
-        )
-        if wanted == "test" and built:  # a look at a package's contents, which prints nothing
-            return f"test of {built[1]} {built[2]}", list(self._engine)
-        return "the engine", list(self._engine)
+def of_last_phase(lines: Sequence[str]) -> list[str]:
+    """Return the telling lines of the phase that failed."""
+    began = max((number for number, line in enumerate(lines) if line.startswith(PHASE)), default=-1)
+    # a phase that failed before it said anything leaves what was said before
+    return [line for line in lines[began + 1 :] or lines if not _NOISE.match(line)]
 
 
 def excerpt(lines: Sequence[str]) -> str:
-    """Return the lines that show the cause: from the first error of the last phase, or simply the last ones."""
-    began = max((number for number, line in enumerate(lines) if line.startswith(_PHASE)), default=-1)
-    # a phase that failed before it said anything leaves what was said before
-    telling = [line for line in lines[began + 1 :] or lines if not _NOISE.match(line)]
-    first = next((i for i, line in enumerate(telling) if _ERROR.search(line)), None)
-    if first is not None and len(telling) - first > EXCERPT_LINES:
-        return "\n".join(telling[first : first + EXCERPT_LINES])
-    return "\n".join(telling[-EXCERPT_LINES:])
+    """Return the lines that show the cause: those around the first error of the last phase, or simply the last ones."""
+    last = of_last_phase(lines)
+    found = first_error(last)
+    return "\n".join(found.excerpt if found else last[-EXCERPT_LINES:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +65,60 @@ class Failure:
     jobs: int  #: compile jobs at once
     state: Path  #: the task's state folder
     short: bool  #: memory ran out, or nearly so, while it was running
+    inside: str = ""  #: the state folder as builds see it
+    package: str = ""  #: what it was built for, none for staging
     phase: str = ""  #: the last one announced
     log: Path | None = None  #: the run's log file, where it has one
     aside: Path | None = None  #: where packages that failed their tests lie
+    place: FailedPlace | None = None  #: how to get where it failed, as far as that is still there
+
+    @cached_property
+    def found(self) -> FirstError | None:
+        """The first real error of the phase that failed, its file named as people know it."""
+        found = first_error(of_last_phase(self.lines))
+        return replace(found, file=self._known(found.file)) if found else None
+
+    def _known(self, file: str) -> str:
+        """Return a file's path below the tree or work folder, or below ``$PREFIX``."""
+        for state in filter(None, (self.inside, str(self.state))):
+            place = re.escape(state.rstrip("/"))
+            if match := re.match(rf"{place}/out/bld/[^/]+/(host|buil)[^/]*/", file):
+                return f"{_PREFIXES[match[1]]}/{file[match.end() :]}"
+            if match := re.match(rf"{place}/(?:tree|out/bld/[^/]+/work)/", file):
+                return file[match.end() :]
+        return re.sub(r"^(?:\.\./)+", "", file)
+
+    @property
+    def network(self) -> str:
+        """The line that says that the network failed, while an environment was made or a package tested."""
+        if self.outcome.kind not in ("test", "solve", "other"):
+            return ""
+        return network_failed(of_last_phase([*self.lines, *self.outcome.message.splitlines()]))
+
+    def error(self) -> MegabuildError:
+        """Return the error, with its remedy and what scripts want to know of it."""
+        error = self._error()
+        kinds = {
+            OutOfSpaceError: "disk", OutOfMemoryError: "memory", KilledError: "killed", ProviderError: "network",
+            PreflightError: "solve",
+        }  # fmt: skip
+        found, last = self.found, of_last_phase(self.lines)[-EXCERPT_LINES:]
+        error.failure = {
+            "kind": kinds.get(type(error)) or (found.kind if found else "other"),
+            "what": self.what,
+            "package": self.package,
+            "phase": self.phase,
+            "file": found.file if found else "",
+            "line": found.line or None if found else None,
+            "message": found.message if found else next(iter(reversed(last)), self.outcome.message),
+            "excerpt": list(found.excerpt if found else last),
+            "command": found.command if found else "",
+            "outputs": found.outputs if found else "",
+            "log": str(self.log) if self.log else None,
+            "again": str(self.place.again) if self.place and self.place.again else None,
+            "enter": str(self.place.enter) if self.place else None,
+        }
+        return error
 
     def of_resources(self) -> MegabuildError | None:
         """Return the error for a full disk, exhausted memory or a SIGKILL; None where it was none of them."""
@@ -120,14 +146,22 @@ class Failure:
             )
         return None
 
-    def error(self) -> MegabuildError:
-        """Return the error, with its remedy."""
+    def _error(self) -> MegabuildError:
         if lacking := self.of_resources():
             return lacking
-        outcome, shown = self.outcome, f"\n{excerpt(self.lines)}\nlog: {self.log}"
+        outcome, found = self.outcome, self.found
+        shown, cause = self._shown(), f": {found.headline}" if found else ""
+        if found and found.outputs and found.file.rpartition("/")[2] not in found.outputs:
+            cause += f" ({found.outputs.split()[0]})"  # a header's or a linker's line says not who needs it
+        if line := self.network:
+            return ProviderError(
+                f"{self.what}: the network failed: {line[:300]}{shown}",
+                f"run again when it is back; nothing has to be corrected, and {_KEPT}",
+            )
         if outcome.kind == "test":
             return PackageTestError(
-                f"{self.what}: the package was built, but its own test failed ({outcome.message}){shown}",
+                f"{self.what}: the package was built, but its own test failed"
+                f"{cause or f' ({outcome.message})'}{shown}",
                 f"correct the recipe and run again; a package that failed lies in {self.aside}",
             )
         if outcome.kind == "solve":
@@ -137,9 +171,23 @@ class Failure:
             )
         if self.phase == "swap" and (_SWAP.search("\n".join(self.lines)) or outcome.kind == "build"):
             return SwapRefused(
-                f"{self.what}: the Python swap stopped{shown}",
+                f"{self.what}: the Python swap stopped{cause}{shown}",
                 "correct the cause and run again: objects that fit are kept. Where nothing else helps, remove the "
                 "config's tree folder, which compiles libtorch anew",
             )
         reason = outcome.message if outcome.kind in ("other", "killed") else "the build script failed"
-        return BuildError(f"{self.what}: {reason}{shown}", f"correct the cause and run again: {_KEPT}")
+        cause = cause if outcome.kind == "build" and cause else f": {reason}"
+        return BuildError(f"{self.what}{cause}{shown}", f"correct the cause and run again: {_KEPT}")
+
+    def _shown(self) -> str:
+        """Return the lines below the headline: an excerpt, where the rest is, and how to get where it failed."""
+        found = self.found
+        lines = list(found.excerpt if found else of_last_phase(self.lines)[-EXCERPT_LINES:])
+        if found and found.others:
+            lines.append(f"and {counted(found.others, 'further error')} in {found.outputs.split()[0]}")
+        lines.append(f"log: {self.log}")
+        if self.place and self.place.again:
+            lines.append(f"this step alone, in its environment: {display(self.place.again)}")
+        if self.place:
+            lines.append(f"a shell in that environment: {display(self.place.enter)}")
+        return "".join(f"\n{line}" for line in lines)

@@ -67,6 +67,7 @@ class PackageTest(Work):
     def run(self, jobs: int) -> Made:
         """Test it, and finish it where it passes; where not, put it aside."""
         self._begin_attempt()
+        self.pause()
         began, label = time.monotonic(), self._package.id.label
         super().tell(events.TestRun(name=label))
         passed = False

@@ -94,6 +94,8 @@ class Summary:
     #: least and at most to come, and the share of the machine's cores that this run got, 0 where nobody knew
     time_left: Sequence[Sequence[float]] = ()
     error: str = ""  #: what went wrong, empty when nothing did
+    #: what failed and where, by task, as scripts want it (docs/json.md)
+    failures: tuple[Mapping[str, object], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as JSON knows it."""

@@ -6,10 +6,11 @@ What it does say :mod:`megabuild.run.build_task` and, for tests of packages, :mo
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,14 +25,19 @@ from megabuild.engine.supervisor import run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STAGING, Parser
-from megabuild.run.failure import Failure, Recent
+from megabuild.run.failed_place import find_place, forget
+from megabuild.run.failure import Failure
+from megabuild.run.launcher import hold
 from megabuild.run.logfile import LogFile
+from megabuild.run.recent import Recent
 from megabuild.run.sandbox_paths import View
 
 #: Something that must be there: its name, or several of which one is enough.
 Need: TypeAlias = "str | tuple[str, ...]"
 
 
+#: Seconds between an attempt that the network has ended and the next one: there are as many more as these.
+NETWORK_PAUSES = (20.0, 60.0)
 #: Name of the folder of packages that failed their tests.
 BROKEN = "broken"
 
@@ -58,6 +64,8 @@ class Run:
     tell: Callable[[events.Event], None]  #: takes events, from any thread
     there: Callable[[str], None]  #: takes the name of something that is there now, and that tasks may need
     stop: threading.Event  #: set when everything is to end
+    #: set while no compiler is to begin, for want of room on the disk
+    held: threading.Event = field(default_factory=threading.Event)
 
 
 class Work(ABC):
@@ -85,6 +93,8 @@ class Work(ABC):
         self._state = state
         self._cancelled = threading.Event()
         self._was_killed = False
+        self._pauses = list(NETWORK_PAUSES)
+        self._pause = 0.0
         self._begin_attempt()
 
     def _begin_attempt(self) -> None:
@@ -94,6 +104,7 @@ class Work(ABC):
         self._recent = Recent(staged)
         self._memory = Watch()
         self._phase = ""
+        self._holds = False
 
     @abstractmethod
     def log(self) -> AbstractContextManager[LogFile]:
@@ -114,12 +125,23 @@ class Work(ABC):
     def mend(self, error: MegabuildError) -> str:
         """Repair the cause of an error, where that is cheap; return what was done, or nothing.
 
-        A program that somebody killed gets a second chance; who kills again means it.
+        A network that failed may be back soon: a live feedstock has lost eleven hours to a single answer. A program
+        that somebody killed gets a second chance; who kills again means it.
         """
-        if not isinstance(error, KilledError) or self._was_killed:
+        if isinstance(error, KilledError) and not self._was_killed:
+            self._was_killed = True
+            return "once more"
+        if not (error.failure and error.failure["kind"] == "network") or not self._pauses:
             return ""
-        self._was_killed = True
-        return "once more"
+        self._pause = self._pauses.pop(0)
+        return f"tried once more in {self._pause:.0f} s"
+
+    def pause(self) -> None:
+        """Wait as long as was said when it was put back, unless the run ends."""
+        until, self._pause = time.monotonic() + self._pause, 0.0
+        while (left := until - time.monotonic()) > 0:
+            self.halt()
+            self._run.stop.wait(min(left, 0.2))
 
     def occasion(self, event: events.Event | None) -> None:
         """Called about twenty times a second, and at every event."""
@@ -142,6 +164,13 @@ class Work(ABC):
         if self._run.stop.is_set() or self._cancelled.is_set():
             raise Stopped(self.name)
 
+    def _hold(self) -> None:
+        """Pass on to its compilers whether they may begin."""
+        if self._holds != self._run.held.is_set():
+            self._holds = not self._holds
+            with suppress(OSError):  # a build on the host itself can spoil it: then they go on
+                hold(self._state, on=self._holds)
+
     def write(self, log: LogFile, line: ScriptLine) -> None:
         """Log a line of a script, and keep it for error messages."""
         name = line.package.name
@@ -154,6 +183,8 @@ class Work(ABC):
     def _follow(self, seen: View, job: Job, log: LogFile) -> Outcome:
         """Run the worker to its end, with everything that it and its scripts print in the log."""
         self._recent = Recent(self._plan.staged_name)  # what was checked before explains nothing from here on
+        self._view = seen
+        forget(self._state)
 
         def engine(text: str) -> None:
             masked = log.write("engine", text)
@@ -173,6 +204,7 @@ class Work(ABC):
             self._memory.tick()
             if not last:
                 self.halt()
+                self._hold()
 
         with LogFollower(self._state) as follower:
             outcome = run_worker(seen, job, on_line=engine, on_tick=tick)
@@ -183,8 +215,11 @@ class Work(ABC):
         self, outcome: Outcome, jobs: int, log: Path, *, aside: Path, broken: Collection[str], what: str = ""
     ) -> MegabuildError:
         """Return the error of a worker that failed; ``broken`` package files, now in ``aside``, failed their tests."""
-        culprit, lines = self._recent.culprit(outcome, broken)
-        return Failure(
-            outcome=outcome, lines=lines, what=what or culprit, phase=self._phase, jobs=jobs, log=log,
-            state=self._state, short=self._memory.short(), aside=aside,
-        ).error()  # fmt: skip
+        culprit = self._recent.culprit(outcome, broken)
+        failure = Failure(
+            outcome=outcome, lines=culprit.lines, what=what or culprit.what, phase=self._phase, jobs=jobs, log=log,
+            state=self._state, short=self._memory.short(), aside=aside, inside=self._view.state_inside,
+            package=culprit.package,
+        )  # fmt: skip
+        place = find_place(self._view, culprit, failure.found) if outcome.kind == "build" else None
+        return replace(failure, place=place).error()

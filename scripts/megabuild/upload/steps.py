@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import zipfile
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from groundwork import files
+from groundwork import log_archive
 from groundwork.errors import UsageError
 from groundwork.redact import Mask
 from groundwork.text import display
@@ -51,12 +49,4 @@ def pack(logs: Sequence[Path], archive: Path, environ: Mapping[str, str]) -> Non
         raise UsageError("there are no logs to pack", "leave out --logs")
     if archive.exists():
         raise UsageError(f"{archive} exists", "remove it, or name another file")
-    mask = Mask(environ)
-    with files.replacing(archive) as new, zipfile.ZipFile(new, "x", zipfile.ZIP_DEFLATED) as packed:
-        for log in logs:
-            with (
-                files.open_regular(log) as source,
-                packed.open(log.name, "w", force_zip64=os.fstat(source.fileno()).st_size > 1 << 30) as target,
-            ):
-                for line in source:
-                    target.write(mask(line.decode("utf-8", "replace")).encode())
+    log_archive.pack({log.name: log for log in logs}, archive, Mask(environ))

@@ -1,0 +1,107 @@
+"""The way back to where a build failed: two programs, one for a shell there, one that repeats what failed.
+
+Both go through the isolation of the build, into the work folder that the engine has left; the next run removes it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from groundwork import files
+from megabuild.run.first_error import FirstError
+from megabuild.run.recent import Culprit
+from megabuild.run.sandbox_paths import View
+
+ENTER, AGAIN = "failed-enter", "failed-again"
+_NAMED = re.compile(r"^export PKG_(NAME|BUILD_STRING)='?([^'\n]*)'?$", re.MULTILINE)
+_ENVIRONMENT, _SCRIPT = "build_env.sh", "conda_build.sh"
+#: What recipes of this project set besides, in each of their scripts.
+_OF_RECIPES = ("$RECIPE_DIR/build_env.sh", "$RECIPE_DIR/../common/build_env.sh")
+#: Where ninja may have run, below the work folder.
+_NINJA = ("build.ninja", "*/build.ninja", "*/*/build.ninja", "*/*/*/build.ninja")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedPlace:
+    """Programs that lead to where a build failed."""
+
+    enter: Path
+    again: Path | None  #: None where no step of ninja's failed, or nobody knows where it ran
+
+
+def find_place(seen: View, culprit: Culprit, found: FirstError | None) -> FailedPlace | None:
+    """Write the programs for a build that failed; None where the engine has left nothing of it.
+
+    All packages of a recipe are built in one folder, one after the other.
+    """
+    forget(seen.state)
+    work = _work_folder(seen.state, culprit)
+    if work is None:
+        return None
+    inside = f"{seen.state_inside}/{work.relative_to(seen.state)}"
+    there = [f"cd {shlex.quote(inside)}", f"source {_ENVIRONMENT}"]
+    enter = seen.state / ENTER
+    hint = f"the script that failed: bash -x {_SCRIPT}"
+    write_program(enter, seen, [*there, f"echo {shlex.quote(hint)}", "exec bash --norc -i"], name="enter")
+    ninja = _ninja_folder(seen.state, work, found.outputs) if found and found.command else None
+    if found is None or ninja is None:
+        return FailedPlace(enter=enter, again=None)
+    again = seen.state / AGAIN
+    ours = [f'{{ [ ! -f "{path}" ] || source "{path}"; }}' for path in _OF_RECIPES]
+    place = f"{seen.state_inside}/{ninja.relative_to(seen.state)}"
+    write_program(again, seen, [*there, *ours, f"cd {shlex.quote(place)}", found.command], name="again")
+    return FailedPlace(enter=enter, again=again)
+
+
+def forget(state: Path) -> None:
+    """Remove the programs, which lead nowhere as soon as something else is built."""
+    for name in (ENTER, AGAIN):
+        (state / name).unlink(missing_ok=True)
+
+
+def write_program(path: Path, seen: View, commands: list[str], *, name: str) -> None:
+    """Write a program that runs bash's commands where a build runs, as long as each succeeds, with a terminal."""
+    isolation = seen.isolation
+    command = isolation.command(
+        ["bash", "-c", " && ".join(commands)],
+        mounts=seen.mounts,
+        env={},
+        cwd=seen.state_inside,
+        name=f"{seen.name}-{name}",
+    )
+    if "--interactive" in command:  # a container: a person at a terminal is there now
+        command.insert(command.index("--interactive"), "--tty")
+    passed = {key: value for key, value in isolation.environment({}).items() if os.environ.get(key) != value}
+    exports = [f"export {key}={shlex.quote(value)}" for key, value in passed.items()]
+    text = "\n".join(["#!/bin/sh", *exports, f"exec {shlex.join(command)}", ""])
+    files.write(path, text, mode=0o755)  # where no build can replace it
+
+
+def _work_folder(state: Path, culprit: Culprit) -> Path | None:
+    """Return the work folder in which the script ran, unless another one did since."""
+    found = []
+    for path in state.glob(f"out/bld/*/work/{_ENVIRONMENT}"):
+        content = files.read_untrusted(path, below=state)
+        if content is None:
+            continue
+        named = dict(_NAMED.findall(content.decode(errors="replace")))
+        if (named.get("NAME", ""), named.get("BUILD_STRING", "")) == (culprit.package, culprit.build_string):
+            found.append((path.stat().st_mtime_ns, path.parent))
+    return max(found)[1] if found else None
+
+
+def _ninja_folder(state: Path, work: Path, outputs: str) -> Path | None:
+    """Return the folder in which ninja would make something: its build file is there, and the folder of its output."""
+    first = outputs.split()[0]
+    if first.startswith("/") or ".." in first.split("/"):
+        return None
+    for top in (state / "tree", work):
+        for pattern in _NINJA:
+            for path in sorted(top.glob(pattern)):
+                if (path.parent / first).parent.is_dir() and not path.is_symlink():
+                    return path.parent
+    return None

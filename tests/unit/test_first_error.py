@@ -1,0 +1,181 @@
+"""The first real error in what tools have really printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from megabuild.run.failure import of_last_phase
+from megabuild.run.first_error import first_error, telling
+from megabuild.run.network_fault import network_failed
+
+FAILURES = Path(__file__).resolve().parent.parent / "data" / "failures"
+
+
+def lines(name: str) -> list[str]:
+    return of_last_phase((FAILURES / f"{name}.log").read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "headline"),
+    [
+        ("ninja-error", "compiler", "/src/error.cpp:2: error: #error broken on purpose"),
+        ("ninja-several", "compiler", "/src/error.cpp:2: error: #error broken on purpose"),
+        (
+            "ninja-werror",
+            "compiler",
+            "/src/werror.cpp:2: error: unused variable \u2018unused\u2019 [-Werror=unused-variable]",
+        ),
+        (
+            "ninja-header",
+            "compiler",
+            "/src/inner.h:3: fatal error: nosuch/header.h: No such file or directory",
+        ),
+        ("ninja-link", "linker", "link.cpp: undefined reference to `missing()'"),
+        ("ninja-lib", "linker", "cannot find -lnosuchlib: No such file or directory"),
+        ("ninja-gen", "python", "/src/gen.py:4: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("cmake-command", "cmake", 'CMakeLists.txt:4: CMake Error: Unknown CMake command "foo".'),
+        ("pytest-import", "python", "test_import.py:1: ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("pytest-assert", "python", "test_assert.py:3: AssertionError: not two"),
+        ("python-syntax", "python", "/src/syn.py:1: SyntaxError: invalid syntax"),
+        ("python-chained", "python", "/src/ch.py:2: ModuleNotFoundError: No module named 'nosuch'"),
+        ("nvcc-bad", "compiler", 'bad.cu:3: error: identifier "undefined_thing" is undefined'),
+        ("nvcc-inc", "compiler", "inc.cu:1: fatal error: nosuch.h: No such file or directory"),
+        ("nvcc-ext", "compiler", "ptxas fatal : Unresolved extern function '_Z5otherf'"),
+        ("nvcc-arch", "compiler", "nvcc fatal : Unsupported gpu architecture 'compute_10'"),
+    ],
+)
+def test_the_first_real_error_of_real_outputs(name: str, kind: str, headline: str) -> None:
+    found = first_error(lines(name))
+    assert found is not None
+    assert (found.kind, found.headline) == (kind, headline)
+    assert any(found.message.split()[-1] in line for line in found.excerpt)
+
+
+def test_cmake_s_first_sentence_is_its_message_and_who_called_is_shown() -> None:
+    found = first_error(lines("cmake-find"))
+    assert found is not None
+    assert found.headline.startswith(
+        "sub/deps.cmake:2: CMake Error: Could not find a package configuration file"
+    )
+    assert "  sub/CMakeLists.txt:1 (include)" in found.excerpt
+    assert "goes on" not in "".join(found.excerpt)
+    broken = first_error(lines("cmake-compiler"))
+    assert broken is not None
+    assert broken.kind == "cmake", "the FAILED: set in below it is of CMake's own trial"
+    assert "is not able to compile a simple test program" in broken.message
+
+
+def test_where_a_template_is_used_stands_before_its_error() -> None:
+    found = first_error(lines("ninja-template"))
+    assert found is not None
+    assert found.place == "/usr/include/c++/12/bits/predefined_ops.h:45"
+    assert any(line.startswith("/src/template.cpp:6:12:") for line in found.excerpt)
+
+
+def test_a_step_without_a_message_is_told_by_its_own_words() -> None:
+    said = ["FAILED: [code=1] gen.h ", "cd build && ./gen", "cannot do it", "[2/3 1s] Building x.o"]
+    found = first_error(said)
+    assert found is not None
+    assert (found.headline, found.command, found.excerpt) == (
+        "cannot do it",
+        "cd build && ./gen",
+        ("cannot do it",),
+    )
+    silent = first_error(["FAILED: gen.h", "false", "ninja: build stopped: subcommand failed."])
+    assert silent is not None
+    assert silent.headline == "gen.h could not be made"
+
+
+@pytest.mark.parametrize(
+    ("text", "headline"),
+    [
+        ("/x/conda_build.sh: line 12: flatc: command not found", "/x/conda_build.sh:12: flatc: command not found"),
+        ("error: what would be packed asks for libcuda.so.1", "error: what would be packed asks for libcuda.so.1"),
+        ("ld.lld: error: undefined symbol: foo()", "error: undefined symbol: foo()"),
+        ("/a/libcaffe2_gpu.so: undefined reference to `ncclBcast'",
+         "/a/libcaffe2_gpu.so: undefined reference to `ncclBcast'"),
+        ("/x/bin/x86_64-conda-linux-gnu-ld: a.so: undefined reference to `b'", "a.so: undefined reference to `b'"),
+        ("nvlink error   : Undefined reference to '_Z1fv' in 'a.o'",
+         "nvlink error : Undefined reference to '_Z1fv' in 'a.o'"),
+        ("ptxas /tmp/a.ptx, line 23; error   : Feature '.bf16' requires .target sm_80 or higher",
+         "/tmp/a.ptx:23: error : Feature '.bf16' requires .target sm_80 or higher"),
+        ("/tmp/cc1.s:12: Error: no such instruction: `vaddbf16'",
+         "/tmp/cc1.s:12: Error: no such instruction: `vaddbf16'"),
+        ("x86_64-conda-linux-gnu-c++: error: unrecognized command-line option '-mfoo'",
+         "x86_64-conda-linux-gnu-c++: error: unrecognized command-line option '-mfoo'"),
+    ],
+)  # fmt: skip
+def test_single_lines_of_other_tools(text: str, headline: str) -> None:
+    """nvlink's and ptxas's are as NVIDIA's documentation and users quote them."""
+    found = first_error(["before", text, "after"])
+    assert found is not None
+    assert found.headline == headline
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[12/30 9s] Building CXX object c10/error.cpp.o",
+        "-- Performing Test HAS_ERROR - Failed",
+        "In file included from /src/error.h:3,",
+        "/src/x.cpp:3:1: warning: unused; error: is what this line only mentions",
+        "/usr/bin/ld: a.o: in function `main':",
+        "/usr/bin/ld: warning: libx.so, needed by liby.so, not found",
+        "cc1plus: all warnings being treated as errors",
+        "0 errors, 3 warnings",
+    ],
+)
+def test_what_is_no_error(text: str) -> None:
+    assert first_error([text]) is None
+    assert not telling(text)
+
+
+def test_a_compiler_s_message_counts_before_the_traceback_of_who_called_it() -> None:
+    called = ["Traceback (most recent call last):", '  File "setup.py", line 9, in <module>']
+    called.append("subprocess.CalledProcessError: Command '['ninja']' returned non-zero exit status 1.")
+    found = first_error(["x.cpp:2:2: error: no", *called])
+    assert found is not None
+    assert found.headline == "x.cpp:2: error: no"
+
+
+def test_hostile_lines_take_no_time_and_no_room() -> None:
+    long = [
+        "FAILED: x.o",
+        "c++ " + "-I/x " * 100_000,
+        "x.cpp:1: error: " + "é" * 100_000,
+        "a-" * 200_000 + "ld",
+    ]
+    found = first_error(long * 20)
+    assert found is not None
+    assert len(found.message) < 400
+    assert max(map(len, found.excerpt)) < 300
+    assert len(found.command) <= 100_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "HTTP status server error (530 <unknown status code>) for url (https://conda.invalid/x.conda)",
+        "HTTP status client error (429 Too Many Requests) for url (https://conda.invalid/x.conda)",
+        "urllib.error.HTTPError: HTTP Error 503: Service Unavailable",
+        "CondaHTTPError: HTTP 000 CONNECTION FAILED for url <https://conda.invalid/noarch/repodata.json>",
+        "ConnectionResetError: [Errno 104] Connection reset by peer",
+        "curl: (6) Could not resolve host: conda.invalid",
+        "curl: (22) The requested URL returned error: 502",
+        "error sending request for url (https://conda.invalid/linux-64/repodata.json.zst)",
+        "dns error: failed to lookup address information: Temporary failure in name resolution",
+        "httpx.ReadTimeout: The read operation timed out",
+    ],
+)
+def test_a_network_that_failed_is_known_by_what_is_said_of_it(line: str) -> None:
+    assert network_failed(["before", f"  {line}", "after"]) == line
+    assert not network_failed([line, *["ran 500 tests"] * 100]), "it was mended since"
+
+
+@pytest.mark.parametrize(
+    "line", ["AssertionError: 530 != 200", "HTTP/1.1 200 OK", "torch.cuda: 503 tests", "collected 502 items"]
+)
+def test_numbers_alone_are_no_network_fault(line: str) -> None:
+    assert not network_failed([line])

@@ -44,12 +44,17 @@ _PHASES = {
 }
 
 
-def log_events(text: str) -> list[str]:
-    """Turn a run's log into lines."""
-    phases, began = Phases(), 0.0
-    lines: list[str] = []
+def _ran(log: str) -> dict[tuple[str, int], float]:
+    """Return the seconds of every step by its output, and when it ended in thousandths: a step is run several times."""
+    rows = (line.split("\t") for line in log.splitlines()[1:])
+    return {(row[3], int(row[1])): (int(row[1]) - int(row[0])) / 1000 for row in rows}
+
+
+def log_events(text: str, ran: dict[tuple[str, int], float]) -> list[str]:
+    """Turn a run's log into lines; steps with what they took, where that is known."""
+    phases, lines = Phases(), []
+    began = at = 0.0
     tests: dict[str, float] = {}
-    at = 0.0
     for line in text.splitlines():
         try:
             at = datetime.datetime.fromisoformat(line[:24].replace("Z", "+00:00")).timestamp()
@@ -63,7 +68,8 @@ def log_events(text: str) -> list[str]:
         elif not source.startswith("test:"):
             event = phases.feed(rest, "", "")
             if isinstance(event, events.Progress):
-                fields = ["step", event.done, event.total, event.seconds, event.step_name]
+                took = ran.get((event.step_name, round(1000 * event.seconds)), "")
+                fields = ["step", event.done, event.total, event.seconds, event.step_name, took]
         if fields:
             lines.append("\t".join(map(str, [round(at - began, 3), *fields])))
     return [*lines, f"{at - began:.3f}\tend"]
@@ -124,8 +130,14 @@ def main() -> None:
     """Do one of them."""
     command, *rest = sys.argv[1:]
     if command == "events":
-        lines = log_events(Path(rest[0]).read_text())
-        for row in json.loads(Path(rest[1]).read_text())["time_left"] if len(rest) > 1 else ():
+        state = Path(rest[0])
+        ran = (
+            _ran((state / "tree/build/.ninja_log").read_text())
+            if (state / "tree/build/.ninja_log").exists()
+            else {}
+        )
+        lines = log_events((state / "logs/latest.log").read_text(), ran)
+        for row in json.loads((state / "run.json").read_text())["time_left"]:
             lines.append(f"{row[0]}\tshare\t{row[5]}")
         print("\n".join(sorted(lines, key=lambda line: float(line.partition("\t")[0]))))
     elif command == "learn":

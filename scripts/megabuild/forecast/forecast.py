@@ -159,6 +159,9 @@ class Forecast:
         if done is not None and first:
             seconds = max(0.0, self.steps.at - self._since) * self._each
             self.took.setdefault(stage.key, []).append(seconds)
+            before = min(stage.seconds, seconds)
+            stage.seconds -= before  # the rest comes after ninja
+            self._done += before
         self._done += (done or 0.0) + self.steps.ended(stage, event, self._each)
 
     # ----------------------------------------------------------------------------------------- time left
@@ -232,20 +235,21 @@ class Forecast:
         )
 
     def _work(self, now: float) -> list[Stretch]:
-        found = []
+        found: list[Stretch] = []
         for number, stage in enumerate(self._row):
             seconds = stage.seconds * self._other.factor
             flying = {} if number else self.steps.flying
+            running = self.steps.running and not number
             if not number:
-                seconds = 0.0 if self.steps.running else self._rest(self._since, seconds, now)
+                since = self.steps.at if running and not stage.steps else self._since
+                seconds = seconds if running and stage.steps else self._rest(since, seconds, now)
             steps = [
                 self._rest(flying[name], took, now) if name in flying else took
                 for name, took in self.steps.expected(stage.steps).items()
             ]
-            found += [
-                Stretch(pieces=[seconds]),
-                Stretch(pieces=steps, beside=[stage.test * self._other.factor]),
-            ]
+            parts = [Stretch(pieces=[seconds]), Stretch(pieces=steps)]
+            found += reversed(parts) if running else parts
+            found.append(Stretch(beside=[stage.test * self._other.factor]))
         left = [
             piece for took in self._extensions.values() for piece in pieces(took * self._compiling.factor)
         ]

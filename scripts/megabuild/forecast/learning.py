@@ -59,10 +59,12 @@ def learned(
 
 def speed(shipped: Known, compiled: Mapping[str, float]) -> float | None:
     """Return how many CPU seconds objects took here for each that is shipped; None where too few say so."""
-    both = [name for name in compiled if name in shipped.steps]
+    folders = {name.partition("#")[0]: took for name, took in shipped.steps.items() if "#" in name}
+    usual = {name: folders.get(f"{name.rpartition('/')[0]}/", 0.0) for name in compiled}
+    both = [name for name in compiled if usual[name] > 0]
     if len(both) < _ENOUGH:
         return None
-    return sum(compiled[name] for name in both) / sum(shipped.steps[name] for name in both)
+    return sum(compiled[name] for name in both) / sum(usual[name] for name in both)
 
 
 def _of(key: str) -> str:

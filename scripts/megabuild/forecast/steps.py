@@ -55,10 +55,10 @@ class Steps:
         known, left = steps_of(stage.key, self._known), event.total - event.done + 1
         if left >= len(known):
             self.whole.add(stage.key)
-        # a Python whose objects were thought to be there, or a phase that was not expected
-        stage.steps = stage.steps or known
         # those that a run before this one has done came first
         done = sum(stage.steps.pop(name) for name in list(stage.steps)[: max(0, len(stage.steps) - left)])
+        # a Python whose objects were thought to be there, or a phase that was not expected
+        stage.steps = stage.steps or dict(list(known.items())[max(0, len(known) - left) :])
         if left > len(stage.steps) + 2:
             self._add(stage, left - len(stage.steps))
         self._fly(stage)

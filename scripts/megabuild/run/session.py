@@ -25,7 +25,7 @@ from groundwork.errors import (
 from groundwork.files import FileLock
 from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
-from groundwork.resources.machine import measure
+from groundwork.resources.machine import give_back_memory, measure
 from groundwork.text import duration
 from groundwork.wording import counted
 from megabuild.engine import archive
@@ -193,6 +193,7 @@ class _Run:
         if found := changes(before, self._plan):
             self._tell(events.Replanned(changes=found))
         self._meter = Meter()  # an estimate is of the build alone
+        give_back_memory()  # hours of building come, which need none of what packing took
 
     def _checked(self) -> Isolation:
         """Return where it is built, once everything is checked that can be without a compiler."""
@@ -320,13 +321,14 @@ class _Run:
                 make_torch_channel(plan, work.shelf)
 
     def _tell(self, event: events.Event) -> None:
-        if not isinstance(event, (*_OFTEN, events.InTask)) and (line := event.logged()):
+        often = isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN)
+        if not often and not isinstance(event, events.InTask) and (line := event.logged()):
             self._log.write("driver", line)
         with self._lock:
             self._forecast.take(event)
             self._following.take(event)
             self._reporter(event)
-        if not isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN):
+        if not often:
             self._stand(at_once=True)
 
     def _tick(self, room: Room) -> None:

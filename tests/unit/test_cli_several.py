@@ -9,6 +9,7 @@ import signal
 import subprocess
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,19 @@ from groundwork.errors import BuildError, ProviderError
 from groundwork.package_id import PackageId
 from groundwork.result import Result
 from megabuild.plan.options import Options
+from megabuild.run import commands, session
 from megabuild.run.several import Attempt, each
 from megabuild.run.summary import PackageResult, Summary
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "linux_64_cuda129")
 Act = Callable[[], None]
+
+
+@dataclass
+class FakePlan:
+    """As much of a plan as is asked for."""
+
+    options: Options
 
 
 class Runs:
@@ -37,19 +46,16 @@ class Runs:
         self.options: list[Options] = []
         self.acts: dict[str, Act] = {}
         self.plans: dict[str, Act] = {}  # what planning does besides
-        self.planned: list[str] = []  # for the table, before anything is built
-        self.planning = False
+        self.planned: list[str] = []
 
-    def plan(self, options: Options, *_: object, only_plan: bool) -> Options:
-        if not only_plan or self.planning:
-            self.options.append(options)
-        else:
-            self.planned.append(options.config.name)
+    def plan(self, options: Options, *_: object, only_plan: bool = False) -> FakePlan:
+        self.planned.append(options.config.name)
         self.plans.get(options.config.name, lambda: None)()
-        return options
+        return FakePlan(options)
 
-    def execute(self, options: Options, report: events.Reporter) -> Summary:
-        name = options.config.name
+    def execute(self, plan: FakePlan, report: events.Reporter, prepare: object) -> Summary:
+        self.options.append(plan.options)
+        name = plan.options.config.name
         log = Path("/state") / name / "run.log"
         report(events.RunStarted(config=name, log=log, isolation="host"))
         self.acts.get(name, lambda: None)()
@@ -60,7 +66,7 @@ class Runs:
         return [options.config.name for options in self.options]
 
 
-def plan_result(plan: Options) -> Result:
+def plan_result(plan: FakePlan) -> Result:
     """As a plan with two packages to build, and one that is there."""
     estimate = {"cpu_hours": 4.0, "hours": 1.5, "extensions_cpu_hours": 0.0, "extensions_hours": 0.0}
     document = {
@@ -69,7 +75,7 @@ def plan_result(plan: Options) -> Result:
         "estimate": {**estimate, "disk_bytes": 18_000_000_000},
         "downloads": [{"size": 1_200_000_000}],
     }
-    return Result(format="plan", document=document, lines=[f"plan of {plan.config.name}"])
+    return Result(format="plan", document=document, lines=[f"plan of {plan.options.config.name}"])
 
 
 @pytest.fixture
@@ -77,9 +83,9 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     """Stands in for planning and building."""
     fake = Runs()
     monkeypatch.setattr(running, "make_plan", fake.plan)
-    monkeypatch.setattr(running, "execute", fake.execute)
-    monkeypatch.setattr(running, "commands", lambda plan, summary: {})
-    monkeypatch.setattr(running, "upload", lambda plan, summary: "")
+    monkeypatch.setattr(session, "execute", fake.execute)
+    monkeypatch.setattr(commands, "commands", lambda plan, summary: {})
+    monkeypatch.setattr(commands, "upload", lambda plan, summary: "")
     monkeypatch.setattr(running, "plan_result", plan_result)
     monkeypatch.setattr(several_configs, "plan_result", plan_result)
     monkeypatch.chdir(tmp_path)
@@ -111,7 +117,7 @@ def build(invocation: Invocation, *arguments: str) -> CliResult:
 
 def test_each_has_its_plan_its_summary_and_a_row(runs: Runs, invocation: Invocation) -> None:
     result = build(invocation, *NAMES, "--keep-going")
-    assert runs.planned == runs.names()
+    assert runs.planned == [*NAMES, *NAMES], "for the table, and when it is its turn"
     assert runs.names() == list(NAMES)
     assert all(options.keep_going for options in runs.options)
     said = [line for line in result.stdout.splitlines() if line.startswith(("[", "plan of"))]
@@ -126,7 +132,7 @@ def test_each_has_its_plan_its_summary_and_a_row(runs: Runs, invocation: Invocat
 
 def test_one_config_is_as_it_always_was(runs: Runs, invocation: Invocation) -> None:
     result = build(invocation, "linux_64_cp[u]")
-    assert not runs.planned
+    assert runs.planned == ["linux_64_cpu"]
     assert "downloads" not in result.stdout
     assert "[1/1]" not in result.stdout
 
@@ -247,7 +253,6 @@ def test_what_cannot_be_planned_is_told_once_before_hours_go_into_the_others(
 
 
 def test_plans_of_several_end_with_what_they_take_together(runs: Runs, invocation: Invocation) -> None:
-    runs.planning = True
     runs.plans["linux_64_cuda129"] = fail(BuildError("cannot be had"))
     result = build(invocation, *NAMES, "--plan")
     assert result.stdout.count("plan of") == 2

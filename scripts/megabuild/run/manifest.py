@@ -85,6 +85,7 @@ def _logged(
         yield f"{name}/plan.json", json.dumps(plan, indent=1)
         for path in (
             state / "run.json",
+            state / "report.html",
             *sorted(state.glob("logs/*.log")),
             *sorted(state.glob("pyg/*/logs/*.log")),
         ):

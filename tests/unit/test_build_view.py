@@ -87,7 +87,8 @@ def test_of_another_cache_it_is_not_known_what_compilers_take(
         [launcher, "g++", "-c", "a.c", "-o", "a.o"], capture_output=True, text=True, check=True
     )
     assert done.stdout == " sccache: g++ -c a.c -o a.o\n"
-    assert not (tmp_path / "tmp" / NOTES).exists()
+    signs = [line[:2] for line in (tmp_path / "tmp" / NOTES).read_text().splitlines()]
+    assert signs == ["> ", "= "], "when it began and ended, and no size"
     monkeypatch.setenv("TORCH_CCACHE", "none")
     program(tmp_path / "compiler", "exit 0")
     subprocess.run([written(tmp_path), tmp_path / "compiler", "-c", "a.c", "-o", "a.o"], check=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
+from calling import call
 
+from command_line.run_command import Invocation
 from groundwork.deadline import Deadline, deadline
 from groundwork.errors import DeadlineError, UsageError
 
@@ -56,3 +60,21 @@ def test_after_it_nothing_begins() -> None:
         Deadline(text="5h", stop_at=time.monotonic() - 1).ends("waiting"),
     ):
         pytest.fail("it began")
+
+
+def test_it_is_the_command_s_whatever_the_number_of_configs(
+    invocation: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: time.time() - 3600)
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    words = ["build", "linux_64_cpu", "linux_64_cuda130", "--deadline", "30m", "-o", str(tmp_path), "--json"]
+    done = call(invocation, *words)
+    configs = json.loads(done.stdout)["configs"]
+    assert [one["exit_code"] for one in configs] == [28, 28]
+    assert "has come before preparing linux_64_cpu" in configs[0]["result"]["error"]["message"]
+
+
+def test_what_is_no_time_is_refused_before_anything_else(invocation: Invocation) -> None:
+    done = call(invocation, "build", "linux_64_cpu", "--deadline", "soon")
+    assert done.exit_code == 2
+    assert "5h30m" in done.stderr

@@ -122,13 +122,13 @@ def _of_output(output: Path) -> Iterator[_Found]:
             if path.suffix == ".log" and path != latest:
                 yield "logs", path, run.name, "run", (), 0.0
         for path in _entries(run / "runs"):
-            if path.suffix == ".json":
+            if path.suffix in (".json", ".jsonl", ".html"):
                 yield "records", path, run.name, "run", (), 0.0
         for path in run.glob(_REMOVED):
             if _is_own(path):
                 yield "leftovers", path, run.name, "run", (), 0.0
-    for path in _entries(output / "logs"):
-        if path.suffix in (".txt", ".log"):
+    for path in (*_entries(output / "logs"), *output.glob("logs-*.zip")):
+        if path.suffix in (".txt", ".log", ".zip") and _is_own(path):
             yield "logs", path, "", "", (), 0.0
     for path in _entries(output / "packages"):
         if (path / published.RECORDS).is_file():

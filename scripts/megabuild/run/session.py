@@ -25,7 +25,7 @@ from groundwork.errors import (
 from groundwork.files import FileLock
 from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
-from groundwork.resources.machine import measure
+from groundwork.resources.machine import give_back_memory, measure
 from groundwork.text import duration
 from groundwork.wording import counted
 from megabuild.engine import archive
@@ -50,6 +50,7 @@ from megabuild.run.preflight import Check, before_preparation, checks
 from megabuild.run.preparation import Prepare, changes, ticking, told
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
+from megabuild.run.room import Room
 from megabuild.run.summary import LATEST, RECORDS, PackageResult, Summary
 from megabuild.run.usage_meter import Meter
 from megabuild.run.work import Made, Run, Work
@@ -192,6 +193,7 @@ class _Run:
         if found := changes(before, self._plan):
             self._tell(events.Replanned(changes=found))
         self._meter = Meter()  # an estimate is of the build alone
+        give_back_memory()  # hours of building come, which need none of what packing took
 
     def _checked(self) -> Isolation:
         """Return where it is built, once everything is checked that can be without a compiler."""
@@ -239,6 +241,7 @@ class _Run:
             there=lambda name: inbox.put(There(name=name)),
             stop=threading.Event(),
         )
+        room = Room(plan, run.held, inbox.put)
         files.remove(plan.options.state / TESTS)
         works: list[Work] = []
         done = {task.name for task in plan.extensions.tasks if task.exists}
@@ -267,7 +270,8 @@ class _Run:
             inbox=inbox,
             stop=run.stop,
             keep_going=plan.options.keep_going,
-            on_tick=self._tick,
+            on_tick=lambda: self._tick(room),
+            hold=run.held.is_set,
             refuse=self._too_late_for,
         ).run()
         files.remove(plan.options.state / TESTS)  # where a test failed, its package stays in there
@@ -317,21 +321,24 @@ class _Run:
                 make_torch_channel(plan, work.shelf)
 
     def _tell(self, event: events.Event) -> None:
-        if not isinstance(event, (*_OFTEN, events.InTask)) and (line := event.logged()):
+        often = isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN)
+        if not often and not isinstance(event, events.InTask) and (line := event.logged()):
             self._log.write("driver", line)
         with self._lock:
             self._forecast.take(event)
             self._following.take(event)
             self._reporter(event)
-        if not isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN):
+        if not often:
             self._stand(at_once=True)
 
-    def _tick(self) -> None:
-        """Say where it stands, and end the run where it is time to.
+    def _tick(self, room: Room) -> None:
+        """Say where it stands, pause where the disk gets full, and end the run where it is time to.
 
         Raises DeadlineError: It is.
+        Raises OutOfSpaceError: It has been full for too long.
         """
         self._stand()
+        room.look()
         deadline = self._plan.options.deadline
         if deadline is not None and deadline.left <= 0:
             raise deadline.error("has come " + place(self._following.state()))

@@ -9,8 +9,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,6 +27,7 @@ from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STAGING, Parser
 from megabuild.run.failed_place import find_place, forget
 from megabuild.run.failure import Failure
+from megabuild.run.launcher import hold
 from megabuild.run.logfile import LogFile
 from megabuild.run.recent import Recent
 from megabuild.run.sandbox_paths import View
@@ -63,6 +64,8 @@ class Run:
     tell: Callable[[events.Event], None]  #: takes events, from any thread
     there: Callable[[str], None]  #: takes the name of something that is there now, and that tasks may need
     stop: threading.Event  #: set when everything is to end
+    #: set while no compiler is to begin, for want of room on the disk
+    held: threading.Event = field(default_factory=threading.Event)
 
 
 class Work(ABC):
@@ -101,6 +104,7 @@ class Work(ABC):
         self._recent = Recent(staged)
         self._memory = Watch()
         self._phase = ""
+        self._holds = False
 
     @abstractmethod
     def log(self) -> AbstractContextManager[LogFile]:
@@ -160,6 +164,13 @@ class Work(ABC):
         if self._run.stop.is_set() or self._cancelled.is_set():
             raise Stopped(self.name)
 
+    def _hold(self) -> None:
+        """Pass on to its compilers whether they may begin."""
+        if self._holds != self._run.held.is_set():
+            self._holds = not self._holds
+            with suppress(OSError):  # a build on the host itself can spoil it: then they go on
+                hold(self._state, on=self._holds)
+
     def write(self, log: LogFile, line: ScriptLine) -> None:
         """Log a line of a script, and keep it for error messages."""
         name = line.package.name
@@ -193,6 +204,7 @@ class Work(ABC):
             self._memory.tick()
             if not last:
                 self.halt()
+                self._hold()
 
         with LogFollower(self._state) as follower:
             outcome = run_worker(seen, job, on_line=engine, on_tick=tick)

@@ -88,7 +88,7 @@ def look(folder: Path) -> Found:
     found = Found(name=folder.name, folder=folder, standing=_standing(state), state=state)
     if found.standing != "died":
         return found
-    again = state_file_or(state, folder)
+    again = _read_again(state, folder)
     if again.ended:  # between the look at the file and that at the process
         return Found(name=folder.name, folder=folder, standing="ended", state=again)
     return Found(
@@ -96,7 +96,7 @@ def look(folder: Path) -> Found:
     )
 
 
-def state_file_or(state: RunState, folder: Path) -> RunState:
+def _read_again(state: RunState, folder: Path) -> RunState:
     """Return what the file says now, or ``state`` where it cannot be read any more."""
     try:
         return state_file.read(folder) or state

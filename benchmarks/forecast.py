@@ -46,7 +46,9 @@ _PHASES = {
 
 def log_events(text: str) -> list[str]:
     """Turn a run's log into lines."""
-    phases, lines, began, tests = Phases(), [], 0.0, {}
+    phases, began = Phases(), 0.0
+    lines: list[str] = []
+    tests: dict[str, float] = {}
     at = 0.0
     for line in text.splitlines():
         try:

@@ -80,6 +80,14 @@ _TAKEN = (
 @option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
 @option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
 @option(SHOW, "--status", is_flag=True, help="Show where the runs of CONFIG, or of all, stand, and end.")
+@option(SHOW, "--quiet", "-q", is_flag=True, help="Nothing of what goes on: errors, and what came of it.")
+@option(
+    SHOW,
+    "--verbose",
+    "-v",
+    is_flag=True,
+    help="Every line that the builds print, too; the log has them anyway.",
+)
 @option(SHOW, "--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
 @option(
     HOW,
@@ -141,6 +149,9 @@ def build(context: click.Context, /, **given: Any) -> Result:
     """
     invocation: Invocation = context.obj
     invocation.json = as_json = given["as_json"]
+    invocation.quiet, invocation.verbose = given["quiet"], given["verbose"]
+    if invocation.quiet and invocation.verbose:
+        raise click.UsageError("--quiet and --verbose exclude each other")
     root, pattern = feedstock(given["root"]), given["pattern"]
     if given["output"] == "":
         raise click.UsageError("--output names no folder")

@@ -39,6 +39,8 @@ class Invocation:
 
     log_folder: Path  #: where a crash file goes, and where logs of a failed run lie
     json: bool = False  #: stdout belongs to one JSON document
+    quiet: bool = False  #: nothing is shown of what goes on
+    verbose: bool = False  #: every line of the builds is shown
     log: Path | None = None  #: the log of the run in progress, named beside an error
     show: Callable[[object], None] = _print  #: takes the JSON document
     #: plans of the runs that were made, by the runs' names

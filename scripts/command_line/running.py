@@ -86,8 +86,9 @@ def debug(options: Options, output: str | None) -> Result:
 
 
 def console(invocation: Invocation) -> Console:
-    """Return where progress is shown: standard output, unless a document goes there."""
-    return Console(stderr=invocation.json, soft_wrap=True)
+    """Return where progress is shown: standard output, unless a document goes there, or nowhere."""
+    plain = False if invocation.quiet else None
+    return Console(stderr=invocation.json, soft_wrap=True, quiet=invocation.quiet, force_terminal=plain)
 
 
 def shown(result: Result, out: Console, invocation: Invocation) -> Result:
@@ -116,6 +117,9 @@ def _noting(told: PlainReporter, invocation: Invocation) -> events.Reporter:
     def report(event: events.Event, /) -> None:
         if isinstance(event, events.RunStarted):
             invocation.log = event.log
+        line = event.event if isinstance(event, events.InTask) else event
+        if invocation.verbose and isinstance(line, events.LogLine):
+            told.tell(f"{line.source}: {line.text}")
         told(event)
 
     return report

@@ -106,10 +106,10 @@ def test_samples_of_a_long_run_are_some_thousands_and_of_a_short_one_every_two_s
 def test_extensions_steps_are_read_while_their_folders_are_there(run: Run, tmp_path: Path) -> None:
     work = tmp_path / "pyg" / "pytorch_scatter-py312" / "out" / "bld" / "x_1" / "work" / "build" / "temp"
     work.mkdir(parents=True)
-    (work / ".ninja_log").write_text("# ninja log v7\n0\t5000\t1001000000000\tscatter.o\taa\n")
+    (work / ".ninja_log").write_text(f"# ninja log v7\n0\t5000\t1001000000000\t{work}/scatter.o\taa\n")
     run.at(1010.0, events.InTask(task="pytorch_scatter-py312", event=PHASE))
     assert [(step.lane, step.output) for step in run.found().steps] == [
-        ("pytorch_scatter-py312", "scatter.o")
+        ("pytorch_scatter-py312", "build/temp/scatter.o")
     ]
 
 

@@ -114,14 +114,17 @@ def area(
     most: float,
     line_at: tuple[float, str] | None = None,
 ) -> str:
-    """Draw curves over time, each with the class of its style; the first is an area. ``line_at`` marks a level."""
+    """Draw curves over time, each with the class of its style, as areas but for those of class ``line``.
+
+    ``line_at`` marks a level.
+    """
     high = most or 1.0
     curves: list[str] = []
     for kind, points in series:
         if not points:
             continue
         drawn = [f"{10 * axis.at(when):.4g},{100 * (1 - value / high):.3g}" for when, value in points]
-        if not curves:
+        if kind != "line":
             first, last = drawn[0].split(",")[0], drawn[-1].split(",")[0]
             curves.append(f'<polygon class="{kind}" points="{first},100 {" ".join(drawn)} {last},100"/>')
         else:

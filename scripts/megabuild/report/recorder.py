@@ -131,7 +131,7 @@ class Recorder:
                 Ran(
                     at=round(step.began, 3),
                     seconds=round(step.seconds, 3),
-                    output=self._text(step.output),
+                    output=self._text(_short(step.output)),
                     outputs=step.outputs,
                     lane=self._lanes[path],
                 )
@@ -150,6 +150,11 @@ class Recorder:
         if path not in self._logs:
             self._logs[path] = NinjaLog(path, self._state)
             self._lanes[path] = lane
+
+
+def _short(output: str) -> str:
+    """Return an output's path below the engine's work folder, where it is in one: extensions name it as a whole."""
+    return output.rpartition("/work/")[2] if output.startswith("/") else output
 
 
 def _busy() -> float:

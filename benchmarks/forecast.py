@@ -126,6 +126,24 @@ def learn(path: Path, state: Path | None, before: Known) -> Known:
     return learning.learned(before, played.forecast, compiled=compiled, logged=ninja_log.read(content or b""))
 
 
+def table(known: Known, source: str) -> shipped.Table:
+    """Return a table of what was learned: steps of one folder, and of one kind of file, are taken together."""
+    steps = {}
+    for phase, names in known.order.items():
+        groups: dict[str, list[float]] = {}
+        for name in names:
+            folder, _, file = name.rpartition("/")
+            kind = "".join(file.partition(".")[1:])
+            single = not name.endswith(".o")
+            groups.setdefault(name if single else f"{folder}/*{kind}", []).append(known.steps[name])
+        steps[phase] = [
+            (group, len(times), round(sum(times) / len(times), 2)) for group, times in groups.items()
+        ]
+    return shipped.Table(
+        source=source, phases={key: round(seconds, 1) for key, seconds in known.phases.items()}, steps=steps
+    )
+
+
 def main() -> None:
     """Do one of them."""
     command, *rest = sys.argv[1:]
@@ -146,7 +164,7 @@ def main() -> None:
         known = msgspec.json.decode(Path(rest[1]).read_bytes(), type=Known)
         tables = {
             **(shipped.tables() if shipped.FILE.exists() else {}),
-            rest[0]: shipped.table(known, rest[2]),
+            rest[0]: table(known, rest[2]),
         }
         text = msgspec.json.format(msgspec.json.encode(tables), indent=1).decode() + "\n"
         shipped.FILE.write_text(re.sub(r"\[\s+(\"[^\"]+\"),\s+(\d+),\s+([\d.]+)\s+\]", r"[\1, \2, \3]", text))

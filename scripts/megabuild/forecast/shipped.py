@@ -81,21 +81,3 @@ def known(kind: str, speed: float = 1.0) -> Known:
         name: speed * seconds * (like.phases if like else 1.0) for name, seconds in table.phases.items()
     }
     return Known(phases=phases, steps=steps, order=order)
-
-
-def table(known: Known, source: str) -> Table:
-    """Return a table of what was learned: steps of one folder, and of one kind of file, are taken together."""
-    steps = {}
-    for phase, names in known.order.items():
-        groups: dict[str, list[float]] = {}
-        for name in names:
-            folder, _, file = name.rpartition("/")
-            kind = "".join(file.partition(".")[1:])
-            single = not name.endswith(".o")
-            groups.setdefault(name if single else f"{folder}/*{kind}", []).append(known.steps[name])
-        steps[phase] = [
-            (group, len(times), round(sum(times) / len(times), 2)) for group, times in groups.items()
-        ]
-    return Table(
-        source=source, phases={key: round(seconds, 1) for key, seconds in known.phases.items()}, steps=steps
-    )

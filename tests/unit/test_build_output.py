@@ -37,7 +37,14 @@ def test_a_ninja_line_is_progress_of_the_phase_announced_before() -> None:
         Parser(), line("::megabuild:: phase compile"), line("[12/1374 34.5s] Building CXX object a.o")
     )
     assert found[-1] == events.Progress(
-        phase="compile", package="staging", python="", done=12, total=1374, seconds=34.5, eta_seconds=None
+        phase="compile",
+        package="staging",
+        python="",
+        done=12,
+        total=1374,
+        seconds=34.5,
+        eta_seconds=None,
+        step_name="a.o",
     )
 
 

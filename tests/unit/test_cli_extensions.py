@@ -76,28 +76,6 @@ def test_only_wheels_or_no_sources_means_nothing_where_none_fits(repository: Pat
     }
 
 
-def test_several_tasks_move_at_once_a_line_each() -> None:
-    shown = live()
-    for task in ("pytorch_scatter-py312", "pytorch_sparse-py312", "pyg-lib-abi3"):
-        shown(events.TaskStarted(task=task))
-    shown(events.InTask(task="pytorch_scatter-py312", event=progress(4)))
-    shown(events.InTask(task="pyg-lib-abi3", event=events.PhaseStarted(phase="configure", package="pyg-lib")))
-    lines = shown.lines().plain.splitlines()
-    assert len(lines) == 3
-    assert "4/8  30 s left  pytorch_scatter-py312" in lines[0]
-    assert "environment  pytorch_sparse-py312" in lines[1]
-    assert "configure  pyg-lib-abi3" in lines[2]
-    shown(events.TaskEnded(task="pytorch_sparse-py312", status="built"))
-    assert len(shown.lines().plain.splitlines()) == 2
-
-
-def test_of_many_tasks_some_are_counted_only() -> None:
-    shown = live()
-    for number in range(11):
-        shown(events.TaskStarted(task=f"task-{number}"))
-    assert shown.lines().plain.splitlines()[-1].startswith("and 3 more")
-
-
 def test_without_a_terminal_a_task_that_is_done_compiling_says_so() -> None:
     text = io.StringIO()
     shown = PlainReporter(Console(file=text, soft_wrap=True))

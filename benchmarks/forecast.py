@@ -9,6 +9,7 @@ ship KIND KNOWN.json SOURCE      put what was learned (the cache's `forecast` fo
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import sys
 from pathlib import Path
@@ -26,41 +27,69 @@ from megabuild.forecast import learning, ninja_log, shipped  # noqa: E402
 from megabuild.forecast.known import Known  # noqa: E402
 from megabuild.plan import object_memory  # noqa: E402
 
-_PACKAGE = re.compile(r"name='([^']*)', version='([^']*)', build_string='([^']*)'")
-_WORDS = {"PackageStarted": "script", "PackageBuilt": "built"}
+_LABEL = r"(?P<name>\S+) (?P<version>\S+)(?: py(?P<python>\S+))?"
+_SENTENCES = {
+    "script": re.compile(rf"{_LABEL}: build script began"),
+    "built": re.compile(rf"\S {_LABEL}: built\b"),
+    "tested": re.compile(rf"\S {_LABEL}: tested in"),
+    "test": re.compile(rf"testing {_LABEL}"),
+    "phase": re.compile(r"(?P<name>\S+)(?: (?P<python>[\d.]+t?))?: (?P<what>[a-zA-Z ]+)"),
+}
+_PHASES = {
+    "trying the compiler": "toolchain",
+    "environment": "staging",
+    "unpacking the source": "sync",
+    "Python side": "python",
+    "taking the wheel apart": "split",
+}
 
 
 def log_events(text: str) -> list[str]:
     """Turn a run's log into lines."""
-    phases, lines, began = Phases(), [], 0.0
+    phases, began = Phases(), 0.0
+    lines: list[str] = []
+    tests: dict[str, float] = {}
+    at = 0.0
     for line in text.splitlines():
-        when, source, rest = line[:24], line[25:41].strip(), line[42:]
         try:
-            at = datetime.datetime.fromisoformat(when.replace("Z", "+00:00")).timestamp()
+            at = datetime.datetime.fromisoformat(line[:24].replace("Z", "+00:00")).timestamp()
         except ValueError:
             continue
+        source, rest = line[25:41].strip(), line[42:]
         began = began or at
         fields: list[object] = []
         if source == "driver":
-            name = rest.partition("(")[0]
-            values = dict(re.findall(r"(\w+)='([^']*)'", rest))
-            if name == "PhaseStarted" and values.get("phase") != "normalise":
-                fields = ["phase", values["phase"], values["package"], values["python"]]
-            elif name in _WORDS and (package := _PACKAGE.search(rest)):
-                fields = [_WORDS[name], *package.groups()]
-            elif name == "TestRun":
-                fields = ["test", values["name"]]
-            elif name == "TestEnded":
-                seconds = re.search(r"seconds=([\d.]+)", rest)
-                fields = ["tested", values["name"], seconds[1] if seconds else 0, "passed=True" in rest]
+            fields = _sentence(rest, at, tests)
         elif not source.startswith("test:"):
             event = phases.feed(rest, "", "")
             if isinstance(event, events.Progress):
                 fields = ["step", event.done, event.total, event.seconds, event.step_name]
         if fields:
             lines.append("\t".join(map(str, [round(at - began, 3), *fields])))
-    lines.append(f"{at - began:.3f}\tend")
-    return lines
+    return [*lines, f"{at - began:.3f}\tend"]
+
+
+def _sentence(text: str, at: float, tests: dict[str, float]) -> list[object]:
+    for word, pattern in _SENTENCES.items():
+        if match := pattern.fullmatch(text) or (pattern.match(text) if word in ("built", "tested") else None):
+            found = match.groupdict()
+            label = " ".join(
+                filter(
+                    None, [found["name"], found.get("version"), found["python"] and f"py{found['python']}"]
+                )
+            )
+            build = f"py{found['python'].replace('.', '')}" if found["python"] else ""
+            if word == "phase":
+                what = _PHASES.get(found["what"], found["what"])
+                package = "staging" if found["name"] == "libtorch" else found["name"]
+                return [word, what, package, found["python"] or ""]
+            if word == "test":
+                tests[label] = at
+                return [word, label]
+            if word == "tested":
+                return [word, label, round(at - tests.pop(label), 1), True]
+            return [word, found["name"], found["version"], f"x_{build}_0" if build else "x_0"]
+    return []
 
 
 def replay(path: Path, known: Known, jobs: int = 2, cores: int = 2) -> None:
@@ -95,7 +124,10 @@ def main() -> None:
     """Do one of them."""
     command, *rest = sys.argv[1:]
     if command == "events":
-        print("\n".join(log_events(Path(rest[0]).read_text())))
+        lines = log_events(Path(rest[0]).read_text())
+        for row in json.loads(Path(rest[1]).read_text())["time_left"] if len(rest) > 1 else ():
+            lines.append(f"{row[0]}\tshare\t{row[5]}")
+        print("\n".join(sorted(lines, key=lambda line: float(line.partition("\t")[0]))))
     elif command == "learn":
         Path(rest[2]).write_bytes(msgspec.json.encode(learn(Path(rest[0]), Path(rest[1]), Known())))
     elif command == "ship":
@@ -108,7 +140,7 @@ def main() -> None:
         shipped.FILE.write_text(re.sub(r"\[\s+(\"[^\"]+\"),\s+(\d+),\s+([\d.]+)\s+\]", r"[\1, \2, \3]", text))
     else:
         second = Path(rest[1]) if len(rest) > 1 else Path(rest[0])
-        known = shipped.known(rest[0]) if not Path(rest[0]).exists() else learn(Path(rest[0]), None, Known())
+        known = shipped.known(rest[0]) if not Path(rest[0]).is_file() else learn(Path(rest[0]), None, Known())
         replay(second, known)
 
 

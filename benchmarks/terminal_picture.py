@@ -72,9 +72,11 @@ class Screen:
                 self.column += 1
 
     def shown(self) -> list[list[Cell]]:
-        """Return the lines that are to be seen."""
-        filled = len(self.lines) - (not self.lines[-1])
-        return self.lines[max(0, filled - HEIGHT) : filled]
+        """Return the lines that are to be seen; the last ones, for further programs, name folders of this machine."""
+        texts = ["".join(sign for sign, _ in line) for line in self.lines]
+        end = next((n for n, text in enumerate(texts) if text.startswith("  micromamba ")), len(texts))
+        end -= not texts[end - 1]
+        return self.lines[max(0, end - HEIGHT) : end]
 
 
 def record(command: list[str], folder: Path) -> list[tuple[float, list[list[Cell]]]]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from command_line.configs import config_names
-from command_line.options import GroupedCommand, option
+from command_line.options import SETTINGS, GroupedCommand, option, version
 from command_line.root import is_checkout, log_folder
 from command_line.root import repository as root_of_repository
 from command_line.run_command import Invocation, run
@@ -31,10 +31,10 @@ from pin_audit.targets import packages
 
 EXAMPLES = f"""
 {{prog}}                                    PyTorch's table
-{{prog}} --package pyg-lib --version 0.8.0
+{{prog}} --package pyg-lib --release 0.8.0
 {{prog}} --all --json --output audit.json   everything, with where each value was read
 {{prog}} --offline --fail-on conflict       in CI: the cache's values, exit code {FindingsError.exit_code}
-{{prog}} --version newest --compare audit.json
+{{prog}} --release newest --compare audit.json
 {{prog}} --root FEEDSTOCK                 any feedstock: recipe.yaml or meta.yaml
 {{prog}} --upstream https://github.com/faiss/faiss.git --ref v1.14.3
 {{prog}} --bump 2.14.1                      what must change for that PyTorch
@@ -45,7 +45,7 @@ EXAMPLES = f"""
 Statuses: {", ".join(STATUSES)}
 
 Exit codes: 0 the table was made, whatever is in it; 2 an option is wrong; 3 a config
-cannot be read; {AuditError.exit_code} nothing can be made (--version newest without an index);
+cannot be read; {AuditError.exit_code} nothing can be made (--release newest without an index);
 {FindingsError.exit_code} --fail-on found something; {ChangesError.exit_code} --compare found a change;
 {NotReadError.exit_code} --fail-on could not judge, since a source was not read (--skip leaves it out);
 {IncomparableError.exit_code} --compare had nothing that both reports read; 130 interrupted
@@ -78,18 +78,15 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
     return [CompletionItem(f"{head}{comma}{name}") for name in STATUSES if name.startswith(last)]
 
 
-@click.command(
-    "audit", cls=GroupedCommand, examples=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]}
-)
-@option(WHAT, "--package", "-p", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
+@click.command("audit", cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
+@option(WHAT, "--package", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
         help="pytorch (the default), pyg-lib, pytorch_scatter, ...; more than once.")  # fmt: skip
 @option(WHAT, "--root", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
         help="Repository with a recipe, any feedstock.  [default: the one around you, else this one]")  # fmt: skip
 @option(WHAT, "--all", "every", is_flag=True, help="Every package of this repository.")
-@option(
-    WHAT, "--version", metavar="X", help="Instead of the recipe's: 2.13.0, or newest (that an index has)."
-)
-@option(WHAT, "--config", "-c", "patterns", multiple=True, metavar="GLOB", shell_complete=config_names,
+@option(WHAT, "--release", metavar="X",
+        help="Instead of the recipe's: 2.13.0, or newest (that an index has).")  # fmt: skip
+@option(WHAT, "--filter", "patterns", multiple=True, metavar="GLOB", shell_complete=config_names,
         help="Configs whose name matches; without it all that build with conda-forge's packages.")  # fmt: skip
 @option(
     WHAT,
@@ -145,6 +142,7 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
         help="How old what is cached may be.")  # fmt: skip
 @option(HOW, "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS",
         help="For the whole audit; what has not answered by then is a value in its cells.")  # fmt: skip
+@version("audit-pins")
 @click.pass_context
 def audit(context: click.Context, /, root: Path | None, **asked: Any) -> Result:
     """Compare what upstream, the recipe and conda-forge say of every dependency.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from command_line.configs import choose, config_names, person_present
-from command_line.options import GroupedCommand, option
+from command_line.options import SETTINGS, GroupedCommand, option, version
 from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
 from groundwork.deadline import deadline
@@ -31,9 +31,8 @@ EXAMPLES = """
 {prog} linux_64_cpu_debian --plan           what would be built
 {prog} linux_64_cpu_debian -p 3.12 -p 3.13  two Pythons only
 {prog} linux_64_cpu_wheel -e scatter        one extension only
-{prog} linux_64_cuda130 -e pyg-lib --pyg-pin exact
-                                            ... for this very PyTorch only
-{prog} linux_64_cuda130_wheel --torch 2.14.1 another release
+{prog} linux_64_cuda130 -e pyg-lib --pyg-pin exact  for this very PyTorch only
+{prog} linux_64_cuda130_wheel --torch 2.14.1  another release
 {prog} --filter 'linux_64_cuda*'            choose among some
 {prog} 'linux_64_*' --provider conda-forge  several, one by one
 {prog} --all --exclude '*_generic' --plan   what they take together
@@ -42,7 +41,6 @@ EXAMPLES = """
 {prog} --all --notify 'notify-send "$MEGABUILD_SUMMARY"'
 {prog} --root ../zstd-feedstock linux_64_   another feedstock's
 """
-HELP = {"help_option_names": ["-h", "--help"]}
 CHOICE = "Choosing what is built"
 SHOW = "Only showing"
 HOW = "How it is built"
@@ -55,7 +53,7 @@ _TAKEN = (
 )  # fmt: skip
 
 
-@click.command(cls=GroupedCommand, examples=EXAMPLES, context_settings=HELP)
+@click.command(cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...", shell_complete=config_names)
 @option(CHOICE, "--all", "every", is_flag=True,
         help="Every config of this machine's platform, or of --filter's.")  # fmt: skip
@@ -94,7 +92,7 @@ _TAKEN = (
 @option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.")  # fmt: skip
 @option(HOW, "--optimization", type=click.Choice(["0", "2"]),
-        help="2 as released, 0 for a quick proof of the pipeline.")  # fmt: skip
+        help="2 as released, 0 for a quick proof of the pipeline.  [default: the config's, 2]")  # fmt: skip
 @option(HOW, "--upstream-tests", is_flag=True,
         help="Also the package pytorch-tests: PyTorch's own tests of its numerics, run for one Python.")  # fmt: skip
 @option(HOW, "--keep-going", "-k", is_flag=True,
@@ -133,6 +131,7 @@ _TAKEN = (
 @option(DEBUG, "--debug", is_flag=True, help="Make the build environment and print how to enter it.")
 @option(DEBUG, "--output-id", metavar="NAME",
         help="With --debug: which package's.  [default: the staging output's]")  # fmt: skip
+@version("build-locally.py")
 @click.pass_context
 def build(context: click.Context, /, **given: Any) -> Result:
     """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.

@@ -5,15 +5,17 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-PROGRAMS = ("build-locally.py", "audit-pins", "install-pyg", "megabuild")
+from command_line.options import OneOf
+
+PROGRAMS = ("build-locally.py", "megabuild", "audit-pins", "install-pyg")
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.argument("program", type=click.Choice(PROGRAMS), default=PROGRAMS[0])
+@click.argument("shell", type=OneOf(["bash", "zsh", "fish"]))
+@click.argument("program", type=OneOf(PROGRAMS), required=False)
 @click.pass_context
-def completion(context: click.Context, shell: str, program: str) -> None:
-    """Print a completion script for a program, to be read by the shell.
+def completion(context: click.Context, shell: str, program: str | None) -> None:
+    """Print a completion script for PROGRAM, or for all of them, to be read by the shell.
 
     \b
     bash, in ~/.bashrc:    eval "$(python scripts/megabuild completion bash)"
@@ -21,10 +23,12 @@ def completion(context: click.Context, shell: str, program: str) -> None:
     fish:                  python scripts/megabuild completion fish | source
     installed megabuild:   eval "$(megabuild completion bash megabuild)"
 
-    It completes ./build-locally.py, and `python build-locally.py` where the shell completes by script name.
+    Programs: build-locally.py, megabuild, audit-pins, install-pyg. Completed is what is called by its name, such as
+    ./build-locally.py, and `python build-locally.py` where the shell completes by script name.
     """
     generator = get_completion_class(shell)
     assert generator is not None
-    variable = f"_{program.replace('-', '_').replace('.', '_').upper()}_COMPLETE"
-    # of the command nothing is in the script: the program is asked when there is something to complete
-    click.echo(generator(context.command, {}, program, variable).source())
+    for name in PROGRAMS if program is None else (program,):
+        variable = f"_{name.replace('-', '_').replace('.', '_').upper()}_COMPLETE"
+        # of the command nothing is in the script: the program is asked when there is something to complete
+        click.echo(generator(context.command, {}, name, variable).source())

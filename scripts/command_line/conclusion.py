@@ -65,6 +65,8 @@ def _as_told(error: BaseException) -> MegabuildError:
 
 def _left(output: Path, invocation: Invocation, began: float, *, did: bool) -> Left | None:
     """Write manifest and logs; a disk that is full, or not ours to write to, costs these and nothing else."""
+    if not invocation.plans:
+        return None  # nothing has begun
     try:
         return leave(output, invocation.plans, began, Mask(os.environ), logs=did)
     except (OSError, MegabuildError) as error:

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 from rich.console import Console
 
-from command_line.options import GroupedCommand, option
+from command_line.options import SETTINGS, GroupedCommand, option, version
 from command_line.progress_display import reporter
 from command_line.root import log_folder
 from command_line.run_command import Invocation, run
@@ -46,7 +46,7 @@ def _extension_names(
     "install-pyg",
     cls=GroupedCommand,
     examples=EXAMPLES,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=SETTINGS,
 )
 @click.argument("extensions", nargs=-1, metavar="[EXTENSION[==VERSION]]...", shell_complete=_extension_names)
 @option(WHERE, "--python", "-p", "python", metavar="PATH",
@@ -63,8 +63,10 @@ def _extension_names(
         help="Source archives (and wheels of build tools), taken before pip's index is asked.")  # fmt: skip
 @option(HOW, "--arch-list", metavar="LIST",
         help='CUDA archs: "9.0;12.0+PTX". Without it those of the GPUs here, else PyTorch\'s own.')  # fmt: skip
-@option(HOW, "--jobs", "-j", type=click.IntRange(min=1), help="Compile jobs; else what fits into memory.")
+@option(HOW, "--jobs", "-j", type=click.IntRange(min=1), metavar="N",
+        help="Compile jobs; without it CPU_COUNT, or what fits into memory.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
+@version("install-pyg")
 @click.pass_context
 def install_pyg(
     context: click.Context,

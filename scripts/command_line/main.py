@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from command_line.options import SETTINGS, version
 from command_line.root import log_folder
 from command_line.run_command import Invocation, run
 from groundwork.bootstrap import import_whole
@@ -13,7 +14,7 @@ HELPS = {
     "audit": "Compare what upstream, the recipe and conda-forge say of every dependency.",
     "build": "Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.",
     "clean": "Show what builds have left on the disk and what having it again costs, or remove some of it.",
-    "completion": "Print a completion script for a program, to be read by the shell.",
+    "completion": "Print a completion script for PROGRAM, or for all of them, to be read by the shell.",
     "configs": "List the configs, or keep them in step with conda_build_config.yaml.",
     "env": "Make environments of what was built.",
     "install-pyg": "Install PyTorch Geometric's extensions beside an installed PyTorch.",
@@ -26,11 +27,24 @@ HELPS = {
     "verify-gpu": "Try an environment's torch and extensions on this machine's GPUs.",
     "wheels": "Make wheels of what CONFIG built, and an index of them for pip, uv and poetry.",
 }
+#: What stands together in the help text; what is in none of these is part of building.
+GROUPS = {
+    "Looking into what is installed or built": ("sizes", "slim", "verify", "verify-gpu"),
+    "Others": ("audit", "install-pyg", "completion"),
+}
+_BUILDING = "Building PyTorch"
 _ELSEWHERE = {"verify-gpu": "verify"}
 
 
 class LazyGroup(click.Group):
     """Lists and completes commands without them; imports the one that is called."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the commands do, group by group, as whole sentences."""
+        apart = [name for names in GROUPS.values() for name in names]
+        for title, names in {_BUILDING: [name for name in HELPS if name not in apart], **GROUPS}.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, HELPS[name]) for name in names])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -53,10 +67,10 @@ def load(name: str) -> click.Command:
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=SETTINGS,
     commands=[click.Command(name, help=text) for name, text in HELPS.items()],
 )
-@click.version_option(package_name=None, version="0.1.0", prog_name="megabuild")
+@version("megabuild")
 def megabuild() -> None:
     """Build PyTorch for conda: libtorch once, pytorch for every Python."""
 

@@ -13,13 +13,13 @@ from groundwork.errors import UsageError
 from groundwork.result import Result
 
 EXAMPLES = """
-{prog} ~/venv --gpu native     the plan, for this machine's GPUs
-{prog} ~/venv --gpu 12.0 --keep compile,extensions --apply
+{prog} ~/venv --arch-list native     the plan, for this machine's GPUs
+{prog} ~/venv --arch-list 12.0 --keep compile,extensions --apply
 {prog} ~/venv --undo           every byte back
 {prog} ~/venv --forget         free their room; no way back
-{prog} ~/venv --gpu 8.6,12.0 --output /opt/venv
-{prog} torch_scatter-2.1.2-*.whl --gpu 9.0 --output wheels
-{prog} output/packages/linux_64_cuda132_wheel --gpu 9.0 --output slim
+{prog} ~/venv --arch-list 8.6,12.0 --output /opt/venv
+{prog} torch_scatter-2.1.2-*.whl --arch-list 9.0 --output wheels
+{prog} output/packages/linux_64_cuda132_wheel --arch-list 9.0 --output slim
 """
 WHAT = "What to keep"
 DO = "What to do"
@@ -29,7 +29,7 @@ DO = "What to do"
 @click.argument(
     "subject", metavar="ENVIRONMENT|PACKAGE|CHANNEL", type=click.Path(exists=True, path_type=Path)
 )
-@option(WHAT, "--gpu", "gpus", multiple=True, metavar="LIST|native",
+@option(WHAT, "--arch-list", "gpus", multiple=True, metavar="LIST|native",
         help="Code for these GPUs stays: 12.0, or 8.6,12.0; native: those of this machine. All without "
         "it.")  # fmt: skip
 @option(WHAT, "--keep", multiple=True, metavar="LIST",
@@ -48,7 +48,7 @@ DO = "What to do"
         help="With --apply: what must succeed afterwards, too, such as 'python -c \"import foo.bar\"'; as often as "
         "needed.")  # fmt: skip
 @option(DO, "--no-check", is_flag=True, help="With --apply: import and run nothing.")
-@option(DO, "--output", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+@option(DO, "--output", "-o", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
         help="Write a smaller copy: of an environment into this new folder, of a package into a file in "
         "it.")  # fmt: skip
 @option(DO, "--undo", is_flag=True, help="Put the originals back.")

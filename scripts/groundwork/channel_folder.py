@@ -82,6 +82,11 @@ def index(folder: Path, platform: str) -> None:
     Only what belongs to a channel becomes readable: what else lies beside it keeps its mode.
     """
     write_index(folder, platform)
+    make_readable(folder)
+
+
+def make_readable(folder: Path) -> None:
+    """Let everybody read a channel."""
     folders = subdirs(folder)
     for path in (folder, *folders):
         path.chmod(0o755)

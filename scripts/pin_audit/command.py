@@ -15,7 +15,7 @@ from groundwork.errors import (
     UsageError,
 )
 from groundwork.result import Result
-from groundwork.wording import counted
+from groundwork.wording import counted, meant
 from pin_audit.claims import STATUSES, Status
 from pin_audit.make_report import AuditOptions, make
 from pin_audit.names import names
@@ -68,7 +68,7 @@ def statuses(text: str) -> tuple[Status, ...]:
     words = [part.strip().lower().replace(" ", "-").replace("_", "-") for part in text.split(",")]
     for word in words:
         if word not in STATUSES:
-            raise UsageError(f"'{word}' is not a status", f"they are: {', '.join(STATUSES)}")
+            raise UsageError(f"'{word}' is not a status", meant(word, STATUSES))
     return tuple(STATUSES[word] for word in words)
 
 

@@ -345,7 +345,7 @@ class Clone:
         except AuditError as error:
             if "couldn't find remote ref" in error.message:
                 missing = f"{self.address.name} has no tag {self._only}"
-                raise Absent(missing, "name another: --version") from error
+                raise Absent(missing, "name another: --release") from error
             if not (self._filter and "filter" in error.message):
                 raise
             self._filter = ""  # the server knows filters and refuses this one

@@ -35,7 +35,7 @@ class AuditOptions:
 
     package_words: tuple[str, ...] = ()
     every: bool = False
-    version: str | None = None
+    release: str | None = None
     patterns: tuple[str, ...] = ()
     upstream: str | None = None  #: of another project; with `ref`
     ref: str | None = None
@@ -98,7 +98,7 @@ def make(
     if old is not None:
         targets = [_refresh_target(audit.target, configs, root) for audit in old.audits]
     elif foreign:
-        version = options.version
+        version = options.release
         targets = [
             feedstock.target(root, configs, upstream=options.upstream, ref=options.ref, version=version)
         ]
@@ -164,7 +164,7 @@ def _check(options: AuditOptions) -> None:
     if options.every and options.package_words:
         raise UsageError("--all and --package exclude each other", "leave one out")
     if options.every or len(options.package_words) > 1:
-        for name in ("version", "repository", "tree", "wheel", "gitlinks", "upstream"):
+        for name in ("release", "repository", "tree", "wheel", "gitlinks", "upstream"):
             if getattr(options, name):
                 raise UsageError(f"--{name} is about one package", "name it with --package, without --all")
 
@@ -219,8 +219,8 @@ def _packages(options: AuditOptions) -> tuple[AuditedPackage, ...]:
 def _version(
     options: AuditOptions, package: AuditedPackage, configs: tuple[Config, ...], services: Services
 ) -> str | None:
-    if options.version != "newest":
-        return options.version
+    if options.release != "newest":
+        return options.release
     try:
         torch = next((config.torch_version for config in configs), "")
         return newest_version(package.wheel, package.index, torch, services)

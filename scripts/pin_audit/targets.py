@@ -70,7 +70,7 @@ def target(
     Raises UsageError where the version is not one, or no config is left.
     """
     if not configs:
-        raise UsageError("no config is left to look at", "name others: --config GLOB")
+        raise UsageError("no config is left to look at", "name others: --filter GLOB")
     if version is not None and not re.fullmatch(r"\d[0-9A-Za-z.+_-]*", version):
         raise UsageError(f"'{version}' is not a version", "write it like 2.13.0, without the tag's v")
     built = {config.name: config.variant.get(package.key, ("",))[0] for config in configs}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -190,8 +191,13 @@ def find(name: str) -> Extension:
     for extension in EXTENSIONS:
         if word in (extension.name, extension.conda.replace("-", "_"), extension.key.removeprefix("pyg_")):
             return extension
+    short = {extension.key.removeprefix("pyg_"): extension.conda for extension in EXTENSIONS}
+    close = get_close_matches(word.removeprefix("pytorch_").removeprefix("torch_"), short, n=1)
     known = ", ".join(extension.conda for extension in EXTENSIONS)
-    raise UsageError(f"'{name}' is not an extension", f"the extensions are: {known}")
+    raise UsageError(
+        f"'{name}' is not an extension",
+        f"did you mean {short[close[0]]}?" if close else f"the extensions are: {known}",
+    )
 
 
 def matrix() -> Variant:

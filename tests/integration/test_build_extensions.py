@@ -18,9 +18,10 @@ from tiny import PACKAGES, make_channel, provider, wait_for
 from tiny_pyg import TinyPyg
 
 from groundwork import events
-from groundwork.errors import IntegrityError, UsageError
+from groundwork.errors import IntegrityError, IsolationError, UsageError
 from groundwork.resources.shortage import Watch
 from megabuild.engine.supervisor import strays
+from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import extensions, planning
 from megabuild.plan.report import plan_document, plan_lines
 from megabuild.run import work
@@ -130,7 +131,15 @@ def test_a_failure_stops_only_what_needs_it_and_the_run_says_so(
     assert len(tiny.compiles()) == compiled + 2 * 4 * 2  # of the two that there were not, and nothing else
 
 
-def test_the_object_that_failed_is_named_and_can_be_compiled_alone_in_its_environment(tiny: TinyPyg) -> None:
+@pytest.mark.parametrize("engine", ["host", "bubblewrap"])
+def test_the_object_that_failed_is_named_and_can_be_compiled_alone_in_its_environment(
+    tiny: TinyPyg, engine: str
+) -> None:
+    if engine == "bubblewrap":
+        try:
+            Bubblewrap(root=Path("/")).check()
+        except IsolationError as error:
+            pytest.skip(error.message)
     script = tiny.root / "recipe" / "pyg" / "common" / "build.sh"
     script.write_text(
         script.read_text()
@@ -140,7 +149,7 @@ def test_the_object_that_failed_is_named_and_can_be_compiled_alone_in_its_enviro
             'printf "int x;\\n${broken}\\nint f$number() { return 0; }\\n" >"f$number.cc"; broken=',
         )
     )
-    summary = tiny.run(pythons=("3.11",), extensions=("scatter",))
+    summary = tiny.run(pythons=("3.11",), extensions=("scatter",), engine=engine)
     (failure,) = summary.failures
     assert (failure["kind"], failure["file"], failure["line"]) == ("compiler", "f1.cc", 2)
     assert (failure["package"], failure["phase"], failure["outputs"]) == (
@@ -156,6 +165,7 @@ def test_the_object_that_failed_is_named_and_can_be_compiled_alone_in_its_enviro
     def run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
 
+    assert ("bwrap" in Path(again).read_text()) == (engine == "bubblewrap")
     assert "f1.cc:2:2: error: #error on purpose" in run(again).stderr
     source = next(tiny.options().state.glob("pyg/*/out/bld/*/work/f1.cc"))
     source.write_text("int f1() { return 1; }\n")
@@ -165,7 +175,7 @@ def test_the_object_that_failed_is_named_and_can_be_compiled_alone_in_its_enviro
     assert "name=pytorch_scatter\nf1.o\n" in inside.stdout
     assert inside.returncode == 7
     script.write_text((tiny_pyg.ROOT / "recipe" / "pyg" / "common" / "build.sh").read_text())
-    assert tiny.run(pythons=("3.11",), extensions=("scatter",)).ok
+    assert tiny.run(pythons=("3.11",), extensions=("scatter",), engine=engine).ok
     assert not Path(again).exists(), "they lead nowhere any more"
     assert not Path(enter).exists()
 

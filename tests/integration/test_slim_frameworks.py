@@ -80,7 +80,7 @@ def test_everything_works_as_before_and_comes_back(env: Path) -> None:
     _, gpus, at_most = ENVIRONMENTS[name]
     before, worked = tree(env), answers(env)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    applied = slim(env, *(["--gpu", gpus] if gpus else []), "--apply")
+    applied = slim(env, *(["--arch-list", gpus] if gpus else []), "--apply")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
     there = on_disk(env)

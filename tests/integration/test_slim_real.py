@@ -72,7 +72,7 @@ def test_what_is_said_to_work_does(
     env: Path, before: Mapping[str, tuple[object, ...]], keep: str, at_most: float, tmp_path: Path
 ) -> None:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    applied = slim(env, "--gpu", "12.0", "--keep", keep, "--apply")
+    applied = slim(env, "--arch-list", "12.0", "--keep", keep, "--apply")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
     print(keep, applied["before"], applied["after"], f"{seconds:.1f} s of CPU")
@@ -111,12 +111,12 @@ def test_killed_at_ten_moments_while_a_program_uses_it(
     assert user.stdout.readline() == "ready\n"
     for _ in range(2):  # the first one reads from the disk, and takes longer than those to be killed
         began = time.monotonic()
-        slim(env, "--gpu", "12.0", "--apply")
+        slim(env, "--arch-list", "12.0", "--apply")
         whole = time.monotonic() - began
         slim(env, "--undo")
     for moment in range(1, 11):
         process = subprocess.Popen(
-            [sys.executable, DRIVER, "slim", env, "--gpu", "12.0", "--apply"],
+            [sys.executable, DRIVER, "slim", env, "--arch-list", "12.0", "--apply"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

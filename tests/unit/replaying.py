@@ -17,6 +17,25 @@ from groundwork.run_state import TimeLeft
 from megabuild.forecast.forecast import Forecast
 from megabuild.forecast.known import Known
 from megabuild.forecast.outline import Outline, Package
+from megabuild.forecast.share import Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Got(events.Event):
+    """The run got so much of the machine from then on."""
+
+    share: float
+
+
+class _Share(Share):
+    """As it was then."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.now = 1.0
+
+    def sample(self, now: float, wanted: int) -> None:
+        """Look at nothing of today."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +73,8 @@ def outline(happened: list[tuple[float, events.Event]], *, jobs: int = 2, cores:
 def play(happened: list[tuple[float, events.Event]], todo: Outline, known: Known) -> Played:
     """Play a run, asking every second how long it will take."""
     now = 0.0
-    forecast = Forecast(todo, known, clock=lambda: now)
+    share = _Share() if any(isinstance(event, Got) for _, event in happened) else None
+    forecast = Forecast(todo, known, clock=lambda: now, share=share)
     said = []
     asked = 0.0
     for when, event in happened:
@@ -64,6 +84,8 @@ def play(happened: list[tuple[float, events.Event]], todo: Outline, known: Known
                 said.append((now, left))
             asked += 1.0
         now = when
+        if isinstance(event, Got) and share is not None:
+            share.now, share.known = event.share or share.now, True
         forecast.take(event)
     return Played(forecast=forecast, seconds=happened[-1][0], said=said)
 
@@ -87,6 +109,8 @@ def _events(text: str) -> Iterator[tuple[float, events.Event]]:
                 event = events.TestRun(name=rest[0])
             case "tested":
                 event = events.TestEnded(name=rest[0], seconds=float(rest[1]), passed=rest[2] == "True")
+            case "share":
+                event = Got(share=float(rest[0]))
             case _:
                 event = events.Warned(message=word)
         yield float(when), event

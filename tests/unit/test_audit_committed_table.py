@@ -21,7 +21,7 @@ RELEASES = ("2.12.0", "2.13.0", "2.14.1", "2.15.0")
 
 
 def offline(version: str | None, root: Path) -> Report:
-    return make(AuditOptions(version=version, offline=True), root)[0]
+    return make(AuditOptions(release=version, offline=True), root)[0]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_at_most_a_tenth_of_a_table_was_not_read(version: str, reports: dict[str
 def test_the_committed_table_is_the_one_that_is_made_now(
     version: str, page: str, reports: dict[str, Report], repository: Path
 ) -> None:
-    """Whoever changes recipe or snapshots makes it again: audit --offline --version VERSION --write docs/PAGE."""
+    """Whoever changes recipe or snapshots makes it again: audit --offline --release VERSION --write docs/PAGE."""
     text = (repository / "docs" / page).read_text(encoding="utf-8")
     committed = text.partition(f"{BEGIN}\n")[2].partition(f"\n{END}")[0].strip()
     made = markdown(reports[version], level=3).strip()

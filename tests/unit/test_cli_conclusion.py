@@ -12,7 +12,7 @@ import pytest
 
 from command_line.conclusion import concluded
 from command_line.run_command import Invocation
-from groundwork.errors import BuildError, Interrupted, UsageError
+from groundwork.errors import BuildError, Interrupted, ProviderError, UsageError
 from groundwork.redact import Mask
 from groundwork.result import Result
 from megabuild.plan import published
@@ -155,6 +155,15 @@ def test_a_summary_of_several_names_those_that_failed_and_why(output: Path) -> N
     conclude(output, lambda: Result(format="runs", document={"configs": configs}, exit_code=8))
     assert told()["MEGABUILD_SUMMARY"] == "1 of 3 configs done; two: x.cpp:2: error: no"
     assert told()["MEGABUILD_STATUS"] == "failed"
+
+
+def test_what_could_not_even_be_planned_leaves_nothing_but_is_told(output: Path) -> None:
+    with pytest.raises(ProviderError):
+        concluded(
+            failing(ProviderError("no mirror")), [RUN], output, Invocation(log_folder=output / "logs"), WRITE
+        )
+    assert not (output / "manifest.json").exists()
+    assert (told()["MEGABUILD_SUMMARY"], told()["MEGABUILD_MANIFEST"]) == ("no mirror", "")
 
 
 def test_a_full_disk_costs_the_manifest_and_nothing_else(

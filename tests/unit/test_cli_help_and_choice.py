@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -255,3 +256,60 @@ def test_a_python_the_config_lacks_is_refused(invocation: Invocation) -> None:
     result = invoke("build", "linux_64_cpu", "-p", "3.9", invocation=invocation)
     assert result.exit_code == UsageError.exit_code
     assert "3.9" in result.stderr
+
+
+@pytest.mark.parametrize(("columns", "most"), [(50, 80), (200, 112)])
+def test_help_is_as_wide_as_the_terminal_up_to_what_can_be_read(
+    columns: int, most: int, repository: Path
+) -> None:
+    program = [sys.executable, str(repository / "scripts" / "megabuild"), "build", "--help"]
+    environ = {**os.environ, "COLUMNS": str(columns)}
+    text = subprocess.run(program, env=environ, capture_output=True, text=True, check=True).stdout
+    assert columns / 2 < max(map(len, text.splitlines())) <= most
+    examples = text[text.index("Examples:") :].splitlines()
+    columns_of = {re.split(r" {2,}", line.strip(), maxsplit=1)[0]: line for line in examples}
+    assert len(columns_of) == len(examples)
+
+
+def test_the_commands_stand_in_groups_with_whole_sentences(invocation: Invocation) -> None:
+    text = " ".join(invoke("--help", invocation=invocation).stdout.split())
+    for name, sentence in HELPS.items():
+        assert f"{name} {sentence}" in text
+    assert text.index("Building PyTorch:") < text.index("Looking into") < text.index("Others:")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("build", "linux_64_cpu", "--engine", "dokcer"), "did you mean docker?"),
+        (("build", "linux_64_cpu", "--pyg", "prebuild"), "did you mean prebuilt?"),
+        (("build", "linux_64_cpu", "--pyg-pin", "zzz"), "'zzz' is not one of minor, exact, stable"),
+        (("install-pyg", "scater"), "did you mean pytorch_scatter?"),
+        (("install-pyg", "torch_sprase"), "did you mean pytorch_sparse?"),
+        (("completion", "bahs"), "did you mean bash?"),
+        (("build", "linux_64_cpu", "--rehearze"), "--rehearse"),
+    ],
+)
+def test_a_slip_in_a_closed_list_is_answered_with_what_was_meant(
+    words: tuple[str, ...], meant: str, invocation: Invocation
+) -> None:
+    found = invoke(*words, invocation=invocation)
+    assert found.exit_code == 2
+    assert meant in found.stderr
+
+
+@pytest.mark.parametrize("name", ["build", "audit", "install-pyg"])
+def test_every_program_tells_its_version(name: str, invocation: Invocation, repository: Path) -> None:
+    expected = re.search(r'^version = "(.+)"$', (repository / "pyproject.toml").read_text(), re.MULTILINE)
+    assert expected is not None
+    for words in ((name, "--version"), ("--version",)):
+        assert f"version {expected[1]}" in invoke(*words, invocation=invocation).stdout
+
+
+def test_completion_without_a_name_is_for_all_programs(invocation: Invocation) -> None:
+    text = invoke("completion", "bash", invocation=invocation).stdout
+    for name in ("BUILD_LOCALLY_PY", "MEGABUILD", "AUDIT_PINS", "INSTALL_PYG"):
+        assert f"_{name}_COMPLETE" in text
+    only = invoke("completion", "bash", "megabuild", invocation=invocation).stdout
+    assert "_MEGABUILD_COMPLETE" in only
+    assert "AUDIT" not in only

@@ -132,20 +132,24 @@ def test_one_config_is_as_it_always_was(runs: Runs, invocation: Invocation) -> N
 
 
 def test_a_failure_is_told_and_does_not_stop_the_others(runs: Runs, invocation: Invocation) -> None:
-    runs.acts["linux_64_cuda130"] = fail(BuildError("no such header", "install it"))
+    broken = BuildError("staging of libtorch: x.cpp:2: error: no\nno such header", "install it")
+    broken.failure = {"kind": "compiler", "file": "c10/x.cpp", "line": 2, "message": "error: no such header"}
+    runs.acts["linux_64_cuda130"] = fail(broken)
     runs.acts["linux_64_cuda129"] = fail(ProviderError("no mirror"))
     result = build(invocation, *NAMES)
     assert result.exit_code == BuildError.exit_code, "that of the first one that failed"
-    assert "error: no such header\n  install it\n  log: /state/linux_64_cuda130/run.log" in result.stderr
-    assert [row(result.stdout, name)[-1] for name in NAMES] == ["✓", "8", "5"]
-    assert "✗ linux_64_cuda130: no such header" in result.stdout
+    assert "\nno such header\n  install it\n  log: /state/linux_64_cuda130/run.log" in result.stderr
+    assert [row(result.stdout, name)[-1] for name in NAMES] == ["✓", "(8)", "(5)"]
+    assert " ".join(row(result.stdout, "linux_64_cuda130")).endswith(
+        "✗ c10/x.cpp:2: error: no such header (8)"
+    )
     assert result.stderr.count("no mirror") == 1
 
 
 def test_a_crash_does_not_stop_the_others_either(runs: Runs, invocation: Invocation, tmp_path: Path) -> None:
     runs.acts["linux_64_cpu"] = fail(ZeroDivisionError("by zero"))
     result = build(invocation, *NAMES)
-    assert [row(result.stdout, name)[-1] for name in NAMES] == ["70", "✓", "✓"]
+    assert [row(result.stdout, name)[-1] for name in NAMES] == ["(70)", "✓", "✓"]
     (crash,) = (tmp_path / "out" / "logs").glob("crash-*")
     (logs,) = (tmp_path / "out").glob("logs-*.zip")
     assert crash.name in zipfile.ZipFile(logs).namelist()
@@ -163,7 +167,7 @@ def test_a_signal_ends_it_with_the_table(runs: Runs, invocation: Invocation) -> 
     runs.acts["linux_64_cuda130"] = interrupted
     result = build(invocation, *NAMES)
     assert (result.exit_code, runs.names()) == (130, list(NAMES[:2]))
-    assert [row(result.stdout, name)[-1] for name in NAMES] == ["✓", "130", "started"]
+    assert [row(result.stdout, name)[-1] for name in NAMES] == ["✓", "(130)", "started"]
     assert "interrupted by SIGTERM" in result.stderr
 
 

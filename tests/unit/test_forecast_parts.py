@@ -117,7 +117,7 @@ def test_the_share_is_of_what_could_have_been_had() -> None:
     ours, idle = iter([100.0, 106.2, 116.2]), iter([50.0, 50.0, 60.0])
     share = Share(2, ours=lambda: next(ours), idle=lambda: next(idle))
     share.sample(0.0, 2)
-    assert share.now == 0.0  # nobody knows yet
+    assert not share.known
     share.sample(10.0, 2)
     assert share.now == pytest.approx(0.31)
     share.sample(11.0, 2)  # just now

@@ -30,7 +30,12 @@ from megabuild.run.summary import PackageResult, Summary
 from megabuild.run.usage_meter import Meter
 
 GUESS = Estimate(
-    disk=4 * 10**9, memory_per_job=17 * 10**8, cpu_hours=4.0, hours=2.0, basis="measured elsewhere"
+    disk=4 * 10**9,
+    memory_per_job=17 * 10**8,
+    cpu_hours=4.0,
+    hours=2.0,
+    hours_at_load=2.0,
+    basis="measured elsewhere",
 )
 KNOWN = Known(
     phases={"start": 60.0, COMPILE: 0.0, "pytorch script": 120.0},

@@ -103,6 +103,7 @@ def test_names_and_lines_of_builds_do_not_become_markup_wherever_they_stand() ->
     row = dict.fromkeys(("name", "version", "build_string", "status", "sha256", "note", "path"), NASTY)
     record = {
         "ok": False, "error": f"{NASTY}\n{NASTY}\n{NASTY}", "log": NASTY, "staged": NASTY, "staging": NASTY,
+        "failures": [dict.fromkeys(("what", "file", "line", "message", "excerpt", "again", "enter", "log"), NASTY)],
         "packages": [row], "reused": {NASTY: 3}, "swaps": {NASTY: {"steps": 1, "core": 2}},
     }  # fmt: skip
     text = made(of, record)
@@ -132,6 +133,11 @@ def test_nothing_is_loaded_from_anywhere() -> None:
         ({"ok": True}, "done"),
         ({"ok": False, "error": "interrupted by Ctrl-C"}, "interrupted"),
         ({"ok": False, "error": "staging of libtorch failed\nx.cpp:3: error: no"}, "x.cpp:3: error: no"),
+        (
+            {"ok": False, "error": "failed", "failures": [{"what": "staging", "file": "a.cpp", "line": 3, "message":
+             "no such thing", "excerpt": ["x", "y"], "again": "/z/again"}]},
+            "staging: a.cpp:3: no such thing x y /z/again repeats the step",
+        ),
         ({"ok": None, "packages": "x", "reused": [], "seconds": "y", "disk": None, "object_cache": 5}, "failed"),
     ],
 )  # fmt: skip

@@ -82,6 +82,15 @@ def test_phases_tests_and_extensions_have_lanes_of_their_own(run: Run) -> None:
     assert "pytorch 2.13.0: built in 8 s" in " ".join(note.text for note in run.found().notes)
 
 
+def test_what_is_prepared_is_noted_from_its_beginning_to_its_end(run: Run) -> None:
+    for now, done in ((1001.0, 0), (1002.0, 5), (1004.0, 9)):
+        run.at(now, events.Preparing(what="downloading 3 wheels", done=done, total=9, unit="bytes"))
+    run.at(1005.0, events.Noted(text="one of many"))
+    (span,) = run.found().spans
+    assert (span.what, span.began, span.ended) == ("downloading 3 wheels", 1001.0, 1004.0)
+    assert run.found().notes == []
+
+
 def test_samples_of_a_long_run_are_some_thousands_and_of_a_short_one_every_two_seconds(run: Run) -> None:
     for second in range(1, 6 * 3600):
         run.at(1000.0 + second, events.Stands(state=STATE))

@@ -122,7 +122,7 @@ def test_what_nobody_here_knows_is_called_unknown(
     install(env, "holding", {"holding/lib.so": code})
     install(env, "pure", {"pure.py": ""})
     assert plan(env, "sm_90").unknown == ("asking", "holding")
-    assert call(invocation, "slim", str(env), "--gpu", "9.0") == 0
+    assert call(invocation, "slim", str(env), "--arch-list", "9.0") == 0
     assert "unknown:     what asking, holding may compile or open" in capsys.readouterr().out
 
 
@@ -173,7 +173,7 @@ def gpus(tmp_path: Path) -> Path:
 def test_a_plan_says_what_there_is_for_each_gpu(
     gpus: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(invocation, "slim", str(gpus), "--gpu", "8.6,9.0,6.1", "--json") == 0
+    assert call(invocation, "slim", str(gpus), "--arch-list", "8.6,9.0,6.1", "--json") == 0
     table = {row.pop("gpu"): row for row in json.loads(capsys.readouterr().out)["gpu_code"]}
     second = f"{SITE}/two/second.so"
     assert table == {
@@ -181,7 +181,7 @@ def test_a_plan_says_what_there_is_for_each_gpu(
         "sm_90": {"own": 0, "ptx": 1, "none": [second]},
         "sm_61": {"own": 0, "ptx": 0, "none": [f"{SITE}/two/first.so", second]},
     }
-    assert call(invocation, "slim", str(gpus), "--gpu", "9.0,6.1") == 0
+    assert call(invocation, "slim", str(gpus), "--arch-list", "9.0,6.1") == 0
     said = capsys.readouterr().out
     assert "nothing for 9.0, before either: second.so" in said
     assert "nothing here has code for 6.1" in said
@@ -193,13 +193,13 @@ def test_a_gpu_that_nothing_supports_needs_a_word(
 ) -> None:
     before = tree(gpus)
     arguments = [how, *([str(tmp_path / "copy")] if how == "--output" else [])]
-    assert call(invocation, "slim", str(gpus), "--gpu", "9.0,6.1", *arguments) == UsageError.exit_code
+    assert call(invocation, "slim", str(gpus), "--arch-list", "9.0,6.1", *arguments) == UsageError.exit_code
     assert "has code for a GPU of 6.1: 2 files with code for others" in " ".join(
         capsys.readouterr().err.split()
     )
     assert tree(gpus) == before
     assert not (tmp_path / "copy").exists()
-    assert call(invocation, "slim", str(gpus), "--gpu", "9.0,6.1", "--unsupported-gpu", *arguments) == 0
+    assert call(invocation, "slim", str(gpus), "--arch-list", "9.0,6.1", "--unsupported-gpu", *arguments) == 0
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")

@@ -52,7 +52,7 @@ def test_a_plan_touches_nothing_and_says_what_each_step_costs(
     env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = tree(env)
-    assert call(invocation, "slim", str(env), "--gpu", "12.0", "--json") == 0
+    assert call(invocation, "slim", str(env), "--arch-list", "12.0", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert tree(env) == before
     steps = {step["name"]: step for step in document["steps"]}
@@ -263,8 +263,8 @@ def test_two_at_once(env: Path, invocation: Invocation, capsys: pytest.CaptureFi
     ("arguments", "error", "says"),
     [
         (["--keep", "nonsense"], UsageError, "nothing called nonsense"),
-        (["--gpu", "12.0+PTX"], UsageError, "is not a GPU"),
-        (["--gpu", "native"], NoGpuError, "--gpu 12.0"),
+        (["--arch-list", "12.0+PTX"], UsageError, "is not a GPU"),
+        (["--arch-list", "native"], NoGpuError, "--arch-list 12.0"),
         (["--apply", "--undo"], UsageError, "exclude each other"),
         (["--undo"], UsageError, "nothing was slimmed"),
         (["--forget"], UsageError, "nothing was slimmed"),

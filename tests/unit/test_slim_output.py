@@ -78,7 +78,9 @@ def test_a_wheel_gets_a_build_tag_and_is_installed_by_pip(
     made_wheel: Path, tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert call(invocation, "slim", str(made_wheel), "--gpu", "9.0", "--output", str(out), "--json") == 0
+    assert (
+        call(invocation, "slim", str(made_wheel), "--arch-list", "9.0", "--output", str(out), "--json") == 0
+    )
     document = json.loads(capsys.readouterr().out)
     (file,) = out.glob("*")
     assert file.name == "torch_mine-1.0-1slim-cp312-cp312-linux_x86_64.whl"
@@ -156,7 +158,7 @@ def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: I
     code = fatbin(*(entry(MACHINE_CODE, arch) for arch in (80, 86, 90, 120)))
     package = make_conda(tmp_path, build(tmp_path, [code]).read_bytes())
     out = tmp_path / "out"
-    assert call(invocation, "slim", str(package), "--gpu", "8.6,12.0", "--output", str(out)) == 0
+    assert call(invocation, "slim", str(package), "--arch-list", "8.6,12.0", "--output", str(out)) == 0
     (file,) = out.glob("*")
     assert file.name == "libtorch-2.6.0-h1_0_slim_sm86_sm120.conda"
     after, _ = conda_package(file)
@@ -179,13 +181,13 @@ def test_packages_of_a_channel_go_on_asking_for_one_another(tmp_path: Path, invo
     depends = ["libtorch ==2.6.0 h1_0", "libtorch >=2.6.0,<2.7.0a0", "python 3.12.* *_cp312"]
     pack(subdir, "pytorch", {"lib/python3.12/site-packages/torch/__init__.py": b""}, depends)
     out = tmp_path / "slim"
-    assert call(invocation, "slim", str(subdir.parent), "--gpu", "9.0", "--output", str(out)) == 0
+    assert call(invocation, "slim", str(subdir.parent), "--arch-list", "9.0", "--output", str(out)) == 0
     listed = json.loads((out / "linux-64" / "repodata.json").read_text())["packages.conda"]
     assert sorted(listed) == [f"{name}-2.6.0-h1_0_slim_sm90.conda" for name in ("libtorch", "pytorch")]
     pytorch, libtorch = (listed[f"{name}-2.6.0-h1_0_slim_sm90.conda"] for name in ("pytorch", "libtorch"))
     assert pytorch["depends"] == ["libtorch ==2.6.0 h1_0_slim_sm90", *depends[1:]]
     assert libtorch["constrains"] == ["__cuda_arch >=9.0,<10.0a0"]
-    assert call(invocation, "slim", str(subdir.parent), "--gpu", "9.0") == UsageError.exit_code
+    assert call(invocation, "slim", str(subdir.parent), "--arch-list", "9.0") == UsageError.exit_code
 
 
 def test_a_conda_environment_s_lists_are_corrected(tmp_path: Path, invocation: Invocation) -> None:

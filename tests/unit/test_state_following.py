@@ -30,7 +30,7 @@ def following(tmp_path: Path) -> Following:
     plan = SimpleNamespace(
         options=SimpleNamespace(run_name="linux_64_cpu", state=tmp_path),
         jobs=SimpleNamespace(count=2),
-        items=[],
+        items=[item(LIB, exists=True), item(TORCH)],
         all_items=[item(LIB, exists=True), item(TORCH), item(SCATTER)],
         extensions=SimpleNamespace(tasks=[task]),
     )
@@ -127,3 +127,24 @@ def test_in_the_end_nothing_goes_on(following: Following) -> None:
     state = following.ended("failed", error="why", exit_code=8)
     assert state.ended
     assert (state.going, state.error, state.exit_code) == ((), "why", 8)
+
+
+def test_a_preparation_is_counted_and_over_when_all_is_there(following: Following) -> None:
+    packing = {"what": "packing wheels", "total": 3, "unit": "packages"}
+    state = after(following, events.Preparing(what="packing wheels", total=3, unit="packages"))
+    assert state.status == "preparing"
+    state = after(following, events.Preparing(**packing, done=2))  # type: ignore[arg-type]
+    assert [(one.what, one.done, one.total, one.unit) for one in state.going] == [
+        ("packing wheels", 2, 3, "packages")
+    ]
+    state = after(following, events.Preparing(**packing, done=3))  # type: ignore[arg-type]
+    assert state.going == ()
+
+
+def test_after_a_package_the_next_one_s_environment_is_made_if_there_is_a_next_one(
+    following: Following,
+) -> None:
+    following.take(events.PhaseStarted(phase="python", package="pytorch", python="3.12"))
+    state = after(following, events.PackageBuilt(package=LIB, seconds=1.0))
+    assert [one.what for one in state.going] == ["environment of the next package"]
+    assert after(following, events.PackageBuilt(package=TORCH, seconds=1.0)).going == ()

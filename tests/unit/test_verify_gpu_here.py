@@ -1,4 +1,4 @@
-"""The GPUs of this machine, for which `slim --gpu native` keeps code."""
+"""The GPUs of this machine, for which `slim --arch-list native` keeps code."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def checked_lines(checked: CheckResult) -> list[str]:
 def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
     if not plan.request.gpus:
         yield from wrapped(
-            "GPU code stays as it is: say which GPUs are to be kept (--gpu 12.0, --gpu native)"
+            "GPU code stays as it is: say which GPUs are to be kept (--arch-list 12.0, --arch-list native)"
         )
         return
     rows = []

@@ -186,7 +186,7 @@ def _refuse_without_code(contents: Contents, gpus: Iterable[Gpu]) -> None:
             raise UsageError(
                 f"nothing in {contents.name} has code for a GPU of {number // 10}.{number % 10}: "
                 f"{counted(len(one.none), 'file')} with code for others",
-                "correct --gpu (nvidia-smi --query-gpu=compute_cap --format=csv tells); if it is meant so, "
+                "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv tells); if it is meant so, "
                 "--unsupported-gpu",
             )
 

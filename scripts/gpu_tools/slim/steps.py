@@ -72,7 +72,7 @@ def wanted(keep: Iterable[str]) -> frozenset[str]:
 
 
 def gpu_names(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the GPUs given for ``--gpu`` as ``sm_120``; ``native`` stands for those of this machine.
+    """Return the GPUs given for ``--arch-list`` as ``sm_120``; ``native`` stands for those of this machine.
 
     Raises NoGpuError: Those of this machine were asked for, and there is none.
     Raises UsageError: Something else than an architecture was given.
@@ -83,7 +83,7 @@ def gpu_names(given: Iterable[str]) -> tuple[str, ...]:
         if not here:
             raise NoGpuError(
                 "no NVIDIA GPU was found on this machine (neither nvidia-smi nor the driver tells of one)",
-                "name the GPUs that it is to run on: --gpu 12.0",
+                "name the GPUs that it is to run on: --arch-list 12.0",
             )
         for arch in cuda_archs(here):
             if arch.endswith(("+PTX", "a", "f")):

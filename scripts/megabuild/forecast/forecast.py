@@ -5,16 +5,17 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from groundwork import events
 from groundwork.run_state import TimeLeft
 from megabuild.forecast.known import Known
-from megabuild.forecast.outline import HIT_SECONDS, START, Outline, Stage, is_object, pieces, stages, steps_of
-from megabuild.forecast.pace import Hits, Pace
+from megabuild.forecast.outline import START, Outline, Stage, pieces, stages
+from megabuild.forecast.pace import Pace
 from megabuild.forecast.schedule import Stretch, length
 from megabuild.forecast.share import Share
+from megabuild.forecast.steps import Steps
 
 #: A new figure is made so often at most; in between the last one is counted down.
 _SECONDS = 1.0
@@ -42,16 +43,16 @@ class Forecast:
         self._known = known
         self._clock = clock
         self.share = share
-        self._began = self._since = self._step_at = clock()
-        self._ninja: float | None = None  # when it was started
+        self._began = self._since = clock()
         self._row = stages(outline, known) if outline.packages else [Stage(key=START)]
         self._script = "staging"
         total = sum(stage.work + stage.test for stage in self._row) + sum(outline.extensions.values())
         doubt = _DOUBT_MEASURED if known.measured else _DOUBT_SHIPPED
         self._doubt, self._done = doubt, 0.0
-        self._compiling, self._other = Pace(total), Pace(total)
-        self._hits = Hits(likely=outline.cached)
-        self._flying: dict[str, float] = {}  # steps that are likely to run: since when
+        self._compiling = Pace(total)
+        # where nobody tells what others take of the machine, what compiles take says it of everything
+        self._other = Pace(total) if share else self._compiling
+        self.steps = Steps(known, outline.processors, self._compiling, cached=outline.cached)
         #: by package: seconds of tests that will begin at any moment; since when others run, and their seconds
         self._untested: dict[str, float] = {}
         self._testing: dict[str, tuple[float, float]] = {}
@@ -59,13 +60,10 @@ class Forecast:
         self._shown: tuple[float, TimeLeft] | None = None
         self._next, self._stale = 0.0, True
         self._ends: deque[tuple[float, float]] = deque()
-        #: what was shown: seconds since the start, share done, seconds left: likely, earliest, latest
-        self.record: list[tuple[float, float, float, float, float]] = []
-        #: what was seen of phases and tests: seconds of one core; of ninja's steps: their names
-        self.took: dict[str, list[float]] = {}
-        self.ran: dict[str, dict[str, float]] = {}
-        self.whole: set[str] = set()  # phases of which ninja did everything that is known
-        self.finished: set[str] = set()  # packages that were built, and ``staging``
+        #: what was shown: seconds since the start, share done, seconds left (likely, earliest, latest), share of cores
+        self.record: list[tuple[float, ...]] = []
+        self.took: dict[str, list[float]] = {}  #: what was seen of phases and tests: seconds of one core
+        self.finished: set[str] = set()  #: packages that were built, and ``staging``
 
     # --------------------------------------------------------------------------------------------- events
 
@@ -75,10 +73,12 @@ class Forecast:
         match event:
             case events.Progress():
                 self._step(event)
+            case events.Measured():
+                self.steps.told(event.objects, self._clock() - time.time())
             case events.PhaseStarted():
                 self._go_to(f"{self._script} {event.phase}")
             case events.PackageStarted():
-                self.finished |= {self._script} & {"staging"}
+                self.finished |= {self._script} if self._outline.staged else set()
                 self._script = event.package.name
                 self._go_to(f"{self._script} script")
             case events.PackageBuilt():
@@ -99,6 +99,8 @@ class Forecast:
 
     def _go_to(self, key: str) -> None:
         """Another stage has begun; those before it are over."""
+        if self._row and self._row[0].key == key and not self._row[0].label:
+            return  # announced by the driver, and then by the engine
         self._close()
         place = next((number for number, stage in enumerate(self._row) if stage.key == key), None)
         labelled = [number for number, stage in enumerate(self._row) if stage.label]
@@ -115,15 +117,15 @@ class Forecast:
             stage = self._row.pop(0)
             if stage.label:  # what its end makes is not there yet
                 self._row.insert(0, Stage(key=stage.key, label=stage.label, test=stage.test))
-            if self._ninja is None:
+            if not self.steps.running:
                 seconds = (now - self._since) * self._each
                 self._other.add(seconds, stage.seconds)
                 self.took.setdefault(stage.key, []).append(seconds)
             else:
-                self.took[stage.key][-1] += (now - self._step_at) * self._each
+                self.took[stage.key][-1] += (now - self.steps.at) * self._each
             self._done += stage.work
-        self._since, self._ninja = now, None
-        self._flying.clear()
+        self._since = now
+        self.steps.end()
 
     def _built(self, label: str) -> None:
         """A package is there: whatever was left of its stages is over."""
@@ -152,61 +154,19 @@ class Forecast:
         """One of ninja's steps has ended."""
         if not self._row:
             return
-        stage, left = self._row[0], event.total - event.done
-        if self._ninja is None or self._ninja + event.seconds < self._step_at:  # it was started
-            self._ninja = self._step_at = max(self._since, self._clock() - event.seconds)
-            self._begin(stage, left + 1)
-        now, name = self._ninja + event.seconds, event.step_name
-        since = self._flying.pop(name, None)
-        if since is None:  # another one was taken to run
-            since = self._flying.pop(next(reversed(self._flying))) if self._flying else self._step_at
-        took = (now - since) * self._each
-        usual = _pop(stage.steps, name, spare=left < len(stage.steps))
-        if usual is not None:
-            self._done += usual
-            if not (is_object(name) and self._hits.was_one(took, usual * self._compiling.factor)):
-                self._compiling.add(took, usual)
-        self.ran.setdefault(stage.key, {})[name] = took
-        self._step_at = now
-        self._fly(stage, now)
-
-    def _begin(self, stage: Stage, left: int) -> None:
-        """Ninja says how many steps it has: make those that are expected as many."""
-        # a Python whose objects were thought to be there, or a phase that was not expected
-        stage.steps = stage.steps or steps_of(stage.key, self._known)
-        known = list(stage.steps)
-        if left >= len(known):
-            self.whole.add(stage.key)
-        seconds = max(0.0, self._step_at - self._since) * self._each
-        self.took.setdefault(stage.key, []).append(seconds)
-        for name in known[: max(0, len(known) - left)]:  # the others were done by a run before this one
-            self._done += stage.steps.pop(name)
-        if left > len(known) + 2:
-            more, usual = left - len(known), self._usual_step()
-            before = sum(stage.steps.values())
-            stage.steps |= {f"#{number}.o": usual for number in range(more)}
-            if known and not self._known.measured:  # of as much work in other pieces
-                scale = before / sum(stage.steps.values())
-                stage.steps = {name: scale * took for name, took in stage.steps.items()}
-        self._fly(stage, self._step_at)
-
-    def _usual_step(self) -> float:
-        known = [took for took in self._known.steps.values() if took > HIT_SECONDS]
-        return statistics.fmean(known) if known else HIT_SECONDS
-
-    def _fly(self, stage: Stage, now: float) -> None:
-        """Take those steps to run that come first."""
-        for name in stage.steps:
-            if len(self._flying) >= self._outline.processors:
-                return
-            self._flying.setdefault(name, now)
+        stage, first = self._row[0], not self.steps.running
+        done = self.steps.started(stage, event, self._clock(), self._since)
+        if done is not None and first:
+            seconds = max(0.0, self.steps.at - self._since) * self._each
+            self.took.setdefault(stage.key, []).append(seconds)
+        self._done += (done or 0.0) + self.steps.ended(stage, event, self._each)
 
     # ----------------------------------------------------------------------------------------- time left
 
     @property
     def _now(self) -> float:
         """The share of the cores that is this run's; all of it where nobody knows."""
-        return (self.share.now if self.share else 0.0) or 1.0
+        return self.share.now if self.share else 1.0
 
     @property
     def _each(self) -> float:
@@ -215,7 +175,7 @@ class Forecast:
 
     @property
     def _wanted(self) -> int:
-        return len(self._testing) + max(1, len(self._flying), 2 * len(self._extensions))
+        return len(self._testing) + max(1, len(self.steps.flying), 2 * len(self._extensions))
 
     def _sample(self) -> None:
         if self.share is not None:
@@ -268,23 +228,19 @@ class Forecast:
             earliest=likely / (1 + doubt),
             latest=likely * (1 + doubt),
             done=done,
-            share=self.share.now if self.share else 0.0,
+            share=self.share.now if self.share and self.share.known else 0.0,
         )
 
     def _work(self, now: float) -> list[Stretch]:
         found = []
         for number, stage in enumerate(self._row):
             seconds = stage.seconds * self._other.factor
-            flying: Mapping[str, float] = {} if number else self._flying
-            if not number and self._ninja is None:
-                seconds = self._rest(self._since, seconds, now)
-            elif not number:
-                seconds = 0.0
+            flying = {} if number else self.steps.flying
+            if not number:
+                seconds = 0.0 if self.steps.running else self._rest(self._since, seconds, now)
             steps = [
-                self._rest(flying[name], self._usual(name, took), now)
-                if name in flying
-                else self._usual(name, took)
-                for name, took in stage.steps.items()
+                self._rest(flying[name], took, now) if name in flying else took
+                for name, took in self.steps.expected(stage.steps).items()
             ]
             found += [
                 Stretch(pieces=[seconds]),
@@ -294,10 +250,6 @@ class Forecast:
             piece for took in self._extensions.values() for piece in pieces(took * self._compiling.factor)
         ]
         return [*found, Stretch(pieces=left)]
-
-    def _usual(self, name: str, took: float) -> float:
-        usual = took * self._compiling.factor
-        return self._hits.expected(usual) if is_object(name) else usual
 
     def _rest(self, since: float, expected: float, now: float) -> float:
         """Return the seconds that are left of something that runs."""
@@ -319,16 +271,6 @@ class Forecast:
                     round(found.likely, 1),
                     round(found.earliest, 1),
                     round(found.latest, 1),
+                    round(found.share, 2),
                 )
             )
-
-
-def _pop(steps: dict[str, float], name: str, *, spare: bool) -> float | None:
-    """Take a step out, and return what it usually takes; where it is not known, and there are ``spare`` ones, another.
-
-    Those that are shipped with megabuild are known by their folders.
-    """
-    if name in steps or not steps or not spare:
-        return steps.pop(name, None)
-    beside = [one for one in steps if "#" in one and name.startswith(one.partition("#")[0])]
-    return steps.pop(max(beside, key=lambda one: len(one.partition("#")[0]), default=next(iter(steps))))

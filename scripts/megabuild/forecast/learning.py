@@ -37,20 +37,24 @@ def learned(
         return logged[name] * share if name in logged else seen
 
     new = known
-    for phase, names in run.ran.items():
-        new = new.with_steps(
-            phase, {name: took(name, seen) for name, seen in names.items()}, whole=phase in run.whole
-        )
+    for phase, names in run.steps.ran.items():
+        # as they begin: what runs is taken to be what comes first
+        begun = sorted(names, key=lambda name: names[name][0] - logged.get(name, names[name][1]))
+        found = {name: took(name, names[name][1]) for name in begun}
+        new = new.with_steps(phase, found, whole=phase in run.steps.whole)
     ran = {name for names in new.order.values() for name in names}
     if left := {name: took(name, 0.0) for name in logged if is_object(name) and name not in ran}:
         new = new.with_steps(COMPILE, left, whole=False)
     found = {key: statistics.fmean(times) for key, times in run.took.items()}
     if known.measured:
         found = {key: (seconds + known.phases.get(key, seconds)) / 2 for key, seconds in found.items()}
+    # in the order in which they came; what an unfinished script did not come to comes after
     kept = {
-        key: seconds for key, seconds in known.phases.items() if key in found or _of(key) not in run.finished
+        key: seconds
+        for key, seconds in known.phases.items()
+        if key not in found and _of(key) not in run.finished
     }
-    return replace(new, phases={**kept, **found}, measured=True)
+    return replace(new, phases={**found, **kept}, measured=True)
 
 
 def speed(shipped: Known, compiled: Mapping[str, float]) -> float | None:

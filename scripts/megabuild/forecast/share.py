@@ -28,7 +28,8 @@ class Share:
         self._ours = ours or cpu_seconds
         self._idle = idle or (lambda: float(psutil.cpu_times().idle))
         self._last: tuple[float, float, float] | None = None
-        self.now = 0.0  #: of the cores that it could use, 0 to 1; 0 while nobody knows
+        self.known = False
+        self.now = at_load(cores, cores)  #: of the cores that it could use, 0 to 1
 
     def sample(self, now: float, wanted: int) -> None:
         """Look at it, unless it was done just now; ``wanted`` is how many cores could be used since the last time.
@@ -43,8 +44,18 @@ class Share:
             had = (ours - self._last[1] + max(0.0, idle - self._last[2])) / seconds
             share = min(1.0, max(0.01, had / max(1, min(self._cores, wanted))))
             weight = 0.5 ** (seconds / _HALF_LIFE)
-            self.now = weight * self.now + (1 - weight) * share if self.now else share
+            self.now = weight * self.now + (1 - weight) * share if self.known else share
+            self.known = True
         self._last = now, ours, idle
+
+
+def at_load(cores: int, wanted: int) -> float:
+    """Return the share of as many cores as are wanted that a new run can hope for, by the load that there is."""
+    try:
+        load = os.getloadavg()[0]
+    except OSError:
+        return 1.0
+    return min(1.0, cores / (wanted + load)) if wanted else 1.0
 
 
 def cpu_seconds() -> float:

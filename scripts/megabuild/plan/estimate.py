@@ -47,6 +47,7 @@ class Estimate:
     #: compiling the extensions, with nothing from the object cache: on one core, and on the clock
     cpu_hours_of_extensions: float = 0.0
     hours_of_extensions: float = 0.0
+    hours_at_load: float = 0.0  #: everything, beside what else wants the machine when it is planned
     basis: str = ""  #: where PyTorch's figures come from, in a few words
 
 

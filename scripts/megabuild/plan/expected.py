@@ -12,6 +12,7 @@ from megabuild.forecast import known as store
 from megabuild.forecast import ninja_log, shipped
 from megabuild.forecast.known import Known
 from megabuild.forecast.outline import Outline, Package, cost
+from megabuild.forecast.share import at_load
 from megabuild.plan import fingerprint, object_cache, tree_reuse
 from megabuild.plan.estimate import Estimate, kind
 from megabuild.plan.plan import Plan
@@ -109,6 +110,7 @@ def with_time(plan: Plan, figures: Estimate) -> Estimate:
         hours=pytorch.seconds / 3600,
         cpu_hours_of_extensions=(whole.cpu - pytorch.cpu) / 3600,
         hours_of_extensions=(whole.seconds - pytorch.seconds) / 3600,
+        hours_at_load=whole.seconds / at_load(todo.cores, todo.processors) / 3600,
         basis="the last run here" if known.measured and plan.missing else figures.basis,
     )
 

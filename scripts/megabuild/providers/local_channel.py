@@ -14,9 +14,10 @@ from filelock import Timeout
 from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
-from groundwork.events import Notes
+from groundwork.events import Notes, Preparing
 from groundwork.files import FileLock, sha256
 from groundwork.process import run
+from groundwork.wording import counted
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue
@@ -129,8 +130,13 @@ def make(
                 packing = pool.submit(store.ensure, own, report, "packing Pythons, compilers and the like")
                 download.download(locks, kept, report, only=lambda one: one.sha256 in unpacked, more=more)
             records = packing.result() + store.ensure(of_wheels, report, "packing wheels")
-            path = store.channel(records, platform)
-            store.clean()
+            path = store.channel(records, platform, report)
+            if packed := store.unfinished():
+                # tens of thousands of files, which some disks take long to delete
+                what = f"removing what packing {counted(packed, 'package')} has left"
+                report(Preparing(what=what))
+                store.clean()
+                report(Preparing(what=what, done=1, total=1))
     _check_wheels(wheels, records, interpreters)
     left = download.pending(locks, kept)
     return LocalChannel(

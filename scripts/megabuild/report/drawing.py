@@ -119,8 +119,9 @@ def _lanes(spans: Sequence[Span], axis: Axis) -> Iterator[tuple[str, list[list[B
     """Give the rows of tasks: PyTorch's build, the extensions, and the tests beside them."""
     build = [span for span in spans if span.lane == "pytorch"]
     tests = [span for span in spans if span.lane.startswith("test ")]
-    others = [span for span in spans if span not in build and span not in tests]
-    for name, chosen in (("Build", build), ("Extensions", others), ("Tests", tests)):
+    before = [span for span in spans if span.lane.startswith("prepare ")]
+    others = [span for span in spans if span not in build and span not in tests and span not in before]
+    for name, chosen in (("Preparation", before), ("Build", build), ("Extensions", others), ("Tests", tests)):
         if chosen:
             yield name, packed(_of_span(span, axis) for span in chosen)
 

@@ -59,15 +59,34 @@ def _status(record: Mapping[str, Any]) -> tuple[str, str]:
 
 def _failure(record: Mapping[str, Any]) -> Iterator[str]:
     headline, *rest = str(record.get("error") or "").strip().splitlines() or [""]
-    for row in _rows(record):
+    found = record.get("failures")
+    failures = [one for one in found if isinstance(one, dict)] if isinstance(found, (list, tuple)) else []
+    if failures:
+        rest = []  # the same, in prose
+    for row in () if failures else _rows(record):
         if row.get("note"):
             rest.append(f"{row.get('name', '')} {row.get('build_string', '')}: {row['note']}")
-    if not headline and not rest:
+    if not headline and not rest and not failures:
         return
     yield f"<section class='failure'><h2>{text(headline or 'not everything was built')}</h2>"
     if rest:
         yield f"<pre>{chr(10).join(map(text, rest))}</pre>"  # line by line: what is no text on one goes
+    for one in failures:
+        yield from _one_failure(one)
     yield "</section>"
+
+
+def _one_failure(failure: Mapping[str, Any]) -> Iterator[str]:
+    place = ":".join(str(failure[key]) for key in ("file", "line") if failure.get(key))
+    said = ": ".join(str(part) for part in (failure.get("what"), place, failure.get("message")) if part)
+    yield f"<p>{text(said)}</p>"
+    excerpt = failure.get("excerpt")
+    lines = excerpt if isinstance(excerpt, (list, tuple)) else str(excerpt or "").splitlines()
+    if lines:
+        yield f"<pre>{chr(10).join(text(str(line)) for line in lines)}</pre>"
+    for key, does in (("again", "repeats the step"), ("enter", "opens a shell there"), ("log", "is the log")):
+        if failure.get(key):
+            yield f"<p class='dim'><code>{text(str(failure[key]))}</code> {does}</p>"
 
 
 def _figures(timeline: Timeline, record: Mapping[str, Any]) -> Iterator[str]:

@@ -17,6 +17,8 @@ from megabuild.report.timeline import Began, Ended, Entry, Head, Note, Ran, Samp
 
 #: PyTorch's own build, whose events come without a task's name.
 PYTORCH = "pytorch"
+#: Begins the lanes of what is prepared before anything is built.
+PREPARATION = "prepare "
 #: A sample comes every two seconds at first, later whenever the run has grown by this share: some 1,600 in four hours.
 _SECONDS, _SHARE = 2.0, 1 / 400
 #: So deep below a folder ninja's logs are looked for when all is over, and in the folders of extensions.
@@ -80,6 +82,17 @@ class Recorder:
                 return [Ended(at=now, lane=f"test {event.name}", failed=not event.passed)]
             case events.TaskEnded():
                 return [Ended(at=now, lane=event.task, failed=event.status == "failed")]
+            case events.Preparing():
+                lane = f"{PREPARATION}{event.what}"
+                if event.done and not event.over:
+                    return []
+                return [
+                    Ended(at=now, lane=lane)
+                    if event.over
+                    else Began(at=now, lane=lane, what=self._text(event.what))
+                ]
+            case events.Idle():
+                return [Ended(at=now, lane=event.task)]
             case events.PackageBuilt():
                 return [Ended(at=now, lane=lane), Note(at=now, text=self._text(sentence or ""))]
             case events.LogLine() | events.Progress() | events.RunStarted():

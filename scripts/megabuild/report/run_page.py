@@ -23,6 +23,7 @@ from megabuild.report.timeline import Head, read
 
 RUNS, LATEST = "runs", "report.html"
 _TIMELINE = ".timeline.jsonl"
+_LOCAL = "a channel made on this machine, of its own programs or of what was downloaded"
 
 
 class RunPage:
@@ -83,7 +84,9 @@ def _head(plan: Plan, mask: Mask) -> Head:
         estimated=round((figures.hours + figures.hours_of_extensions) * 3600, 1),
         basis=figures.basis,
         downloads=tuple((f"{one.count} {one.what}", one.size) for one in plan.environment.downloads),
-        channels=tuple(mask(address(str(one))) for one in plan.environment.channels),
+        channels=tuple(
+            _LOCAL if isinstance(one, Path) else mask(address(one)) for one in plan.environment.channels
+        ),
         repeat=mask(command(plan.options)),
     )
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+#: Kinds of errors: who said so.
+TOOLS = ("compiler", "linker", "cmake", "python", "shell", "other")
 #: Ninja's report of a step that failed: what it would have made, then its command, then what that has printed.
 FAILED = re.compile(r"^FAILED: (?:\[code=-?\d+\] )?(?P<outputs>.*\S)\s*$")
 _NEXT = re.compile(r"^\[\d+/\d+\b|^ninja: |^FAILED: |^::megabuild:: ")
@@ -36,7 +38,7 @@ compiler  ptxas (?P<file>\S+), line (?P<line>\d+); (?P<message>(?:fatal|error) *
 compiler  (?P<message>(?:nvcc|ptxas|cicc|cudafe\+\+|fatbinary) (?:fatal|error) *: .*)
 linker    (?:<PROGRAM>ld(?:\.\w+)?: )?(?P<file>[^\s:]+):(?:(?P<line>\d+):)?\([^)]*\): (?P<message>.*(?:<LINKED>).*)
 linker    <PROGRAM>(?:ld|mold)(?:\.\w+)?: (?!warning)(?:(?P<file>[^\s:]+): )?(?P<message>.*(?:<LINKED>|error: ).*)
-linker    (?P<file>\S+): (?P<message>(?:<LINKED>).*)
+linker    (?P<file>\S+): (?P<message>(?:undefined (?:reference|symbol)|multiple definition|relocation).*)
 compiler  (?P<message><PROGRAM>(?:[cg]\+\+|gcc|cc|clang(?:\+\+)?|cc1(?:plus)?)(?:-\d+)?: <ERROR>: .*)
 cmake     CMake Error at (?P<file>[^:]+):(?P<line>\d+) \([\w:]+\):(?P<message>)
 cmake     CMake Error in (?P<file>\S+):(?P<message>)
@@ -69,7 +71,7 @@ _LAST_WORD = re.compile(r"^(?P<message>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: .*)?)
 class FirstError:
     """What a tool said was wrong, and where."""
 
-    kind: str  #: ``compiler``, ``linker``, ``cmake``, ``python``, ``shell`` or ``other``
+    kind: str  #: one of `TOOLS`
     message: str  #: in the tool's words, without the place: ``error: 'x' was not declared``
     file: str = ""  #: as the tool named it
     line: int = 0  #: 0 where it named none

@@ -10,6 +10,7 @@ from typing import Any
 from groundwork.errors import Interrupted
 from groundwork.result import Result
 from groundwork.text import UNICODE, duration, size, table, wrapped
+from megabuild.run.first_error import TOOLS
 
 _HEADS = ("config", "build", "there", "CPU", "time", "disk", "downloads")
 _MOST_REASON = 200
@@ -81,13 +82,19 @@ class Attempt:
 
     @property
     def reason(self) -> str:
-        """Why it failed, in a line: the compiler's file and line, where that is known."""
+        """Why it failed, in a line: file, line and message of the first error, where they are known."""
         document = self.result if isinstance(self.result, dict) else {}
-        if error := document.get("error"):
-            message = error["message"] if isinstance(error, dict) else str(error)
-            return str(message).partition("\n")[0][:_MOST_REASON]
+        error = document.get("error")
+        told: dict[str, Any] = error if isinstance(error, dict) else {"message": str(error or "")}
+        failures: list[dict[str, Any]] = (
+            [told["failure"]] if told.get("failure") else document.get("failures", [])
+        )
+        for failure in failures:
+            place = f"{failure['file']}:{failure['line']}" if failure["line"] else failure["file"]
+            if failure["kind"] in TOOLS and failure["file"]:
+                return ": ".join(filter(None, (place, failure["message"])))[:_MOST_REASON]
         notes = (f"{row['name']}: {row['note']}" for row in self._rows() if row.get("note"))
-        return next(notes, "")[:_MOST_REASON]
+        return str(told["message"] or next(notes, "")).partition("\n")[0][:_MOST_REASON]
 
     def to_dict(self) -> dict[str, object]:
         """What scripts get."""
@@ -97,9 +104,9 @@ class Attempt:
     def cells(self) -> tuple[str, ...]:
         """Its row of the closing table."""
         if self.exit_code is None:
-            return self.config, "", "", "", "", "", "not started"
+            return self.config, *[""] * 5, "not started"
         found = self.counts()
-        state = f"{UNICODE.failed} {self.exit_code}" if self.exit_code else UNICODE.done
+        state = f"{UNICODE.failed} {self.reason} ({self.exit_code})" if self.exit_code else UNICODE.done
         numbers = (str(found[name]) for name in ("built", "there", "failed"))
         return (
             self.config,
@@ -170,16 +177,16 @@ def closing(attempts: Sequence[Attempt], exit_code: int, *, planned: bool) -> Re
     """Return what is said in the end: of plans alone what they would take, else what was made, and what went wrong."""
     heads = ("config", "built", "there", "failed", "size", "time", "")
     if planned:
-        lines = plan_table(attempts)
+        failed = [
+            f"{UNICODE.failed} {one.config}: {one.reason}" for one in attempts if one.exit_code and one.reason
+        ]
+        lines = [*plan_table(attempts), *failed]
     else:
         lines = table(heads, [one.cells() for one in attempts], right=frozenset(range(1, 6)))
         total = sum(one.seconds for one in attempts)
         lines.append(
             f"{sum(one.exit_code == 0 for one in attempts)} of {len(attempts)} done in {duration(total)}"
         )
-    failed = [one for one in attempts if one.exit_code and one.reason]
-    # a line each, however long: file and line of a compiler's message are for a terminal to find
-    lines += ["", *(f"{UNICODE.failed} {one.config}: {one.reason}" for one in failed)] if failed else []
     logs = [f"  {one.log}" for one in attempts if one.log]
     return Result(
         format="runs",

@@ -42,13 +42,14 @@ class Telling:
 
     def tell(self, event: events.Event) -> None:
         """Hand an event on."""
-        if not isinstance(event, (*_OFTEN, events.InTask)) and (line := event.logged()):
+        often = isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN)
+        if not often and not isinstance(event, events.InTask) and (line := event.logged()):
             self._log.write("driver", line)
         with self._lock:
             self.forecast.take(event)
             self._following.take(event)
             self._reporter(event)
-        if not isinstance(event.event if isinstance(event, events.InTask) else event, _OFTEN):
+        if not often:
             self.stand(at_once=True)
 
     def stand(self, *, at_once: bool = False) -> None:

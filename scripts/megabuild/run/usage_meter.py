@@ -47,7 +47,7 @@ class Meter:
         per_job = figures.memory_per_job if plan.missing else 0
         return replace(
             summary,
-            estimated_seconds=round((figures.hours + figures.hours_of_extensions) * 3600, 1),
+            estimated_seconds=round(figures.hours_at_load * 3600, 1),
             estimated_memory=max(per_job, figures.memory_of_extensions),
         )
 

@@ -66,11 +66,13 @@ class Following:
                 self._state = replace(self._state, status="building", note="")
             case events.JobsChanged():
                 self._state = replace(self._state, jobs=event.count)
+            case events.Preparing():
+                self._prepare(event)
             case events.Idle():
                 self._going.pop(event.task, None)
             case _:
-                self._take_progress(task, event)
                 self._take_package(task, event)
+                self._take_progress(task, event)
 
     def _take_progress(self, task: str, event: events.Event) -> None:
         match event:

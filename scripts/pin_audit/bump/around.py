@@ -26,7 +26,7 @@ _MADE = {
     "tests/data/rendered.json": "scripts/test tests/integration/test_render_*.py -k kept --renew-names",
     "tests/data/rendered_pyg.json": "scripts/test tests/integration/test_render_*.py -k kept --renew-names",
     "docs/dependencies.md": f"{_WRITE}.md",
-    "docs/dependencies-2.14.1.md": f"{_WRITE}-2.14.1.md --version 2.14.1",
+    "docs/dependencies-2.14.1.md": f"{_WRITE}-2.14.1.md --release 2.14.1",
 }
 #: Where text speaks of what is built now; elsewhere versions are samples, or history.
 _TEXT = ("*.md", "*.yaml", "*.yml", "*Containerfile", "*Dockerfile")

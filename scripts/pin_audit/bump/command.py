@@ -24,7 +24,7 @@ from pin_audit.report.markdown import marked_up
 from pin_audit.report.terminal import text_lines
 
 _REFUSED = (
-    "version",
+    "release",
     "every",
     "start",
     "only",

@@ -146,7 +146,7 @@ def _from_index(request: AuditRequest) -> tuple[Sequence[_Metadata], str, Sequen
         version = Version(target.version)
     except InvalidVersion as error:
         reason = f"'{target.version}' is not a version that a wheel can have"
-        raise AuditError(reason, "check --version") from error
+        raise AuditError(reason, "check --release") from error
     fitting = [file for file in files if Version(file.version.public) == version]
     if not fitting:
         reason = f"there is no wheel of version {version}; the newest is {_newest(files)}"

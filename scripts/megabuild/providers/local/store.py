@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,15 +14,22 @@ from pathlib import Path
 
 import msgspec
 
-from groundwork.channel_folder import index
+from groundwork.channel_folder import make_readable
 from groundwork.events import Notes, Preparing
 from groundwork.files import copy, sha256, verified, write
 from groundwork.package_id import PackageId
-from megabuild.providers.command import each
+from megabuild.providers.command import each, run
 from megabuild.providers.local.package import LocalPackage, build
 
 #: In a local channel: each package's key, the sha256 of its inputs, by file name.
 MADE_OF = "made-of.json"
+_INDEX = """\
+import asyncio, os, sys
+from rattler.index import index_fs
+asyncio.run(index_fs(sys.argv[1], force=True, write_zst=False, write_shards=False))
+os._exit(0)  # its native threads may abort an interpreter that is torn down
+"""
+_INDEX_SECONDS = 1800.0
 _BUILDERS = 2  # the engine compresses with several threads of its own
 
 
@@ -64,6 +72,10 @@ class Store:
         """Delete everything unfinished."""
         shutil.rmtree(self._temporary, ignore_errors=True)
 
+    def unfinished(self) -> int:
+        """Return the number of folders in which packages were put together."""
+        return sum(1 for _ in self._temporary.iterdir()) if self._temporary.is_dir() else 0
+
     def path(self, record: StoredPackage) -> Path:
         """Return where the package file of `record` lies."""
         return self._entry(record.key) / record.file_name
@@ -97,7 +109,9 @@ class Store:
         channel, made_of = self._channel_of(records)
         return (channel, records) if self._is_whole(channel, records, made_of) else None
 
-    def channel(self, records: Sequence[StoredPackage], platform: str) -> Path:
+    def channel(
+        self, records: Sequence[StoredPackage], platform: str, report: Notes = lambda _: None
+    ) -> Path:
         """Return the channel of exactly these records, created atomically if it does not exist yet."""
         channel, made_of = self._channel_of(records)
         if self._is_whole(channel, records, made_of):
@@ -106,7 +120,10 @@ class Store:
         for record in records:
             (temporary / record.subdir).mkdir(parents=True, exist_ok=True)
             _link(self.path(record), temporary / record.subdir / record.file_name)
-        index(temporary, platform)
+        what = "indexing the local channel"
+        report(Preparing(what=what))
+        _index(temporary, platform)
+        report(Preparing(what=what, done=1, total=1))
         (temporary / MADE_OF).write_text(made_of)
         _put(temporary, channel)
         return channel
@@ -188,6 +205,16 @@ def planned(
         write(channel / subdir / "repodata.json", json.dumps(document))
     write(channel / MADE_OF, json.dumps({record.file_name: key for key, record in records.items()}))
     return channel, tuple(records.values())
+
+
+def _index(folder: Path, platform: str) -> None:
+    """Write a channel's index in a process of its own: the hundred megabytes that it takes would stay with this one."""
+    for subdir in (platform, "noarch"):
+        (folder / subdir).mkdir(exist_ok=True)
+    argv = [sys.executable, "-I", "-c", _INDEX, str(folder)]
+    run(argv, what="indexing the local channel", timeout=_INDEX_SECONDS, guarded=True)
+    shutil.rmtree(folder / ".tmp", ignore_errors=True)  # in which rattler writes what it then renames
+    make_readable(folder)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -92,5 +92,5 @@ def test_of_another_cache_it_is_not_known_what_compilers_take(
     monkeypatch.setenv("TORCH_CCACHE", "none")
     program(tmp_path / "compiler", "exit 0")
     subprocess.run([written(tmp_path), tmp_path / "compiler", "-c", "a.c", "-o", "a.o"], check=True)
-    last = (tmp_path / "tmp" / NOTES).read_text().splitlines()[-1]
-    assert last.split()[2] == "a.o"
+    sign, _, name, _ = (tmp_path / "tmp" / NOTES).read_text().splitlines()[-1].split()
+    assert (sign, name) == ("+", "a.o")

@@ -167,6 +167,15 @@ def test_a_resumed_compile_is_as_long_as_ninja_says() -> None:
     assert again.steps["d.o"] == pytest.approx(4.0, abs=0.1)
 
 
+def test_ninja_counts_anew_when_its_own_graph_is_up_to_date() -> None:
+    run = Run()
+    run.at(5.0, phase("configure"))
+    before = run.at(25.0, phase("compile")) - 1
+    run.at(27.0, step(1, 2.0, "Generating sources", total=1))  # and then all of the others
+    assert run.at(37.0, step(1, 12.0, "b.o", total=5)) == pytest.approx(before - 11, rel=0.15)
+    assert run.forecast.steps.whole == {COMPILE}
+
+
 def test_objects_of_the_cache_make_the_rest_shorter_and_leave_what_is_known_of_them() -> None:
     many = {f"{number}.o": 50.0 for number in range(200)}
     known = Known(phases=KNOWN.phases, steps=many, order={COMPILE: list(many)}, measured=True)

@@ -21,6 +21,8 @@ class Steps:
         self._pace = pace
         self._hits = Hits(likely=cached)
         self._ninja: float | None = None  # when it was started
+        self._total = 0  # of its steps
+        self._all: dict[str, float] = {}  # those that were expected of it, and have not ended
         self._told = False  # somebody says what compilers are at
         self._began: dict[str, float] = {}
         self.at = 0.0  #: when the last step ended
@@ -48,15 +50,24 @@ class Steps:
         self._began |= now  # an object may be said to have ended before ninja says so
 
     def started(self, stage: Stage, event: events.Progress, now: float, earliest: float) -> float | None:
-        """Return the seconds of steps that are done already, if ninja was started since the last step."""
-        if self._ninja is not None and self._ninja + event.seconds >= self.at:
+        """Return the seconds of steps that need not be done, if ninja was started or counts anew since the last step.
+
+        It does the latter once it has brought its own graph up to date, with PyTorch's code generators in it.
+        """
+        begins = self._ninja is None or self._ninja + event.seconds < self.at
+        if not begins and event.total == self._total:
             return None
-        self._ninja = self.at = max(earliest, now - event.seconds)
+        if begins:
+            self._ninja = self.at = max(earliest, now - event.seconds)
+            self._all = dict(stage.steps)
+        self._total = event.total
         known, left = steps_of(stage.key, self._known), event.total - event.done + 1
         if left >= len(known):
             self.whole.add(stage.key)
+        before = sum(stage.steps.values())
         # those that a run before this one has done came first
-        done = sum(stage.steps.pop(name) for name in list(stage.steps)[: max(0, len(stage.steps) - left)])
+        stage.steps = dict(list(self._all.items())[max(0, len(self._all) - left) :])
+        done = before - sum(stage.steps.values())
         # a Python whose objects were thought to be there, or a phase that was not expected
         stage.steps = stage.steps or dict(list(known.items())[max(0, len(known) - left) :])
         if left > len(stage.steps) + 2:
@@ -84,7 +95,9 @@ class Steps:
             # another one was taken to run: the longest, so that the time of all comes out right
             since = self.flying.pop(next(iter(self.flying)))
         took = max(0.0, now - (self.at if since is None else since)) * each
-        usual = _pop(stage.steps, name, spare=event.total - event.done < len(stage.steps))
+        key = _key(stage.steps, name, spare=event.total - event.done < len(stage.steps))
+        usual = stage.steps.pop(key, None)
+        self._all.pop(key, None)
         if usual is not None and not (
             is_object(name) and self._hits.was_one(took, usual * self._pace.factor)
         ):
@@ -114,12 +127,12 @@ class Steps:
             self.flying.setdefault(name, self.at)
 
 
-def _pop(steps: dict[str, float], name: str, *, spare: bool) -> float | None:
-    """Take a step out, and return what it usually takes; where it is not known, and there are ``spare`` ones, another.
+def _key(steps: Mapping[str, float], name: str, *, spare: bool) -> str:
+    """Return the name by which a step is expected; where it is not, and there are ``spare`` ones, that of another.
 
     Those that are shipped with megabuild are known by their folders.
     """
     if name in steps or not steps or not spare:
-        return steps.pop(name, None)
+        return name
     beside = [one for one in steps if "#" in one and name.startswith(one.partition("#")[0])]
-    return steps.pop(max(beside, key=lambda one: len(one.partition("#")[0]), default=next(iter(steps))))
+    return max(beside, key=lambda one: len(one.partition("#")[0]), default=next(iter(steps)))

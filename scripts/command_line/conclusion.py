@@ -10,17 +10,13 @@ from pathlib import Path
 
 import click
 
-from command_line.run_command import CRASHED, Invocation, document_of
+from command_line.run_command import Invocation, as_told
 from groundwork.errors import ConfigError, Interrupted, MegabuildError, UsageError
 from groundwork.redact import Mask
 from groundwork.result import Result
 from groundwork.text import UNICODE, display, plain_lines
 from megabuild.run.manifest import Left, leave
 from megabuild.run.notify import notify
-
-
-class _Unforeseen(MegabuildError):
-    exit_code = CRASHED
 
 
 def concluded(
@@ -40,27 +36,17 @@ def concluded(
     except (UsageError, ConfigError, click.ClickException):
         raise
     except BaseException as error:
-        told = _as_told(error)
         left = _left(output, invocation, began, did=True)
         invocation.beside.update(_names(left))
         _say(_lines(left))
-        summary, document = told.message.partition("\n")[0], document_of(told, invocation)
-        _notify(command, told.exit_code, configs, summary, document, left)
+        code, message, document = as_told(error, invocation)
+        _notify(command, code, configs, message.partition("\n")[0], document, left)
         raise
     left = _left(output, invocation, began, did=result.exit_code != 0 or _did(result.document))
     lines = [*result.lines, *_lines(left)]
     result = replace(result, document={**result.document, **_names(left)}, lines=lines)
     _notify(command, result.exit_code, configs, _in_a_line(result), result.to_json(), left)
     return result
-
-
-def _as_told(error: BaseException) -> MegabuildError:
-    """Return what is told of an exception where it ends the program."""
-    if isinstance(error, MegabuildError):
-        return error
-    if isinstance(error, KeyboardInterrupt):
-        return Interrupted(f"interrupted by {str(error) or 'Ctrl-C'}")
-    return _Unforeseen(f"unexpected {type(error).__name__}: {error}")
 
 
 def _left(output: Path, invocation: Invocation, began: float, *, did: bool) -> Left | None:

@@ -98,6 +98,7 @@ def test_what_is_shown_counts_down_and_its_range_narrows(happened: replaying.Hap
     )
     assert all(left.earliest <= left.likely <= left.latest for _, left in played.said)
     assert all(0 <= left.done <= 1 for _, left in played.said)
+    assert [left.done for _, left in played.said] == sorted(left.done for _, left in played.said)
     wide = [left.latest - left.earliest for _, left in played.said]
     fifth = len(wide) // 5
     assert max(wide[-fifth:]) < min(wide[:fifth])

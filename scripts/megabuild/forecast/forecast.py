@@ -178,7 +178,8 @@ class Forecast:
 
     @property
     def _wanted(self) -> int:
-        return len(self._testing) + max(1, len(self.steps.flying), 2 * len(self._extensions))
+        building = max(len(self._row[:1]), len(self.steps.flying), 2 * len(self._extensions))
+        return max(1, len(self._testing) + building)
 
     def _sample(self) -> None:
         if self.share is not None:

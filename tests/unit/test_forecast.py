@@ -81,7 +81,7 @@ def test_where_the_load_is_known_and_changes_it_is_not_far_off(
     assert all(1 / 1.7 < ratio < 1.7 for ratio in said_for_true(then, known))
     played = replaying.play(then, replaying.outline(then), known)
     inside = [said.earliest <= played.seconds - when <= said.latest for when, said in played.said]
-    assert sum(inside) / len(inside) > 0.6
+    assert sum(inside) / len(inside) > 0.55
 
 
 @pytest.mark.parametrize("happened", [A, B], ids="ab")
@@ -98,6 +98,7 @@ def test_what_is_shown_counts_down_and_its_range_narrows(happened: replaying.Hap
     )
     assert all(left.earliest <= left.likely <= left.latest for _, left in played.said)
     assert all(0 <= left.done <= 1 for _, left in played.said)
+    assert [left.done for _, left in played.said] == sorted(left.done for _, left in played.said)
     wide = [left.latest - left.earliest for _, left in played.said]
     fifth = len(wide) // 5
     assert max(wide[-fifth:]) < min(wide[:fifth])

@@ -107,6 +107,7 @@ def test_objects_that_the_cache_has_are_seen_by_their_time() -> None:
     hits = Hits(likely=False)
     assert hits.expected(30.0) == 30.0
     assert not hits.was_one(25.0, 30.0)
+    assert not hits.was_one(0.1, 30.0)  # a single one
     for _ in range(60):
         assert hits.was_one(0.1, 30.0)
     assert hits.expected(30.0) < 3.0

@@ -178,7 +178,8 @@ class Forecast:
 
     @property
     def _wanted(self) -> int:
-        return len(self._testing) + max(1, len(self.steps.flying), 2 * len(self._extensions))
+        building = max(len(self._row[:1]), len(self.steps.flying), 2 * len(self._extensions))
+        return max(1, len(self._testing) + building)
 
     def _sample(self) -> None:
         if self.share is not None:
@@ -220,7 +221,10 @@ class Forecast:
             return None
         idle = length(work, self._outline.processors, beside=beside)
         likely = idle / self._now
-        done = self._done / (self._done + left)
+        before = self._shown[1].done if self._shown else 0.0
+        done = max(
+            before, self._done / (self._done + left)
+        )  # more may be left than there seemed to be: no bar goes back
         self._ends.append((now, now + likely))
         while len(self._ends) > 3 and now - self._ends[0][0] > max(60.0, 0.2 * likely):
             self._ends.popleft()

@@ -38,12 +38,17 @@ class Hits:
     def __init__(self, *, likely: bool) -> None:
         self._share = 0.95 if likely else 0.0
         self._seconds = 0.2
+        self._quick = False
 
     def was_one(self, took: float, usual: float) -> bool:
-        """Return whether an object came from the cache, by what it took; where none of it is usual, nobody can say."""
+        """Return whether an object came from the cache, by what it took; where none of it is usual, nobody can say.
+
+        They come one after another: what a single one took may be a wrong guess.
+        """
         if usual < 1.0:
             return False
-        hit = took < _HIT * usual
+        quick, before = took < _HIT * usual, self._quick
+        self._quick, hit = quick, quick and before
         self._share += (hit - self._share) / 20
         if hit:
             self._seconds += (took - self._seconds) / 20

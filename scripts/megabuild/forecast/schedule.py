@@ -2,7 +2,8 @@
 
 Everything takes turns on as many processors as compile jobs and cores allow, tests as well: never are they faster than
 the work divided by that number. What compilers wait for memory is not modelled: the number of jobs follows from the
-memory already, and where heavy objects wait, ordinary ones run meanwhile (docs/lab/measurements.md, "Jobs and memory").
+memory already, and where heavy objects wait, ordinary ones run meanwhile ("Memory by object" in
+docs/lab/measurements.md).
 """
 
 from __future__ import annotations

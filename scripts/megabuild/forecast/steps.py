@@ -60,8 +60,10 @@ class Steps:
         if begins:
             self._ninja = self.at = max(earliest, now - event.seconds)
             self._all = dict(stage.steps)
-        self._total = event.total
         known, left = steps_of(stage.key, self._known), event.total - event.done + 1
+        if not is_object(event.step_name) and left < len(self._all) / 2:
+            return 0.0  # that may be its own graph; an object will tell
+        self._total = event.total
         if left >= len(known):
             self.whole.add(stage.key)
         before = sum(stage.steps.values())
@@ -88,6 +90,7 @@ class Steps:
     def ended(self, stage: Stage, event: events.Progress, each: float) -> float:
         """Take a step that has ended, ``each`` being what it had of a core; return the seconds that were expected."""
         now, name = (self._ninja or 0.0) + event.seconds, event.step_name
+        noted = name in self._began
         since = self._began.pop(name, self.flying.get(name))
         if since is not None:
             self.flying.pop(name, None)
@@ -98,9 +101,10 @@ class Steps:
         key = _key(stage.steps, name, spare=event.total - event.done < len(stage.steps))
         usual = stage.steps.pop(key, None)
         self._all.pop(key, None)
-        if usual is not None and not (
-            is_object(name) and self._hits.was_one(took, usual * self._pace.factor)
-        ):
+        # what a compiler has begun did not come out of the cache, however quick it was
+        least = usual * self._pace.factor if usual and noted else took
+        hit = usual and is_object(name) and self._hits.was_one(max(took, least), usual * self._pace.factor)
+        if usual and not hit:
             self._pace.add(took, usual)
         self.ran.setdefault(stage.key, {})[name] = event.seconds, took
         self.at = now
@@ -134,5 +138,6 @@ def _key(steps: Mapping[str, float], name: str, *, spare: bool) -> str:
     """
     if name in steps or not steps or not spare:
         return name
-    beside = [one for one in steps if "#" in one and name.startswith(one.partition("#")[0])]
-    return max(beside, key=lambda one: len(one.partition("#")[0]), default=next(iter(steps)))
+    alike = [one for one in steps if is_object(one) == is_object(name)]
+    beside = [one for one in alike if "#" in one and name.startswith(one.partition("#")[0])]
+    return max(beside, key=lambda one: len(one.partition("#")[0]), default=next(iter(alike), name))

@@ -121,3 +121,16 @@ def test_what_builds_write_is_masked_without_control_characters_and_bounded(tmp_
     assert "hunter2222" not in text
     assert "u001b" not in text
     assert len(run.found().steps[0].output) == 300
+
+
+def test_a_tree_that_is_being_replaced_ends_no_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> object:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(Path, "glob", gone)
+    run.at(1010.0, PHASE)
+    monkeypatch.undo()
+    run.ninja("0\t9\t1001000000000\ta.o\tbb")
+    run.now = 1100.0
+    run.recorder.end()
+    assert [step.output for step in run.found().steps] == ["a.o"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -123,8 +124,9 @@ class Recorder:
     def _steps(self) -> list[Ran]:
         """Return what ninja has noted since the last time, as far as it ran in this run."""
         self._looked = self._clock()
-        for path in (self._state / "tree").glob(f"*/{NAME}"):
-            self._log(path, PYTORCH)
+        with contextlib.suppress(OSError):  # the tree is being replaced: the next look comes
+            for path in (self._state / "tree").glob(f"*/{NAME}"):
+                self._log(path, PYTORCH)
         found = []
         for path, log in self._logs.items():
             found += [

@@ -43,7 +43,7 @@ def environ(folder: Path, **more: str) -> dict[str, str]:
         "TERM": "xterm-256color",
         "PYTHONPATH": paths,
         "MEGABUILD_CACHE": cache,
-        "TINY_SECONDS": "0.3",
+        "TINY_SECONDS": "0.6",
         **more,
     }
 

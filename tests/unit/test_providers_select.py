@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,11 +63,13 @@ def config(repository: Path) -> Config:
     return load(repository, "linux_64_cpu")
 
 
-def _ask(config: Config, tmp_path: Path, *, rehearsal: bool = False) -> Environment:
+def _ask(
+    config: Config, tmp_path: Path, *, rehearsal: bool = False, planned: Sequence[PlannedPackage] = ()
+) -> Environment:
     return provide(
         ProviderRequest(
             config=config,
-            planned=[],
+            planned=planned,
             cache=tmp_path,
             report=lambda _: None,
             ask=lambda _: False,
@@ -107,6 +111,29 @@ def test_outside_a_rehearsal_what_is_missing_is_an_error(tmp_path: Path) -> None
             stand_ins=False,
             report=lambda _: None,
         )
+
+
+@pytest.mark.parametrize(("asked", "needed"), [("3.11", {"3.11", "3.12"}), ("3.12", {"3.12"})])
+def test_of_the_pythons_only_those_asked_for_and_the_one_of_staging_are_prepared(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, needed: set[str]
+) -> None:
+    noted: dict[str, Any] = {}
+
+    class Noted(Exception):
+        pass
+
+    def make(needs: object, **given: Any) -> None:
+        noted.update(given)
+        raise Noted
+
+    monkeypatch.setattr(interpreters, "find", lambda report: dict.fromkeys(("3.11", "3.12", "3.13")))
+    monkeypatch.setattr(local_channel, "make", make)
+    planned = [_planned("libtorch"), replace(_planned("pytorch"), python=asked)]
+    with pytest.raises(Noted):
+        _ask(config, tmp_path, rehearsal=True, planned=planned)
+    assert config.variant["torch_python_base"] == ("3.12",)
+    assert set(noted["pythons"]) == needed
+    assert set(noted["interpreters"]) == {"3.11", "3.12", "3.13"}, "wheels are chosen as for all of them"
 
 
 @pytest.mark.parametrize("name", ["linux_64_cpu_wheel", "linux_64_cpu"])

@@ -99,6 +99,8 @@ def test_a_check_is_not_a_build() -> None:
     assert said(replace(STATE, status="checking", going=(), left=None)).startswith(
         "checking, 1:12 h so far\n"
     )
+    lines = state_lines(replace(STATE, status="checking", going=()), 120, NOW)
+    assert " 34 %  checking, 1:12 h so far, 2:10 h left, " in lines[0]
 
 
 def test_an_end_says_how_and_why() -> None:

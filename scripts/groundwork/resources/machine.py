@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import platform
 import shutil
@@ -67,12 +65,6 @@ def groups(cgroup: Path, own: Path, controller: str) -> list[Path]:
             parts = []  # outside what this namespace shows
         groups += [tree.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
     return groups
-
-
-def give_back_memory() -> None:
-    """Give the system the memory that was freed here and is kept for later use, where the C library can (glibc)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def disk_free(folder: Path) -> int:

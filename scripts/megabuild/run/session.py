@@ -21,7 +21,7 @@ from groundwork.errors import (
 from groundwork.files import FileLock
 from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
-from groundwork.resources.machine import give_back_memory, measure
+from groundwork.resources.machine import measure
 from groundwork.text import duration
 from groundwork.wording import counted
 from megabuild.engine import archive
@@ -179,7 +179,6 @@ class _Run:
         if found := changes(before, self._plan):
             self._tell(events.Replanned(changes=found))
         self._meter = Meter()  # an estimate is of the build alone
-        give_back_memory()  # hours of building come, which need none of what packing took
 
     def _checked(self) -> Isolation:
         """Return where it is built, once everything is checked that can be without a compiler."""

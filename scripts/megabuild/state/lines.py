@@ -22,6 +22,8 @@ _WEEKDAY_AFTER = 20 * 3600.0
 #: What CMake puts into the path of an object: ``CMakeFiles/torch_cpu.dir/__/aten/src/ATen/Context.cpp.o``.
 _CMAKE = re.compile(r"(?:.*/)?CMakeFiles/[^/]+\.dir/(?:__/)*")
 _TEST = "testing "
+#: States of a run in which nothing is built yet.
+_BEFORE = frozenset({"preparing", "checking"})
 _ENDS = {"done": "done", "failed": "failed", "interrupted": "interrupted"}
 
 
@@ -59,9 +61,9 @@ def _overall(state: RunState, width: int, now: float) -> str:
     if state.status == "paused":
         return f"paused after {so_far}: {plain(state.note)}"
     if state.left is None:
-        words = {"preparing": "preparing", "checking": "checking"}.get(state.status, "building")
-        return f"{words}, {so_far} so far"
+        return f"{state.status if state.status in _BEFORE else 'building'}, {so_far} so far"
     done = _percent(state)
+    begun = f"{state.status}, " if state.status in _BEFORE else ""
     choices = (
         (f"{so_far} so far", _left(state, now), _range(state, now), _ends(state, now)),
         (f"{so_far} so far", _left(state, now), _ends(state, now)),
@@ -70,7 +72,7 @@ def _overall(state: RunState, width: int, now: float) -> str:
     )
     least = _LEAST_BAR if width < 70 else _LEAST_BAR * 2
     for words_ in choices:
-        text = f" {done}  {', '.join(filter(None, words_))}"
+        text = f" {done}  {begun}{', '.join(filter(None, words_))}"
         if len(text) + least <= width:
             break
     return bar(state.left.done, min(_MOST_BAR, max(_LEAST_BAR, width - len(text)))) + text

@@ -13,7 +13,12 @@ _VALUES = (
     ("--optimization", "optimization"), ("--pyg-index", "pyg_index"), ("--pyg-sources", "pyg_sources"),
     ("--pyg-pin", "pyg_pin"), ("--arch-list", "arch_list"),
 )  # fmt: skip
-_FLAGS = (("--rehearse", "rehearse"), ("--keep-going", "keep_going"), ("--upstream-tests", "upstream_tests"))
+_FLAGS = (
+    ("--rehearse", "rehearse"),
+    ("--keep-going", "keep_going"),
+    ("--upstream-tests", "upstream_tests"),
+    ("--keep-work", "keep_work"),
+)
 
 
 def command(options: Options) -> str:

@@ -53,12 +53,14 @@ def test_a_damaged_wheel_in_the_cache_is_fetched_again_and_a_whole_one_is_not_re
     content = kept.read_bytes()
     kept.write_bytes(content[:-20])
     assert fetch().read_bytes() == content
-    assert said[1] == "! six-1.0-py3-none-any.whl was damaged in the cache and is fetched again"
+    damaged = "! six-1.0-py3-none-any.whl was damaged in the cache and is fetched again"
+    assert [one for one in said if isinstance(one, str)].count(damaged) == 1
+    told = len(said)
     when = kept.stat().st_mtime_ns
     kept.write_bytes(content[:-1] + b"?")  # of the same size, and the same time: nobody looks
     os.utime(kept, ns=(when, when))
     fetch()
-    assert len(said) == 3
+    assert len(said) == told
 
 
 def test_wheels_of_a_named_index_are_downloaded_from_it(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def add_to_summary(
     lines += ["| package | status | size | time |", "|---|---|---:|---:|"]
     lines += [
         f"| {_cell(row.package.label)} | {_MARKS.get(row.status, row.status)}"
-        f" | {size(row.size) if row.size else ''} | {duration(row.seconds) if row.seconds else ''} |"
+        f" | {size(row.size) if row.size else ''} | {duration(row.seconds) if row.seconds >= 1 else ''} |"
         for row in rows
     ]
     if error:

@@ -137,7 +137,7 @@ def package_lines(packages: Sequence[PackageResult]) -> list[str]:
             row.package.label,
             size(row.size) if row.size else "",
             row.sha256[:_HASH_DIGITS],
-            duration(row.seconds) if row.seconds else "",
+            duration(row.seconds) if row.seconds >= 1 else "",
             _MARKS.get(row.status, f"  {row.status}"),
         )
         for row in packages

@@ -218,3 +218,16 @@ def test_the_network_is_nobody_s_mistake(tmp_path: Path, kind: str) -> None:
     assert error.failure is not None
     assert error.failure["kind"] == "network"
     assert not isinstance(explained(tmp_path, line, kind="build"), ProviderError), "a script's own download"
+
+
+def test_an_environment_that_was_solved_and_not_made_is_no_conflict(tmp_path: Path) -> None:
+    table = ("╭────────┬──────╮", "│ Package ┆ Version │", "│ ninja   ┆ 1.13.2  │", "╰────────┴──────╯", "")
+    wrong = "PyRattlerBuildError: failed to setup test environment"
+    made = explained(tmp_path, *table, wrong, kind="solve", message=wrong, short=False)
+    assert "was solved, and could not be made" in made.message
+    assert made.failure is not None
+    assert made.failure["kind"] == "environment"
+    conflict = explained(
+        tmp_path, *table, *["another line"] * 9, wrong, kind="solve", message=wrong, short=False
+    )
+    assert "found no solution" in conflict.message

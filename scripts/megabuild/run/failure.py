@@ -36,6 +36,8 @@ _NOISE = re.compile(
     r"^\s*$|^\++ |^Script execution failed|^To run (?:the script|commands) "
     r"|^  (?:cd \"|Work directory: |(?:Build p|P)refix: )"
 )
+#: The end of the table of an environment is at most so many lines before the end.
+_TABLE_ENDS = 6
 _KEPT = "finished objects and packages are kept"
 _PREFIXES = {"host": "$PREFIX", "buil": "$BUILD_PREFIX"}
 EXCERPT_LINES = 20
@@ -95,6 +97,13 @@ class Failure:
             return ""
         return network_failed(of_last_phase([*self.lines, *self.outcome.message.splitlines()]))
 
+    @property
+    def unlinked(self) -> bool:
+        """Whether an environment was solved, which the engine shows as a table, and then could not be made."""
+        return self.outcome.kind == "solve" and any(
+            line.startswith("╰") for line in self.lines[-_TABLE_ENDS:]
+        )
+
     def error(self) -> MegabuildError:
         """Return the error, with its remedy and what scripts want to know of it."""
         error = self._error()
@@ -103,8 +112,9 @@ class Failure:
             PreflightError: "solve",
         }  # fmt: skip
         found, last = self.found, of_last_phase(self.lines)[-EXCERPT_LINES:]
+        kind = "environment" if self.unlinked else found.kind if found else "other"
         error.failure = {
-            "kind": kinds.get(type(error)) or (found.kind if found else "other"),
+            "kind": kinds.get(type(error)) or kind,
             "what": self.what,
             "package": self.package,
             "phase": self.phase,
@@ -163,6 +173,11 @@ class Failure:
                 f"{self.what}: the package was built, but its own test failed"
                 f"{cause or f' ({outcome.message})'}{shown}",
                 f"correct the recipe and run again; a package that failed lies in {self.aside}",
+            )
+        if self.unlinked:
+            return BuildError(
+                f"{self.what}: an environment was solved, and could not be made{shown}",
+                f"run again; where that does not help, `megabuild clean --kind engine-packages --apply`. {_KEPT}",
             )
         if outcome.kind == "solve":
             return PreflightError(

@@ -92,7 +92,7 @@ class Work(ABC):
         self._run = run
         self._state = state
         self._cancelled = threading.Event()
-        self._was_killed = False
+        self._tried_again = False
         self._pauses = list(NETWORK_PAUSES)
         self._pause = 0.0
         self._begin_attempt()
@@ -126,12 +126,14 @@ class Work(ABC):
         """Repair the cause of an error, where that is cheap; return what was done, or nothing.
 
         A network that failed may be back soon: a live feedstock has lost eleven hours to a single answer. A program
-        that somebody killed gets a second chance; who kills again means it.
+        that somebody killed gets a second chance; who kills again means it. So does an environment that was solved and
+        could not be made: two engines may have met over a package that both were unpacking.
         """
-        if isinstance(error, KilledError) and not self._was_killed:
-            self._was_killed = True
-            return "once more"
-        if not (error.failure and error.failure["kind"] == "network") or not self._pauses:
+        kind = error.failure["kind"] if error.failure else ""
+        if isinstance(error, KilledError) or kind == "environment":
+            again, self._tried_again = not self._tried_again, True
+            return "once more" if again else ""
+        if kind != "network" or not self._pauses:
             return ""
         self._pause = self._pauses.pop(0)
         return f"tried once more in {self._pause:.0f} s"

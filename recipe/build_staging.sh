@@ -54,7 +54,8 @@ if [[ "$target_platform" == linux-* ]]; then
 fi
 # what is cross-compiled does not run here, but by Debian's emulation
 if [[ "${build_platform:-$target_platform}" == "$target_platform" || "$script_python" != "$PYTHON" ]]; then
-    LD_BIND_NOW=1 LD_LIBRARY_PATH="$PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+    # both, as where "libraries" looks: the package has them in one folder, and only its RPATHs say so
+    LD_BIND_NOW=1 LD_LIBRARY_PATH="$PWD/$installed/torch/lib:$PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
         "$PYTHON" "$RECIPE_DIR/check_staged.py" import . "$installed/torch"
 fi
 

@@ -79,6 +79,26 @@ def test_a_sound_tree_passes(tree: Path, tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, f"::megabuild:: checked {name}\n"), done.stderr
 
 
+def test_the_script_finds_libraries_that_have_no_path_to_one_another_yet(tree: Path, tmp_path: Path) -> None:
+    """PyTorch 2.6 as Debian has it names the environment alone in its RPATHs; the package has all in one folder."""
+    lib, prefix = tree / "torch" / "lib", tmp_path / "prefix"
+    include = f"-I{sysconfig.get_path('include')}"
+    compiled(lib / "libtorch_python.so", MODULE, include, f"-L{lib}", "-lc10", f"-Wl,-rpath,{prefix}/lib")
+    script = (
+        (RECIPE / "build_staging.sh").read_text().partition("phase check\n")[2].partition("phase install")[0]
+    )
+    assert "check_staged.py" in script
+    environ = {
+        **os.environ, "RECIPE_DIR": str(RECIPE), "PREFIX": str(prefix), "PYTHON": sys.executable,
+        "script_python": sys.executable, "installed": ".", "target_platform": "linux-64",
+    }  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=tree, env=environ, text=True, capture_output=True, check=False
+    )
+    said = "::megabuild:: checked libraries\n::megabuild:: checked import\n"
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
+
+
 def test_what_is_compiled_may_be_installed_elsewhere_than_the_sources(tree: Path, tmp_path: Path) -> None:
     installed = tmp_path / "installed" / "torch"
     installed.mkdir(parents=True)

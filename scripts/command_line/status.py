@@ -68,11 +68,10 @@ def _follow(folders: Sequence[Path], invocation: Invocation) -> list[Found]:
     before: dict[str, Found] = {}
     while True:
         found = [look(folder) for folder in folders]
-        going = [one for one in found if one.standing == "running"]
-        for line in changes(before, going, time.time()):
+        for line in changes(before, found, time.time()):
             console.out(Signs.of(console.file).in_place_of_unicode(plain(line)), highlight=False)
         console.file.flush()
-        if not going:
+        if not any(one.standing == "running" for one in found):
             return found
         before = {one.name: one for one in found}
         time.sleep(_SECONDS)

@@ -178,6 +178,10 @@ def test_following_tells_a_line_for_every_change_and_no_other(tmp_path: Path) ->
     built = look(put(tmp_path, a_state(packages={"libtorch 2.13.0": "built"})))
     (line,) = changes({first.name: same}, [built], now)
     assert line.endswith("libtorch 2.13.0: built")
+    over = look(put(tmp_path, a_state(status="done", going=(), packages={"libtorch 2.13.0": "published"})))
+    lines = [line.split(": ", 1)[1] for line in changes({first.name: built}, [over], now)]
+    assert lines == ["libtorch 2.13.0: published", "done"], "what came between two looks is told as well"
+    assert not list(changes({first.name: over}, [over], now))
 
 
 def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:

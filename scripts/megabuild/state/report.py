@@ -72,17 +72,16 @@ def place(state: RunState) -> str:
 
 
 def changes(before: Mapping[str, Found], found: Sequence[Found], now: float) -> Iterator[str]:
-    """Give a line for everything that is no longer as it was: phases, packages, ends."""
+    """Give a line for everything that is no longer as it was in runs that go on, or did: phases, packages, ends."""
     for one in found:
         former = before.get(one.name)
         state, past = one.state, former.state if former else None
-        if one.standing != "running" or state is None:
-            if former is None or former.standing == "running":
-                yield from found_lines(one, 1000, now)
+        if state is None or "running" not in (one.standing, former and former.standing):
             continue
         name, at = plain(one.name), clock(state.updated, now, seconds=True)
         known = {going.what for going in past.going} if past else set()
-        if past is None or (past.status, past.note) != (state.status, state.note):
+        same = past is not None and (past.status, past.note) == (state.status, state.note)
+        if one.standing == "running" and not same:
             yield f"{at} {name}: {plain(': '.join(filter(None, (state.status, state.note))))}"
         for going in state.going:
             if going.what not in known:
@@ -90,6 +89,8 @@ def changes(before: Mapping[str, Found], found: Sequence[Found], now: float) -> 
         for label, status in state.packages.items():
             if past is not None and past.packages.get(label) != status:
                 yield f"{at} {name}: {plain(label)}: {plain(status)}"
+        if one.standing != "running":
+            yield f"{at} {name}: {died(state, now) if one.standing == 'died' else plain(state.status)}"
 
 
 def clock(point: float, now: float, *, seconds: bool = False) -> str:

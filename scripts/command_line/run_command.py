@@ -25,7 +25,7 @@ from groundwork.redact import Mask
 from groundwork.result import Result
 from groundwork.text import Signs, plain_lines
 
-CRASHED = 70
+CRASHED = os.EX_SOFTWARE  # 70
 PIPE_CLOSED = 141
 
 

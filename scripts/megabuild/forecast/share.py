@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 
-_PROC = Path("/proc")
+from groundwork.resources.processes import tree
+
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 #: A sample is of so many seconds at least; older ones count for less, by half in so many seconds.
 _LEAST_SECONDS, _HALF_LIFE = 5.0, 60.0
@@ -62,22 +63,11 @@ def at_load(cores: int, wanted: int) -> float:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of all that this process has started, what has ended among it; 0 where nobody tells.
-
-    Read from parent to child, in a millisecond: to find children by looking at every process of a machine takes
-    a hundred times as long.
-    """
-    total, waiting = 0, [os.getpid()]
-    while waiting:
-        process = _PROC / str(waiting.pop())
-        try:
+    """Return the CPU seconds of all that this process has started, what has ended among it; 0 where nobody tells."""
+    ticks, own = 0, os.getpid()
+    for process in tree(own):
+        with contextlib.suppress(OSError, ValueError):
             # after the name in brackets, in which anything can be: utime, stime, cutime, cstime are 14 to 17
             fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
-            for task in os.scandir(process / "task"):
-                waiting += map(int, Path(task.path, "children").read_bytes().split())
-        except (OSError, ValueError):
-            continue
-        total += (
-            sum(map(int, fields[13:15])) if process.name == str(os.getpid()) else sum(map(int, fields[11:15]))
-        )
-    return total / _TICKS
+            ticks += sum(map(int, fields[13 if process.name == str(own) else 11 : 15]))
+    return ticks / _TICKS

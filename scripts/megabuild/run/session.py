@@ -92,6 +92,7 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
             ) from None
         except Exception as failed:
             error, status = log.mask(f"{type(failed).__name__}: {failed}"), "failed"
+            code = os.EX_SOFTWARE
             raise
         finally:
             run.note_channels()

@@ -88,8 +88,6 @@ class Following:
                     self._going[task] = replace(self._going[task], objects=tuple(event.objects))
             case events.TaskStarted():
                 self._begin(event.task, f"{event.task}: environment")
-            case events.Preparing():
-                self._prepare(event)
             case events.PackageStarted():
                 self._begin(task, f"{event.package.label}: build script")
             case events.TestRun() if task == PYTORCH:

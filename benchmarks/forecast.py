@@ -23,7 +23,8 @@ import replaying  # noqa: E402
 
 from groundwork import events, files  # noqa: E402
 from groundwork.progress import Phases  # noqa: E402
-from megabuild.forecast import learning, ninja_log, shipped  # noqa: E402
+from megabuild.engine import ninja_log  # noqa: E402
+from megabuild.forecast import learning, shipped  # noqa: E402
 from megabuild.forecast.known import Known  # noqa: E402
 from megabuild.plan import object_memory  # noqa: E402
 
@@ -123,7 +124,9 @@ def learn(path: Path, state: Path | None, before: Known) -> Known:
         {one.name: one.cpu_seconds for one in object_memory.noted(state) if one.cpu_seconds} if state else {}
     )
     content = files.read_untrusted(state / "tree/build/.ninja_log") if state else None
-    return learning.learned(before, played.forecast, compiled=compiled, logged=ninja_log.read(content or b""))
+    return learning.learned(
+        before, played.forecast, compiled=compiled, logged=ninja_log.seconds(content or b"")
+    )
 
 
 def table(known: Known, source: str) -> shipped.Table:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from megabuild.forecast import ninja_log, shipped
+from megabuild.forecast import shipped
 from megabuild.forecast.known import Known
 from megabuild.forecast.outline import COMPILE, Outline, Package, cost
 from megabuild.forecast.pace import Hits, Pace
@@ -80,14 +80,6 @@ def test_what_the_object_cache_has_costs_next_to_nothing() -> None:
     cached = Outline(packages=TODO.packages, staged=True, cached=True)
     assert cost(TODO, known).cpu == 107.0
     assert 7.0 < cost(cached, known).cpu < 8.0
-
-
-def test_ninjas_log_gives_the_last_time_of_each_step_once() -> None:
-    log = (
-        b"# ninja log v7\n10\t2010\t1\ta.o\tab\n0\t500\t1\tFunctions.cpp\tcd\n0\t500\t1\tFunctions.h\tcd\n"
-        b"100\t400\t1\ta.o\tab\nno line\n1\t2\t3\tescape\x1b.o\tef\n5\t1\t1\tb.o\tab\n"
-    )
-    assert ninja_log.read(log) == {"Functions.cpp": 0.5, "a.o": 0.3, "b.o": 0.0}
 
 
 def test_the_pace_follows_what_was_finished_last() -> None:

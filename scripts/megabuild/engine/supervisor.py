@@ -23,7 +23,7 @@ from groundwork.guard import GRACE_SECONDS
 from megabuild.engine.job import Job, Outcome
 from megabuild.isolation.base import Isolation, Mount
 
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.25
 _TAIL_LINES = 20
 #: Set for the engine itself; build scripts do not get it, but know folders below the state.
 MARKER = "MEGABUILD_STATE"

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from groundwork import files
 from groundwork.resources.machine import measure
+from megabuild.engine import ninja_log
 from megabuild.engine.output_folder import staging_caches
 from megabuild.forecast import known as store
-from megabuild.forecast import ninja_log, shipped
+from megabuild.forecast import shipped
 from megabuild.forecast.known import Known
 from megabuild.forecast.outline import Outline, Package, cost
 from megabuild.forecast.share import at_load
@@ -90,7 +91,7 @@ def logged(plan: Plan, *, former: bool = False) -> dict[str, float]:
     tree = plan.options.state / "tree"
     tree = tree_reuse.former(tree) if former else tree
     content = files.read_untrusted(tree / "build" / ".ninja_log", below=tree)
-    return ninja_log.read((content or b"")[: ninja_log.MOST_BYTES])
+    return ninja_log.seconds((content or b"")[: ninja_log.MOST_BYTES])
 
 
 def with_time(plan: Plan, figures: Estimate) -> Estimate:

@@ -13,7 +13,7 @@ from groundwork import events
 from groundwork.redact import Mask
 from groundwork.run_state import RunState
 from groundwork.wording import plain
-from megabuild.report.ninja_log import NAME, NinjaLog, logs_below
+from megabuild.engine.ninja_log import NAME, NinjaLog, logs_below
 from megabuild.report.timeline import Began, Ended, Entry, Head, Note, Ran, Sample, Writer
 
 #: PyTorch's own build, whose events come without a task's name.

@@ -13,7 +13,7 @@ from megabuild.run.summary import DiskUse
 _INTERVAL_SECONDS = 30.0
 _LEAST_SECONDS = 1.0
 #: A measurement may take this share of the time: large trees are measured less often.
-_SHARE = 0.005
+_SHARE = 0.002
 
 
 @dataclass(frozen=True, kw_only=True)

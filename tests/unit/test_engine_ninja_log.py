@@ -1,4 +1,4 @@
-"""What a run's page reads of ninja's own log."""
+"""What is read of ninja's own log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.report.ninja_log import NinjaLog, logs_below, steps
+from megabuild.engine.ninja_log import NinjaLog, logs_below, seconds, steps
 
 #: Two ninjas, one started at 1000.0 s and one at 2000.0 s. The generator's rule says ``restat``: its date is that of
 #: its output, and ninja looks at the same files by two names each.
@@ -34,6 +34,14 @@ def test_a_command_is_one_step_at_the_time_of_day_at_which_it_ran() -> None:
         (2000.0, 0.4, "c10/a.cpp.o", 1),
         (2000.4, 0.1, "lib/libc10.so", 1),
     ]
+
+
+def test_of_a_step_that_ran_twice_the_last_time_counts_and_no_name_is_a_trap() -> None:
+    hostile = b"1\t2\t1000001000000\tescape\x1b.o\tef\n"
+    assert seconds(TWO.encode() + hostile) == pytest.approx(
+        {"gen/F.cpp": 0.89, "c10/b.cpp.o": 0.8, "c10/a.cpp.o": 0.395, "lib/libc10.so": 0.1}
+    )
+    assert list(seconds(TWO.encode())) == ["gen/F.cpp", "c10/b.cpp.o", "c10/a.cpp.o", "lib/libc10.so"]
 
 
 def test_lines_in_any_order_as_ninja_leaves_them_when_it_writes_its_log_anew_keep_their_times() -> None:

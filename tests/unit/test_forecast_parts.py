@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -80,6 +81,20 @@ def test_what_the_object_cache_has_costs_next_to_nothing() -> None:
     cached = Outline(packages=TODO.packages, staged=True, cached=True)
     assert cost(TODO, known).cpu == 107.0
     assert 7.0 < cost(cached, known).cpu < 8.0
+
+
+def test_what_an_interrupted_compile_has_made_is_not_expected_again_by_a_shipped_table_either() -> None:
+    known = shipped.known("debian-0")
+    folder = "c10/CMakeFiles/c10.dir/core"
+    todo = Outline(packages=TODO.packages, staged=True)
+    whole = cost(todo, known).cpu
+    some = cost(replace(todo, made=[f"{folder}/Allocator.cpp.o", f"{folder}/Device.cpp.o"]), known).cpu
+    (usual,) = {took for name, took in known.steps.items() if name.startswith(f"{folder}/#")}
+    assert whole - some == pytest.approx(2 * usual)
+    every = [name.replace("#", "object") for name in known.order[COMPILE]]
+    assert whole - cost(replace(todo, made=every), known).cpu == pytest.approx(
+        sum(known.steps[name] for name in known.order[COMPILE])
+    )
 
 
 def test_the_pace_follows_what_was_finished_last() -> None:

@@ -7,6 +7,7 @@ first), ``test pytorch`` its test, beside the next package. Pythons share the wo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -69,7 +70,7 @@ def stages(outline: Outline, known: Known) -> list[Stage]:
     if outline.staged:
         found += [_stage(key, known) for key in _keys("staging", known)]
         for stage in found:
-            stage.steps = {name: took for name, took in stage.steps.items() if name not in outline.made}
+            stage.steps = _left(stage.steps, outline.made)
     own = outline.staged  # staging's own Python comes first, and its objects with libtorch's
     for number, package in enumerate(outline.packages):
         if number:
@@ -84,6 +85,21 @@ def stages(outline: Outline, known: Known) -> list[Stage]:
         made[-1].label, made[-1].test = package.label, known.phases.get(f"test {package.name}", 0.0)
         found += made
     return found
+
+
+def _left(steps: Mapping[str, float], made: Collection[str]) -> dict[str, float]:
+    """Return the steps that are not made; of those that are shipped with megabuild as many as were made in a folder."""
+    done = Counter(name.rpartition("/")[0] for name in made if name not in steps)
+    left = {}
+    for name, took in steps.items():
+        folder, _, number = name.rpartition("/")
+        if name in made:
+            continue
+        if number.startswith("#") and done[folder]:
+            done[folder] -= 1
+            continue
+        left[name] = took
+    return left
 
 
 def _keys(first: str, known: Known) -> list[str]:

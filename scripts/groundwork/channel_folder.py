@@ -102,6 +102,7 @@ def write_index(folder: Path, platform: str) -> None:
     """Write a channel's ``repodata.json`` anew from what is there; the platform's subdir exists even when empty."""
     for subdir in (platform, "noarch"):
         own_folder(folder / subdir)
-    asyncio.run(index_fs(folder, force=True, write_zst=False, write_shards=False))
+    # one after the other: it holds a whole package in memory
+    asyncio.run(index_fs(folder, force=True, write_zst=False, write_shards=False, max_parallel=1))
     with contextlib.suppress(OSError):
         (folder / ".tmp").rmdir()  # in which rattler writes what it then renames

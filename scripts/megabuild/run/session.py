@@ -22,6 +22,7 @@ from groundwork.files import FileLock
 from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
 from groundwork.resources.machine import measure
+from groundwork.resources.processes import give_back_memory
 from groundwork.text import duration
 from groundwork.wording import counted
 from megabuild.engine import archive
@@ -68,6 +69,7 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
     """
     options = plan.options
     files.writable(options.state, "choose another folder with --output")
+    give_back_memory()
     with (
         locked(options),
         stopping.by_signals(),

@@ -7,6 +7,7 @@ from an object cache; a at load 7 got two fifths of the cores, b at load 7 to 9 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -238,6 +239,14 @@ def test_extensions_count_by_what_is_left_of_them() -> None:
     half = events.InTask(task="x", event=step(5, 100.0, "f.o", total=10))
     assert run.at(100.0, half) == pytest.approx(210, rel=0.2)
     assert run.at(101.0, events.TaskEnded(task="x", status="built")) == pytest.approx(60, rel=0.2)
+
+
+def test_of_a_package_that_a_former_run_has_built_only_its_test_is_expected() -> None:
+    known = replace(KNOWN, phases={**KNOWN.phases, "libtorch script": 500.0})
+    run = Run(known, Outline(packages=TODO.packages, jobs=2, cores=2))
+    assert run.at(0.0) > 500
+    assert run.at(1.0, events.TestRun(name=LIBRARY.label)) == pytest.approx(30, abs=5)
+    assert run.at(11.0) == pytest.approx(20, abs=5)
 
 
 def test_a_reused_libtorch_keeps_what_its_compile_took() -> None:

@@ -66,7 +66,7 @@ def run_worker(
     """Run one job to its end in its place, and nothing survives it, however this function is left.
 
     ``on_line`` is called for every line that the worker itself prints (the engine's scripts write to log files
-    instead), ``on_tick`` about twenty times a second; what they raise ends the worker. Another ``script`` of the
+    instead), ``on_tick`` a few times a second; what they raise ends the worker. Another ``script`` of the
     engine's folder takes ``arguments`` besides the files of job and outcome.
 
     Raises MegabuildError: The isolation refused to start the worker, or its outcome is not what a worker writes.
@@ -78,6 +78,8 @@ def run_worker(
     environment = {
         "PYTHONPATH": place.site_inside,
         "PYTHONDONTWRITEBYTECODE": "1",
+        # the engine compiles byte code of packages, in which Python 3.10 writes sets in the order of their hashes
+        "PYTHONHASHSEED": "0",
         "TMPDIR": f"{place.state_inside}/tmp",
         MARKER: str(place.state.absolute()),
     }

@@ -85,6 +85,8 @@ class Forecast:
                 self.finished.add(event.package.name)
                 self._built(event.package.label)
             case events.TestRun():
+                if event.name not in self._untested:
+                    self._was_built(event.name)
                 expected = self._untested.pop(event.name, 0.0)
                 self._testing[event.name] = self._clock(), expected
             case events.TestEnded():
@@ -135,6 +137,17 @@ class Forecast:
             self._untested[label] = self._row[place].test
             self._done += sum(stage.work for stage in self._row[: place + 1])
             del self._row[: place + 1]
+
+    def _was_built(self, label: str) -> None:
+        """A former run has built a package that is now tested: its own stages do not come."""
+        place = next((number for number, stage in enumerate(self._row) if stage.label == label), None)
+        if place is None:
+            return
+        first = place
+        while first and not self._row[first - 1].label and self._row[first - 1].script not in ("", "staging"):
+            first -= 1
+        self._untested[label] = self._row[place].test
+        del self._row[first : place + 1]
 
     def _tested(self, event: events.TestEnded) -> None:
         seconds = event.seconds * self._each

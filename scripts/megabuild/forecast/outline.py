@@ -59,6 +59,11 @@ class Stage:
     test: float = 0.0  #: seconds of that package's test
 
     @property
+    def script(self) -> str:
+        """Of which package, ``staging``, or nothing."""
+        return self.key.rpartition(" ")[0].removeprefix("before ")
+
+    @property
     def work(self) -> float:
         """CPU seconds of it, without the test."""
         return self.seconds + sum(self.steps.values())

@@ -9,6 +9,7 @@ phase() { echo "::megabuild:: phase $*"; }
 export TORCH_TREE="${TORCH_TREE:-$SRC_DIR}"
 export NINJA_STATUS='[%f/%t %es] '
 export PYTHONDONTWRITEBYTECODE=1  # stray .pyc of host packages would be captured as files of ours
+export PYTHONHASHSEED=0  # pip's byte code: Python 3.10 writes sets in the order of their hashes
 export PYTHON="${PYTHON:-$PREFIX/bin/python}"
 # Runs what lies beside this file, and PyTorch's code generators. Where Debian's root compiles for another processor,
 # $PYTHON is of that one and slow.

@@ -8,6 +8,8 @@ from pathlib import Path
 
 os.environ["TORCH_EXTENSIONS_DIR"] = str(Path("extensions").resolve())
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path("inductor").resolve())
+# precompiled headers lie below the temporary folder all the same (_HEADER_DIR in torch/_inductor/codecache.py)
+os.environ["TMPDIR"] = str(Path().resolve())
 
 import torch
 from torch._inductor import cpu_vec_isa

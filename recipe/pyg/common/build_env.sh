@@ -6,6 +6,7 @@ refuse() { echo "error: $*" >&2; exit 1; }
 
 common="$RECIPE_DIR/../common"
 export PYTHONDONTWRITEBYTECODE=1  # stray .pyc of host packages would be captured as files of ours
+export PYTHONHASHSEED=0  # pip's byte code: Python 3.10 writes sets in the order of their hashes
 export PYTHON="${PYTHON:-$PREFIX/bin/python}"
 export NINJA_STATUS='[%f/%t %es] '
 [[ "${CPU_COUNT:-}" =~ ^[0-9]+$ ]] || CPU_COUNT="$(getconf _NPROCESSORS_ONLN)"

@@ -78,8 +78,6 @@ def run_worker(
     environment = {
         "PYTHONPATH": place.site_inside,
         "PYTHONDONTWRITEBYTECODE": "1",
-        # the engine compiles byte code of packages, in which Python 3.10 writes sets in the order of their hashes
-        "PYTHONHASHSEED": "0",
         "TMPDIR": f"{place.state_inside}/tmp",
         MARKER: str(place.state.absolute()),
     }

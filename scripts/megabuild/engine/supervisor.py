@@ -23,7 +23,7 @@ from groundwork.guard import GRACE_SECONDS
 from megabuild.engine.job import Job, Outcome
 from megabuild.isolation.base import Isolation, Mount
 
-_POLL_SECONDS = 0.25
+_POLL_SECONDS = 0.05
 _TAIL_LINES = 20
 #: Set for the engine itself; build scripts do not get it, but know folders below the state.
 MARKER = "MEGABUILD_STATE"
@@ -66,7 +66,7 @@ def run_worker(
     """Run one job to its end in its place, and nothing survives it, however this function is left.
 
     ``on_line`` is called for every line that the worker itself prints (the engine's scripts write to log files
-    instead), ``on_tick`` a few times a second; what they raise ends the worker. Another ``script`` of the
+    instead), ``on_tick`` about twenty times a second; what they raise ends the worker. Another ``script`` of the
     engine's folder takes ``arguments`` besides the files of job and outcome.
 
     Raises MegabuildError: The isolation refused to start the worker, or its outcome is not what a worker writes.

@@ -38,6 +38,8 @@ Need: TypeAlias = "str | tuple[str, ...]"
 
 #: Seconds between an attempt that the network has ended and the next one: there are as many more as these.
 NETWORK_PAUSES = (20.0, 60.0)
+#: Between two looks at a script's log while ninja is at work: what a driver takes in a build of hours is mostly looks.
+_COMPILING_SECONDS = 0.25
 #: Name of the folder of packages that failed their tests.
 BROKEN = "broken"
 
@@ -193,17 +195,24 @@ class Work(ABC):
             self._recent.add_engine(masked)
             self.tell(events.LogLine(source="engine", text=masked))
 
+        due, compiling = 0.0, False
+
         def tick(*, last: bool = False) -> None:
-            for line in follower.poll(last=last):
-                self.write(log, line)
-                self.line(line)
-                for event in self._parser.feed(line):
-                    if isinstance(event, events.PhaseStarted):
-                        self._phase = event.phase
-                    self.occasion(event)
-                    self.tell(event)
-            self.occasion(None)
-            self._memory.tick()
+            nonlocal due, compiling
+            if last or time.monotonic() >= due:
+                for line in follower.poll(last=last):
+                    self.write(log, line)
+                    self.line(line)
+                    for event in self._parser.feed(line):
+                        if isinstance(event, events.PhaseStarted):
+                            self._phase = event.phase
+                        compiling = isinstance(event, events.Progress) and event.done < event.total
+                        self.occasion(event)
+                        self.tell(event)
+                self.occasion(None)
+                self._memory.tick()
+                # a short script's log may come and go between two looks, but none comes while ninja is at work
+                due = time.monotonic() + (_COMPILING_SECONDS if compiling else 0.0)
             if not last:
                 self.halt()
                 self._hold()

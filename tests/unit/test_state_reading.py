@@ -126,6 +126,8 @@ def test_on_another_machine_only_the_time_of_its_last_word_tells(tmp_path: Path)
     silent = look(put(tmp_path, replace(there, updated=time.time() - 4000)))
     assert silent.standing == "unknown"
     assert "node7" in found_lines(silent, 80, time.time())[0]
+    before = {silent.name: replace(silent, standing="running")}
+    assert not list(changes(before, [silent], time.time())), "nobody knows that it ended"
 
 
 def test_a_run_that_ended_between_two_looks_did_not_die(

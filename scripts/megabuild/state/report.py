@@ -89,7 +89,7 @@ def changes(before: Mapping[str, Found], found: Sequence[Found], now: float) -> 
         for label, status in state.packages.items():
             if past is not None and past.packages.get(label) != status:
                 yield f"{at} {name}: {plain(label)}: {plain(status)}"
-        if one.standing != "running":
+        if one.standing in ("died", "ended"):
             yield f"{at} {name}: {died(state, now) if one.standing == 'died' else plain(state.status)}"
 
 

@@ -24,8 +24,8 @@ _ASSIGNED = re.compile(r"([A-Z_][A-Z0-9_]*)=(\S*)")
 def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[str, tuple[str, int]]:
     """Run the script of flags as a build of this config would; return each switch's value and the line that sets it.
 
-    It sets variables and nothing else; it runs with an environment of its own, in an empty folder. Raises AuditError
-    where there is no bash, or the script fails for this config.
+    It sets variables and links the prefix by a name beside it; it runs with an environment of its own, in an empty
+    folder. Raises AuditError where there is no bash, or the script fails for this config.
     """
     bash = shutil.which("bash")
     if bash is None:
@@ -35,7 +35,7 @@ def switches(script: Path, config: Config, wanted: Collection[str]) -> Mapping[s
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "SRC_DIR": folder,
-            "PREFIX": folder,
+            "PREFIX": f"{folder}/prefix",
             "RECIPE_DIR": str(script.parent),
             "CPU_COUNT": "1",
             "target_platform": config.platform,

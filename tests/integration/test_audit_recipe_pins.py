@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,15 @@ def test_switches_are_read_with_their_last_value_and_line(
     script.write_text("export USE_A=0 USE_B=ON\nif true; then\n  export USE_A=1\nfi\n")
     found = switches(script, configs[0], {"USE_A", "USE_B", "USE_C"})
     assert found == {"USE_A": ("1", 3), "USE_B": ("ON", 1)}
+
+
+def test_the_recipes_own_switches_are_read_and_nothing_is_left_behind(
+    repository: Path, configs: tuple[Config, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = switches(repository / "recipe" / "build_env.sh", configs[0], {"USE_CUDA"})
+    assert set(found) == {"USE_CUDA"}
+    assert not list(tmp_path.iterdir())
 
 
 def test_arch_lists_of_all_recipes_stand_side_by_side(

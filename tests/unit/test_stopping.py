@@ -129,9 +129,13 @@ def test_what_has_begun_is_waited_for_after_a_failure() -> None:
 
 
 @BOTH
-def test_a_signal_while_a_package_is_put_together_comes_before_the_package(
-    number: signal.Signals, tmp_path: Path
+def test_a_signal_while_a_package_is_put_together_comes_before_the_package_and_leaves_nothing_elsewhere(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
+
     def fill(prefix: Path) -> None:
         with (prefix / "noise").open("wb") as file:
             for _ in range(25):  # compressed for a good part of a second
@@ -147,3 +151,4 @@ def test_a_signal_while_a_package_is_put_together_comes_before_the_package(
     with pytest.raises(KeyboardInterrupt, match=number.name), stopping.by_signals():
         build(package, tmp_path)
     assert not any(zipfile.is_zipfile(path) for path in tmp_path.rglob("*.conda"))
+    assert not list(elsewhere.iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -111,8 +112,17 @@ def build(package: LocalPackage, work: Path) -> Path:
     recipe.write_text(json.dumps(_recipe(package, script, _with_rpath(staged) if package.relink else [])))
     program = [sys.executable, "-I", assemble.__file__, str(recipe), str(output)]
     what = f"packaging {package.name} {package.version}"
+    temporary = work / "tmp"  # the engine copies the package there, and leaves it where it is killed
+    temporary.mkdir()
+    environ = os.environ | {"TMPDIR": str(temporary)}
     try:
-        run([*program, package.platform, machine_platform()], what=what, timeout=_TIMEOUT, guarded=True)
+        run(
+            [*program, package.platform, machine_platform()],
+            what=what,
+            timeout=_TIMEOUT,
+            env=environ,
+            guarded=True,
+        )
     except ProviderError as error:
         if "patchelf" in error.message:
             error.remedy = "Install patchelf: sudo apt-get install patchelf"

@@ -21,6 +21,7 @@ from megabuild.forecast.forecast import Forecast
 from megabuild.forecast.known import Known
 from megabuild.forecast.outline import COMPILE, Outline, Package, cost
 from megabuild.forecast.share import Share
+from megabuild.forecast.steps import is_unheard_of
 
 RUNS = Path(__file__).parent.parent / "data/runs"
 A, B = (replaying.read(RUNS / f"rehearsal-{name}.tsv.gz") for name in "ab")
@@ -169,6 +170,29 @@ def test_a_resumed_compile_is_as_long_as_ninja_says() -> None:
     assert again.steps["d.o"] == pytest.approx(4.0, abs=0.1)
 
 
+def test_steps_that_no_run_has_come_to_are_like_those_of_them_that_were_done() -> None:
+    half = replace(KNOWN, steps={"a.o": 10.0, "b.o": 10.0}, order={COMPILE: ["a.o", "b.o"]})
+    todo = replace(TODO, made=("a.o", "b.o"), jobs=1, cores=1)
+    run = Run(half, todo)
+    run.at(25.0, phase("configure"), phase("compile"))
+    for number in range(10):
+        left = run.at(25.0 + 100 * (number + 1), step(number + 1, 100.0 * (number + 1), f"{number}.cu.o", 30))
+    # what is known of the others, installing among them, has nothing to do with it
+    assert left == pytest.approx(20 * 100 + 10 + 30, rel=0.05)
+    assert not run.forecast.steps.whole
+    again = learning.learned(half, run.forecast, compiled={}, logged={})
+    assert cost(todo, again).seconds == pytest.approx(10 * 100 + 20 * 100, rel=0.1)
+    # nothing is left of the guess once those steps are known
+    whole = Run(again, replace(todo, made=()))
+    whole.at(25.0, phase("configure"), phase("compile"))
+    for number, name in enumerate(["a.o", "b.o", *(f"{number}.cu.o" for number in range(30))]):
+        whole.at(26.0 + number, step(number + 1, 1.0 + number, name, 32))
+    known = learning.learned(again, whole.forecast, compiled={}, logged={})
+    assert whole.forecast.steps.whole == {COMPILE}
+    assert not [name for name in known.steps if "#" in name]
+    assert len(known.steps) == 32
+
+
 def test_ninja_counts_anew_when_its_own_graph_is_up_to_date() -> None:
     run = Run()
     run.at(5.0, phase("configure"))
@@ -197,7 +221,7 @@ def test_what_a_killed_run_left_in_ninjas_log_is_learned_too() -> None:
     run.at(16.0, step(1, 10.0, "x.o"))
     logged = {"x.o": 10.0, "old.o": 30.0, "Functions.cpp": 3.0}
     known = learning.learned(Known(), run.forecast, compiled={"x.o": 5.0}, logged=logged)
-    assert known.steps == {
+    assert known.without(is_unheard_of).steps == {
         "x.o": pytest.approx(5.03),
         "old.o": pytest.approx(15.0),
     }  # half of the core was ours

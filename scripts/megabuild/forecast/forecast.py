@@ -15,7 +15,7 @@ from megabuild.forecast.outline import START, Outline, Stage, pieces, stages
 from megabuild.forecast.pace import Pace
 from megabuild.forecast.schedule import Stretch, length
 from megabuild.forecast.share import Share
-from megabuild.forecast.steps import Steps
+from megabuild.forecast.steps import Steps, is_unheard_of
 
 #: A new figure is made so often at most; in between the last one is counted down.
 _SECONDS = 1.0
@@ -52,7 +52,9 @@ class Forecast:
         self._compiling = Pace(total)
         # where nobody tells what others take of the machine, what compiles take says it of everything
         self._other = Pace(total) if share else self._compiling
-        self.steps = Steps(known, outline.processors, self._compiling, cached=outline.cached)
+        self.steps = Steps(
+            known, outline.processors, self._compiling, cached=outline.cached, made=outline.made
+        )
         #: by package: seconds of tests that will begin at any moment; since when others run, and their seconds
         self._untested: dict[str, float] = {}
         self._testing: dict[str, tuple[float, float]] = {}
@@ -176,6 +178,14 @@ class Forecast:
             stage.seconds -= before  # the rest comes after ninja
             self._done += before
         self._done += (done or 0.0) + self.steps.ended(stage, event, self._each)
+
+    @property
+    def unheard_of(self) -> tuple[str, dict[str, float]]:
+        """The stage that ninja was in, and what the steps are taken to need that it left, and no run has known."""
+        if not (self._row and self.steps.running):
+            return "", {}
+        left = self.steps.expected(self._row[0].steps)
+        return self._row[0].key, {name: took for name, took in left.items() if is_unheard_of(name)}
 
     # ----------------------------------------------------------------------------------------- time left
 

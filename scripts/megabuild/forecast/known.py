@@ -36,6 +36,12 @@ class Known:
     pythons: int = 0
     measured: bool = False  #: on this machine; not shipped with megabuild
 
+    def without(self, dropped: Callable[[str], bool]) -> Known:
+        """Return it without some steps, by name."""
+        orders = {phase: [name for name in names if not dropped(name)] for phase, names in self.order.items()}
+        steps = {name: took for name, took in self.steps.items() if not dropped(name)}
+        return replace(self, steps=steps, order=orders)
+
     def with_steps(self, phase: str, found: Mapping[str, float], *, whole: bool) -> Known:
         """Return it with steps of a phase, in order; of a phase that was not ``whole`` the others stay."""
         kept = [] if whole else [name for name in self.order.get(phase, ()) if name not in found]

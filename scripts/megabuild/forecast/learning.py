@@ -9,6 +9,7 @@ from dataclasses import replace
 from megabuild.forecast.forecast import Forecast
 from megabuild.forecast.known import Known
 from megabuild.forecast.outline import COMPILE, HIT_SECONDS, is_object
+from megabuild.forecast.steps import is_unheard_of
 
 #: So many objects at least say how fast a machine is.
 _ENOUGH = 10
@@ -36,7 +37,7 @@ def learned(
             return known.steps[name]
         return logged[name] * share if name in logged else seen
 
-    new = known
+    new = known.without(is_unheard_of)
     for phase, names in run.steps.ran.items():
         # as they begin: what runs is taken to be what comes first
         begun = sorted(names, key=lambda name: names[name][0] - logged.get(name, names[name][1]))
@@ -45,6 +46,9 @@ def learned(
     ran = {name for names in new.order.values() for name in names}
     if left := {name: took(name, 0.0) for name in logged if is_object(name) and name not in ran}:
         new = new.with_steps(COMPILE, left, whole=False)
+    phase, left = run.unheard_of
+    if left:  # the next plan is not to take them for made
+        new = new.with_steps(phase, left, whole=False)
     found = {key: statistics.fmean(times) for key, times in run.took.items()}
     if known.measured:
         found = {key: (seconds + known.phases.get(key, seconds)) / 2 for key, seconds in found.items()}

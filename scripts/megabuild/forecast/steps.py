@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 
 from groundwork import events
 from groundwork.run_state import InFlight
@@ -11,12 +12,18 @@ from megabuild.forecast.known import Known
 from megabuild.forecast.outline import HIT_SECONDS, Stage, is_object, steps_of
 from megabuild.forecast.pace import Hits, Pace
 
+#: Begins the name that is given to a step of which no run has known anything.
+_UNHEARD_OF = "?"
+
 
 class Steps:
     """Follows one ninja after the other."""
 
-    def __init__(self, known: Known, processors: int, pace: Pace, *, cached: bool) -> None:
+    def __init__(
+        self, known: Known, processors: int, pace: Pace, *, cached: bool, made: Collection[str] = ()
+    ) -> None:
         self._known = known
+        self._made = made
         self._processors = processors
         self._pace = pace
         self._hits = Hits(likely=cached)
@@ -27,6 +34,8 @@ class Steps:
         self._began: dict[str, float] = {}
         self.at = 0.0  #: when the last step ended
         self.flying: dict[str, float] = {}  #: steps that run, or are likely to: since when
+        #: seconds of the last steps of which no run has known anything: what is left of such is taken to be alike
+        self._unheard_of: deque[float] = deque(maxlen=100)
         #: what was seen, by phase: when steps ended in seconds since ninja's start, and what they took
         self.ran: dict[str, dict[str, tuple[float, float]]] = {}
         self.whole: set[str] = set()  #: phases of which ninja did everything that is known
@@ -64,14 +73,17 @@ class Steps:
         if not is_object(event.step_name) and left < len(self._all) / 2:
             return 0.0  # that may be its own graph; an object will tell
         self._total = event.total
-        if left >= len(known):
+        made = self._made if stage.script == "staging" else ()
+        if not made and left >= len(known):
             self.whole.add(stage.key)
         before = sum(stage.steps.values())
         # those that a run before this one has done came first
         stage.steps = dict(list(self._all.items())[max(0, len(self._all) - left) :])
         done = before - sum(stage.steps.values())
-        # a Python whose objects were thought to be there, or a phase that was not expected
-        stage.steps = stage.steps or dict(list(known.items())[max(0, len(known) - left) :])
+        if not stage.steps:
+            # a Python whose objects were thought to be there, or a phase that was not expected
+            unmade = {name: took for name, took in known.items() if name not in made}
+            stage.steps = dict(list(unmade.items())[max(0, len(unmade) - left) :])
         if left > len(stage.steps) + 2:
             self._add(stage, left - len(stage.steps))
         self._fly(stage)
@@ -82,7 +94,8 @@ class Steps:
         before, shipped = sum(stage.steps.values()), bool(stage.steps) and not self._known.measured
         known = [took for took in self._known.steps.values() if took > HIT_SECONDS]
         usual = statistics.fmean(known) if known else HIT_SECONDS
-        stage.steps |= {f"#{number}.o": usual for number in range(more)}
+        mark = "" if shipped else _UNHEARD_OF
+        stage.steps |= {f"{mark}#{number}.o": usual for number in range(more)}
         if shipped:
             scale = before / sum(stage.steps.values())
             stage.steps = {name: scale * took for name, took in stage.steps.items()}
@@ -103,9 +116,13 @@ class Steps:
         self._all.pop(key, None)
         # what a compiler has begun did not come out of the cache, however quick it was
         least = usual * self._pace.factor if usual and noted else took
-        hit = usual and is_object(name) and self._hits.was_one(max(took, least), usual * self._pace.factor)
-        if usual and not hit:
-            self._pace.add(took, usual)
+        if usual and is_unheard_of(key):
+            self._unheard_of.append(took)
+            usual = took
+        elif usual:
+            usual_now = usual * self._pace.factor
+            if not (is_object(name) and self._hits.was_one(max(took, least), usual_now)):
+                self._pace.add(took, usual)
         self.ran.setdefault(stage.key, {})[name] = event.seconds, took
         self.at = now
         self._fly(stage)
@@ -120,6 +137,8 @@ class Steps:
         return {name: self._usual(name, steps[name]) for name in order}
 
     def _usual(self, name: str, took: float) -> float:
+        if self._unheard_of and is_unheard_of(name):
+            return statistics.fmean(self._unheard_of)
         usual = took * self._pace.factor
         return self._hits.expected(usual) if is_object(name) and name not in self._began else usual
 
@@ -139,5 +158,14 @@ def _key(steps: Mapping[str, float], name: str, *, spare: bool) -> str:
     if name in steps or not steps or not spare:
         return name
     alike = [one for one in steps if is_object(one) == is_object(name)]
-    beside = [one for one in alike if "#" in one and name.startswith(one.partition("#")[0])]
-    return max(beside, key=lambda one: len(one.partition("#")[0]), default=next(iter(alike), name))
+    beside = [one for one in alike if "#" in one and name.startswith(_folder(one))]
+    return max(beside, key=lambda one: len(_folder(one)), default=next(iter(alike), name))
+
+
+def _folder(expected: str) -> str:
+    return expected.partition("#")[0].removeprefix(_UNHEARD_OF)
+
+
+def is_unheard_of(name: str) -> bool:
+    """Return whether a step stands for one of which no run has known anything: its guess says nothing of the pace."""
+    return name.startswith(_UNHEARD_OF)

@@ -182,7 +182,8 @@ def test_steps_that_no_run_has_come_to_are_like_those_of_them_that_were_done() -
     assert not run.forecast.steps.whole
     again = learning.learned(half, run.forecast, compiled={}, logged={})
     assert cost(todo, again).seconds == pytest.approx(10 * 100 + 20 * 100, rel=0.1)
-    # nothing is left of the guess once those steps are known
+    # a run that does not come to ninja changes nothing of it, and nothing is left of the guess once they are known
+    assert learning.learned(again, Run(again, todo).forecast, compiled={}, logged={}).steps == again.steps
     whole = Run(again, replace(todo, made=()))
     whole.at(25.0, phase("configure"), phase("compile"))
     for number, name in enumerate(["a.o", "b.o", *(f"{number}.cu.o" for number in range(30))]):

@@ -37,7 +37,8 @@ def learned(
             return known.steps[name]
         return logged[name] * share if name in logged else seen
 
-    new = known.without(is_unheard_of)
+    # a run that ended before ninja knows no better what is left
+    new = known.without(is_unheard_of) if run.steps.ran else known
     for phase, names in run.steps.ran.items():
         # as they begin: what runs is taken to be what comes first
         begun = sorted(names, key=lambda name: names[name][0] - logged.get(name, names[name][1]))

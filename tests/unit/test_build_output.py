@@ -148,7 +148,7 @@ def test_a_first_compile_has_reused_nothing(tmp_path: Path) -> None:
     make(tmp_path / "tree", "a")
     totals = Totals()
     assert not list(objects.reused(totals))
-    assert totals.object_cache == {"hits": 0, "misses": 0}, "compiled, and no cache asked"
+    assert totals.object_cache == {"hits": 0, "misses": 0, "shared": 0}, "compiled, and no cache asked"
 
 
 def test_hits_of_the_object_cache_are_counted(tmp_path: Path) -> None:
@@ -157,7 +157,8 @@ def test_hits_of_the_object_cache_are_counted(tmp_path: Path) -> None:
     (tmp_path / STATS).write_text("of an earlier run\ndirect_cache_hit\n")
     objects.begin()
     (tmp_path / STATS).write_text(
-        "# a.cpp\ndirect_cache_hit\nlocal_storage_hit\n# b.cpp\npreprocessed_cache_hit\n# c.cpp\ncache_miss\n"
+        "# a.cpp\ndirect_cache_hit\nlocal_storage_hit\n"
+        "# b.cpp\npreprocessed_cache_hit\nremote_storage_hit\n# c.cpp\ncache_miss\n"
     )
     assert list(objects.reused(totals)) == [events.Reused(objects=2, of=3, source="ccache")]
-    assert totals.object_cache == {"hits": 2, "misses": 1}
+    assert totals.object_cache == {"hits": 2, "misses": 1, "shared": 1}

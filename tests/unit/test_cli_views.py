@@ -186,8 +186,11 @@ def test_the_summary_says_what_came_from_the_object_cache_or_that_there_is_none(
         return [line for line in summary_lines(replace(a_summary(), **figures)) if "object" in line]  # type: ignore[arg-type]
 
     assert lines() == []
-    warm = lines(reused={"tree": 9, "ccache": 30}, object_cache={"hits": 30, "misses": 3})
-    assert warm == ["9 objects reused from tree", "30 of 33 objects reused from ccache"]
+    warm = lines(reused={"tree": 9, "ccache": 30}, object_cache={"hits": 30, "misses": 3, "shared": 12})
+    assert warm == [
+        "9 objects reused from tree",
+        "30 of 33 objects reused from ccache, 12 of them from what others share",
+    ]
     assert lines(object_cache={"hits": 0, "misses": 33}) == []
     none = "no object cache: what was compiled is not kept for another run"
     assert lines(object_cache={"hits": 0, "misses": 0}) == [none]

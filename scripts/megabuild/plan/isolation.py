@@ -13,6 +13,7 @@ from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan import habits
+from megabuild.plan.object_store import object_store
 from megabuild.providers.environment import Environment
 
 AUTO = "auto"
@@ -32,8 +33,8 @@ def choose_isolation(
 
     That is the engine of the requested name, or for ``auto`` or None the one that fits: a rehearsal and wheels run on
     the host, Debian's packages, and what needs an emulator, in their root folder, conda-forge's in its container image.
-    From local channels and sources alone, the build gets no network. An error names alternatives: configs that do work
-    on this machine.
+    From local channels and sources alone, the build gets no network, unless objects are shared through a server. An
+    error names alternatives: configs that do work on this machine.
 
     What is built with this machine's own compilers, by somebody else's recipe, sees of the machine what bubblewrap
     shows of it.
@@ -62,7 +63,7 @@ def rehearsal_image() -> str:
 
 
 def _create(engine: str, config: Config, environment: Environment) -> Isolation:
-    network = not _is_offline(environment)
+    network = not _is_offline(environment) or object_store(os.environ) is not None
     if engine == "host":
         return Host()
     if engine == "bubblewrap":

@@ -15,7 +15,16 @@ from megabuild.configs.feedstock import compression_level
 from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Isolation
-from megabuild.plan import expected, fingerprint, habits, object_memory, release, solving, tree_reuse
+from megabuild.plan import (
+    expected,
+    fingerprint,
+    habits,
+    object_memory,
+    object_store,
+    release,
+    solving,
+    tree_reuse,
+)
 from megabuild.plan.estimate import Estimate, estimate
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.isolation import choose_isolation
@@ -103,6 +112,7 @@ def make_plan(
             *planner.notes,
             *release.notes(options),
             *filter(None, [date.note]),
+            *object_store.notes(os.environ),
             *habits.notes(os.environ, None if isinstance(isolation, IsolationError) else isolation),
         ),
     )

@@ -103,7 +103,11 @@ def _figures(timeline: Timeline, record: Mapping[str, Any]) -> Iterator[str]:
     cache = _mapping(record.get("object_cache"))
     hits, misses = int(_number(cache.get("hits"))), int(_number(cache.get("misses")))
     if asked := hits + misses:
-        found.append((f"{100 * hits // asked} %", f"of the objects from the cache: {hits} of {asked}"))
+        shared = int(_number(cache.get("shared")))
+        others = f", {shared} from what others share" if shared else ""
+        found.append(
+            (f"{100 * hits // asked} %", f"of the objects from the cache: {hits} of {asked}{others}")
+        )
     if packages := _rows(record):
         done = sum(row.get("status") in ("built", "skipped") for row in packages)
         there = sum(row.get("status") == "skipped" for row in packages)

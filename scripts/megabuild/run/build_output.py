@@ -23,6 +23,7 @@ _COMPILE = re.compile(r"^\[\d+/\d+ [\d.]+s\] (?:Building \w+ object (\S+)|.* -o 
 STATS = "tmp/ccache-stats.log"
 _HITS = frozenset({b"direct_cache_hit", b"preprocessed_cache_hit"})
 _MISSES = frozenset({b"cache_miss"})
+_SHARED = b"remote_storage_hit"
 
 
 @dataclass
@@ -31,7 +32,8 @@ class Totals:
 
     swaps: dict[str, dict[str, int]] = field(default_factory=dict)
     reused: Counter[str] = field(default_factory=Counter)
-    #: what the object cache was asked for: ``hits`` and ``misses``, both 0 where there is none; empty before a compile
+    #: what the object cache was asked for: ``hits``, of them ``shared`` by other configs or machines, and ``misses``;
+    #: all 0 where there is none, empty before a compile
     object_cache: dict[str, int] = field(default_factory=dict)
     staging_seconds: float = 0.0
 
@@ -100,8 +102,8 @@ class Objects:
 
     def __init__(self, state: Path) -> None:
         self._stats = Tail(state / STATS, state)
-        #: compiles that the object cache answered so far, and those that it did not
-        self.hits = self.misses = 0
+        #: compiles that the object cache answered so far, those that it did not, and of the former what others shared
+        self.hits = self.misses = self.shared = 0
         self._tree = state / "tree"
         self._compiled: set[str] = set()
         self._compiles = False
@@ -129,7 +131,7 @@ class Objects:
         while self.look():
             pass
         if self._compiles or self.hits or self.misses:
-            totals.object_cache = {"hits": self.hits, "misses": self.misses}
+            totals.object_cache = {"hits": self.hits, "misses": self.misses, "shared": self.shared}
         if self.hits:
             totals.reused["ccache"] += self.hits
             yield events.Reused(objects=self.hits, of=self.hits + self.misses, source="ccache")
@@ -140,6 +142,7 @@ class Objects:
         words = [word for line in lines for word in line.split()]
         self.hits += sum(word in _HITS for word in words)
         self.misses += sum(word in _MISSES for word in words)
+        self.shared += words.count(_SHARED)
         return bool(lines)
 
 

@@ -34,6 +34,7 @@ CCACHE_DIR={folder}
 CCACHE_REMOTE_STORAGE={shared}
 CCACHE_STATSLOG={stats}
 CCACHE_MAXSIZE={size}
+case {reshare} in yes) export CCACHE_RESHARE=1 ;; esac
 export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_STATSLOG CCACHE_MAXSIZE CCACHE_PREFIX
 exec "$program" "$@"
 """
@@ -57,12 +58,14 @@ def write_launcher(
     python: str,
     folder: str,
     shared: str,
+    reshare: bool = False,
     stats: str,
 ) -> None:
     """Write the files into a state folder, which builds see at ``inside``.
 
     ``scripts`` and ``python`` are the driver's modules and a Python there; ``folder``, ``shared`` and ``stats`` the
-    object cache's own folder, its remote storage and its log.
+    object cache's own folder, its remote storage and its log. With ``reshare``, what is found in the own folder goes to
+    the remote storage as well.
     """
     gate = f"{inside}/{_GATE}"
     # The engine gives scripts an environment of their own, which has neither.
@@ -76,6 +79,7 @@ def write_launcher(
         gate=gate,
         folder=folder,
         shared=shared,
+        reshare="yes" if reshare else "no",
         stats=stats,
         size=size,
     )

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote
 
 import rattler_build
 
@@ -18,6 +17,7 @@ from megabuild.configs.overrides import chosen
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
+from megabuild.plan import object_store
 from megabuild.plan.limits import Limits
 from megabuild.plan.options import INSIDE
 from megabuild.plan.plan import Plan
@@ -29,8 +29,6 @@ VARIANT = "variant.yaml"
 _OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"}
 #: What a build writes, below its task's folder: all else there is the driver's, and it sees single files of that.
 _WRITABLE = ("out", "tmp")
-#: Set by whoever trusts what a run compiles: its objects are put where builds of other configs look for theirs.
-SHARE_OBJECTS = "MEGABUILD_SHARE_OBJECTS"
 _SHARED = "shared"
 #: Where compilers do not share memory: their number is one for which there is enough.
 _NO_LIMITS = Limits()
@@ -100,10 +98,10 @@ def view(
     environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
     # Nobody can prove what a build has put into a cache: it is for builds of the same config, and of no other.
     environment["RATTLER_CACHE_DIR"] = mount("rattler", cache / "rattler" / options.cache_name, writable=True)
-    objects, trusted = cache / "objects", os.environ.get(SHARE_OBJECTS, "") not in ("", "0")
+    objects, writes = cache / "objects", object_store.trusted(os.environ)
     own = mount("ccache", objects / options.cache_name, writable=True)
     (objects / _SHARED).mkdir(parents=True, exist_ok=True)
-    shared = mount("objects", objects / _SHARED, writable=trusted)
+    shared = mount("objects", objects / _SHARED, writable=writes)
     python = sys.executable if on_host else "python3"
     write_launcher(
         state,
@@ -112,7 +110,8 @@ def view(
         scripts=scripts,
         python=python,
         folder=own,
-        shared=f"file:{quote(shared)}" + ("" if trusted else "|read-only"),
+        shared=object_store.remote_storage(shared, os.environ),
+        reshare=object_store.object_store(os.environ) is not None and writes,
         stats=f"{state_inside}/{STATS}",
     )
     seen = View(

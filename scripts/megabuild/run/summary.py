@@ -81,7 +81,7 @@ class Summary:
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: objects that did not have to be compiled, by source
     reused: Mapping[str, int] = field(default_factory=dict)
-    #: what the object cache was asked for by PyTorch's compilers: ``hits``, ``misses``, both 0 where there is none
+    #: what the object cache was asked for by PyTorch's compilers: ``hits``, of them ``shared`` by others, ``misses``
     object_cache: Mapping[str, int] = field(default_factory=dict)
     disk: DiskUse = field(default_factory=DiskUse)
     memory: int = 0  #: bytes of the largest process that this machine ran for it, 0 where nobody knows
@@ -160,10 +160,13 @@ def summary_lines(summary: Summary) -> list[str]:
             f"{count} {what.removesuffix('s') if count == 1 else what}" for what, count in figures.items()
         )
         lines.append(f"swap to Python {python}: {counts}")
-    asked = sum(summary.object_cache.values())
+    asked = sum(summary.object_cache.get(what, 0) for what in ("hits", "misses"))
+    shared = summary.object_cache.get("shared", 0)
     for source, count in summary.reused.items():
-        of = f"{count} of {counted(asked, 'object')}" if source == "ccache" and asked else ""
-        lines.append(f"{of or counted(count, 'object')} reused from {source}")
+        cached = source == "ccache" and asked
+        what = f"{count} of {counted(asked, 'object')}" if cached else counted(count, "object")
+        others = f", {shared} of them from what others share" if cached and shared else ""
+        lines.append(f"{what} reused from {source}{others}")
     if summary.object_cache and not asked:
         lines.append("no object cache: what was compiled is not kept for another run")
     if summary.estimated_seconds:

@@ -129,6 +129,14 @@ def staging_caches(output_dir: Path) -> list[Path]:
     return [path for path in _stagings(output_dir) if _is_complete(path)]
 
 
+def take_stagings(fetched: Path, output_dir: Path) -> None:
+    """Move finished stagings that were made elsewhere to where the engine finds them."""
+    target = channel_folder.own_folder(channel_folder.own_folder(output_dir) / _STAGINGS)
+    for staging in channel_folder.entries(fetched):
+        if staging.name.startswith("staging_") and _is_complete(staging):
+            staging.rename(target / staging.name)
+
+
 def drop_stagings(output_dir: Path) -> None:
     """Remove all finished stagings."""
     for staging in staging_caches(output_dir):

@@ -56,7 +56,7 @@ def compiles(plan: Plan) -> bool:
     """Return whether libtorch is compiled, or what else is staged."""
     inherits = any(fingerprint.inherits(package) for package in plan.missing)
     reused = plan.staging_decision.decision == "reuse" and staging_caches(plan.options.state / "out")
-    return inherits and not reused
+    return inherits and not reused and not plan.stored.staging
 
 
 def outline(plan: Plan) -> Outline:

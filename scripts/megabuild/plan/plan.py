@@ -20,6 +20,7 @@ from megabuild.plan.limits import Limits
 from megabuild.plan.options import Options
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment
+from megabuild.store.server import Record
 from pyg_extensions.table import find
 
 
@@ -92,6 +93,15 @@ class Extensions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stored:
+    """What a store has of what is missing."""
+
+    address: str = ""  #: the store's, without user and password; empty where none is named
+    packages: Mapping[str, Record] = field(default_factory=dict)  #: by file name
+    staging: Record | None = None  #: the compiled tree of packages that are missing
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a run will do."""
 
@@ -112,6 +122,7 @@ class Plan:
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
     limits: Limits = field(default_factory=Limits)  #: how these share the memory
     estimate: Estimate = field(default_factory=Estimate)  #: what the build will want
+    stored: Stored = field(default_factory=Stored)  #: what comes from a store, and is not built
     known: Known = field(default_factory=Known, repr=False)  #: how long such work took before
 
     def usable_isolation(self) -> Isolation:

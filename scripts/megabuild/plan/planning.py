@@ -23,6 +23,7 @@ from megabuild.plan import (
     object_store,
     release,
     solving,
+    stored,
     tree_reuse,
 )
 from megabuild.plan.estimate import Estimate, estimate
@@ -89,7 +90,7 @@ def make_plan(
     wanted, left_out = _leave_out(options, {**wanted, **environment.overrides}, lacking)
     environment = replace(environment, overrides=wanted)
     isolation = _isolation(options, environment)
-    packages = [one for one in render_recipe(options, environment.overrides) if not one.skipped]
+    packages = [one for one in render_recipe(options, environment.overrides) if _is_wanted(options, one)]
     part, known = parts(options.recipe, options.recipes, own=options.own)
     staged = _staging(part, options, packages, environment, isolation)
     items = tuple(
@@ -116,7 +117,11 @@ def make_plan(
             *habits.notes(os.environ, None if isinstance(isolation, IsolationError) else isolation),
         ),
     )
-    return _add_estimate(compare_with_disk(plan), report)
+    plan = stored.look(compare_with_disk(plan), os.environ)
+    estimated = _add_estimate(stored.when_fetched(plan), report)
+    return replace(
+        estimated, items=plan.items, extensions=plan.extensions, staging_decision=plan.staging_decision
+    )
 
 
 def packages_without_environment(
@@ -156,6 +161,12 @@ def compare_with_disk(plan: Plan) -> Plan:
         staging_decision=_decision(options, plan.staging),
         extensions=replace(plan.extensions, tasks=tasks),
     )
+
+
+def _is_wanted(options: Options, package: PlannedPackage) -> bool:
+    """Return whether a package is to be made: without ``libtorch_only`` all that the recipe does not leave out."""
+    serves_all = fingerprint.inherits(package) and package.python is None
+    return not package.skipped and (serves_all or not options.libtorch_only)
 
 
 def _decision(options: Options, staged: fingerprint.Fingerprint) -> tree_reuse.Decision:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from groundwork.events import StagingDecided
 from groundwork.result import Result
 from groundwork.text import UNICODE, picked, size, table
 from groundwork.wording import counted
-from megabuild.plan import object_cache, release
+from megabuild.plan import object_cache, release, stored
 from megabuild.plan.extensions import NO_PYTORCH
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Extensions, Plan
+from megabuild.plan.plan import Extensions, Plan, PlanItem
 from megabuild.plan.planning import packages_without_environment
 
 #: Of a machine's load is told where a build would take so many times as long.
@@ -37,12 +37,9 @@ def plan_lines(plan: Plan) -> list[str]:
     blas = f", {config.blas} BLAS" if plan.compiles_torch and config.blas else ""
     lines = [f"{config.name}: {what}{accelerator}{blas}", ""]
     verb = "build" if plan.compiles_torch else "unpack"
-    rows = [
-        (item.package.file_name.removesuffix(".conda"), f"{UNICODE.kept} there" if item.exists else verb)
-        for item in plan.items
-    ]
+    rows = [(item.package.file_name.removesuffix(".conda"), _state(plan, item, verb)) for item in plan.items]
     lines += table(("package", "state"), rows)
-    extensions = extension_lines(plan.extensions)
+    extensions = extension_lines(plan.extensions, plan.stored.packages)
     lines += ["", *extensions, *([""] if extensions else [])]
     lines += _python_lines(plan.left_out)
     lines += [f"{UNICODE.warning} {note}" for note in plan.notes]
@@ -53,14 +50,15 @@ def plan_lines(plan: Plan) -> list[str]:
     if plan.environment.downloads:
         parts = (f"{one.count} {one.what} ({size(one.size)})" for one in plan.environment.downloads)
         lines.append(f"downloads first: {', '.join(parts)}")
-    figures = plan.estimate
-    if plan.missing:
-        lines += [staging_decided(plan).sentence()] if plan.stages else []
-    elif plan.extensions.missing:
+    lines += stored.lines(plan)
+    figures, left = plan.estimate, stored.when_fetched(plan)
+    if left.missing:
+        lines += [staging_decided(plan).sentence()] if plan.stages and not plan.stored.staging else []
+    elif left.extensions.missing:
         lines.append("PyTorch's packages are there already")
     else:
-        return [*lines, "everything is there already"]
-    if plan.missing and not figures.basis:
+        return [*lines, "nothing is to be built" if plan.stored.packages else "everything is there already"]
+    if left.missing and not figures.basis:
         cores = counted(plan.jobs.count, "compile job")
         return [*lines, f"how much it takes is known after the first run ({cores})"]
     lines.append(
@@ -82,6 +80,12 @@ def plan_lines(plan: Plan) -> list[str]:
     if plan.missing:
         lines.append(f"  ({figures.basis})")
     return lines
+
+
+def _state(plan: Plan, item: PlanItem, verb: str) -> str:
+    if item.exists:
+        return f"{UNICODE.kept} there"
+    return "fetch" if item.package.file_name in plan.stored.packages else verb
 
 
 def staging_decided(plan: Plan) -> StagingDecided:
@@ -107,8 +111,8 @@ def _needs(plan: Plan) -> list[str]:
     return [f"{size(figures.disk)} of disk", *found]
 
 
-def extension_lines(extensions: Extensions) -> list[str]:
-    """Return what becomes of PyTorch Geometric's extensions, and why."""
+def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> list[str]:
+    """Return what becomes of PyTorch Geometric's extensions, and why; ``fetched`` files come from a store."""
     if extensions.reason == NO_PYTORCH:
         return []
     if extensions.reason:
@@ -118,8 +122,10 @@ def extension_lines(extensions: Extensions) -> list[str]:
             package.id.label,
             f"{UNICODE.kept} there"
             if task.exists
+            else "fetch"
+            if package.file_name in fetched
             else task.how.replace("nothing", f"{UNICODE.failed} nothing"),
-            "" if task.exists else task.reason,
+            "" if task.exists or package.file_name in fetched else task.reason,
         )
         for task in extensions.tasks
         for package in task.packages
@@ -173,6 +179,11 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "fingerprint": plan.staging.digest,
             "decision": plan.staging_decision.decision,
             "reasons": list(plan.staging_decision.reasons),
+        },
+        "store": {
+            "address": plan.stored.address,
+            "packages": sorted(plan.stored.packages),
+            "staging": plan.stored.staging is not None,
         },
         "estimate": {
             "disk_bytes": plan.estimate.disk,

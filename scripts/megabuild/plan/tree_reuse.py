@@ -117,6 +117,16 @@ def apply(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerp
     write(tree, fingerprint)
 
 
+def replace_tree(fetched: Path, tree: Path, decision: Decision) -> None:
+    """Put a finished tree that was made elsewhere in the place of what is there; what fits no longer is put aside."""
+    if tree.exists():
+        if decision.decision == "recompile" and read(tree) is not None and not former(tree).exists():
+            tree.rename(former(tree))
+        else:  # the beginning of the same compile
+            files.remove(tree)
+    fetched.rename(tree)
+
+
 def kept(decision: Decision, tree: Path) -> Path:
     """Return the folder that is of no use to a run, but stays until that is finished; need not exist."""
     aside = former(tree)

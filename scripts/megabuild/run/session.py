@@ -7,6 +7,7 @@ import os
 import queue
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from filelock import Timeout
 
@@ -17,6 +18,7 @@ from groundwork.errors import (
     DeadlineError,
     Interrupted,
     MegabuildError,
+    OutOfSpaceError,
 )
 from groundwork.files import FileLock
 from groundwork.redact import Mask
@@ -32,10 +34,11 @@ from megabuild.isolation.container import Container
 from megabuild.plan import published, tree_reuse
 from megabuild.plan.estimate import GB
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Plan
+from megabuild.plan.plan import Plan, Stored
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.published import records
 from megabuild.report.run_page import RunPage
+from megabuild.run import stored
 from megabuild.run.extension import ExtensionWork, make_torch_channel
 from megabuild.run.graph import Graph, Inbox, There
 from megabuild.run.logfile import LogFile
@@ -161,15 +164,33 @@ class _Run:
     def go(self) -> None:
         """Check, build, publish."""
         self._announce()
+        try:
+            self._make()
+        except (DeadlineError, OutOfSpaceError):
+            raise
+        except MegabuildError:  # what is finished is so all the same
+            self._put()
+            raise
+        self._put()
+
+    def _make(self) -> None:
         if self._is_done():
             return
         with ticking(self.telling.stand):
             if self._prepare is not None and not self._plan.environment.ready:
                 self._get_ready(self._prepare)
-                if self._is_done():
-                    return
+            if stored.fetch(self._plan, os.environ, self._tell):
+                self._plan = compare_with_disk(replace(self._plan, stored=Stored()))
+                self.telling.planned(self._plan)
+            if self._is_done():
+                return
             isolation = self._checked()
         self._build(isolation)
+
+    def _put(self) -> None:
+        """Store what is finished, where that is asked for."""
+        with ticking(self.telling.stand):
+            stored.put(compare_with_disk(self._plan), os.environ, self._tell)
 
     def _get_ready(self, prepare: Prepare) -> None:
         """Have made what the environment lacks; from then on the plan is the one that goes with it."""

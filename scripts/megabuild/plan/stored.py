@@ -1,0 +1,92 @@
+"""What a store for finished work has of a plan: under which keys, and what is left to be built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from groundwork.errors import IntegrityError
+from groundwork.text import size
+from groundwork.wording import counted
+from megabuild.plan.fingerprint import inherits
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan, PlanItem, Stored
+from megabuild.plan.tree_reuse import Decision
+from megabuild.store.server import Record, Store, StoreError, store
+
+#: The one file of a staging's record.
+TREE = "libtorch.tar.zst"
+_THERE = Decision(decision="reuse", reasons=("it comes from the store",))
+
+
+def package_key(options: Options, item: PlanItem) -> str:
+    """Return where a store keeps a package: what it was made from decides, not when or where."""
+    return f"{_folder(options)}/packages/{item.fingerprint}/{item.package.file_name}"
+
+
+def staging_key(plan: Plan) -> str:
+    """Return where a store keeps the compiled tree that a plan's packages are built from."""
+    return f"{_folder(plan.options)}/staging/{plan.staging.digest}"
+
+
+def _folder(options: Options) -> str:
+    return options.run_name if options.own else f"{options.root.resolve().name}/{options.run_name}"
+
+
+def look(plan: Plan, environ: Mapping[str, str]) -> Plan:
+    """Return a plan with what the store has of what is missing; as it is where no store is named.
+
+    Raises UsageError: The store's address is none.
+    """
+    named = store(environ)
+    if named is None:
+        return plan
+    notes: list[str] = []
+    found = Stored(address=named.shown)
+    try:
+        records = {
+            item.package.file_name: record
+            for item in plan.all_items
+            if not item.exists and (record := _find(named, package_key(plan.options, item), notes))
+        }
+        found = replace(found, packages=records)
+        if any(map(inherits, plan.missing)) and plan.staging_decision.decision != "reuse":
+            found = replace(found, staging=_find(named, staging_key(plan), notes))
+    except StoreError as error:
+        notes.append(f"the store cannot be asked, so what it has is built: {error}")
+    return replace(plan, stored=found, notes=(*plan.notes, *notes))
+
+
+def _find(named: Store, key: str, notes: list[str]) -> Record | None:
+    try:
+        return named.find(key)
+    except IntegrityError as error:
+        notes.append(f"not taken from the store: {error.message}")
+        return None
+
+
+def when_fetched(plan: Plan) -> Plan:
+    """Return a plan as it will be once everything has been fetched that the store has."""
+    there = plan.stored.packages
+
+    def marked(item: PlanItem) -> PlanItem:
+        return replace(item, exists=item.exists or item.package.file_name in there)
+
+    tasks = tuple(replace(task, items=tuple(map(marked, task.items))) for task in plan.extensions.tasks)
+    return replace(
+        plan,
+        items=tuple(map(marked, plan.items)),
+        extensions=replace(plan.extensions, tasks=tasks),
+        staging_decision=_THERE if plan.stored.staging else plan.staging_decision,
+    )
+
+
+def lines(plan: Plan) -> list[str]:
+    """Say what comes from the store."""
+    there, records = plan.stored, list(plan.stored.packages.values())
+    what = [counted(len(records), "package")] if records else []
+    if there.staging is not None and any(map(inherits, when_fetched(plan).missing)):
+        what.append(f"the finished {plan.staged_name}")
+        records.append(there.staging)
+    total = sum(record.size for record in records)
+    return [f"from the store {there.address}: {' and '.join(what)} ({size(total)})"] if what else []

@@ -1,0 +1,147 @@
+"""Fetching what a store has of a plan before anything is built, and storing what was built and has passed its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from groundwork import channel_folder, events, files
+from groundwork.errors import IntegrityError, MegabuildError
+from megabuild.engine import archive, output_folder
+from megabuild.plan import published, stored, tree_reuse
+from megabuild.plan.fingerprint import inherits
+from megabuild.plan.plan import Plan, PlanItem, Stored
+from megabuild.plan.planning import compare_with_disk
+from megabuild.store import tree_archive
+from megabuild.store.server import Store, StoredFile, StoreError, store
+
+Tell = Callable[[events.Event], None]
+
+
+def fetch(plan: Plan, environ: Mapping[str, str], tell: Tell) -> bool:
+    """Publish the packages that the store has, and put the finished tree where it has been compiled otherwise.
+
+    What cannot be had, or is not what it should be, is built: that costs time only. Returns whether anything came.
+    """
+    named = store(environ)
+    if named is None or plan.stored == Stored(address=plan.stored.address):
+        return False
+    came = False
+    state = channel_folder.own_folder(plan.options.state)
+    with files.scratch(state) as aside:
+        for item in plan.all_items:
+            record = plan.stored.packages.get(item.package.file_name)
+            if record is not None and not item.exists:
+                came |= _tried(item.package.id.label, tell, partial(_package, plan, item, named, aside, tell))
+        # not what was planned: a package that the store had in name only has to be built
+        left = compare_with_disk(plan).missing
+        if plan.stored.staging is not None and any(map(inherits, left)):
+            came |= _tried(plan.staged_name, tell, partial(_staging, plan, named, aside, tell))
+    return came
+
+
+def _tried(what: str, tell: Tell, do: Callable[[], None]) -> bool:
+    try:
+        do()
+    except (StoreError, IntegrityError) as error:
+        why = error.message if isinstance(error, MegabuildError) else str(error)
+        tell(events.Warned(message=f"{what} is built here, and not taken from the store: {why}"))
+        return False
+    return True
+
+
+def _package(plan: Plan, item: PlanItem, named: Store, aside: Path, tell: Tell) -> None:
+    name, package = item.package.file_name, item.package
+    path = aside / package.subdir / name
+    _fetched(named, plan.stored.packages[name].files.get(name), path, f"fetching {package.id.label}", tell)
+    published.publish(
+        plan.options.packages,
+        [archive.verify(package, path)],
+        platform=plan.options.config.platform,
+        fingerprints={name: item.fingerprint},
+        seconds={},
+    )
+    tell(events.Published(packages=(package.id,)))
+
+
+def _staging(plan: Plan, named: Store, aside: Path, tell: Tell) -> None:
+    record = plan.stored.staging
+    assert record is not None
+    packed, unpacked = aside / stored.TREE, aside / "unpacked"
+    _fetched(named, record.files.get(stored.TREE), packed, f"fetching the finished {plan.staged_name}", tell)
+    tell(events.Preparing(what=f"unpacking the finished {plan.staged_name}"))
+    tree_archive.unpack(packed, unpacked)
+    packed.unlink()
+    tree, out = plan.options.state / "tree", plan.options.state / "out"
+    if tree_reuse.read(unpacked / "tree") != plan.staging:
+        raise IntegrityError(f"{named.shown}: the tree is not what it is named after", "remove it there")
+    output_folder.drop_stagings(out)
+    tree_reuse.replace_tree(unpacked / "tree", tree, plan.staging_decision)
+    output_folder.take_stagings(unpacked / "stagings", out)
+
+
+def _fetched(named: Store, file: StoredFile | None, target: Path, what: str, tell: Tell) -> None:
+    if file is None:
+        raise IntegrityError(f"{named.shown}: {target.name} is not in its record", "remove the record there")
+    tell(events.Preparing(what=what, total=file.size, unit="bytes"))
+    named.fetch(
+        file, target, lambda done: tell(events.Preparing(what=what, done=done, total=file.size, unit="bytes"))
+    )
+
+
+def put(plan: Plan, environ: Mapping[str, str], tell: Tell) -> None:
+    """Store what is published of a plan and, once that is all of it, the tree it was built from; where that is asked for.
+
+    A store that takes nothing costs the others their time, not this run its result.
+    """
+    named = store(environ)
+    if named is None or not named.writes:
+        return
+    try:
+        for item in plan.all_items:
+            if item.exists:
+                (path,) = published.paths(plan.options.packages, [item.package.file_name])
+                _put(
+                    named,
+                    stored.package_key(plan.options, item),
+                    {path.name: path},
+                    item.package.id.label,
+                    tell,
+                )
+        if plan.stages and not plan.missing and plan.staging_decision.decision == "reuse":
+            _put_tree(plan, named, tell)
+    except (StoreError, MegabuildError) as error:
+        why = error.message if isinstance(error, MegabuildError) else str(error)
+        tell(events.Warned(message=f"not everything was stored; the next run tries again: {why}"))
+
+
+def _put_tree(plan: Plan, named: Store, tell: Tell) -> None:
+    key, state = stored.staging_key(plan), plan.options.state
+    if _is_there(named, key):
+        return
+    with files.scratch(state) as aside:
+        packed = aside / stored.TREE
+        tell(events.Preparing(what=f"packing the finished {plan.staged_name}"))
+        stagings = output_folder.staging_caches(state / "out")
+        folders = {f"stagings/{path.name}": path for path in stagings}
+        tree_archive.pack({"tree": state / "tree", **folders}, packed)
+        _put(named, key, {packed.name: packed}, f"the finished {plan.staged_name}", tell)
+
+
+def _put(named: Store, key: str, content: Mapping[str, Path], what: str, tell: Tell) -> None:
+    if _is_there(named, key):
+        return
+    total, said = sum(path.stat().st_size for path in content.values()), f"storing {what}"
+    tell(events.Preparing(what=said, total=total, unit="bytes"))
+    named.put(
+        key, content, lambda done: tell(events.Preparing(what=said, done=done, total=total, unit="bytes"))
+    )
+
+
+def _is_there(named: Store, key: str) -> bool:
+    """Return whether something that can be used is stored under a key; anything else is replaced."""
+    try:
+        return named.find(key) is not None
+    except IntegrityError:
+        return False

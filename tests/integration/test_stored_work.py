@@ -1,0 +1,149 @@
+"""Finished work from a store: a folder, a real nginx, and what happens where it is damaged, gone, or not trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tiny import Tiny, make_channel, provider
+
+from groundwork import events
+from megabuild.plan import planning
+from megabuild.store import server
+
+
+@pytest.fixture
+def channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
+        monkeypatch.delenv(name, raising=False)
+    made = make_channel(tmp_path / "channel")
+    monkeypatch.setattr(planning, "provide", provider(made))
+    monkeypatch.setenv(server.STORE, str(tmp_path / "store"))
+    return made
+
+
+def packages(tiny: Tiny) -> dict[str, bytes]:
+    """The published packages' bytes."""
+    return {path.name: path.read_bytes() for path in tiny.options().packages.glob("*/*.conda")}
+
+
+def compiled(tiny: Tiny) -> list[str]:
+    """For which Pythons the last run has built something, or what else."""
+    return [event.package.build_string.split("_")[0] for event in tiny.of(events.PackageBuilt)]
+
+
+@dataclass
+class First:
+    """What a machine has made that has stored all of it."""
+
+    tiny: Tiny
+    packages: dict[str, bytes]
+
+    def elsewhere(self) -> Tiny:
+        """Return a machine that has nothing yet, at the same path: on the host itself, objects hold paths."""
+        self.tiny.output.rename(self.tiny.output.with_name("gone"))
+        return Tiny(output=self.tiny.output, channel=self.tiny.channel)
+
+
+@pytest.fixture
+def first(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> First:
+    """A machine that has built everything, and stored it."""
+    monkeypatch.setenv(server.WRITES, "1")
+    made = Tiny(output=tmp_path / "first", channel=channel)
+    assert made.run().ok
+    monkeypatch.delenv(server.WRITES)
+    return First(made, packages(made))
+
+
+def test_nothing_is_stored_unasked(tmp_path: Path, channel: Path) -> None:
+    assert Tiny(output=tmp_path / "first", channel=channel).run().ok
+    assert not (tmp_path / "store").exists()
+
+
+def test_another_machine_builds_nothing(first: First) -> None:
+    second = first.elsewhere()
+    plan = second.plan()
+    assert plan.missing
+    assert set(plan.stored.packages) == set(first.packages)
+    assert second.run().ok
+    assert compiled(second) == []
+    assert packages(second) == first.packages
+    assert not second.plan().missing, "they are published like any others"
+
+
+def test_a_python_is_built_on_the_stored_tree(tmp_path: Path, first: First) -> None:
+    """With the packages of one Python gone from the store, its side alone is compiled, in the tree that is fetched."""
+    for record in (tmp_path / "store").glob("*/packages/*/*py312*"):
+        record.unlink()
+    second = first.elsewhere()
+    plan = second.plan()
+    assert plan.stored.staging is not None
+    assert second.run().ok
+    assert compiled(second) == ["py312"]
+    (decided,) = second.of(events.StagingDecided)
+    assert decided.decision == "reuse"
+    assert packages(second) == first.packages
+
+
+def test_a_tree_for_another_place_is_not_taken(tmp_path: Path, first: First) -> None:
+    second = Tiny(output=tmp_path / "second", channel=first.tiny.channel)
+    assert not second.plan().stored.packages
+    assert second.run().ok
+    assert len(compiled(second)) == len(first.packages)
+
+
+def test_what_was_damaged_is_built(tmp_path: Path, first: First) -> None:
+    for part in (tmp_path / "store" / "parts").glob("*/*"):
+        part.write_bytes(part.read_bytes()[:-1] + b"x")
+    second = first.elsewhere()
+    assert second.run().ok
+    assert len(compiled(second)) == len(first.packages)
+    warned = [event.message for event in second.of(events.Warned)]
+    assert sum("is built here, and not taken from the store" in text for text in warned) == len(
+        first.packages
+    )
+    assert packages(second) == first.packages
+
+
+def test_what_only_its_name_makes_a_package_is_built(tmp_path: Path, first: First, channel: Path) -> None:
+    """A record that is sound, of a file that is another package."""
+    named = server.Store(str(tmp_path / "store"))
+    (record,) = (tmp_path / "store").glob("*/packages/*/*py312*.json")
+    key = record.relative_to(tmp_path / "store").as_posix().removesuffix(".json")
+    other = next(channel.glob("linux-64/tool-*.conda"))
+    aside = tmp_path / record.name.removesuffix(".json")
+    aside.write_bytes(other.read_bytes())
+    named.put(key, {aside.name: aside}, lambda done: None)
+    second = first.elsewhere()
+    assert second.run().ok
+    assert compiled(second) == ["py312"]
+    (decided,) = second.of(events.StagingDecided)
+    assert decided.decision == "reuse", "the tree is in the store all the same"
+    assert packages(second) == first.packages
+
+
+def test_a_store_that_is_gone_costs_time_only(
+    tmp_path: Path, first: First, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(server.STORE, "http://127.0.0.1:9/store")
+    second = first.elsewhere()
+    plan = second.plan()
+    assert any("the store cannot be asked" in note for note in plan.notes)
+    monkeypatch.setenv(server.WRITES, "1")
+    assert second.run().ok
+    assert len(compiled(second)) == len(first.packages)
+    assert any("not everything was stored" in event.message for event in second.of(events.Warned))
+
+
+def test_only_what_every_python_needs(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(server.WRITES, "1")
+    made = Tiny(output=tmp_path / "first", channel=channel)
+    assert made.run(libtorch_only=True, pythons=("3.11",)).ok
+    assert {name.split("-")[0] for name in packages(made)} == {"tinylib"}
+    shelf = tmp_path / "gone"
+    made.output.rename(shelf)
+    second = Tiny(output=made.output, channel=channel)
+    assert second.plan(pythons=("3.12",)).stored.staging is not None
+    assert second.run(pythons=("3.12",)).ok
+    assert compiled(second) == ["py312"]

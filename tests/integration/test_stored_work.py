@@ -100,8 +100,8 @@ def test_what_was_damaged_is_built(tmp_path: Path, first: First) -> None:
     assert second.run().ok
     assert len(compiled(second)) == len(first.packages)
     warned = [event.message for event in second.of(events.Warned)]
-    assert sum("is built here, and not taken from the store" in text for text in warned) == len(
-        first.packages
+    assert sum("is built here, and not taken from the store" in text for text in warned) == 4, (
+        "the tree as well"
     )
     assert packages(second) == first.packages
 

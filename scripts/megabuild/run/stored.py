@@ -91,7 +91,7 @@ def _fetched(named: Store, file: StoredFile | None, target: Path, what: str, tel
 
 
 def put(plan: Plan, environ: Mapping[str, str], tell: Tell) -> None:
-    """Store what is published of a plan and, once that is all of it, the tree it was built from; where that is asked for.
+    """Store what is published of a plan and, once that is all of it, the tree it was built from, where that is wanted.
 
     A store that takes nothing costs the others their time, not this run its result.
     """

@@ -49,7 +49,7 @@ DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "pyg_pin",
-    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline", "keep_work", "libtorch_only",
+    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline", "keep_work",
 )  # fmt: skip
 
 
@@ -101,8 +101,6 @@ _TAKEN = (
         help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.")  # fmt: skip
 @option(HOW, "--optimization", type=click.Choice(["0", "2"]),
         help="2 as released, 0 for a quick proof of the pipeline.  [default: the config's, 2]")  # fmt: skip
-@option(CHOICE, "--libtorch-only", is_flag=True,
-        help="Only what is compiled once and serves every Python: for machines that share a store.")  # fmt: skip
 @option(HOW, "--upstream-tests", is_flag=True,
         help="Also the package pytorch-tests: PyTorch's own tests of its numerics, run for one Python.")  # fmt: skip
 @option(HOW, "--keep-going", "-k", is_flag=True,
@@ -234,18 +232,6 @@ def _build(
     return build_each(options, one, invocation, folder, plan_only=given["plan_only"])
 
 
-def _base_python(file: Config, given: dict[str, Any]) -> str:
-    """Return the one Python that libtorch is compiled with, where nothing for any Python is wanted."""
-    base = file.variant.get("torch_python_base", ())
-    if not base:
-        raise click.UsageError(f"--libtorch-only: {file.name} compiles no libtorch")
-    if given["pythons"] or given["extensions"]:
-        raise click.UsageError(
-            "--libtorch-only makes nothing for one Python: leave out --python and --extension"
-        )
-    return base[0]
-
-
 def _options(file: Config, root: Path, folder: Path, given: dict[str, Any]) -> Options:
     """Return the options of one config's run."""
     from groundwork.files import cache_folder
@@ -253,8 +239,6 @@ def _options(file: Config, root: Path, folder: Path, given: dict[str, Any]) -> O
     from megabuild.plan.other_torch import torch_index, with_provider, with_torch
 
     torch, source, memory = given["torch"], given["torch_source"], given["memory"]
-    if given["libtorch_only"]:
-        given = {**given, "pyg": "none", "pythons": (_base_python(file, given),)}
     file = with_provider(file, given["provider"])
     return Options(
         config=with_torch(

@@ -26,7 +26,6 @@ class Options:
     cache: Path  #: folder for what configs share
     own: bool = True  #: the feedstock is the repository that the driver belongs to
     rehearse: bool = False  #: build the scaled model in place of PyTorch, for the Pythons that exist here
-    libtorch_only: bool = False  #: only what is compiled once and serves every Python
     pythons: tuple[str, ...] = ()  #: narrow to these (``3.12``); empty for all of the config
     engine: str | None = None  #: isolation by name, or None for the one that fits
     keep_going: bool = False  #: go on with other packages where one fails

@@ -90,7 +90,7 @@ def make_plan(
     wanted, left_out = _leave_out(options, {**wanted, **environment.overrides}, lacking)
     environment = replace(environment, overrides=wanted)
     isolation = _isolation(options, environment)
-    packages = [one for one in render_recipe(options, environment.overrides) if _is_wanted(options, one)]
+    packages = [one for one in render_recipe(options, environment.overrides) if not one.skipped]
     part, known = parts(options.recipe, options.recipes, own=options.own)
     staged = _staging(part, options, packages, environment, isolation)
     items = tuple(
@@ -161,12 +161,6 @@ def compare_with_disk(plan: Plan) -> Plan:
         staging_decision=_decision(options, plan.staging),
         extensions=replace(plan.extensions, tasks=tasks),
     )
-
-
-def _is_wanted(options: Options, package: PlannedPackage) -> bool:
-    """Return whether a package is to be made: without ``libtorch_only`` all that the recipe does not leave out."""
-    serves_all = fingerprint.inherits(package) and package.python is None
-    return not package.skipped and (serves_all or not options.libtorch_only)
 
 
 def _decision(options: Options, staged: fingerprint.Fingerprint) -> tree_reuse.Decision:

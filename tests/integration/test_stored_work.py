@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from shared_servers import end, running
 from tiny import Tiny, make_channel, provider
 
 from groundwork import events
@@ -149,3 +150,47 @@ def test_further_pythons_are_built_on_what_the_first_has_stored(
     third = First(second, packages(second)).elsewhere()
     assert third.run().ok
     assert compiled(third) == [], "the store has what both have made"
+
+
+def test_a_real_server_keeps_it(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("http", tmp_path / "server") as http:
+        monkeypatch.setenv(server.STORE, f"{http.address}/work")
+        monkeypatch.setenv(server.WRITES, "1")
+        made = Tiny(output=tmp_path / "first", channel=channel)
+        assert made.run(pythons=("3.11",)).ok
+        second = First(made, packages(made)).elsewhere()
+        assert second.run().ok
+        assert compiled(second) == ["py312"]
+        (decided,) = second.of(events.StagingDecided)
+        assert decided.decision == "reuse"
+        assert http.tamper() >= 4
+        third = First(second, packages(second)).elsewhere()
+        assert third.run().ok
+        assert len(compiled(third)) == 3
+
+
+@pytest.mark.parametrize("moment", range(5))
+def test_a_server_that_dies_costs_time_only(
+    tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Killed after so many answers, from the plan's first question to the last part of the tree."""
+    with running("http", tmp_path / "server") as http:
+        monkeypatch.setenv(server.STORE, f"{http.address}/work")
+        monkeypatch.setenv(server.WRITES, "1")
+        made = Tiny(output=tmp_path / "first", channel=channel)
+        assert made.run(pythons=("3.11",)).ok
+        second = First(made, packages(made)).elsewhere()
+        asked, get = [0], server.Store._get
+
+        def counted(self: server.Store, path: str) -> bytes | None:
+            asked[0] += 1
+            if asked[0] == (1, 3, 5, 6, 7)[moment]:
+                end(http.process)
+            return get(self, path)
+
+        monkeypatch.setattr(server.Store, "_get", counted)
+        assert second.run().ok
+        assert asked[0] >= (1, 3, 5, 6, 7)[moment]
+        assert len(packages(second)) == 3
+        lost = [event.message for event in second.of(events.Warned)]
+        assert lost, "it is said"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import tarfile
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from groundwork.files import sha256
 from megabuild.plan import solving
@@ -55,6 +59,17 @@ def test_a_package_is_built_again_only_when_its_inputs_change(tmp_path: Path) ->
     (second,) = Store(tmp_path).ensure([replace(package, inputs={"source": "b"})], _quiet)
     assert fill.calls == 2
     assert first.build != second.build
+
+
+def test_files_are_dated_alike_whenever_they_were_packed(tmp_path: Path) -> None:
+    """Else ninja would compile a tree again that another machine has made, before its headers were packed here."""
+    (record,) = Store(tmp_path / "store").ensure([_package(_Filler())], _quiet)
+    (package,) = (tmp_path / "store").rglob(f"{record.name}-*.conda")
+    with zipfile.ZipFile(package) as parts:
+        (name,) = (name for name in parts.namelist() if name.startswith("pkg-"))
+        content = zstandard.ZstdDecompressor().stream_reader(parts.read(name)).read()
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        assert {member.name: member.mtime for member in archive} == {"share/file": 1_000_000_000}
 
 
 def flip(path: Path) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import sys
+import tarfile
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
+
+import zstandard
 
 from cuda_code.elf_file import NotElf, opened
 from groundwork.errors import ProviderError
@@ -21,6 +26,9 @@ from megabuild.providers.local import assemble
 
 #: Part of every package's key: raise it when this module puts packages together differently.
 _FORMAT = 1
+
+#: Of all files in a package, in seconds since 1970.
+_DATE = 1_000_000_000
 
 _TIMEOUT = 3600.0  # seconds that the largest package may take
 
@@ -128,7 +136,33 @@ def build(package: LocalPackage, work: Path) -> Path:
             error.remedy = "Install patchelf: sudo apt-get install patchelf"
         raise
     (built,) = output.glob(f"{package.subdir}/*.conda")
-    return built
+    return _dated(built, work / built.name)
+
+
+def _dated(package: Path, target: Path) -> Path:
+    """Write a package once more, with one date for all its files; the engine gives them the time of day.
+
+    Ninja makes again what is older than a header, and a compiled tree that comes from another machine, or outlives the
+    packages of this one, is older than their making. Where content changes, so does the key, and the tree with it.
+    """
+    with zipfile.ZipFile(package) as old, zipfile.ZipFile(target, "x") as new:
+        for name in old.namelist():
+            # of a size that it is known only in the end
+            with old.open(name) as source, new.open(name, "w", force_zip64=True) as copy:
+                if not name.startswith("pkg-"):
+                    shutil.copyfileobj(source, copy)
+                    continue
+                compressor = zstandard.ZstdCompressor(level=1, threads=-1)
+                with (
+                    zstandard.ZstdDecompressor().stream_reader(source) as plain,
+                    compressor.stream_writer(copy, closefd=False) as packed,
+                    tarfile.open(fileobj=plain, mode="r|") as before,
+                    tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as after,
+                ):
+                    for member in before:
+                        member.mtime = _DATE
+                        after.addfile(member, before.extractfile(member) if member.isreg() else None)
+    return target
 
 
 def _with_rpath(staged: Path) -> list[str]:

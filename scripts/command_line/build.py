@@ -36,6 +36,7 @@ EXAMPLES = """
 {prog} --filter 'linux_64_cuda*'            choose among some
 {prog} 'linux_64_*' --provider conda-forge  several, one by one
 {prog} --all --exclude '*_generic' --plan   what they take together
+{prog} linux_64_cpu_debian --plan --machines 4x16  what four would give
 {prog} linux_64_cpu --deadline 5h30m        in time; again goes on
 {prog} linux_64_cpu --status                where its runs stand
 {prog} --all --notify 'notify-send "$MEGABUILD_SUMMARY"'
@@ -79,6 +80,9 @@ _TAKEN = (
 @option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
 @option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
 @option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
+@option(SHOW, "--machines", metavar="N[xCORES]",
+        help="With --plan: what so many machines would make of it, by simulation. Without CORES, each "
+        "has those of this one.")  # fmt: skip
 @option(SHOW, "--status", is_flag=True, help="Show where the runs of CONFIG, or of all, stand, and end.")
 @option(SHOW, "--quiet", "-q", is_flag=True, help="Nothing of what goes on: errors, and what came of it.")
 @option(
@@ -161,6 +165,8 @@ def build(context: click.Context, /, **given: Any) -> Result:
         from command_line.status import show
 
         return show(invocation, folder, given["configs"])
+    if given["machines"] and not given["plan_only"]:
+        raise click.UsageError("--machines goes with --plan")
     if given["keep_work"] and given["keep_going"]:
         raise click.UsageError("--keep-work ends at the first failure, --keep-going does not")
     if not given["debug"]:
@@ -190,7 +196,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
 
         return debug(options[chosen[0]](), given["output_id"])
     if given["plan_only"]:
-        return _build(options, folder, given, invocation)
+        return _planned(options, folder, given, invocation)
     from command_line.conclusion import concluded
 
     return concluded(
@@ -209,14 +215,31 @@ def _machine_platform() -> str:
     return machine_platform()
 
 
-def _build(
+def _planned(
     options: Mapping[str, Callable[[], Options]], folder: Path, given: dict[str, Any], invocation: Invocation
 ) -> Result:
-    """Build one config or several, or plan them."""
+    """Plan one config or several, and tell what other machines would make of it where that is asked."""
+    if not given["machines"]:
+        return _build(options, folder, given, invocation)
+    from megabuild.plan.machines import machines, with_advice
+
+    those, plans = machines(given["machines"]), list[Any]()
+    result = _build(options, folder, given, invocation, plans.append)
+    return with_advice(result, plans, those)
+
+
+def _build(
+    options: Mapping[str, Callable[[], Options]],
+    folder: Path,
+    given: dict[str, Any],
+    invocation: Invocation,
+    noted: Callable[[Any], object] = lambda plan: None,
+) -> Result:
+    """Build one config or several, or plan them; ``noted`` is told of each plan where that is all."""
     from command_line.running import plan_and_build
 
     def one(chosen: Options, own: Invocation) -> Result:
-        result = plan_and_build(chosen, own, plan_only=given["plan_only"])
+        result = plan_and_build(chosen, own, plan_only=given["plan_only"], noted=noted)
         if given["remove_trees"] and not given["plan_only"] and result.exit_code == 0:
             from megabuild.run.tidy import remove_trees
 

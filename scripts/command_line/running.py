@@ -22,8 +22,17 @@ from megabuild.plan.planning import make_plan
 from megabuild.plan.report import plan_result, rendered_lines
 
 
-def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool) -> Result:
-    """Show the plan of a run, for which hardly anything is downloaded; then prepare and carry it out."""
+def plan_and_build(
+    options: Options,
+    invocation: Invocation,
+    *,
+    plan_only: bool,
+    noted: Callable[[Plan], object] = lambda plan: None,
+) -> Result:
+    """Show the plan of a run, for which hardly anything is downloaded; then prepare and carry it out.
+
+    ``noted`` is told of the plan where that is all.
+    """
     with in_use.using(options.cache, options.cache_name):
         in_use.note_output(options.cache, options.output)
         out = console(invocation)
@@ -35,6 +44,7 @@ def plan_and_build(options: Options, invocation: Invocation, *, plan_only: bool)
             raise
         result = plan_result(plan)
         if plan_only:
+            noted(plan)
             return result
         invocation.plans[options.run_name] = result.document
         show(out, result.lines)

@@ -113,6 +113,11 @@ def kind(*, source: str, cuda: bool, optimization: str) -> str:
     return f"{'wheel' if source == 'wheel' else 'official'}-{'cuda' if cuda else 'cpu'}"
 
 
+def staging_bytes(kind: str) -> int:
+    """Return the bytes of what is compiled once and serves every Python, of a kind of build."""
+    return int(_FIGURES[kind].tree * GB)
+
+
 def estimate(
     *,
     source: str,

@@ -190,7 +190,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
     if given["debug"] and len(chosen) > 1:
         raise click.UsageError("--debug is for one config")
     given["deadline"] = deadline(given["deadline"]) if given["deadline"] else None
-    options = {name: partial(_options, load(root, name), root, folder, given) for name in chosen}
+    options = {name: partial(options_of, load(root, name), root, folder, given) for name in chosen}
     if given["debug"]:
         from command_line.running import debug
 
@@ -255,7 +255,7 @@ def _build(
     return build_each(options, one, invocation, folder, plan_only=given["plan_only"])
 
 
-def _options(file: Config, root: Path, folder: Path, given: dict[str, Any]) -> Options:
+def options_of(file: Config, root: Path, folder: Path, given: dict[str, Any]) -> Options:
     """Return the options of one config's run."""
     from groundwork.files import cache_folder
     from megabuild.plan.options import Options

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -47,19 +47,20 @@ class Found:
         return self.folder / "logs" / name if name else None
 
 
-def names(output: Path, wanted: Sequence[str]) -> list[str]:
-    """Return the runs below an output folder that are meant; without names, all that have a state.
+def names(output: Path, wanted: Sequence[str], others: Collection[str] = ()) -> list[str]:
+    """Return the runs below an output folder that are meant; without names, all that have a state, and ``others``.
 
     A name means that config's runs, with whatever was added for a rehearsal or another release; patterns are possible.
 
     Raises ConfigError: There is no such run.
     """
     try:
-        there = sorted(
+        states = {
             entry.name for entry in os.scandir(output) if os.path.lexists(Path(entry.path, state_file.NAME))
-        )
+        }
     except (FileNotFoundError, NotADirectoryError):
-        there = []
+        states = set()
+    there = sorted(states.union(others))
     found: dict[str, None] = {}
     for word in wanted:
         meant = [

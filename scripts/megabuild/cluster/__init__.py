@@ -1,0 +1,1 @@
+"""A run as jobs of a cluster's batch system."""

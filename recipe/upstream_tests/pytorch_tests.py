@@ -142,7 +142,17 @@ def run_file(name: str, keywords: str, work: Path, count: int) -> dict[str, int]
         "pytorch_tests",
     ]
     # tests of logging leave loggers switched on, whose records pytest's own handler would refuse in others
-    command += ["-p", "no:logging", "-p", "no:cacheprovider", "-p", "no:warnings", "-q", "--tb=short", f"--junit-xml={report}"]
+    command += [
+        "-p",
+        "no:logging",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:warnings",
+        "-q",
+        "--tb=short",
+        f"--junit-xml={report}",
+    ]
     command += ["-n", str(count)] if count > 1 else ["-p", "no:xdist"]
     command += [*(["-k", keywords] if keywords else []), str(HERE / TESTS / name)]
     path = os.pathsep.join([str(HERE), str(HERE / TESTS), os.environ.get("PYTHONPATH", "")]).rstrip(

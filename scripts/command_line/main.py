@@ -13,6 +13,7 @@ from groundwork.bootstrap import import_whole
 HELPS = {
     "audit": "Compare what upstream, the recipe and conda-forge say of every dependency.",
     "build": "Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.",
+    "ci": "Write a workflow that builds configs in CI.",
     "clean": "Show what builds have left on the disk and what having it again costs, or remove some of it.",
     "completion": "Print a completion script for PROGRAM, or for all of them, to be read by the shell.",
     "configs": "List the configs, or keep them in step with conda_build_config.yaml.",

@@ -22,7 +22,7 @@ HELPS = {
     "report": "Make the page about CONFIG's last run again: a timeline, what was slow, what came from where.",
     "sizes": "Say where the bytes of an installation go.",
     "slim": "Make an environment or a package smaller, and say what still works.",
-    "slurm": "Submit each CONFIG as jobs of Slurm: libtorch and one Python, an array over the others, then all the rest.",
+    "slurm": "Submit each CONFIG as jobs of Slurm: libtorch and one Python, an array over others, then the rest.",
     "status": "Say where the run of each CONFIG stands, while it goes on and afterwards.",
     "upload": "Print the commands that upload what CONFIG built to anaconda.org, in order; uploads nothing.",
     "verify": "Read built packages, wheels or an environment, without a GPU.",

@@ -70,7 +70,7 @@ def _with_options_of_builds(command: click.Command) -> click.Command:
 @option(SHOW, "--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
 @click.pass_context
 def slurm(context: click.Context, /, **given: Any) -> Result:
-    """Submit each CONFIG as jobs of Slurm: libtorch and one Python, an array over the others, then all the rest.
+    """Submit each CONFIG as jobs of Slurm: libtorch and one Python, an array over others, then the rest.
 
     Each is planned first. Jobs hand on what they built through a store: MEGABUILD_STORE, or a folder in the output
     folder, which all nodes have to see at the same path, as they do this checkout. `megabuild status` says where jobs
@@ -123,10 +123,10 @@ def _run(name: str, root: Path, output: Path, context: click.Context, wanted: ba
         options = options_of(load(root, name), root, output, parsed.params)
     plan = planned(options, Console(stderr=True, soft_wrap=True))
     # official wheels have nothing to compile, and of other feedstocks nobody knows the Python of what they stage
-    stages = plan.stages and plan.compiles_torch and "torch_python_base" in plan.config.variant
-    if stages and isinstance(plan.isolation, Host):
+    base = next(iter(plan.config.variant.get("torch_python_base", ())), "") if plan.compiles_torch else ""
+    if isinstance(plan.isolation, Host):
         raise UsageError(
-            f"{options.run_name} would be built on the nodes as they are, where what is compiled holds the path of its "
+            f"{options.run_name} would be built on the nodes as they are, where what is made holds the path of its "
             "job's folder, so that no other job could take it",
             "give them one path: --engine bubblewrap, podman or docker",
         )
@@ -134,7 +134,7 @@ def _run(name: str, root: Path, output: Path, context: click.Context, wanted: ba
         output,
         options.run_name,
         [python_version(pin) for pin in plan.overrides.get("python", ())],
-        base=plan.config.variant["torch_python_base"][0] if stages else "",
+        base=base,
         extensions=bool(plan.extensions.tasks),
         torch=torch,
         rest=[*pythons, *pyg],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -21,8 +22,7 @@ from megabuild.cluster.jobs import graph
 from megabuild.cluster.slurm import Run, Wanted, submit
 from megabuild.cluster.standing import ClusterRun, lines, standing
 
-PYTHONS = ("3.11", "3.12")
-ALL = ("libtorch", "pytorch 3.11", "pytorch 3.12", "collect")
+PYTHONS = ("3.11", "3.12", "3.13")
 _SECONDS = 90.0
 
 
@@ -55,11 +55,15 @@ class Submission:
         submit(self.run, self.folder)
 
     def until(self, **wanted: str) -> ClusterRun:
-        """Wait until jobs stand so; the names are without what stands behind a blank."""
+        """Wait until jobs stand so; one that runs has shown how far it is."""
         for _ in range(int(_SECONDS)):
             now = standing(self.run.output, self.run.name)
-            stands = {job.name: job.standing for job in now.jobs}
-            if all(stands[name.replace("_", " 3.")] == value for name, value in wanted.items()):
+            stands = {
+                job.name.partition(" +")[0]: job.standing
+                for job in now.jobs
+                if job.done or job.standing != "running"
+            }
+            if all(stands.get(name.replace("_", " 3.")) == value for name, value in wanted.items()):
                 return now
             time.sleep(1)
         raise AssertionError("\n".join(lines(now)))
@@ -81,7 +85,7 @@ def made(slurm: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         run=Run(
             name="config-rehearsal",
             output=output,
-            jobs=graph(output, "config-rehearsal", PYTHONS, base="3.10", extensions=False, torch=["--rehearse"]),
+            jobs=graph(output, "config-rehearsal", PYTHONS, base="3.13", extensions=False, torch=["--rehearse"]),
             build=(sys.executable, str(Path(__file__).with_name("stub_build.py")), str(tmp_path), "config-rehearsal"),
             wanted=Wanted(seconds=120, cpus=2, memory="100M", partition="", requeues=2),
         ),
@@ -99,25 +103,25 @@ def squeue() -> str:
 
 
 def test_each_begins_after_those_that_it_needs_and_status_says_so(made: Submission) -> None:
-    for name in ("libtorch", "py3.12"):
+    for name in ("py3.13", "py3.12"):
         made.turns(name)
     made.submit()
     now = made.until(libtorch="running", pytorch_11="waiting", pytorch_12="waiting", collect="waiting")
     assert notes(now) == {
-        "libtorch": "34 %, 2:10 min left",
-        "pytorch 3.11": "after libtorch",
-        "pytorch 3.12": "after libtorch",
+        "libtorch + py3.13": "34 %, 2:10 min left",
+        "pytorch 3.11": "after libtorch + py3.13",
+        "pytorch 3.12": "after libtorch + py3.13",
         "collect": "after pytorch 3.11, pytorch 3.12",
     }
     assert now.jobs[0].done == 0.34
-    made.turns("libtorch", 0)
+    made.turns("py3.13", 0)
     now = made.until(libtorch="done", pytorch_11="done", pytorch_12="running", collect="waiting")
     assert notes(now)["collect"] == "after pytorch 3.12"
     made.turns("py3.12", 0)
     now = made.until(collect="done")
     assert lines(now)[0] == "config-rehearsal: on Slurm, 4 of 4 jobs done"
     calls = made.calls()
-    assert [call["name"] for call in calls][::3] == ["libtorch", "output"]
+    assert [call["name"] for call in calls][::3] == ["py3.13", "output"]
     assert {str(call["name"]) for call in calls[1:3]} == {"py3.11", "py3.12"}
     for call in calls:
         assert call["environment"] == {
@@ -135,7 +139,7 @@ def test_what_needs_a_failed_job_is_blocked_and_leaves_the_queue(made: Submissio
     made.turns("py3.12", 8)
     made.submit()
     now = made.until(pytorch_11="done", pytorch_12="failed", collect="blocked")
-    assert notes(now)["pytorch 3.12"] == "exit code 8"
+    assert notes(now)["pytorch 3.12"] == "with exit code 8"
     assert notes(now)["collect"] == "by pytorch 3.12"
     assert (now.ended, now.exit_code) == (True, 8)
     made.until(collect="blocked")
@@ -156,15 +160,15 @@ def test_what_needs_a_failed_job_is_blocked_and_leaves_the_queue(made: Submissio
 
 
 def test_without_libtorch_nothing_begins(made: Submission) -> None:
-    made.turns("libtorch", 13)
+    made.turns("py3.13", 13)
     made.submit()
     now = made.until(libtorch="failed", pytorch_11="blocked", pytorch_12="blocked", collect="blocked")
-    assert notes(now)["pytorch 3.11"] == "by libtorch"
+    assert notes(now)["pytorch 3.11"] == "by libtorch + py3.13"
     assert len(made.calls()) == 1
 
 
 def test_one_that_the_deadline_ended_is_requeued_and_others_wait_for_it(made: Submission) -> None:
-    made.turns("libtorch", 28, 0)
+    made.turns("py3.13", 28, 0)
     made.submit()
     now = made.until(libtorch="requeued", pytorch_11="waiting", collect="waiting")
     assert not now.ended
@@ -176,19 +180,19 @@ def test_one_that_the_deadline_ended_is_requeued_and_others_wait_for_it(made: Su
 
 def test_one_that_is_never_done_in_time_fails_in_the_end(made: Submission) -> None:
     made.run = replace(made.run, wanted=replace(made.run.wanted, requeues=1))
-    made.turns("libtorch", 28, 28, 0)
+    made.turns("py3.13", 28, 28, 0)
     made.submit()
     assert made.until(libtorch="failed", collect="blocked").exit_code == 28
     assert len(made.calls()) == 2
 
 
 def test_one_that_was_cancelled_blocks_others(made: Submission) -> None:
-    made.turns("libtorch")
+    made.turns("py3.13")
     made.submit()
     now = made.until(libtorch="running")
     subprocess.run(["scancel", now.jobs[0].id], check=True)
     now = made.until(libtorch="failed", collect="blocked")
-    assert "cancelled" in notes(now)["libtorch"]
+    assert "cancelled" in notes(now)["libtorch + py3.13"]
     assert now.exit_code == 23
 
 
@@ -207,7 +211,7 @@ def test_status_follows_until_all_have_ended(
     made: Submission, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("command_line.status._CLUSTER_SECONDS", 0.5)
-    made.turns("libtorch", 8)
+    made.turns("py3.13", 8)
     made.submit()
     followed = show(Invocation(log_folder=made.folder), made.run.output, ["config*"], follow=True)
     assert followed.exit_code == 8
@@ -219,7 +223,7 @@ def test_status_follows_until_all_have_ended(
 
 
 def test_a_second_submission_waits_for_the_first(made: Submission) -> None:
-    made.turns("libtorch")
+    made.turns("py3.13")
     made.submit()
     made.until(libtorch="running")
     with pytest.raises(BusyError, match="have not ended") as raised:
@@ -238,7 +242,7 @@ def test_what_sbatch_refuses_is_told(made: Submission) -> None:
 def test_where_one_is_refused_those_before_it_are_cancelled(made: Submission) -> None:
     first, *others = made.run.jobs
     made.run = replace(made.run, jobs=(first, replace(others[0], pythons=("3.12",) * 2000), *others[1:]))
-    made.turns("libtorch")
+    made.turns("py3.13")
     with pytest.raises(PreflightError, match="sbatch refuses pytorch"):
         made.submit()
     for _ in range(30):
@@ -246,3 +250,28 @@ def test_where_one_is_refused_those_before_it_are_cancelled(made: Submission) ->
             return
         time.sleep(1)
     raise AssertionError(squeue())
+
+
+def test_a_dry_run_shows_scripts_and_commands_and_submits_nothing(tmp_path: Path) -> None:
+    """Of a real config, planned as for a build; on nodes as they are, jobs could not take each other's work."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("not installed: bubblewrap")
+    output = tmp_path / "output"
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    words = ["linux_64_cpu_debian", "--rehearse", "-p", python, "-o", str(output), "--dry-run"]
+    program = [sys.executable, str(Path(__file__).parents[2] / "scripts" / "megabuild"), "slurm"]
+    environment = {**os.environ, "MEGABUILD_CACHE": str(tmp_path / "cache"), "SLURM_CONF": "/nowhere"}
+
+    def run(*further: str) -> subprocess.CompletedProcess[str]:
+        command = [*program, *words, *further]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    refused = run()
+    assert refused.returncode == 2
+    assert "give them one path: --engine bubblewrap" in refused.stderr
+    shown = run("--engine", "bubblewrap", "--", "--account=torch")
+    assert shown.returncode == 0, shown.stderr
+    assert f"-p {python} --pyg none --remove-trees --output {output}/slurm/" in shown.stdout
+    assert "collect=$(sbatch --parsable " in shown.stdout
+    assert shown.stdout.count(" --account=torch ") == 2
+    assert not (output / "slurm").exists()

@@ -27,7 +27,8 @@ def a_run(output: Path, build: tuple[str, ...] = ("build",), **asked: object) ->
         name=RUN,
         output=output,
         jobs=graph(
-            output, RUN, ("3.11", "3.12"), base="3.10", extensions=True, torch=["--torch", "2.14.1"], rest=["-e", "x"]
+            output, RUN, ("3.11", "3.12", "3.13"), base="3.12", extensions=True, torch=["--torch", "2.14.1"],
+            rest=["-e", "x"],
         ),
         build=build,
         wanted=Wanted(**wanted),  # type: ignore[arg-type]
@@ -37,8 +38,9 @@ def a_run(output: Path, build: tuple[str, ...] = ("build",), **asked: object) ->
 def test_pythons_come_after_libtorch_and_all_the_rest_after_them() -> None:
     libtorch, pytorch, rest = a_run(Path("/out")).jobs
     assert (libtorch.after, pytorch.after, rest.after) == ("", "libtorch", "pytorch")
-    assert libtorch.words == ("--torch", "2.14.1", "-p", "3.10", "--pyg", "none", "--remove-trees")
-    assert pytorch.tasks == ("pytorch 3.11", "pytorch 3.12")
+    assert libtorch.tasks == ("libtorch + py3.12",)
+    assert libtorch.words == ("--torch", "2.14.1", "-p", "3.12", "--pyg", "none", "--remove-trees")
+    assert pytorch.tasks == ("pytorch 3.11", "pytorch 3.13")
     assert pytorch.words[2:6] == ("-p", "$python", "--pyg", "none")
     assert (rest.name, rest.words) == ("extensions", ("--torch", "2.14.1", "-e", "x"))
     assert rest.output == Path("/out"), "packages of all jobs come together where a plain build has them"
@@ -46,20 +48,18 @@ def test_pythons_come_after_libtorch_and_all_the_rest_after_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "pythons", "names"),
+    ("base", "pythons", "tasks"),
     [
-        ("3.12", ("3.12", "3.13"), ["libtorch", "pytorch", "collect"]),
-        ("3.12", ("3.13",), ["libtorch", "pytorch", "collect"]),
-        ("3.12", ("3.12",), ["libtorch", "collect"]),
-        ("", ("3.12",), ["pytorch", "collect"]),
+        ("3.12", ("3.11", "3.13"), ["libtorch + py3.11", "pytorch 3.13", "collect"]),
+        ("3.12", ("3.12",), ["libtorch + py3.12", "collect"]),
+        ("", ("3.11", "3.12"), ["pytorch 3.11", "pytorch 3.12", "collect"]),
         ("", (), ["collect"]),
     ],
 )
-def test_what_there_is_nothing_of_is_no_job(base: str, pythons: tuple[str, ...], names: list[str]) -> None:
+def test_what_there_is_nothing_of_is_no_job(base: str, pythons: tuple[str, ...], tasks: list[str]) -> None:
     made = graph(Path("/out"), RUN, pythons, base=base, extensions=False)
-    assert [job.name for job in made] == names
-    assert base not in [python for job in made for python in job.pythons], "libtorch's job has built it"
-    assert [job.after for job in made] == ["", *names[:-1]]
+    assert [task for job in made for task in job.tasks] == tasks
+    assert [job.after for job in made] == ["", *(job.name for job in made[:-1])]
 
 
 def run_script(run: Run, number: int, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -93,8 +93,8 @@ def test_a_task_builds_for_its_python_below_a_folder_with_any_name(tmp_path: Pat
     done = run_script(a_run(output, shows), 1, SLURM_ARRAY_JOB_ID="6", SLURM_ARRAY_TASK_ID="1")
     assert done.stderr == ""
     *words, environment = done.stdout.strip().split("|")
-    assert words[2:6] == ["-p", "3.12", "--pyg", "none"]
-    assert words[-4:] == ["--output", f"{output}/slurm/{RUN}/py3.12", "--deadline", "7080s"]
+    assert words[2:6] == ["-p", "3.13", "--pyg", "none"]
+    assert words[-4:] == ["--output", f"{output}/slurm/{RUN}/py3.13", "--deadline", "7080s"]
     assert environment == f"8 {output}/store 1"
     assert (output / "slurm" / RUN / "logs" / "6_1.exit").read_text() == "0\n"
 
@@ -181,14 +181,15 @@ def stands(
         ("PENDING", {}, "waiting for Slurm (Why)", "waiting after pytorch 3.11, pytorch 3.12"),
         ("RUNNING", {}, "running", "waiting"),
         ("COMPLETING", {"libtorch": 28}, "running", "waiting"),
-        ("PENDING", {"libtorch": 28}, "requeued goes on where its time ended it", "waiting"),
-        ("FAILED", {"libtorch": 28}, "failed exit code 28", "blocked by pytorch 3.11, pytorch 3.12"),
-        ("", {"libtorch": 8}, "failed exit code 8", "blocked"),
-        ("TIMEOUT", {}, "failed timeout (Why)", "blocked"),
-        ("OUT_OF_MEMORY", {}, "failed out of memory (Why)", "blocked"),
-        ("", {}, "failed left the queue without a word: cancelled, or killed with its node", "blocked"),
+        ("PENDING", {"libtorch": 28}, "requeued for its next turn", "waiting"),
+        ("FAILED", {"libtorch": 28}, "failed with exit code 28", "blocked by pytorch 3.11, pytorch 3.12"),
+        ("", {"libtorch": 8}, "failed with exit code 8", "blocked"),
+        ("CANCELLED", {"libtorch": 28}, "failed in Slurm: cancelled (Why)", "blocked"),
+        ("TIMEOUT", {}, "failed in Slurm: timeout (Why)", "blocked"),
+        ("OUT_OF_MEMORY", {}, "failed in Slurm: out of memory (Why)", "blocked"),
+        ("", {}, "failed without a word: cancelled, or killed with its node", "blocked"),
         ("", {"libtorch": 0, "pytorch 3.11": 0, "pytorch 3.12": 0, "collect": 0}, "done", "done"),
-        (None, {"libtorch": 8}, "failed exit code 8", "blocked"),
+        (None, {"libtorch": 8}, "failed with exit code 8", "blocked"),
         (None, {"libtorch": 28}, "unknown", "unknown"),
         (None, {}, "unknown", "unknown"),
     ],
@@ -221,7 +222,7 @@ def test_one_python_that_failed_blocks_what_needs_all_and_no_other(
     assert stands(tmp_path, monkeypatch, queue, {"libtorch": 0, "pytorch 3.12": 10}) == {
         "libtorch": "done",
         "pytorch 3.11": "running",
-        "pytorch 3.12": "failed exit code 10",
+        "pytorch 3.12": "failed with exit code 10",
         "collect": "blocked by pytorch 3.12",
     }
 

@@ -29,12 +29,13 @@ class Job:
     output: Path  #: where it builds; ``$python`` stands for the task's
     words: tuple[str, ...]  #: options of the build
     pythons: tuple[str, ...] = ()  #: a task for each; empty for a job that is one build
+    label: str = ""  #: for people, where the name does not say all of it
     after: str = ""  #: the job that has to be done before, if any
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """What each of its builds is called."""
-        return tuple(f"{self.name} {python}" for python in self.pythons) or (self.name,)
+        return tuple(f"{self.name} {python}" for python in self.pythons) or (self.label or self.name,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,32 +65,35 @@ def graph(
     run: str,
     pythons: Sequence[str],
     *,
-    base: str,
+    base: str = "",
     extensions: bool,
     torch: Sequence[str] = (),
     rest: Sequence[str] = (),
 ) -> tuple[Job, ...]:
-    """Return the jobs of a run, each after those that it needs: libtorch, pytorch for other Pythons, all the rest.
+    """Return the jobs of a run: libtorch with one Python, all others after it, and then the rest.
 
     Each but the last builds in a folder of its own, and hands on through the store. The last one is the plain build: it
     compiles extensions, if any, and everything else it fetches, so that all packages are in the output's one channel.
 
-    `base`: the Python that libtorch is compiled with, whose pytorch tests it; empty where nothing is compiled once for
-    all Pythons. `torch`: options of every build. `rest`: further
-    ones, of the last.
+    `base`: the Python that libtorch is compiled with, or nothing where nothing is compiled for all Pythons. `torch`:
+    options of every build. `rest`: further ones, of the last.
     """
     own = output / FOLDER / run
-    jobs = []
-    one_python = ("--pyg", "none", "--remove-trees")  # what it has built is in the store then
-    if base:
-        words = (*torch, "-p", base, *one_python)
-        jobs.append(Job(name="libtorch", output=own / "libtorch", words=words))
-    if others := tuple(python for python in pythons if python != base):
+    alone = ("--pyg", "none", "--remove-trees")  # what others go on with is in the store
+    jobs: list[Job] = []
+    if base and pythons:
+        first = base if base in pythons else pythons[0]
+        pythons = [python for python in pythons if python != first]
+        words = (*torch, "-p", first, *alone)
+        jobs.append(
+            Job(name="libtorch", label=f"libtorch + py{first}", output=own / f"py{first}", words=words)
+        )
+    if pythons:
         job = Job(
             name="pytorch",
             output=own / f"py{PYTHON}",
-            words=(*torch, "-p", PYTHON, *one_python),
-            pythons=others,
+            words=(*torch, "-p", PYTHON, *alone),
+            pythons=tuple(pythons),
             after=jobs[-1].name if jobs else "",
         )
         jobs.append(job)

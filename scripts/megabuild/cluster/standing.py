@@ -86,19 +86,21 @@ def _judged(job: Submitted, state: str | None, reason: str, known: Mapping[str, 
     elif broken and code is None:
         what, note = "blocked", f"by {broken}"
     elif state in slurm.PENDING and code == DeadlineError.exit_code:
-        what, note = "requeued", "goes on where its time ended it"
+        what, note = "requeued", "for its next turn"
     elif state in slurm.PENDING:
         waits = ", ".join(one.name for one in before if one.standing != "done")
         what, note = "waiting", f"after {waits}" if waits else f"for Slurm ({reason})"
-    elif code is not None and not (state is None and code == DeadlineError.exit_code):
-        what, note = ("failed", f"exit code {code}") if code else ("done", "")
+    elif (
+        code is not None and state != "CANCELLED" and not (state is None and code == DeadlineError.exit_code)
+    ):
+        what, note = ("failed", f"with exit code {code}") if code else ("done", "")
     elif state is None:
         what, note = "unknown", ""
     elif not state:
-        what, note = "failed", "left the queue without a word: cancelled, or killed with its node"
+        what, note = "failed", "without a word: cancelled, or killed with its node"
     else:
         why = f" ({reason})" if reason != "None" else ""
-        what, note = "failed", f"{state.lower().replace('_', ' ')}{why}"
+        what, note = "failed", f"in Slurm: {state.lower().replace('_', ' ')}{why}"
     ended = code if what in ENDS else None
     return JobStanding(
         name=job.name, id=job.id, standing=what, note=note, done=share, exit_code=ended, log=job.log
@@ -117,7 +119,7 @@ def _progress(folder: Path) -> tuple[str, float | None]:
     if state is None or state.ended:  # of its former turn
         return "", None
     if state.left is None:
-        return state.status, None
+        return f"({state.status})", None
     return f"{100 * state.left.done:.0f} %, {duration(state.left.likely)} left", state.left.done
 
 

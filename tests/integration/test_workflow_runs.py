@@ -18,7 +18,12 @@ pytestmark = pytest.mark.slow
 
 def test_a_rehearsal_is_continued_and_comes_out_whole(repository: Path, tmp_path: Path) -> None:
     found = find(print)
-    pythons = [python for python in load(repository, CONFIG).pythons if python in found][:2]
+    config = load(repository, CONFIG)
+    (base,) = config.variant["torch_python_base"]
+    other = next((python for python in config.pythons if python in found and python != base), None)
+    if base not in found or other is None:
+        pytest.skip(f"needs Python {base} and another one of {', '.join(config.pythons)}")
+    pythons = [base, other]
     workflow = tmp_path / "workflow.yml"
     command = [
         sys.executable,
@@ -39,3 +44,9 @@ def test_a_rehearsal_is_continued_and_comes_out_whole(repository: Path, tmp_path
     ).run(workflow)
     assert {name: job.result for name, job in jobs.items()} == dict.fromkeys(jobs, "success"), jobs
     assert (jobs[first].outputs["finished"], jobs[second].outputs["finished"]) == ("false", "true")
+    assert "libtorch: compile" not in jobs[f"{CONFIG}-pytorch {other}"].steps["Build pytorch"]
+    assert "nothing is to be built" in jobs[f"{CONFIG}-packages"].steps["Fetch all packages"]
+    packages = {path.name for path in (tmp_path / "artifacts" / f"{CONFIG}-packages").rglob("*.conda")}
+    for python in pythons:
+        assert any(f"_py{python.replace('.', '')}_" in name for name in packages)
+    assert (tmp_path / "artifacts" / f"{CONFIG}-logs-packages" / "manifest.json").is_file()

@@ -1,9 +1,8 @@
 """A stand-in for GitHub's runners: runs the jobs of a generated workflow here, one after another, on fresh "machines".
 
-A machine is a clone of the repository and an empty folder for temporary files, at the same paths for each job as on
-GitHub, removed after it, but for the private environment of the driver. Artifacts and caches are folders. Only what
-the generated workflows use is understood;
-anything else is an error, so that nothing is passed over in silence.
+A machine is a clone of the repository's last commit and an empty folder for temporary files, at the same paths for each
+job as on GitHub. Both are removed after it, but for the driver's private environment, half a minute to make.
+Artifacts and caches are folders. Only what the generated workflows use is understood; anything else is an error.
 """
 
 from __future__ import annotations

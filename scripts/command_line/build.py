@@ -37,6 +37,7 @@ EXAMPLES = """
 {prog} 'linux_64_*' --provider conda-forge  several, one by one
 {prog} --all --exclude '*_generic' --plan   what they take together
 {prog} linux_64_cpu_debian --plan --machines 4x16  what four would give
+{prog} linux_64_cpu --distribute build1     on other machines, too
 {prog} linux_64_cpu --deadline 5h30m        in time; again goes on
 {prog} linux_64_cpu --status                where its runs stand
 {prog} --all --notify 'notify-send "$MEGABUILD_SUMMARY"'
@@ -50,7 +51,7 @@ DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "pyg_pin",
-    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline", "keep_work",
+    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline", "keep_work", "distribute",
 )  # fmt: skip
 
 
@@ -103,6 +104,8 @@ _TAKEN = (
 )
 @option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.")  # fmt: skip
+@option(HOW, "--distribute", metavar="HOST[:PORT]",
+        help="Have other machines compile C and C++ as well: the address of icecream's scheduler.")  # fmt: skip
 @option(HOW, "--optimization", type=click.Choice(["0", "2"]),
         help="2 as released, 0 for a quick proof of the pipeline.  [default: the config's, 2]")  # fmt: skip
 @option(HOW, "--upstream-tests", is_flag=True,

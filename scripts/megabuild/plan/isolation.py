@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from groundwork.errors import IsolationError, UsageError
@@ -28,13 +29,14 @@ def choose_isolation(
     config: Config,
     environment: Environment,
     alternatives: Sequence[str] = (),
+    distribute: bool = False,
 ) -> Isolation:
     """Choose where to build; whoever builds for long checks it first.
 
     That is the engine of the requested name, or for ``auto`` or None the one that fits: a rehearsal and wheels run on
     the host, Debian's packages, and what needs an emulator, in their root folder, conda-forge's in its container image.
-    From local channels and sources alone, the build gets no network, unless objects are shared through a server. An
-    error names alternatives: configs that do work on this machine.
+    From local channels and sources alone, the build gets no network, unless objects are shared through a server or
+    compiles distributed. An error names alternatives: configs that do work on this machine.
 
     What is built with this machine's own compilers, by somebody else's recipe, sees of the machine what bubblewrap
     shows of it.
@@ -42,18 +44,19 @@ def choose_isolation(
     Raises UsageError: An engine that does not exist.
     Raises IsolationError: None of the engines that fit can be used here.
     """
+    create = partial(_create, network=distribute or object_store(os.environ) is not None)
     if requested not in (None, *ENGINES):
         raise UsageError(f"there is no engine {requested!r}", f"choose one of: {', '.join(ENGINES)}")
     if requested not in (None, AUTO):
-        return _create(str(requested), config, environment)
+        return create(str(requested), config, environment)
     if environment.emulator is not None:
-        return _create("bubblewrap", config, environment)
+        return create("bubblewrap", config, environment)
     if _is_rehearsal(environment) or not config.platform.startswith("linux-"):
         return Host()
     if config.provider in ("debian", "local"):
-        return _create("bubblewrap", config, environment)
+        return create("bubblewrap", config, environment)
     if config.provider == "conda-forge":
-        return _first_that_works(config, environment, alternatives)
+        return _first_that_works(create, config, environment, alternatives)
     return Host()
 
 
@@ -62,8 +65,8 @@ def rehearsal_image() -> str:
     return f"megabuild-rehearsal:{_release()}"
 
 
-def _create(engine: str, config: Config, environment: Environment) -> Isolation:
-    network = not _is_offline(environment) or object_store(os.environ) is not None
+def _create(engine: str, config: Config, environment: Environment, *, network: bool) -> Isolation:
+    network = network or not _is_offline(environment)
     if engine == "host":
         return Host()
     if engine == "bubblewrap":
@@ -86,10 +89,15 @@ def _create(engine: str, config: Config, environment: Environment) -> Isolation:
     return Container(name=engine, image=image, network=network, more=more)
 
 
-def _first_that_works(config: Config, environment: Environment, alternatives: Sequence[str]) -> Isolation:
+def _first_that_works(
+    create: Callable[[str, Config, Environment], Isolation],
+    config: Config,
+    environment: Environment,
+    alternatives: Sequence[str],
+) -> Isolation:
     problems = []
     for engine in habits.engines(os.environ):
-        isolation = _create(engine, config, environment)
+        isolation = create(engine, config, environment)
         try:
             isolation.check()
             return isolation

@@ -15,10 +15,7 @@ VARIABLE = "TORCH_CCACHE"
 
 def lacking(plan: Plan) -> str:
     """Return why there is no object cache where something is compiled; empty where there is one, or nobody can know."""
-    compiles = (plan.missing and plan.compiles_torch) or any(
-        task.how == "compile" for task in plan.extensions.missing
-    )
-    if not compiles or not plan.options.own or isinstance(plan.isolation, IsolationError):
+    if not plan.compiles or not plan.options.own or isinstance(plan.isolation, IsolationError):
         return ""
     here, root = plan.isolation.name == "host", plan.environment.root
     named = os.environ.get(VARIABLE, "")

@@ -10,9 +10,9 @@ from groundwork import files
 from megabuild.engine.compiler_gate import HOLD, PAUSE, UNNOTED
 from megabuild.plan.limits import Limits
 
-COMPILER_LAUNCHER, _GATE, _SETTINGS = "compiler-launcher", "compiler-gate", "compiler-memory"
+COMPILER_LAUNCHER, GATE, _SETTINGS = "compiler-launcher", "compiler-gate", "compiler-memory"
 #: Files of a state folder that are the driver's, and read by builds.
-LAUNCHER_FILES = (COMPILER_LAUNCHER, _GATE, _SETTINGS, PAUSE)
+LAUNCHER_FILES = (COMPILER_LAUNCHER, GATE, _SETTINGS, PAUSE)
 _LAUNCHER = """\
 #!/bin/sh
 # In front of every compiler of this config: the object cache where there is one, else the compiler itself. Always this
@@ -45,7 +45,8 @@ _GATE_SCRIPT = """\
 for python in {python} /opt/conda/bin/python3 /usr/bin/python3 python3; do
     command -v "$python" >/dev/null 2>&1 && break
 done
-exec "$python" -IS {script} {settings} {notes} "$@"
+elsewhere={elsewhere}
+exec "$python" -IS {script} {settings} {notes} ${{elsewhere:+"--elsewhere=$elsewhere"}} "$@"
 """
 
 
@@ -60,14 +61,15 @@ def write_launcher(
     shared: str,
     reshare: bool = False,
     stats: str,
+    elsewhere: str = "",
 ) -> None:
     """Write the files into a state folder, which builds see at ``inside``.
 
     ``scripts`` and ``python`` are the driver's modules and a Python there; ``folder``, ``shared`` and ``stats`` the
     object cache's own folder, its remote storage and its log. With ``reshare``, what is found in the own folder goes to
-    the remote storage as well.
+    the remote storage as well. ``elsewhere`` is a program there that has other machines compile C and C++.
     """
-    gate = f"{inside}/{_GATE}"
+    gate = f"{inside}/{GATE}"
     # The engine gives scripts an environment of their own, which has neither.
     program = os.environ.get("TORCH_CCACHE", "") or "ccache"
     size = os.environ.get("CCACHE_MAXSIZE", "") or "40G"
@@ -84,12 +86,13 @@ def write_launcher(
         size=size,
     )
     _write(
-        state / _GATE,
+        state / GATE,
         _GATE_SCRIPT,
         python=python,
         script=f"{scripts}/megabuild/engine/compiler_gate.py",
         settings=f"{inside}/{_SETTINGS}",
         notes=f"{inside}/tmp",
+        elsewhere=elsewhere,
     )
     files.write(state / _SETTINGS, limits.text())
     files.write(state / PAUSE, "")

@@ -86,7 +86,7 @@ def play(happened: Happened, todo: Outline, known: Known) -> Played:
     """Play a run, asking every second how long it will take."""
     now = 0.0
     share = _Share() if any(isinstance(event, Got) for _, event in happened) else None
-    forecast = Forecast(todo, known, clock=lambda: now, share=share)
+    forecast = Forecast(todo, known, clock=lambda: now, own_clock=lambda: 0.0, share=share)
     said = []
     asked = 0.0
     flying: dict[str, float] = {}

@@ -114,7 +114,7 @@ class Run:
 
     def __init__(self, known: Known = KNOWN, todo: Outline = TODO, share: Share | None = None) -> None:
         self.now = 0.0
-        self.forecast = Forecast(todo, known, clock=lambda: self.now, share=share)
+        self.forecast = Forecast(todo, known, clock=lambda: self.now, own_clock=lambda: 0.0, share=share)
 
     def at(self, now: float, *happened: events.Event) -> float:
         """Let something happen; return the seconds that are likely to be left."""

@@ -1,29 +1,36 @@
 """Several machines, simulated and measured: `python3 benchmarks/machines.py COMMAND ...`.
 
 table                         docs/machines.md's figures, by the tables that come with megabuild
-measure TREE [CORES [FILES]]  compile C++ files of a configured PyTorch tree with 4, 2 and 1 workers of CORES (0.15) of
-                              a core each, and compare with what the simulation says (root; cgroups of version 1)
-
-In ``measure`` a script of a dozen lines stands in for a distributed compiler: it preprocesses within the client's
-quota, and compiles within that of a worker that is free. Nothing goes over a network.
+measure TREE [CORES [FILES]]  compile C++ files of a PyTorch tree, whose generated sources are there, by a real icecream
+                              on 1, 2 and 4 machines of CORES (0.5) of a core each, and on 4 of which one is killed
+                              half-way; compare with the simulation (root; icecc; cgroups of version 1; pytest)
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "scripts")]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/integration")]
+
+from icecream_cluster import cluster  # noqa: E402
 
 from megabuild.forecast import shipped  # noqa: E402
 from megabuild.forecast.machines import Machines, Work, predict, ways  # noqa: E402
 from megabuild.forecast.outline import Outline, Package  # noqa: E402
 from megabuild.plan.estimate import staging_bytes  # noqa: E402
+from megabuild.plan.limits import Limits  # noqa: E402
+from megabuild.plan.object_memory import compiled_elsewhere  # noqa: E402
+from megabuild.run.compile_elsewhere import SCRIPT, write_client  # noqa: E402
+from megabuild.run.launcher import GATE, write_launcher  # noqa: E402
 
 _PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 #: Of conda-forge's provider: CPU with MKL, generic and aarch64; CUDA 12.9 and 13.0 with MKL and generic, and one of
@@ -31,98 +38,121 @@ _PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 _EIGHT = ["official-cpu"] * 3 + ["official-cuda"] * 5
 
 _GROUPS = Path("/sys/fs/cgroup/cpu/megabuild-machines")
-_COMPILE = """#!/bin/sh -e
-exec 3<>{work}/free
-echo $$ > {groups}/client/cgroup.procs
-g++ {flags} -E "$1" -o "$2.ii"
-times > "$2.client"
-worker=$(head -c1 <&3)
-echo $$ > {groups}/$worker/cgroup.procs
-g++ {flags} -c "$2.ii" -o "$2"
-times > "$2.all"
-printf %s "$worker" >&3
-rm "$2.ii"
-"""
+_FOLDERS = (
+    "c10/core", "c10/core/impl", "c10/util", "aten/src/ATen", "aten/src/ATen/core", "aten/src/ATen/detail",
+    "aten/src/ATen/functorch", "torch/csrc/jit/frontend", "torch/csrc/jit/ir", "torch/csrc/jit/passes",
+    "torch/csrc/jit/runtime", "torch/csrc/autograd",
+)  # fmt: skip
 
 
-def _seconds(path: Path) -> float:
-    """Return the CPU seconds of a shell's children: the second line of ``times``."""
-    words = path.read_text().split()[2:]
-    return sum(60 * float(word[:-1].split("m")[0]) + float(word[:-1].split("m")[1]) for word in words)
-
-
-def _group(name: str, cores: float) -> None:
-    (_GROUPS / name).mkdir(parents=True)
+def _group(name: str, cores: float) -> Path:
+    """Make a group of processes that gets so much of the machine's cores; return the file for their numbers."""
+    (_GROUPS / name).mkdir(parents=True, exist_ok=True)
     (_GROUPS / name / "cpu.cfs_quota_us").write_text(str(int(cores * 100_000)))
+    return _GROUPS / name / "cgroup.procs"
 
 
-def _ungroup() -> None:
-    for folder in [*_GROUPS.glob("*/"), _GROUPS]:
-        folder.rmdir()
+def _took(command: list[str]) -> tuple[float, bool]:
+    """Run a command; return its CPU seconds, and whether it ended well."""
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return used.ru_utime + used.ru_stime, status == 0
 
 
-def _build(work: Path, files: list[Path], flags: str, workers: int, cores: float) -> float:
-    """Compile all files and link them; return the seconds on the clock."""
-    os.mkfifo(work / "free")
-    _GROUPS.mkdir()
-    (_GROUPS / "cpu.shares").write_text(
-        "2048"
-    )  # where others want the machine, quotas are to be had all the same
-    _group("client", cores)
-    for number in range(workers):
-        _group(str(number), cores)
-    launcher = work / "compile"
-    launcher.write_text(_COMPILE.format(work=work, groups=_GROUPS, flags=flags))
-    launcher.chmod(0o755)
-    names = [f"{number}.o" for number in range(len(files))]
-    rules = [f"rule cc\n command = {launcher} $in $out\nrule ld\n command = ld -r $in -o $out"]
-    rules += [f"build {name}: cc {file}" for name, file in zip(names, files, strict=True)]
-    (work / "build.ninja").write_text("\n".join([*rules, f"build all.o: ld {' '.join(names)}", ""]))
-    free = os.open(work / "free", os.O_RDWR)
-    os.write(free, "".join(map(str, range(workers))).encode())
-    began = time.monotonic()
-    try:
-        subprocess.run(["ninja", "--quiet", f"-j{workers + 1}"], cwd=work, check=True)
-        return time.monotonic() - began
-    finally:
-        os.close(free)
-        _ungroup()
+def _rules(work: Path, files: list[Path], flags: str, launcher: str) -> list[Path]:
+    """Write what ninja is to do, and return the objects."""
+    work.mkdir()
+    objects = [work / f"{number}.o" for number in range(len(files))]
+    lines = [f"rule cc\n command = {launcher} g++ {flags} -c $in -o $out"]
+    lines += [f"build {made.name}: cc {file}" for made, file in zip(objects, files, strict=True)]
+    (work / "build.ninja").write_text("\n".join([*lines, ""]))
+    return objects
+
+
+def _launcher(state: Path) -> str:
+    """Lay out what the driver puts before compilers that other machines run; return its first program."""
+    (state / "tmp").mkdir(parents=True)
+    inside = str(state)
+    write_client(
+        state / "icecream", inside=f"{inside}/icecream", packed=f"{inside}/tmp/icecream", gate=f"{inside}/{GATE}",
+        daemon="/run/icecc",
+    )  # fmt: skip
+    write_launcher(
+        state, Limits(), inside=inside, scripts=str(ROOT / "scripts"), python=sys.executable, folder="", shared="",
+        stats="", elsewhere=f"{inside}/icecream/{SCRIPT}",
+    )  # fmt: skip
+    return f"{inside}/{GATE}"  # no object cache
+
+
+def _build(
+    work: Path, files: list[Path], flags: str, machines: int, cores: float, *, kill: bool
+) -> tuple[float, str]:
+    """Compile all files; return the seconds on the clock, and how many objects other machines made."""
+    state, several = work.with_name(f"{work.name}-state"), machines > 1
+    objects = _rules(work, files, flags, _launcher(state) if several else "")
+    client = _group("client", cores)
+    command = ["ninja", "--quiet", f"-j{2 * machines if several else 1}"]
+    with cluster(machines - 1) if several else nullcontext(None) as made:
+        if made is not None:
+            command = made.at_first(command)
+            for number, machine in enumerate(made.machines):
+                group = _group(str(number), cores) if number else client
+                group.write_text(str(machine.process.pid))
+        began = time.monotonic()
+        place = partial(client.write_text, "0")  # of the process that writes it
+        process = subprocess.Popen(command, cwd=work, preexec_fn=place)
+        while kill and made is not None and sum(one.exists() for one in objects) < len(objects) // 2:
+            time.sleep(0.2)
+        if kill and made is not None:
+            made.machines[-1].kill()
+        if process.wait():
+            sys.exit("the compile failed")
+        took = time.monotonic() - began
+    return took, f"{compiled_elsewhere(state)['elsewhere']} of {len(files)} elsewhere" if several else ""
 
 
 def measure(tree: Path, cores: float, most: int) -> None:
     """Record what each object takes alone, predict, and measure."""
     build = tree / "build"
-    include = [build / "aten/src", tree / "aten/src", build, tree]
+    include = [build / "aten/src", tree / "aten/src", build, tree, tree / "torch/csrc/api/include"]
     flags = " ".join(["-std=c++17 -O0 -fPIC -w", *(f"-I{folder}" for folder in include)])
-    folders = ("c10/core", "c10/core/impl", "c10/util", "aten/src/ATen/detail")
-    files = [
-        file
-        for folder in folders
-        for file in sorted((tree / folder).glob("*.cpp"))
-        if not subprocess.run(
-            ["g++", *flags.split(), "-E", file, "-o", "/dev/null"], stderr=subprocess.DEVNULL
-        ).returncode  # it needs nothing that this machine lacks
-    ]
-    files = files[:most]
-    weights: list[float] = []
-    share = 0.0
-    for workers in (0, 4, 2, 1):
-        with tempfile.TemporaryDirectory() as folder:
-            work = Path(folder)
-            took = _build(work, files, flags, workers or 1, cores if workers else 4.0)
-            if not workers:
-                weights = [_seconds(work / f"{number}.o.all") for number in range(len(files))]
-                client = sum(_seconds(work / f"{number}.o.client") for number in range(len(files)))
-                share = client / sum(weights)
-                print(
-                    f"{len(files)} objects, {sum(weights):.1f} CPU seconds, {share:.3f} of them the client's",
-                    flush=True,
-                )
-                continue
-        said = predict([one / cores for one in weights], workers=workers, client_share=share, local=False)
-        print(
-            f"{workers} workers: {said:.0f} s predicted, {took:.0f} s measured, {said / took:.2f}", flush=True
+    files, preprocessed, weights = list[Path](), list[float](), list[float]()
+    for file in (file for folder in _FOLDERS for file in sorted((tree / folder).glob("*.cpp"))):
+        if len(files) == most:
+            break
+        first, well = _took(["g++", *flags.split(), "-E", str(file), "-o", "/dev/null"])
+        whole, compiles = (
+            _took(["g++", *flags.split(), "-c", str(file), "-o", "/dev/null"]) if well else (0, False)
         )
+        if compiles:  # it needs nothing that this machine lacks
+            files.append(file)
+            preprocessed.append(first)
+            weights.append(whole)
+    share = sum(preprocessed) / sum(weights)
+    print(
+        f"{len(files)} objects, {sum(weights):.0f} CPU seconds, {share:.3f} of them the client's", flush=True
+    )
+    former: list[bytes] = []
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            for machines, kill in ((1, False), (2, False), (4, False), (4, True)):
+                work = Path(name) / f"{machines}{'-killed' * kill}"
+                took, where = _build(work, files, flags, machines, cores, kill=kill)
+                made = [
+                    hashlib.sha256((work / f"{number}.o").read_bytes()).digest()
+                    for number in range(len(files))
+                ]
+                same = not former or made == former
+                former = made
+                said = predict([one / cores for one in weights], workers=machines - 1, client_share=share)
+                how = f"{machines} machines{', one killed half-way' * kill}"
+                time_ = f"{said:.0f} s predicted, {took:.0f} s measured, {said / took:.2f}"
+                bytes_ = "the same bytes" if same else "OTHER BYTES"
+                print(f"{how}: {time_}; {where}; {bytes_}; load {os.getloadavg()[0]:.1f}", flush=True)
+        finally:
+            for folder in [*_GROUPS.glob("*/"), _GROUPS]:
+                folder.rmdir()
 
 
 def work(kind: str) -> Work:
@@ -165,6 +195,4 @@ if __name__ == "__main__":
         table()
     if sys.argv[1] == "measure":
         more = sys.argv[3:]
-        measure(
-            Path(sys.argv[2]), float(more[0]) if more else 0.15, int(more[1]) if len(more) > 1 else 10_000
-        )
+        measure(Path(sys.argv[2]), float(more[0]) if more else 0.5, int(more[1]) if len(more) > 1 else 10_000)

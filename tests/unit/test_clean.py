@@ -123,8 +123,10 @@ def test_a_choice_narrows_by_config_kind_and_age(output: Path, cache: Path) -> N
         ("tree", "tree"), ("objects", RUN),
     }  # fmt: skip
     assert names(chosen(output, cache, kinds=("objects",), older=4 * DAY)) == set()
-    with pytest.raises(ConfigError, match="nothing here belongs to osx"):
+    with pytest.raises(ConfigError, match="nothing here belongs to osx") as raised:
         chosen(output, cache, configs=("osx",))
+    runs = f"{RUN}, zstd-feedstock-0123abcd/linux_64_"
+    assert raised.value.remedy == f"there is something of: {runs}", "and of no key in the cache"
 
 
 def test_another_feedstock_s_objects_are_told_by_run(output: Path, cache: Path) -> None:

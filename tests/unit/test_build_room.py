@@ -14,6 +14,7 @@ from tiny import wait_for
 from groundwork import events
 from groundwork.errors import OutOfSpaceError
 from megabuild.plan.plan import Plan
+from megabuild.run import room
 from megabuild.run.room import Room
 
 GB = 1_000_000_000
@@ -26,6 +27,7 @@ class World:
     folder: Path
     expected: int = 40 * GB
     free: int = 50 * GB
+    free_cache: int = 50 * GB
     now: float = 0.0
     held: threading.Event = field(default_factory=threading.Event)
     told: list[events.Event] = field(default_factory=list)
@@ -35,9 +37,10 @@ class World:
             state=self.folder, output=self.folder, cache=self.folder / "cache", run_name="x"
         )
         plan = SimpleNamespace(options=options, estimate=SimpleNamespace(disk=self.expected))
-        self.room = Room(
-            cast(Plan, plan), self.held, self.told.append, free=lambda _: self.free, clock=lambda: self.now
-        )
+        self.room = Room(cast(Plan, plan), self.held, self.told.append, free=self.of, clock=lambda: self.now)
+
+    def of(self, place: Path) -> int:
+        return self.free_cache if place.name == "cache" else self.free
 
     def look(self, free: float, *, seconds: float = 2.0) -> bool:
         self.free, self.now = int(free * GB), self.now + seconds
@@ -77,3 +80,54 @@ def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
     world.look(1, seconds=7000)
     with pytest.raises(OutOfSpaceError, match=r"4\.0 GB are needed"):
         world.look(1, seconds=300)
+
+
+def test_a_cache_on_another_disk_is_looked_at_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs no more than what counts as full, however much the plan reckons with elsewhere."""
+    monkeypatch.setattr(room, "disk_of", lambda folder: int(folder.name == "cache"))
+    world = World(tmp_path)
+
+    def look(free_cache: float) -> bool:
+        world.free_cache = int(free_cache * GB)
+        return world.look(50)
+
+    assert [look(0.5), look(0.09)] == [False, True]
+    assert wait_for(lambda: world.told)
+    assert [look(0.19), look(0.21)] == [True, False]
+    paused = world.told[0]
+    assert isinstance(paused, events.Paused)
+    assert f"90.0 MB are free in {tmp_path / 'cache'}, it goes on with 200 MB" in paused.note
+
+
+def test_a_preparation_waits_in_all_its_threads_until_there_is_room(tmp_path: Path) -> None:
+    world, told, begun = World(tmp_path, free=GB), list[object](), list[int]()
+    world.now = 10.0
+    with world.room.waiting(told.append) as notes:
+
+        def pack(number: int) -> None:
+            notes(f"{number}")
+            begun.append(number)
+
+        threads = [threading.Thread(target=pack, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        assert wait_for(lambda: len(told) == 3 and bool(world.told))
+        assert not begun
+        world.free, world.now = 10 * GB, 20.0
+        for thread in threads:
+            thread.join(10)
+        assert sorted(begun) == [0, 1, 2]
+    assert [type(event) for event in world.told] == [events.Paused, events.WentOn]
+
+
+def test_what_was_interrupted_while_it_waited_does_not_wait_on(tmp_path: Path) -> None:
+    world = World(tmp_path, free=GB)
+    world.now = 10.0
+    with world.room.waiting(lambda _: None) as notes:
+        thread = threading.Thread(target=notes, args=("packing",))
+        thread.start()
+        assert wait_for(world.held.is_set)
+    thread.join(10)
+    assert not thread.is_alive()

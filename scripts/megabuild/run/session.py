@@ -198,7 +198,8 @@ class _Run:
         if before.environment.root is None:  # else what is missing on this machine may yet be installed
             before.usable_isolation()
         self._check(before_preparation(before))
-        self._plan = compare_with_disk(prepare(told(self._tell)))
+        with Room(before, threading.Event(), self._tell).waiting(told(self._tell)) as notes:
+            self._plan = compare_with_disk(prepare(notes))
         self.telling.planned(self._plan)
         if found := changes(before, self._plan):
             self._tell(events.Replanned(changes=found))

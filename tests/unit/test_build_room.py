@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +14,10 @@ import pytest
 from tiny import wait_for
 
 from groundwork import events
-from groundwork.errors import OutOfSpaceError
+from groundwork.errors import OutOfSpaceError, ProviderError
 from megabuild.plan.plan import Plan
 from megabuild.run import room
+from megabuild.run.preparation import with_room
 from megabuild.run.room import Room
 
 GB = 1_000_000_000
@@ -131,3 +134,42 @@ def test_what_was_interrupted_while_it_waited_does_not_wait_on(tmp_path: Path) -
         assert wait_for(world.held.is_set)
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_what_a_preparation_could_not_write_is_tried_again_when_there_is_room(tmp_path: Path) -> None:
+    world, made, tries = World(tmp_path), cast(Plan, object()), list[int]()
+
+    def prepare(notes: events.Notes) -> Plan:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            world.free = 0
+            threading.Timer(0.5, make_room).start()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return made
+
+    def make_room() -> None:
+        world.free, world.now = 50 * GB, world.now + 10
+
+    assert with_room(world.room, prepare, world.told.append) is made
+    assert len(tries) == 2
+    assert world.told[-1] == events.Warned(
+        message="[Errno 28] No space left on device: once more, now that there is room"
+    )
+
+
+def test_what_room_does_not_help_ends_a_preparation(tmp_path: Path) -> None:
+    world, tries = World(tmp_path), list[int]()
+
+    def prepare(error: Exception) -> Callable[[events.Notes], Plan]:
+        def fail(notes: events.Notes) -> Plan:
+            tries.append(len(tries))
+            raise error
+
+        return fail
+
+    with pytest.raises(OSError, match="No space"):  # a quota that nobody sees
+        with_room(world.room, prepare(OSError(errno.ENOSPC, "No space left")), world.told.append)
+    assert len(tries) == 2
+    with pytest.raises(ProviderError):
+        with_room(world.room, prepare(ProviderError("no mirror")), world.told.append)
+    assert len(tries) == 3

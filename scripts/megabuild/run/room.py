@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from groundwork import events
-from groundwork.errors import MegabuildError, OutOfSpaceError
+from groundwork.errors import FULL, MegabuildError, OutOfSpaceError
 from groundwork.resources.machine import disk_free, disk_of
 from groundwork.text import size
 from megabuild.cleaning.survey import Item, survey
@@ -52,7 +52,7 @@ class Room:
         self._tell = tell
         self._free, self._clock = free, clock
         self._next = self._since = 0.0
-        self._told = False
+        self._told = self._tried = False
         self._lock = threading.Lock()  # nobody is told of a pause that is over
         self._looking = threading.Lock()
 
@@ -104,6 +104,20 @@ class Room:
             yield noted
         finally:
             over.set()
+
+    def came(self, error: Exception) -> bool:
+        """Wait for room where that was what something failed of; say whether it is worth another attempt."""
+        lacking = isinstance(error, OutOfSpaceError) or (isinstance(error, OSError) and error.errno in FULL)
+        if not lacking:
+            return False
+        self._next = 0.0  # it may have got full since the last look
+        self.look()
+        waited = self._held.is_set()
+        while self._held.is_set():
+            time.sleep(_POLL_SECONDS)
+            self.look()
+        first, self._tried = not self._tried, True
+        return waited or first
 
     def _explain(self, place: Path, free: int) -> None:
         """Say why nothing begins any more, and what may go: finding that takes seconds."""

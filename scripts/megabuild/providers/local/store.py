@@ -91,8 +91,8 @@ class Store:
         done = 0
 
         def made(package: LocalPackage) -> StoredPackage:
-            # whoever is told has the next package wait while the disk is full
-            report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
+            if done:  # whoever is told has the next package wait while the disk is full; nothing done is a beginning
+                report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
             return self._build(package)
 
         for done, record in enumerate(each(made, missing.values(), _BUILDERS), 1):

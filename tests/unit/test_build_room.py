@@ -173,3 +173,21 @@ def test_what_room_does_not_help_ends_a_preparation(tmp_path: Path) -> None:
     with pytest.raises(ProviderError):
         with_room(world.room, prepare(ProviderError("no mirror")), world.told.append)
     assert len(tries) == 3
+
+
+def test_what_fails_in_a_pause_is_tried_again_whatever_it_says(tmp_path: Path) -> None:
+    world, made, tries = World(tmp_path), cast(Plan, object()), list[int]()
+
+    def prepare(notes: events.Notes) -> Plan:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            world.look(0.01)
+            world.free, world.now = 50 * GB, world.now + 10
+            raise ProviderError("packaging python failed:\n  Could not open or create, or write to file")
+        if len(tries) == 2:
+            raise ProviderError("no mirror")
+        return made
+
+    with pytest.raises(ProviderError, match="no mirror"):
+        with_room(world.room, prepare, world.told.append)
+    assert len(tries) == 2

@@ -52,7 +52,7 @@ class Room:
         self._tell = tell
         self._free, self._clock = free, clock
         self._next = self._since = 0.0
-        self._told = self._tried = False
+        self._told = self._tried = self._waited = False
         self._lock = threading.Lock()  # nobody is told of a pause that is over
         self._looking = threading.Lock()
 
@@ -75,6 +75,7 @@ class Room:
         if not self._held.is_set():
             if free[place] < self._floors[place]:
                 self._held.set()
+                self._waited = True
                 self._since, self._told = self._clock(), False
                 threading.Thread(target=self._explain, args=(place, free[place]), daemon=True).start()
         elif free[place] >= _ENOUGH * self._floors[place]:
@@ -106,18 +107,20 @@ class Room:
             over.set()
 
     def came(self, error: Exception) -> bool:
-        """Wait for room where that was what something failed of; say whether it is worth another attempt."""
+        """Wait for room where that was what something failed of; say whether it is worth another attempt.
+
+        The engine, say, tells of a file that it could not write, and not why: whatever failed while there was no room
+        is tried again.
+        """
         lacking = isinstance(error, OutOfSpaceError) or (isinstance(error, OSError) and error.errno in FULL)
-        if not lacking:
-            return False
         self._next = 0.0  # it may have got full since the last look
         self.look()
-        waited = self._held.is_set()
         while self._held.is_set():
             time.sleep(_POLL_SECONDS)
             self.look()
-        first, self._tried = not self._tried, True
-        return waited or first
+        waited, self._waited = self._waited, False
+        first, self._tried = not self._tried, self._tried or lacking
+        return waited or (lacking and first)
 
     def _explain(self, place: Path, free: int) -> None:
         """Say why nothing begins any more, and what may go: finding that takes seconds."""

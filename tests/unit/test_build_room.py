@@ -142,6 +142,7 @@ def test_what_a_preparation_could_not_write_is_tried_again_when_there_is_room(tm
     def prepare(notes: events.Notes) -> Plan:
         tries.append(len(tries))
         if len(tries) == 1:
+            notes(events.Preparing(what="downloading 25 wheels", total=25))
             world.free = 0
             threading.Timer(0.5, make_room).start()
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -152,9 +153,10 @@ def test_what_a_preparation_could_not_write_is_tried_again_when_there_is_room(tm
 
     assert with_room(world.room, prepare, world.told.append) is made
     assert len(tries) == 2
-    assert world.told[-1] == events.Warned(
-        message="[Errno 28] No space left on device: once more, now that there is room"
-    )
+    assert world.told[-2:] == [
+        events.Warned(message="[Errno 28] No space left on device: once more, now that there is room"),
+        events.Idle(task="downloading 25 wheels"),
+    ]
 
 
 def test_what_room_does_not_help_ends_a_preparation(tmp_path: Path) -> None:

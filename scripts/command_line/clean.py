@@ -17,6 +17,7 @@ from megabuild.cleaning.clean import Choice, remove
 from megabuild.cleaning.kinds import KINDS
 from megabuild.cleaning.report import clean_result, plan_result
 from megabuild.cleaning.survey import survey
+from megabuild.run.commands import own_program
 
 EXAMPLES = """
 {prog}                                    all there is, and what has expired
@@ -66,7 +67,7 @@ def clean(
     words = [*configs, *(word for kind in kinds for word in ("--kind", kind))]
     words += ["--older", older] if older is not None else []
     words += ["-o", output] if output else []
-    return plan_result(items, chosen, shlex.join(["megabuild", "clean", *words, "--apply"]))
+    return plan_result(items, chosen, shlex.join([*own_program(), "clean", *words, "--apply"]))
 
 
 def _seconds(text: str) -> float:

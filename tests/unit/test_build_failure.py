@@ -231,3 +231,14 @@ def test_an_environment_that_was_solved_and_not_made_is_no_conflict(tmp_path: Pa
         tmp_path, *table, *["another line"] * 9, wrong, kind="solve", message=wrong, short=False
     )
     assert "found no solution" in conflict.message
+
+
+def test_an_environment_that_had_no_room_is_a_matter_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine says as much of it as of any other that it could not make."""
+    wrong = "PyRattlerBuildError: failed to setup test environment"
+    monkeypatch.setattr("megabuild.run.failure.disk_free", lambda folder: 120_000_000)
+    error = explained(tmp_path, "╰────────┴──────╯", "", wrong, kind="solve", message=wrong, short=False)
+    assert isinstance(error, OutOfSpaceError)
+    assert not isinstance(explained(tmp_path, "x.cpp:1: error: no", short=False), OutOfSpaceError)

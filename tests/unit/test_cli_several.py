@@ -68,14 +68,15 @@ class Runs:
 
 def plan_result(plan: FakePlan) -> Result:
     """As a plan with two packages to build, and one that is there."""
+    name = plan.options.config.name
     estimate = {"cpu_hours": 4.0, "hours": 1.5, "extensions_cpu_hours": 0.0, "extensions_hours": 0.0}
     document = {
         "packages": [{"exists": False}, {"exists": True}],
         "extensions": {"tasks": [{"exists": False, "file_names": ["x.conda"]}]},
         "estimate": {**estimate, "disk_bytes": 18_000_000_000},
-        "downloads": [{"size": 1_200_000_000}],
+        "downloads": [{"size": 1_200_000_000, "files": {"cmake": 1_000_000_000, name: 200_000_000}}],
     }
-    return Result(format="plan", document=document, lines=[f"plan of {plan.options.config.name}"])
+    return Result(format="plan", document=document, lines=[f"plan of {name}"])
 
 
 @pytest.fixture
@@ -211,6 +212,9 @@ def test_with_json_there_is_one_document_for_all(runs: Runs, invocation: Invocat
     assert (first["plan"]["build"], first["plan"]["there"], first["packages"]["built"]) == (2, 1, 1)
     assert second["reason"] == "no such header"
     assert document["total"]["disk_bytes"] == 54_000_000_000
+    assert document["total"]["download_bytes"] == 1_600_000_000
+    assert "files" not in document["total"]
+    assert "files" not in first["plan"]
     assert Path(document["manifest"]).is_file()
     assert Path(document["log_archive"]).is_file()
 
@@ -224,7 +228,7 @@ def test_what_all_take_together_is_told_before_the_first_one_begins(
         "linux_64_cpu", "2", "1", "4:00", "h", "1:30", "h", "18.0", "GB", "1.2", "GB"
     ]  # fmt: skip
     assert row(before, "together")[1:3] == ["6", "3"]
-    assert row(before, "together")[-4:] == ["54.0", "GB", "3.6", "GB"]
+    assert row(before, "together")[-4:] == ["54.0", "GB", "1.6", "GB"], "what all need is downloaded once"
 
 
 def test_a_disk_that_holds_some_of_them_only_is_told_before(

@@ -69,10 +69,19 @@ def groups(cgroup: Path, own: Path, controller: str) -> list[Path]:
 
 def disk_free(folder: Path) -> int:
     """Bytes that can be written at ``folder``, which need not exist yet."""
+    return shutil.disk_usage(_existing(folder)).free
+
+
+def disk_of(folder: Path) -> int:
+    """Return what tells the file system of ``folder``, which need not exist yet, from others."""
+    return _existing(folder).stat().st_dev
+
+
+def _existing(folder: Path) -> Path:
     folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent
-    return shutil.disk_usage(folder).free
+    return folder
 
 
 def is_full(folder: Path) -> bool:

@@ -34,8 +34,12 @@ class Choice:
         owners = sorted({item.owner for item in items if item.owner})
         for word in self.configs:
             if not any(_belongs(owner, word) for owner in owners):
+                # what all share has names, too, which tell nobody anything
+                runs = sorted({item.owner for item in items if item.lock in ("run", item.owner)})
+                runs = [run for run in runs if run not in ("", in_use.SHARED)]
                 raise ConfigError(
-                    f"nothing here belongs to {word}", f"there is something of: {', '.join(owners)}"
+                    f"nothing here belongs to {word}",
+                    f"there is something of: {', '.join(runs)}" if runs else "nor to any other config",
                 )
         return [item for item in items if self._means(item)]
 

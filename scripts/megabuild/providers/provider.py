@@ -119,7 +119,7 @@ class LocalProvider(Provider):
         left = {**made.pending, **download.pending(locks, self.request.cache / "wheels")}
         sizes = {wheel.sha256: wheel.size for one in locks for wheel in one.wheels}
         packed = sum(size or sizes.get(sha256, 0) for sha256, size in made.unpacked.items())
-        wheels = Download(what="wheels", count=len(left), size=sum(left.values()))
+        wheels = Download(what="wheels", count=len(left), size=sum(left.values()), files=left)
         downloads = (*([wheels] if left else []), *also)
         return {
             "downloads": downloads,

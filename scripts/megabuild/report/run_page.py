@@ -22,7 +22,7 @@ from megabuild.report.repeat import command
 from megabuild.report.timeline import Head, read
 
 RUNS, LATEST = "runs", "report.html"
-_TIMELINE = ".timeline.jsonl"
+TIMELINE = ".timeline.jsonl"
 _LOCAL = "a channel made on this machine, of its own programs or of what was downloaded"
 
 
@@ -32,7 +32,7 @@ class RunPage:
     def __init__(self, plan: Plan, log: Path, mask: Mask) -> None:
         self._state = plan.options.state
         name = log.stem.removeprefix(f"{plan.options.run_name}-")
-        self._timeline = self._state / RUNS / f"{name}{_TIMELINE}"
+        self._timeline = self._state / RUNS / f"{name}{TIMELINE}"
         self._recorder = None
         if plan.missing or plan.extensions.missing:
             self._recorder = Recorder(self._state, _head(plan, mask), self._timeline, mask)
@@ -60,7 +60,7 @@ def remake(state: Path, name: str) -> Result:
 
     Raises UsageError: No run has noted anything.
     """
-    found = sorted((state / RUNS).glob(f"*{_TIMELINE}"))
+    found = sorted((state / RUNS).glob(f"*{TIMELINE}"))
     made = _write(state, found[-1], _record(state, found[-1])) if found else None
     if made is None:
         raise UsageError(
@@ -95,7 +95,7 @@ def _write(state: Path, timeline: Path, record: Mapping[str, Any]) -> Path | Non
     known = read(timeline)
     if known is None:
         return None
-    target = timeline.with_name(timeline.name.removesuffix(_TIMELINE) + ".html")
+    target = timeline.with_name(timeline.name.removesuffix(TIMELINE) + ".html")
     with contextlib.suppress(OSError):  # a full disk costs the page, never the run
         files.write(target, page(known, record))
         files.write(state / LATEST, target.read_bytes())
@@ -105,7 +105,7 @@ def _write(state: Path, timeline: Path, record: Mapping[str, Any]) -> Path | Non
 
 def _record(state: Path, timeline: Path) -> Mapping[str, Any]:
     """Return the record of the run that a timeline is of: the one whose log has the same time in its name."""
-    stamp = timeline.name.removesuffix(_TIMELINE)
+    stamp = timeline.name.removesuffix(TIMELINE)
     for path in (state / RUNS / f"{stamp}.json", state / "run.json"):
         with contextlib.suppress(OSError, ValueError):
             record = json.loads(path.read_bytes())

@@ -48,7 +48,7 @@ def commands(plan: Plan, summary: Summary) -> dict[str, str]:
     chosen = ["--python", python] if python else []
     lines = {
         "megabuild": [
-            *_megabuild(),
+            *own_program(),
             *("env", "create", _FOLDER),
             *names,
             *chosen,
@@ -73,10 +73,11 @@ def upload(plan: Plan, summary: Summary) -> str:
     options = plan.options
     if options.rehearse or not summary.ok or options.config.provider != "conda-forge":
         return ""
-    return shlex.join([*_megabuild(), "upload", options.run_name, "--check", *_output(plan)])
+    return shlex.join([*own_program(), "upload", options.run_name, "--check", *_output(plan)])
 
 
-def _megabuild() -> list[str]:
+def own_program() -> list[str]:
+    """Return the words that start this program's command line here: in a checkout nothing is on the PATH."""
     program, here = Path(megabuild.__file__).resolve().parent, Path.cwd()
     # installed, without a checkout
     if not (program / "__main__.py").is_file() or program.parent.name != "scripts":

@@ -19,7 +19,7 @@ from groundwork.errors import (
     ProviderError,
     SwapRefused,
 )
-from groundwork.resources.machine import is_full
+from groundwork.resources.machine import disk_free, is_full
 from groundwork.resources.shortage import lacked_memory, was_killed
 from groundwork.text import display
 from groundwork.wording import counted
@@ -38,6 +38,8 @@ _NOISE = re.compile(
 )
 #: The end of the table of an environment is at most so many lines before the end.
 _TABLE_ENDS = 6
+#: The engine does not say why it could not make an environment; with less room than this it was that.
+_ENVIRONMENT_BYTES = 200_000_000
 _KEPT = "finished objects and packages are kept"
 _PREFIXES = {"host": "$PREFIX", "buil": "$BUILD_PREFIX"}
 EXCERPT_LINES = 20
@@ -134,7 +136,8 @@ class Failure:
         """Return the error for a full disk, exhausted memory or a SIGKILL; None where it was none of them."""
         text, last = "\n".join(self.lines), excerpt(self.lines)
         where = f"\nlog: {self.log}" if self.log else ""
-        if _SPACE.search(text) or is_full(self.state):
+        cramped = self.unlinked and disk_free(self.state) < _ENVIRONMENT_BYTES
+        if _SPACE.search(text) or is_full(self.state) or cramped:
             telling = next((f"\n{line}" for line in reversed(self.lines) if _SPACE.search(line)), "")
             return OutOfSpaceError(
                 f"{self.what}: the disk is full, or has no room for further files ({self.state}){telling}{where}",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from groundwork import files
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
-from groundwork.resources.machine import disk_free, measure
+from groundwork.resources.machine import disk_free, disk_of, measure
 from groundwork.resources.shortage import Watch
 from groundwork.text import size
 from groundwork.wording import counted
@@ -113,7 +113,7 @@ def _disk(plan: Plan) -> str:
     needed, first = max(plan.estimate.disk - there, 0), plan.environment.to_make
     words = f", {size(first)} of them for downloads and what is packed of them" if first else ""
     cache = plan.options.cache
-    if first and _device(cache) != _device(state):
+    if first and disk_of(cache) != disk_of(state):
         if disk_free(cache) < first:
             raise OutOfSpaceError(
                 f"{cache}: {disk_free(cache) / GB:.1f} GB are free, and what is downloaded and packed first takes "
@@ -130,14 +130,6 @@ def _disk(plan: Plan) -> str:
             f"{state}: {free / GB:.1f} GB are free, about {needed / GB:.1f} GB are needed{words}", remedy
         )
     return f"{free / GB:.0f} GB free, about {needed / GB:.1f} GB needed{words}"
-
-
-def _device(folder: Path) -> int:
-    """Return the file system of a folder, which need not exist yet."""
-    folder = folder.absolute()
-    while not folder.exists():
-        folder = folder.parent
-    return folder.stat().st_dev
 
 
 def _memory(plan: Plan) -> str:

@@ -46,7 +46,7 @@ from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.outcome import package_results
 from megabuild.run.package_test import PackageTest, name_of
 from megabuild.run.preflight import Check, before_preparation, checks
-from megabuild.run.preparation import Prepare, changes, ticking, told
+from megabuild.run.preparation import Prepare, changes, ticking, with_room
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.room import Room
@@ -198,7 +198,9 @@ class _Run:
         if before.environment.root is None:  # else what is missing on this machine may yet be installed
             before.usable_isolation()
         self._check(before_preparation(before))
-        self._plan = compare_with_disk(prepare(told(self._tell)))
+        self._plan = compare_with_disk(
+            with_room(Room(before, threading.Event(), self._tell), prepare, self._tell)
+        )
         self.telling.planned(self._plan)
         if found := changes(before, self._plan):
             self._tell(events.Replanned(changes=found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from groundwork.errors import Interrupted
@@ -26,6 +26,9 @@ class Figures:
     hours: float = 0.0
     disk_bytes: int = 0  #: at the peak
     download_bytes: int = 0
+    files: Mapping[str, int] = field(
+        default_factory=dict
+    )  #: bytes of what is downloaded, by what it is known by
 
     @classmethod
     def of(cls, plan: Mapping[str, Any]) -> Figures:
@@ -41,10 +44,20 @@ class Figures:
             hours=figures["hours"] + figures["extensions_hours"] if build else 0.0,
             disk_bytes=figures["disk_bytes"] if build else 0,
             download_bytes=sum(one["size"] for one in plan["downloads"]),
+            files={name: octets for one in plan["downloads"] for name, octets in one["files"].items()},
         )
 
     def __add__(self, other: Figures) -> Figures:
-        return Figures(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+        """Return both together; what both need is downloaded once."""
+        numbers = self.numbers()
+        twice = sum(min(octets, other.files.get(name, 0)) for name, octets in self.files.items())
+        total = {name: value + getattr(other, name) for name, value in numbers.items()}
+        total["download_bytes"] -= twice
+        return Figures(**total, files={**other.files, **self.files})
+
+    def numbers(self) -> dict[str, Any]:
+        """What scripts get."""
+        return {name: value for name, value in vars(self).items() if name != "files"}
 
     def cells(self) -> tuple[str, ...]:
         """Its part of a row."""
@@ -98,7 +111,7 @@ class Attempt:
 
     def to_dict(self) -> dict[str, object]:
         """What scripts get."""
-        figures = vars(self.plan) if self.plan else None
+        figures = self.plan.numbers() if self.plan else None
         return {**vars(self), "plan": figures, "packages": self.counts(), "reason": self.reason}
 
     def cells(self) -> tuple[str, ...]:
@@ -128,7 +141,10 @@ def plan_table(attempts: Sequence[Attempt]) -> list[str]:
 
 
 def total_of(attempts: Sequence[Attempt]) -> Figures:
-    """Return the sum of all plans; of the disk, what all of them take if nothing is removed in between."""
+    """Return the sum of all plans; of the disk, what all of them take if nothing is removed in between.
+
+    What several of them would download counts once.
+    """
     total = Figures()
     for one in attempts:
         total += one.plan or Figures()
@@ -192,7 +208,7 @@ def closing(attempts: Sequence[Attempt], exit_code: int, *, planned: bool) -> Re
         format="runs",
         document={
             "configs": [one.to_dict() for one in attempts],
-            "total": vars(total_of(attempts)),
+            "total": total_of(attempts).numbers(),
             "exit_code": exit_code,
         },
         lines=["", *lines, *(["", "logs:", *logs] if logs else [])],

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from groundwork import events
-from groundwork.errors import KilledError, MegabuildError
+from groundwork.errors import KilledError, MegabuildError, OutOfSpaceError
 from groundwork.resources.jobs import Budget
 from groundwork.resources.shortage import Watch
 from megabuild.engine import archive
@@ -38,6 +38,8 @@ Need: TypeAlias = "str | tuple[str, ...]"
 
 #: Seconds between an attempt that the network has ended and the next one: there are as many more as these.
 NETWORK_PAUSES = (20.0, 60.0)
+#: Seconds in which a disk that something could not be written to has been looked at, so that the run is held by then.
+_SPACE_PAUSE = 3.0
 #: Between two looks at a script's log while ninja is at work: what a driver takes in a build of hours is mostly looks.
 _COMPILING_SECONDS = 0.25
 #: Name of the folder of packages that failed their tests.
@@ -129,9 +131,13 @@ class Work(ABC):
 
         A network that failed may be back soon: a live feedstock has lost eleven hours to a single answer. A program
         that somebody killed gets a second chance; who kills again means it. So does an environment that was solved and
-        could not be made: two engines may have met over a package that both were unpacking.
+        could not be made: two engines may have met over a package that both were unpacking. And so does what found no
+        room on the disk, once the run that is held for it goes on.
         """
         kind = error.failure["kind"] if error.failure else ""
+        if isinstance(error, OutOfSpaceError) and not self._tried_again:
+            self._tried_again, self._pause = True, _SPACE_PAUSE
+            return "once more when there is room"
         if isinstance(error, KilledError) or kind == "environment":
             again, self._tried_again = not self._tried_again, True
             return "once more" if again else ""
@@ -141,11 +147,15 @@ class Work(ABC):
         return f"tried once more in {self._pause:.0f} s"
 
     def pause(self) -> None:
-        """Wait as long as was said when it was put back, unless the run ends."""
+        """Wait as long as was said when it was put back, and for room on the disk, unless the run ends."""
         until, self._pause = time.monotonic() + self._pause, 0.0
         while (left := until - time.monotonic()) > 0:
             self.halt()
             self._run.stop.wait(min(left, 0.2))
+        while self._run.held.is_set():
+            self._tried_again = False  # what it was has been waited for, and may come again
+            self.halt()
+            self._run.stop.wait(0.2)
 
     def occasion(self, event: events.Event | None) -> None:
         """Called about twenty times a second, and at every event."""

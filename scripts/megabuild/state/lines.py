@@ -6,6 +6,7 @@ Times count on from ``RunState.updated`` to ``now``, so the lines move between t
 from __future__ import annotations
 
 import re
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 
@@ -30,7 +31,11 @@ _ENDS = {"done": "done", "failed": "failed", "interrupted": "interrupted"}
 def state_lines(state: RunState, width: int, now: float) -> list[str]:
     """Return the lines, none wider than ``width``: the whole run, what goes on, and what it takes."""
     if state.ended:
-        rows = [_ended(state), *([f"  {plain(state.error)}"] if state.error else [])]
+        rows = [_ended(state), *_sentence(state.error, width, first="  ")]
+    elif state.status == "paused":
+        # what has to be done stands at the end of it
+        paused = f"paused after {duration(now - state.began)}: {state.note}"
+        rows = [*_sentence(paused, width), *_rows(state, width, now)]
     else:
         rows = [_overall(state, width, now), *_rows(state, width, now)]
     rows.append(_fitting(_figures(state), width))
@@ -55,11 +60,22 @@ def _ended(state: RunState) -> str:
     return f"{state.config}: {_ENDS.get(state.status, state.status)} after {duration(state.updated - state.began)}"
 
 
+def _sentence(text: str, width: int, *, first: str = "") -> list[str]:
+    """Break a sentence into lines; of one that is very long, the first ones."""
+    return textwrap.wrap(
+        plain(text),
+        width,
+        initial_indent=first,
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+        max_lines=_MOST_ROWS,
+        placeholder=UNICODE.cut,
+    )
+
+
 def _overall(state: RunState, width: int, now: float) -> str:
     """Return the line of the whole run: less of it where there is no room, the range first."""
     so_far = duration(now - state.began)
-    if state.status == "paused":
-        return f"paused after {so_far}: {plain(state.note)}"
     if state.left is None:
         return f"{state.status if state.status in _BEFORE else 'building'}, {so_far} so far"
     done = _percent(state)

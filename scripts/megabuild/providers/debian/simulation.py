@@ -79,7 +79,9 @@ def simulate_root(
         digest=root.fingerprint,
         triplet=foreign.triplet if foreign else "",
     )
-    download = Download(what="Debian packages", count=answer.files, size=answer.size)
+    download = Download(
+        what="Debian packages", count=answer.files, size=answer.size, files={entry.name: answer.size}
+    )
     return SimulatedRoot(root=root, toolchain=toolchain, versions=versions, download=download)
 
 

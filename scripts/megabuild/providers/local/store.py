@@ -88,7 +88,14 @@ class Store:
         missing = {package.key: package for package in packages if known[package.key] is None}
         if missing:
             report(Preparing(what=what, total=len(missing), unit="packages"))
-        for done, record in enumerate(each(self._build, missing.values(), _BUILDERS), 1):
+        done = 0
+
+        def made(package: LocalPackage) -> StoredPackage:
+            if done:  # whoever is told has the next package wait while the disk is full; nothing done is a beginning
+                report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
+            return self._build(package)
+
+        for done, record in enumerate(each(made, missing.values(), _BUILDERS), 1):
             report(f"packaged {record.name} {record.version} {record.build}")
             report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
             known[record.key] = record

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,25 @@ def test_a_resumed_compile_is_as_long_as_ninja_says() -> None:
     again = learning.learned(KNOWN, run.forecast, compiled={"d.o": 4.0}, logged={})
     assert again.order[COMPILE] == ["a.o", "b.o", "c.o", "lib.so", "d.o"]
     assert again.steps["d.o"] == pytest.approx(4.0, abs=0.1)
+
+
+def test_a_bar_goes_back_where_it_was_far_from_the_truth_and_not_for_a_trifle() -> None:
+    objects = {f"{number}.o": 100.0 for number in range(200)}
+    all_cached = replace(KNOWN, steps=objects, order={COMPILE: list(objects)})
+    run = Run(all_cached, replace(TODO, cached=True, jobs=1, cores=1))
+    run.at(25.0, phase("configure"), phase("compile"))
+    now, shown = 25.0, list[float]()
+    for number in range(80):  # fifty of them were in the cache, and no others
+        now += 0.1 if number < 50 else 100.0
+        run.at(now, step(number + 1, now - 25.0, f"{number}.o", 201))
+        left = run.forecast.left()
+        shown.append(left.done if left else 0.0)
+    assert shown[:50] == sorted(shown[:50])
+    assert max(shown) > 0.8
+    assert shown[-1] < 0.55, "120 objects of a hundred seconds each are left"
+    backwards = [before - after for before, after in pairwise(shown) if after < before]
+    assert backwards
+    assert min(backwards) >= 0.1
 
 
 def test_steps_that_no_run_has_come_to_are_like_those_of_them_that_were_done() -> None:

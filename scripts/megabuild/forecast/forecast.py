@@ -19,6 +19,8 @@ from megabuild.forecast.steps import Steps, is_unheard_of
 
 #: A new figure is made so often at most; in between the last one is counted down.
 _SECONDS = 1.0
+#: More may be left than there seemed to be. A bar does not go back for less than this; for hours it would be wrong.
+_SETBACK = 0.1
 #: Calculating may take this share of the time.
 _COST = 0.002
 #: What is not known is taken to be wrong by this factor at most, when nothing is done yet: of figures shipped with
@@ -246,9 +248,9 @@ class Forecast:
         idle = length(work, self._outline.processors, beside=beside)
         likely = idle / self._now
         before = self._shown[1].done if self._shown else 0.0
-        done = max(
-            before, self._done / (self._done + left)
-        )  # more may be left than there seemed to be: no bar goes back
+        done = self._done / (self._done + left)
+        if done < before < done + _SETBACK:
+            done = before
         self._ends.append((now, now + likely))
         while len(self._ends) > 3 and now - self._ends[0][0] > max(60.0, 0.2 * likely):
             self._ends.popleft()

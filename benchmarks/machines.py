@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ _FOLDERS = (
 )  # fmt: skip
 
 
-#: Of an object's CPU seconds, so that 300 of them take minutes on half a core.
+#: Of an object's CPU seconds, so that hundreds of them take minutes on half a core.
 _LONGEST = 2.5
 
 
@@ -102,6 +103,12 @@ def _build(
             for number, machine in enumerate(made.machines):
                 group = _group(str(number), cores) if number else client
                 group.write_text(str(machine.process.pid))
+        if (
+            made is not None
+        ):  # as the driver's check of the compiler does: it is packed before anything is built
+            (work / "check.cpp").touch()
+            check = made.at_first([state / "icecream" / SCRIPT, "g++", "-c", "check.cpp", "-o", "check.o"])
+            subprocess.run(check, cwd=work, check=True)
         began = time.monotonic()
         place = partial(client.write_text, "0")  # of the process that writes it
         process = subprocess.Popen(command, cwd=work, preexec_fn=place)
@@ -121,17 +128,24 @@ def measure(tree: Path, cores: float, most: int) -> None:
     include = [build / "aten/src", tree / "aten/src", build, tree, tree / "torch/csrc/api/include"]
     flags = " ".join(["-std=c++17 -O0 -fPIC -w", *(f"-I{folder}" for folder in include)])
     files, preprocessed, weights = list[Path](), list[float](), list[float]()
-    for file in (file for folder in _FOLDERS for file in sorted((tree / folder).glob("*.cpp"))):
-        if len(files) == most:
-            break
+
+    def tried(file: Path) -> tuple[float, float]:
+        """Return the CPU seconds of preprocessing and of the compile; 0 for one that needs what this machine lacks."""
         first, well = _took(["g++", *flags.split(), "-E", str(file), "-o", "/dev/null"])
         whole, compiles = (
-            _took(["g++", *flags.split(), "-c", str(file), "-o", "/dev/null"]) if well else (0, False)
+            _took(["g++", *flags.split(), "-c", str(file), "-o", "/dev/null"]) if well else (0.0, False)
         )
-        if compiles and whole <= _LONGEST:  # it needs nothing that this machine lacks
-            files.append(file)
-            preprocessed.append(first)
-            weights.append(whole)
+        return first, whole if compiles else 0.0
+
+    there = [file for folder in _FOLDERS for file in sorted((tree / folder).glob("*.cpp"))]
+    with ThreadPoolExecutor(2) as pool:
+        while there and len(files) < most:
+            some, there = there[:20], there[20:]
+            for file, (first, whole) in zip(some, pool.map(tried, some), strict=True):
+                if 0 < whole <= _LONGEST and len(files) < most:
+                    files.append(file)
+                    preprocessed.append(first)
+                    weights.append(whole)
     share = sum(preprocessed) / sum(weights)
     print(
         f"{len(files)} objects, {sum(weights):.0f} CPU seconds, {share:.3f} of them the client's", flush=True

@@ -20,7 +20,7 @@ from groundwork.errors import PreflightError
 from megabuild.plan.distribution import Workers, find_workers
 
 PROGRAMS = {"icecc-scheduler": "icecc", "iceccd": "icecc", "ip": "iproute2", "unshare": "util-linux"}
-_READY_SECONDS = 60.0
+_READY_SECONDS = 120.0
 #: A machine that is busy takes no work, and all of these are this one, which is: to them it always looks as now. How
 #: much of it icecream takes is then up to the number of compiles for each.
 _DAEMON = 'mkdir -p /run/icecc && mount --bind "$0/run" /run/icecc && mount --bind "$0/../stat" /proc/stat && exec "$@"'
@@ -87,6 +87,7 @@ def cluster(workers: int = 2) -> Iterator[Cluster]:
         _ip("addr", "add", f"{net}.1/24", "dev", bridge)
         scheduler = Machine(top, _start([], ["icecc-scheduler", "-p", str(port)], top / "scheduler.log"))
         left.callback(scheduler.kill)
+        _wait_for(net, port)  # a daemon that finds none asks again after a minute
         made = Cluster(f"{net}.1:{port}")
         for number in range(workers + 1):
             space = _namespace(left, bridge, f"{net}.{number + 2}", number) if number else []
@@ -115,6 +116,15 @@ def cluster(workers: int = 2) -> Iterator[Cluster]:
                 pytest.fail(f"icecream did not start:\n{logs}")
             time.sleep(0.5)
         yield made
+
+
+def _wait_for(net: str, port: int) -> None:
+    end = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex((f"{net}.1", port)) == 0:
+                return
+        time.sleep(0.1)
 
 
 def _namespace(left: contextlib.ExitStack, bridge: str, address: str, number: int) -> list[str]:

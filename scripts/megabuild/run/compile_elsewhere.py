@@ -44,6 +44,9 @@ fi
 # Its name is a digest of what is in it, by which workers know what they have already.
 ICECC_VERSION=$(echo "$folder"/*.tar.gz)
 [ -e "$ICECC_VERSION" ] || exec "$local" "$@"
+# Preprocessed whole before it is sent: of what is preprocessed half (-fdirectives-only, which icecream prefers), GCC 12
+# to 14 ignore every "#pragma omp" and say nothing, so that kernels would run on one core.
+export ICECC_REMOTE_CPP=0
 export ICECC_VERSION ICECC_CC="$local" ICECC_CXX="$local" HOME="$tools/home"
 exec "$tools/lib/{loader}" --library-path "$tools/lib" "$tools/lib/{client}" "$compiler" "$@"
 """

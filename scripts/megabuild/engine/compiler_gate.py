@@ -33,7 +33,7 @@ PAUSE, HOLD = "compiler-pause", b"1"
 #: Signs of the notes: an object is begun; compiled, or not; its compiler has ended, and what it took is not known.
 BEGUN, DONE, FAILED, ENDED = b">", b"+", b"-", b"="
 #: Before the compiler: what it takes is not noted; who has others compile; and, in the environment, that he does not.
-UNNOTED, ELSEWHERE, HERE = "--unnoted", "--elsewhere=", "MEGABUILD_COMPILE_HERE"
+UNNOTED, ELSEWHERE, HERE = "--unnoted", "--elsewhere=", "COMPILE_HERE"
 _GNU_NAMES = ("gcc", "g++", "clang", "clang++", "-cc", "c++")
 _POLL_SECONDS, _PAUSE_SECONDS = 0.04, 0.5
 _LONGEST_NAME = 300

@@ -11,7 +11,7 @@ _VALUES = (
     ("--torch", "torch"), ("--torch-index", "torch_index"), ("--torch-source", "torch_source"),
     ("--torch-sha256", "torch_sha256"), ("--triton", "triton"), ("--engine", "engine"), ("--jobs", "cpu_count"),
     ("--optimization", "optimization"), ("--pyg-index", "pyg_index"), ("--pyg-sources", "pyg_sources"),
-    ("--pyg-pin", "pyg_pin"), ("--arch-list", "arch_list"),
+    ("--pyg-pin", "pyg_pin"), ("--arch-list", "arch_list"), ("--distribute", "distribute"),
 )  # fmt: skip
 _FLAGS = (
     ("--rehearse", "rehearse"),

@@ -45,7 +45,7 @@ fi
 ICECC_VERSION=$(echo "$folder"/*.tar.gz)
 [ -e "$ICECC_VERSION" ] || exec "$local" "$@"
 # Preprocessed whole before it is sent: of what is preprocessed half (-fdirectives-only, which icecream prefers), GCC 12
-# to 14 ignore every "#pragma omp" and say nothing, so that kernels would run on one core.
+# and 14 ignore every "#pragma omp" and say nothing, so that kernels would run on one core.
 export ICECC_REMOTE_CPP=0
 export ICECC_VERSION ICECC_CC="$local" ICECC_CXX="$local" HOME="$tools/home"
 exec "$tools/lib/{loader}" --library-path "$tools/lib" "$tools/lib/{client}" "$compiler" "$@"

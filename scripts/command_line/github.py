@@ -26,6 +26,11 @@ def group(title: str) -> str:
     return f"::group::{_escaped(plain(title))}"
 
 
+def notice(message: str) -> str:
+    """Return the command for what is to be seen on the page of the run, and is no error."""
+    return f"::notice::{_escaped(message)}"
+
+
 def error(message: str) -> str:
     """Return the command for an error: with file and line where a compiler named them, for the page of the run."""
     place = _PLACE.search(message)
@@ -48,14 +53,21 @@ def _escaped(text: str, more: str = "") -> str:
 
 
 def add_to_summary(
-    config: str, rows: Sequence[PackageResult], seconds: float, error: str, environ: Mapping[str, str]
+    config: str,
+    rows: Sequence[PackageResult],
+    seconds: float,
+    error: str,
+    environ: Mapping[str, str],
+    *,
+    goes_on: bool = False,
 ) -> None:
-    """Append a table of packages to the step's summary, where there is one."""
+    """Append a table of packages to the step's summary, where there is one; ``goes_on`` says that the next run does."""
     path = environ.get("GITHUB_STEP_SUMMARY", "")
     if not path:
         return
     took = f" in {duration(seconds)}" if seconds else ""
-    lines = [f"### {config}: {'failed' if error else 'done'}{took}", ""]
+    end = "to be continued" if goes_on else "failed" if error else "done"
+    lines = [f"### {config}: {end}{took}", ""]
     lines += ["| package | status | size | time |", "|---|---|---:|---:|"]
     lines += [
         f"| {_cell(row.package.label)} | {_MARKS.get(row.status, row.status)}"

@@ -14,7 +14,7 @@ from command_line.configs import person_present
 from command_line.progress_display import PlainReporter, reporter, show
 from command_line.run_command import Invocation
 from groundwork import events, in_use
-from groundwork.errors import MegabuildError, ProviderError
+from groundwork.errors import DeadlineError, MegabuildError, ProviderError
 from groundwork.result import Result
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
@@ -74,8 +74,9 @@ def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
         invocation.beside["packages"] = [row.to_dict() for row in rows]
         show(out, ["", *package_lines(rows)])
         if on_github:
-            github.add_to_summary(options.run_name, rows, 0.0, error.message, os.environ)
-            out.out(github.error(error.message), highlight=False)
+            late = isinstance(error, DeadlineError)
+            github.add_to_summary(options.run_name, rows, 0.0, error.message, os.environ, goes_on=late)
+            out.out((github.notice if late else github.error)(error.message), highlight=False)
             error.message = github.harmless(error.message)
         raise
     result = summary.result(commands(made[-1], summary))

@@ -77,6 +77,13 @@ def test_the_step_summary_grows_by_a_table_of_packages(tmp_path: Path) -> None:
     assert "\x1b" not in text
 
 
+def test_a_run_that_the_next_job_takes_up_has_not_failed(tmp_path: Path) -> None:
+    environ = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    github.add_to_summary("tiny", [], 0.0, "the deadline has come", environ, goes_on=True)
+    assert (tmp_path / "summary.md").read_text().startswith("### tiny: to be continued\n")
+    assert github.notice("the deadline\nhas come") == "::notice::the deadline%0Ahas come"
+
+
 def test_elsewhere_nothing_is_written(tmp_path: Path) -> None:
     github.add_to_summary("tiny", [], 1.0, "", {})
     assert not github.runs_here({})

@@ -37,7 +37,7 @@ _ALL = (
     Kind(
         name="tree",
         what="the compiled tree, from which a killed or changed run goes on",
-        costs="libtorch is compiled again if one of PyTorch's packages is missing; from the object cache in minutes",
+        costs="libtorch is compiled again if a package of PyTorch is missing; in minutes out of a full object cache",
     ),
     Kind(
         name="work",

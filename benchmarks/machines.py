@@ -1,9 +1,10 @@
 """Several machines, simulated and measured: `python3 benchmarks/machines.py COMMAND ...`.
 
 table                         docs/machines.md's figures, by the tables that come with megabuild
-measure TREE [CORES [FILES]]  compile C++ files of a PyTorch tree, whose generated sources are there, by a real icecream
-                              on 1, 2 and 4 machines of CORES (0.5) of a core each, and on 4 of which one is killed
-                              half-way; compare with the simulation (root; icecc; cgroups of version 1; pytest)
+measure TREE [CORES [FILES]]  compile the smallest C++ files of a PyTorch tree, whose generated sources are there, on
+                              one machine of CORES (0.5) of a core, by a real icecream on 2 and 4 such machines, and on
+                              4 of which one is killed half-way; compare with what the simulation makes of what each
+                              object took on the first one (root; icecc; cgroups of version 1; pytest)
 """
 
 from __future__ import annotations
@@ -42,11 +43,8 @@ _GROUPS = Path("/sys/fs/cgroup/cpu/megabuild-machines")
 _FOLDERS = (
     "c10/core", "c10/core/impl", "c10/util", "aten/src/ATen/detail", "aten/src/ATen/core", "aten/src/ATen",
     "torch/csrc/jit/frontend", "torch/csrc/jit/ir", "torch/csrc/jit/passes", "torch/csrc/jit/runtime",
+    "aten/src/ATen/native", "aten/src/ATen/native/quantized/cpu",
 )  # fmt: skip
-
-
-#: Of an object's CPU seconds, so that hundreds of them take minutes on half a core.
-_LONGEST = 2.5
 
 
 def _group(name: str, cores: float) -> Path:
@@ -96,7 +94,7 @@ def _build(
     state, several = work.with_name(f"{work.name}-state"), machines > 1
     objects = _rules(work, files, flags, _launcher(state) if several else "")
     client = _group("client", cores)
-    command = ["ninja", "--quiet", f"-j{2 * machines if several else 1}"]
+    command = ["ninja", "--quiet", f"-j{2 * machines}"] if several else ["ninja", "--quiet", "-j1", "-k0"]
     with cluster(machines - 1) if several else nullcontext(None) as made:
         if made is not None:
             command = made.at_first(command)
@@ -116,60 +114,69 @@ def _build(
             time.sleep(0.2)
         if kill and made is not None:
             made.machines[-1].kill()
-        if process.wait():
+        if process.wait() and several:
             sys.exit("the compile failed")
         took = time.monotonic() - began
     return took, f"{compiled_elsewhere(state)['elsewhere']} of {len(files)} elsewhere" if several else ""
 
 
-def measure(tree: Path, cores: float, most: int) -> None:
-    """Record what each object takes alone, predict, and measure."""
-    build = tree / "build"
-    include = [build / "aten/src", tree / "aten/src", build, tree, tree / "torch/csrc/api/include"]
-    flags = " ".join(["-std=c++17 -O0 -fPIC -w", *(f"-I{folder}" for folder in include)])
-    files, preprocessed, weights = list[Path](), list[float](), list[float]()
+def _smallest(tree: Path, flags: str, most: int) -> tuple[list[Path], float]:
+    """Return the files that are smallest once preprocessed, and the CPU seconds of preprocessing all of them."""
 
-    def tried(file: Path) -> tuple[float, float]:
-        """Return the CPU seconds of preprocessing and of the compile; 0 for one that needs what this machine lacks."""
-        first, well = _took(["g++", *flags.split(), "-E", str(file), "-o", "/dev/null"])
-        whole, compiles = (
-            _took(["g++", *flags.split(), "-c", str(file), "-o", "/dev/null"]) if well else (0.0, False)
-        )
-        return first, whole if compiles else 0.0
+    def preprocessed(file: Path) -> tuple[int, float]:
+        """Return the bytes, and the CPU seconds; no bytes for one that needs what this machine lacks."""
+        with tempfile.TemporaryDirectory() as name:
+            made = Path(name) / "preprocessed"
+            took, well = _took(["g++", *flags.split(), "-E", str(file), "-o", str(made)])
+            return made.stat().st_size if well else 0, took
 
     there = [file for folder in _FOLDERS for file in sorted((tree / folder).glob("*.cpp"))]
     with ThreadPoolExecutor(2) as pool:
-        while there and len(files) < most:
-            some, there = there[:20], there[20:]
-            for file, (first, whole) in zip(some, pool.map(tried, some), strict=True):
-                if 0 < whole <= _LONGEST and len(files) < most:
-                    files.append(file)
-                    preprocessed.append(first)
-                    weights.append(whole)
-    share = sum(preprocessed) / sum(weights)
-    print(
-        f"{len(files)} objects, {sum(weights):.0f} CPU seconds, {share:.3f} of them the client's", flush=True
-    )
-    former: list[bytes] = []
+        found = [(*one, file) for one, file in zip(pool.map(preprocessed, there), there, strict=True)]
+    chosen = sorted(one for one in found if one[0])[:most]
+    return [file for _, _, file in chosen], sum(took for _, took, _ in chosen)
+
+
+def _seconds(work: Path) -> dict[str, float]:
+    """Return what each object took, on the clock, by ninja's log."""
+    rows = [line.split("\t") for line in (work / ".ninja_log").read_text().splitlines()[1:]]
+    return {row[3]: (int(row[1]) - int(row[0])) / 1000 for row in rows}
+
+
+def measure(tree: Path, cores: float, most: int) -> None:
+    """Compile on one machine, and predict from what each object took there what several need; measure."""
+    build = tree / "build"
+    include = [build / "aten/src", tree / "aten/src", build, tree, tree / "torch/csrc/api/include"]
+    flags = " ".join(["-std=c++17 -O2 -fopenmp -fPIC -w", *(f"-I{folder}" for folder in include)])
+    files, client = _smallest(tree, flags, most)
+    print(f"{len(files)} files, preprocessed in {client:.0f} CPU seconds", flush=True)
+    weights, first, share = list[float](), list[bytes](), 0.0
     _GROUPS.mkdir(exist_ok=True)
-    (_GROUPS / "cpu.shares").write_text(
-        "8192"
-    )  # where others want the machine, quotas are to be had all the same
+    # where others want the machine, quotas are to be had all the same
+    (_GROUPS / "cpu.shares").write_text("8192")
     with tempfile.TemporaryDirectory() as name:
         try:
-            for machines, kill in ((4, False), (4, True), (2, False), (1, False)):
+            for machines, kill in ((1, False), (2, False), (4, False), (4, True)):
                 work = Path(name) / f"{machines}{'-killed' * kill}"
                 took, where = _build(work, files, flags, machines, cores, kill=kill)
-                made = [
+                if not weights:
+                    alone = _seconds(work)  # some need headers that this machine lacks
+                    weights = [alone[f"{number}.o"] for number in range(len(files)) if f"{number}.o" in alone]
+                    objects = [work / f"{number}.o" for number in range(len(files))]
+                    files = [file for file, made in zip(files, objects, strict=True) if made.exists()]
+                    for number, made in enumerate([made for made in objects if made.exists()]):
+                        made.rename(work / f"{number}.o")
+                    share = client / cores / sum(weights)
+                digests = [
                     hashlib.sha256((work / f"{number}.o").read_bytes()).digest()
                     for number in range(len(files))
                 ]
-                same = not former or made == former
-                former = made
-                said = predict([one / cores for one in weights], workers=machines - 1, client_share=share)
+                first = first or digests
+                same = sum(one == other for one, other in zip(digests, first, strict=True))
+                said = predict(weights, workers=machines - 1, client_share=share)
                 how = f"{machines} machines{', one killed half-way' * kill}"
                 time_ = f"{said:.0f} s predicted, {took:.0f} s measured, {said / took:.2f}"
-                bytes_ = "the same bytes" if same else "OTHER BYTES"
+                bytes_ = f"{same} of {len(files)} with the bytes of the first"
                 print(f"{how}: {time_}; {where}; {bytes_}; load {os.getloadavg()[0]:.1f}", flush=True)
         finally:
             for folder in [*_GROUPS.glob("*/"), _GROUPS]:

@@ -87,7 +87,9 @@ def cluster(workers: int = 2) -> Iterator[Cluster]:
         _ip("addr", "add", f"{net}.1/24", "dev", bridge)
         scheduler = Machine(top, _start([], ["icecc-scheduler", "-p", str(port)], top / "scheduler.log"))
         left.callback(scheduler.kill)
-        _wait_for(net, port)  # a daemon that finds none asks again after a minute
+        # A daemon that finds none asks again after a while. The port is the one for people: on its other one, the
+        # scheduler would wait half a minute for what this one has to say.
+        _wait_for(net, port + 1)
         made = Cluster(f"{net}.1:{port}")
         for number in range(workers + 1):
             space = _namespace(left, bridge, f"{net}.{number + 2}", number) if number else []

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import _ctypes
+import io
+import json
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -49,3 +52,20 @@ def test_a_build_for_another_processor_is_refused_whatever_its_libraries_hold(
     verdict = verify(path, expect=Expectation(accelerator=accelerator))
     assert not verdict.ok
     assert said in verdict.libraries[0].reason
+
+
+@pytest.mark.parametrize("version", ["", ".2.6.0"])
+def test_libtorch_is_known_whether_or_not_its_files_have_a_version(version: str, tmp_path: Path) -> None:
+    path, content = tmp_path / "libtorch-2.6.0-cuda124_h0_0.tar.bz2", Path(_ctypes.__file__).read_bytes()
+    index = json.dumps({"name": "libtorch", "version": "2.6.0", "build": "cuda124_h0_0", "depends": []})
+    members = {f"lib/lib{name}.so{version}": content for name in ("c10", "torch_cpu", "torch_cuda")}
+    with tarfile.open(path, "w:bz2") as archive:
+        for name, data in {**members, "info/index.json": index.encode()}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    verdict = verify(path, expect=Expectation(accelerator="", archs=("9.0",)))
+    assert {one.module for one in verdict.libraries} == {"torch"}
+    assert [(one.path, one.unknown, one.reason) for one in verdict.libraries if not one.ok] == [
+        (f"lib/libtorch_cuda.so{version}", False, "libtorch was compiled without device code")
+    ]

@@ -209,6 +209,9 @@ def test_an_expectation_that_means_nothing_is_refused(name: str, archs: tuple[st
     ("path", "module"),
     [
         ("lib/libtorch_cuda.so", "torch"),
+        ("lib/libtorch_cuda.so.2.6.0", "torch"),
+        ("lib/python3.12/site-packages/functorch/_C.cpython-312-x86_64-linux-gnu.so", "torch"),
+        ("share/libtorch_cuda.so", "share"),
         ("lib/python3.12/site-packages/torch/lib/libtorch_cpu.so", "torch"),
         ("lib/python3.12/site-packages/torch_sparse/_spmm_cuda.so", "torch_sparse"),
         ("torch_scatter/_version_cpu.so", "torch_scatter"),

@@ -22,6 +22,7 @@ from cuda_code.library_facts import LibraryFacts, read
 from cuda_code.torch_abi import readable
 from gpu_tools.verify.built_for import BuiltFor, fits_torch
 from gpu_tools.verify.inspected_package import Library, Subject, open_subject
+from gpu_tools.verify.installed_torch import library_name
 from gpu_tools.verify.unchecked_expectations import (
     ComparedModule,
     built_with,
@@ -74,7 +75,7 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
         verdicts += _judged(
             ComparedModule(
                 name=name,
-                names=frozenset(library.path.rpartition("/")[2] for library in libraries),
+                names=frozenset(library_name(library.path) for library in libraries),
                 asked=asked,
                 expected=expected,
                 beside=torch,
@@ -142,7 +143,7 @@ def _other(module: ComparedModule, facts: LibraryFacts, wanted: Wanted) -> Judge
 
 
 def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
-    name = facts.path.rpartition("/")[2]
+    name = library_name(facts.path)
     if wrong := wrong_runtime(facts, wanted.cuda_major):
         return wrong
     if name not in TORCH_KERNELS | TORCH_MAY_HAVE_KERNELS or wanted.cuda is False:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from cuda_code.kernels import KERNELS
 from gpu_tools.verify.built_for import BuiltFor, from_conda, from_wheel
-from gpu_tools.verify.installed_torch import TorchBeside, find
+from gpu_tools.verify.installed_torch import TorchBeside, find, library_name
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import unpack
 
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/]+)/")
-_TORCH_LIBRARY = re.compile(r"(?:lib/)?lib(?:torch|c10|caffe2|shm)\w*\.so")
+_TORCH_LIBRARY = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
 _PYTHON_FOLDER = re.compile(r"python(\d\.\d+t?)")
 _KINDS = ".conda, .tar.bz2, .whl, or the folder of an environment"
 
@@ -131,8 +131,8 @@ def _environment(prefix: Path) -> Subject:
     site, python = site_packages(prefix)
     modules = ("torch", *KERNELS)
     files = [path for module in modules for path in (site / module).rglob("*.so*") if path.is_file()]
-    shared = (path for path in prefix.glob("lib/*.so") if not path.is_symlink())
-    files += [path for path in shared if _TORCH_LIBRARY.fullmatch(path.name)]
+    shared = (path for path in prefix.glob("lib/*.so*") if not path.is_symlink())
+    files += [path for path in shared if _TORCH_LIBRARY.fullmatch(library_name(path.name))]
     built_for: dict[str, BuiltFor] = {}
     for information in sorted(site.glob("*.dist-info")):
         module = _module_named(information.name.partition("-")[0])
@@ -168,8 +168,8 @@ def _named(folder: Path, files: Sequence[Path]) -> tuple[Library, ...]:
 
 def module_of(path: str) -> str:
     """Return the module that a library belongs to, by its path in a package, a wheel or an environment."""
-    if _TORCH_LIBRARY.fullmatch(path):
+    if path.rpartition("/")[0] in ("", "lib") and _TORCH_LIBRARY.fullmatch(library_name(path)):
         return "torch"
     if found := _SITE.match(path):
-        return found[1]
+        return "torch" if found[1] == "functorch" else found[1]  # up to 2.6 with a library of its own
     return path.partition("/")[0]

@@ -13,6 +13,7 @@ from cuda_code.elf_file import NotElf, opened
 from cuda_code.kernels import TORCH_KERNELS
 from cuda_code.torch_abi import c_symbols
 
+_FILE_VERSION = re.compile(r"(?<=\.so)(?:\.\d+)+$")
 _VERSION = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
 _CUDA = re.compile(r"^cuda(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE)
 _ACTIVATED = re.compile(r'export CF_TORCH_CUDA_ARCH_LIST="([^"]*)"')
@@ -111,6 +112,14 @@ class TorchBeside:
                     f"{cuda_archs.number(name) / 10:.1f}" for name in cuda_archs.ordered(frozenset(most))
                 )
         return ()
+
+
+def library_name(path: str) -> str:
+    """Return a library's file name without a version behind it: ``libtorch.so`` for ``lib/libtorch.so.2.6.0``.
+
+    Debian's PyTorch names the files of its libraries so.
+    """
+    return _FILE_VERSION.sub("", path.rpartition("/")[2])
 
 
 def find(site_packages: Path, prefix: Path) -> TorchBeside | None:

@@ -65,7 +65,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines = [verdict.subject, ""]
     lines += table(("library", "torch", "CUDA", "Python", "device code", "verdict"), rows) if rows else []
     if len(verdict.libraries) > len(shown):
-        lines.append(f"and {len(verdict.libraries) - len(shown)} libraries of torch without device code")
+        count = len(verdict.libraries) - len(shown)
+        lines.append(f"{'and ' * bool(shown)}{count} of torch's libraries without device code")
     lines += _reasons(shown)
     if not verdict.libraries:
         lines.append(f"{UNICODE.failed} there is no library in it: nothing to verify")

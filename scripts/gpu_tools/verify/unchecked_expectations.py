@@ -9,7 +9,7 @@ from cuda_code.judge import Judgement
 from cuda_code.kernels import KERNELS, split
 from cuda_code.library_facts import LibraryFacts
 from gpu_tools.verify.built_for import BuiltFor, same_torch
-from gpu_tools.verify.installed_torch import TorchBeside
+from gpu_tools.verify.installed_torch import TorchBeside, library_name
 from gpu_tools.verify.verdict import Expectation
 
 #: The libraries that stand for torch's two parts; what is wrong with a part is said of them.
@@ -46,7 +46,7 @@ def remedy(module: ComparedModule) -> str:
 
 def unanswered(module: ComparedModule, facts: LibraryFacts) -> str:
     """Return what was asked of a library and cannot be told, as a sentence; empty where everything can."""
-    name = facts.path.rpartition("/")[2]
+    name = library_name(facts.path)
     if module.name != "torch":
         open_questions = list(_of_extension(module, facts))
     elif name in _PARTS:
@@ -79,7 +79,7 @@ def _of_torch(module: ComparedModule, facts: LibraryFacts) -> Iterator[str]:
     asked, said = module.asked, module.said
     if asked.torch_version and said.torch is None:
         yield "which torch it is"
-    is_python_side = facts.path.endswith("libtorch_python.so")
+    is_python_side = library_name(facts.path) == "libtorch_python.so"
     if asked.python and said.python is None and is_python_side:
         yield f"whether it was built for Python {asked.python}"
     if module.wants_cuda is None or "libtorch_cpu.so" in module.names:
@@ -93,7 +93,7 @@ def _of_torch(module: ComparedModule, facts: LibraryFacts) -> Iterator[str]:
 def wrong_torch(module: ComparedModule, facts: LibraryFacts) -> Judgement | None:
     """Judge a library of torch's by what was asked of torch as a whole; None where nothing is wrong."""
     asked, said, names = module.asked, module.said, module.names
-    if facts.path.rpartition("/")[2] not in _PARTS:
+    if library_name(facts.path) not in _PARTS:
         return None
     reason = ""
     has_cuda = "libtorch_cuda.so" in names if "libtorch_cpu.so" in names else said.cuda not in (None, "cpu")

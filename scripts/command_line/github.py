@@ -68,7 +68,8 @@ def add_to_summary(
     took = f" in {duration(seconds)}" if seconds else ""
     end = "to be continued" if goes_on else "failed" if error else "done"
     lines = [f"### {config}: {end}{took}", ""]
-    lines += ["| package | status | size | time |", "|---|---|---:|---:|"]
+    if rows:
+        lines += ["| package | status | size | time |", "|---|---|---:|---:|"]
     lines += [
         f"| {_cell(row.package.label)} | {_MARKS.get(row.status, row.status)}"
         f" | {size(row.size) if row.size else ''} | {duration(row.seconds) if row.seconds >= 1 else ''} |"

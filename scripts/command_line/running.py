@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -20,6 +20,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
 from megabuild.plan.report import plan_result, rendered_lines
+from megabuild.run.summary import PackageResult
 
 
 def plan_and_build(
@@ -38,8 +39,12 @@ def plan_and_build(
         out = console(invocation)
         try:
             plan = planned(options, out)
-        except ProviderError:
-            if plan_only:  # what would be built is known even where it cannot be built
+        except MegabuildError as error:
+            if not plan_only:
+                _tell_github(error, [], options, out)
+            elif isinstance(
+                error, ProviderError
+            ):  # what would be built is known even where it cannot be built
                 show(out, rendered_lines(options))
             raise
         result = plan_result(plan)
@@ -58,7 +63,7 @@ def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
     from megabuild.run.session import execute
     from megabuild.run.summary import package_lines, packages_of_last_run
 
-    options, on_github = plan.options, github.runs_here(os.environ)
+    options = plan.options
     made = [plan]
     try:
         with reporter(out) as told:
@@ -73,19 +78,26 @@ def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
         rows = packages_of_last_run(options.state)
         invocation.beside["packages"] = [row.to_dict() for row in rows]
         show(out, ["", *package_lines(rows)])
-        if on_github:
-            late = isinstance(error, DeadlineError)
-            github.add_to_summary(options.run_name, rows, 0.0, error.message, os.environ, goes_on=late)
-            out.out((github.notice if late else github.error)(error.message), highlight=False)
-            error.message = github.harmless(error.message)
+        _tell_github(error, rows, options, out)
         raise
     result = summary.result(commands(made[-1], summary))
     if line := upload(made[-1], summary):
         result = replace(result, lines=[*result.lines, "", "to upload it:", f"  {line}"])
-    if on_github:
+    if github.runs_here(os.environ):
         github.add_to_summary(options.run_name, summary.packages, summary.seconds, summary.error, os.environ)
         result = replace(result, lines=[github.harmless(line) for line in result.lines])
     return shown(result, out, invocation)
+
+
+def _tell_github(
+    error: MegabuildError, rows: Sequence[PackageResult], options: Options, out: Console
+) -> None:
+    """Put an error on the page of a run on GitHub; one that has reached its deadline is taken up by the next job."""
+    if github.runs_here(os.environ):
+        late = isinstance(error, DeadlineError)
+        github.add_to_summary(options.run_name, rows, 0.0, error.message, os.environ, goes_on=late)
+        out.out((github.notice if late else github.error)(error.message), highlight=False)
+        error.message = github.harmless(error.message)
 
 
 def debug(options: Options, output: str | None) -> Result:

@@ -119,6 +119,21 @@ def test_a_second_run_prepares_nothing_and_a_run_without_a_terminal_says_it_in_l
     ).read_text() == channels
 
 
+def test_a_run_that_is_late_before_it_has_a_plan_is_to_be_continued_on_github(
+    tmp_path: Path, channel: Path
+) -> None:
+    summary = tmp_path / "summary.md"
+    done = subprocess.run(
+        [*command(tmp_path, channel), "--deadline", "0.01s"],
+        env=environ(tmp_path, GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(summary)),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 28
+    (line,) = re.findall(r"^::notice::(.*)$", done.stdout, re.MULTILINE)
+    assert summary.read_text() == f"### tiny-rehearsal: to be continued\n\n\n    {line}\n\n"
+
+
 def test_too_little_disk_for_the_downloads_is_said_before_them(tmp_path: Path, channel: Path) -> None:
     done = subprocess.run(
         command(tmp_path, channel),

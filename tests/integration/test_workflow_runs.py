@@ -44,7 +44,7 @@ def test_a_rehearsal_is_continued_and_comes_out_whole(repository: Path, tmp_path
     ).run(workflow)
     assert {name: job.result for name, job in jobs.items()} == dict.fromkeys(jobs, "success"), jobs
     assert (jobs[first].outputs["finished"], jobs[second].outputs["finished"]) == ("false", "true")
-    assert f"{CONFIG}: to be continued" in jobs[first].summary
+    assert f"{CONFIG}-rehearsal: to be continued" in jobs[first].summary
     assert "libtorch: compile" not in jobs[f"{CONFIG}-pytorch {other}"].steps["Build pytorch"]
     assert "nothing is to be built" in jobs[f"{CONFIG}-packages"].steps["Fetch all packages"]
     packages = {path.name for path in (tmp_path / "artifacts" / f"{CONFIG}-packages").rglob("*.conda")}

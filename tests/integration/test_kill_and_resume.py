@@ -2,8 +2,8 @@
 
 Moments are random, one in each tenth of an undisturbed run's duration; MEGABUILD_TEST_SEED gives others. The run that
 goes on after a kill is killed as well: two folders share the ten moments. A moment is kept as a line of the log
-and a time after it: the same number of seconds would be somewhere else on a busy machine, with a filled object cache,
-and in a run that finds the first half done.
+and a time after it, which the next line cuts short: the same number of seconds would be somewhere else on a machine
+that is less busy, with a filled object cache, and in a run that finds the first half done.
 """
 
 from __future__ import annotations
@@ -46,13 +46,21 @@ class Undisturbed:
     seconds: float
     lines: Sequence[tuple[str, float]]  #: those that stand in the log once
 
-    def moment(self, share: float) -> tuple[Collection[str], float]:
-        """Turn a share of the duration into the lines that come then or later, and the seconds since the first."""
+    def moment(self, share: float) -> Moment:
+        """Turn a share of the duration into what the log says before and after it."""
         at = share * self.seconds
         count = bisect.bisect_right(self.lines, at, key=lambda line: line[1])
-        if not count:
-            return (), at
-        return {text for text, _ in self.lines[count - 1 :]}, at - self.lines[count - 1][1]
+        before, began = self.lines[count - 1] if count else ("", 0.0)
+        return Moment(before=before, seconds=at - began, after={text for text, _ in self.lines[count:]})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """A place in the log: a time after one line and before all that follow."""
+
+    before: str  #: "" where there is none
+    seconds: float
+    after: Collection[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,20 +100,21 @@ class Driver:
         assert process.returncode == 0, said[-5000:]
         return began, time.time() - began
 
-    def kill(self, output: Path, lines: Collection[str], seconds: float) -> bool:
-        """Kill a rehearsal so many seconds after its log has one of these lines; return whether it still ran."""
+    def kill(self, output: Path, moment: Moment) -> bool:
+        """Kill a rehearsal at a moment; return whether it still ran."""
         former = log(output).resolve()
 
-        def there() -> bool:
-            if not lines:
-                return True
+        def written(lines: Collection[str]) -> bool:
             return log(output).resolve() != former and any(text in lines for text, _ in log_lines(output))
 
         with self.start(output) as process:
+
+            def late() -> bool:
+                return process.poll() is not None or written(moment.after)
+
             try:
-                until(lambda: process.poll() is not None or there(), 3600)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(seconds)
+                until(lambda: late() or not moment.before or written({moment.before}), 3600)
+                until(late, moment.seconds)
             finally:
                 running = process.poll() is None
                 process.kill()
@@ -212,11 +221,11 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
     killed = 0
     for number in range(FOLDERS):
         for share in shares[number::FOLDERS]:
-            running = driver.kill(output, *undisturbed.moment(share))
+            running = driver.kill(output, undisturbed.moment(share))
             killed += running
             where = f"killed at {share:.0%}" if running else f"ended by itself before {share:.0%}"
             assert until(lambda: not strays(output), MERCY_SECONDS), f"{where}, still there: {strays(output)}"
-            last = ([text for text, _ in log_lines(output) if "Started" in text] or ["the plan"])[-1]
+            last = ["nothing", *(text for text, _ in log_lines(output))][-1]
             done = len(list((output / "packages").rglob("*.conda")))
             print(f"{where} ({last}, {done} packages published)")
         _, seconds = driver.finish(output)

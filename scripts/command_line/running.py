@@ -42,9 +42,8 @@ def plan_and_build(
         except MegabuildError as error:
             if not plan_only:
                 _tell_github(error, [], options, out)
-            elif isinstance(
-                error, ProviderError
-            ):  # what would be built is known even where it cannot be built
+            elif isinstance(error, ProviderError):
+                # what would be built is known even where it cannot be built
                 show(out, rendered_lines(options))
             raise
         result = plan_result(plan)

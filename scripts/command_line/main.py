@@ -19,7 +19,6 @@ HELPS = {
     "configs": "List the configs, or keep them in step with conda_build_config.yaml.",
     "env": "Make environments of what was built.",
     "install-pyg": "Install PyTorch Geometric's extensions beside an installed PyTorch.",
-    "report": "Make the page about CONFIG's last run again: a timeline, what was slow, what came from where.",
     "sizes": "Say where the bytes of an installation go.",
     "slim": "Make an environment or a package smaller, and say what still works.",
     "slurm": "Submit each CONFIG as jobs of Slurm: libtorch and one Python, an array over others, then the rest.",

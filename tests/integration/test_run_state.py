@@ -68,7 +68,7 @@ def test_a_run_that_did_its_work_says_so_and_one_with_nothing_to_do_erases_nothi
     state, folder = state_of(tiny), tiny.options().state
     assert (state.status, state.exit_code, state.going) == ("done", 0, ())
     assert set(state.packages.values()) == {"published"}
-    kept = {name: (folder / name).read_bytes() for name in ("run.json", state_file.NAME, "report.html")}
+    kept = {name: (folder / name).read_bytes() for name in ("run.json", state_file.NAME)}
     log = (folder / "logs" / "latest.log").resolve()
     for count in (2, 3, 4):
         assert tiny.run().ok

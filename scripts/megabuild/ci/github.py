@@ -21,7 +21,7 @@ _STORE = "${{ runner.temp }}/store"
 _OF_A_FORK = "github.event.pull_request.head.repo.fork"
 #: Days: between jobs for as long as somebody may run a failed one again; what people look at, for longer.
 _BETWEEN_JOBS, _TO_LOOK_AT = 3, 14
-_LOGS = "output/logs-*.zip\noutput/*/report.html\noutput/manifest.json\n"
+_LOGS = "output/logs-*.zip\noutput/manifest.json\n"
 _PACKAGES = "output/packages"
 #: The build has its deadline from the environment, so that it stands in the file once.
 _BUILD = 'python3 build-locally.py "$CONFIG" --deadline "$DEADLINE"'

@@ -37,7 +37,6 @@ class Step(NamedTuple):
     began: float  #: seconds since 1970
     seconds: float
     output: str  #: the first of its outputs
-    outputs: int  #: how many
 
 
 class _Command(NamedTuple):
@@ -45,32 +44,6 @@ class _Command(NamedTuple):
     end: float
     date: float
     hash: bytes
-
-
-@dataclass
-class NinjaLog:
-    """One log, of which each look gives what is new; now and then ninja writes it anew, without what is outdated."""
-
-    path: Path
-    below: Path  #: of the folders under it none may be a link
-    _status: tuple[int, int, int] = (0, 0, 0)
-    _known: set[_Command] = field(default_factory=set)
-
-    def new(self) -> list[Step]:
-        """Return the steps that no look before this one has found."""
-        try:
-            with files.open_regular(self.path, below=self.below) as file:
-                status = os.fstat(file.fileno())
-                now = status.st_ino, status.st_size, status.st_mtime_ns
-                if now == self._status:
-                    return []
-                self._status = now
-                content = file.read(MOST_BYTES)
-        except (OSError, IntegrityError):
-            return []
-        found = {command: step for command, step in steps(content).items() if command not in self._known}
-        self._known |= found.keys()
-        return list(found.values())
 
 
 def steps(content: bytes) -> dict[_Command, Step]:
@@ -89,7 +62,7 @@ def steps(content: bytes) -> dict[_Command, Step]:
         base = _base(start, end, date, starts)
         # PyTorch's generators name each file by its path below the build folder, and once more by its whole path
         own = [name for name in outputs if not os.path.isabs(name)] or outputs
-        found[command] = Step(began=base + start, seconds=end - start, output=own[0], outputs=len(own))
+        found[command] = Step(began=base + start, seconds=end - start, output=own[0])
     return found
 
 
@@ -101,16 +74,6 @@ def seconds(content: bytes) -> dict[str, float]:
             found.pop(step.output, None)
             found[step.output] = step.seconds
     return found
-
-
-def logs_below(folder: Path, *, depth: int) -> Iterator[Path]:
-    """Give the logs below a folder, so deep at most; links are not followed."""
-    for where, folders, names in os.walk(folder):
-        if NAME in names:
-            yield Path(where, NAME)
-        if len(Path(where).relative_to(folder).parts) >= depth:
-            folders.clear()
-        folders[:] = [name for name in folders if name not in (".git", "CMakeFiles", "third_party")]
 
 
 def _line(text: bytes, *, by_output: bool) -> tuple[_Command, str] | None:

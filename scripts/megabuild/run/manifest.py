@@ -5,7 +5,6 @@ CFEP-03 asks whoever builds outside of conda-forge's CI for the logs; who copies
 
 from __future__ import annotations
 
-import contextlib
 import json
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,6 @@ from groundwork import files, log_archive
 from groundwork.redact import Mask
 from groundwork.result import Result
 from megabuild.plan import published
-from megabuild.report.run_page import RUNS, TIMELINE
 
 NAME = "manifest.json"
 #: Dates of files may be coarser than the clock.
@@ -38,11 +36,10 @@ def leave(
     """Write ``manifest.json`` for everything that is published below an output folder, and pack what was logged.
 
     ``plans`` are those of the runs, by their names; ``since`` is when the first began, in seconds since 1970. Without
-    ``logs`` theirs are not packed. Those of earlier runs that nobody was left to pack (kill -9, a power cut) are.
+    ``logs`` theirs are not packed.
     """
     stamp = datetime.now(timezone.utc)
-    missed = dict(_missed(output, plans, since))
-    members = {**missed, **dict(_logged(output, plans, since))} if logs or missed else {}
+    members = dict(_logged(output, plans, since)) if logs else {}
     archive = output / f"logs-{stamp.strftime('%Y%m%dT%H%M%SZ')}.zip" if members else None
     if archive is not None:
         log_archive.pack(members, archive, mask)
@@ -89,7 +86,6 @@ def _logged(
         yield f"{name}/plan.json", json.dumps(plan, indent=1)
         for path in (
             state / "run.json",
-            state / "report.html",
             *sorted(state.glob("logs/*.log")),
             *sorted(state.glob("pyg/*/logs/*.log")),
         ):
@@ -98,41 +94,6 @@ def _logged(
     for path in sorted(output.glob("logs/crash-*.txt")):
         if _is_file(path) and path.stat().st_mtime >= since - _LEEWAY_SECONDS:
             yield path.name, path
-
-
-def _missed(
-    output: Path, plans: Mapping[str, Mapping[str, object]], since: float
-) -> Iterator[tuple[str, Path]]:
-    """Give log, record and page of every earlier run that did something and is in no zip of this folder.
-
-    A run that did something has a time line; one with nothing to do has none, and is not worth a zip.
-    """
-    packed = _packed(output)
-    for name in plans:
-        state = output / name
-        for line in sorted(state.glob(f"{RUNS}/*{TIMELINE}")):
-            stamp = line.name.removesuffix(TIMELINE)
-            for log in sorted(state.glob(f"logs/*-{stamp}.log")):
-                member = f"{name}/{log.name}"
-                if member in packed or not _is_file(log) or log.stat().st_mtime >= since - _LEEWAY_SECONDS:
-                    continue
-                yield member, log
-                for path in (state / RUNS / f"{stamp}.json", state / RUNS / f"{stamp}.html"):
-                    if _is_file(path):
-                        yield f"{name}/{RUNS}/{path.name}", path
-        for log in sorted(state.glob("pyg/*/logs/*.log")):
-            member = f"{name}/{log.name}"
-            if member not in packed and _is_file(log) and log.stat().st_mtime < since - _LEEWAY_SECONDS:
-                yield member, log
-
-
-def _packed(output: Path) -> frozenset[str]:
-    """Return the names of all that zips of logs have here; one that cannot be read has nothing."""
-    found = set[str]()
-    for path in output.glob("logs-*.zip"):
-        with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-            found.update(archive.namelist())
-    return frozenset(found)
 
 
 def _is_file(path: Path) -> bool:

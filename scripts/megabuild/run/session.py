@@ -37,7 +37,6 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, Stored
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.published import records
-from megabuild.report.run_page import RunPage
 from megabuild.run import stored
 from megabuild.run.extension import ExtensionWork, make_torch_channel
 from megabuild.run.graph import Graph, Inbox, There
@@ -78,8 +77,7 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
         stopping.by_signals(),
         LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log,
     ):
-        page = RunPage(plan, log.path, log.mask)
-        run = _Run(plan, log, page.watching(reporter), prepare)
+        run = _Run(plan, log, reporter, prepare)
         error, status, code = "interrupted", "interrupted", Interrupted.exit_code
         try:
             run.go()
@@ -110,7 +108,6 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
             if not run.idle:
                 summary.write(options.state / LATEST)
             run.telling.ended(status, error, code)
-            page.write(summary.to_dict())
     return summary
 
 

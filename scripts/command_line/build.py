@@ -36,8 +36,6 @@ EXAMPLES = """
 {prog} --filter 'linux_64_cuda*'            choose among some
 {prog} 'linux_64_*' --provider conda-forge  several, one by one
 {prog} --all --exclude '*_generic' --plan   what they take together
-{prog} linux_64_cpu_debian --plan --machines 4x16  what four would give
-{prog} linux_64_cpu --distribute build1     on other machines, too
 {prog} linux_64_cpu --deadline 5h30m        in time; again goes on
 {prog} linux_64_cpu --status                where its runs stand
 {prog} --all --notify 'notify-send "$MEGABUILD_SUMMARY"'
@@ -51,7 +49,7 @@ DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "pyg_pin",
-    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline", "keep_work", "distribute",
+    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline", "keep_work",
 )  # fmt: skip
 
 
@@ -81,9 +79,6 @@ _TAKEN = (
 @option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
 @option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
 @option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
-@option(SHOW, "--machines", metavar="N[xCORES]",
-        help="With --plan: what so many machines would make of it, by simulation. Without CORES, each "
-        "has those of this one.")  # fmt: skip
 @option(SHOW, "--status", is_flag=True, help="Show where the runs of CONFIG, or of all, stand, and end.")
 @option(SHOW, "--quiet", "-q", is_flag=True, help="Nothing of what goes on: errors, and what came of it.")
 @option(
@@ -104,8 +99,6 @@ _TAKEN = (
 )
 @option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.")  # fmt: skip
-@option(HOW, "--distribute", metavar="HOST[:PORT]",
-        help="Have other machines compile C and C++ as well: the address of icecream's scheduler.")  # fmt: skip
 @option(HOW, "--optimization", type=click.Choice(["0", "2"]),
         help="2 as released, 0 for a quick proof of the pipeline.  [default: the config's, 2]")  # fmt: skip
 @option(HOW, "--upstream-tests", is_flag=True,
@@ -168,8 +161,6 @@ def build(context: click.Context, /, **given: Any) -> Result:
         from command_line.status import show
 
         return show(invocation, folder, given["configs"])
-    if given["machines"] and not given["plan_only"]:
-        raise click.UsageError("--machines goes with --plan")
     if given["keep_work"] and given["keep_going"]:
         raise click.UsageError("--keep-work ends at the first failure, --keep-going does not")
     if not given["debug"]:
@@ -199,7 +190,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
 
         return debug(options[chosen[0]](), given["output_id"])
     if given["plan_only"]:
-        return _planned(options, folder, given, invocation)
+        return _build(options, folder, given, invocation)
     from command_line.conclusion import concluded
 
     return concluded(
@@ -218,31 +209,17 @@ def _machine_platform() -> str:
     return machine_platform()
 
 
-def _planned(
-    options: Mapping[str, Callable[[], Options]], folder: Path, given: dict[str, Any], invocation: Invocation
-) -> Result:
-    """Plan one config or several, and tell what other machines would make of it where that is asked."""
-    if not given["machines"]:
-        return _build(options, folder, given, invocation)
-    from megabuild.plan.machines import machines, with_advice
-
-    those, plans = machines(given["machines"]), list[Any]()
-    result = _build(options, folder, given, invocation, plans.append)
-    return with_advice(result, plans, those)
-
-
 def _build(
     options: Mapping[str, Callable[[], Options]],
     folder: Path,
     given: dict[str, Any],
     invocation: Invocation,
-    noted: Callable[[Any], object] = lambda plan: None,
 ) -> Result:
-    """Build one config or several, or plan them; ``noted`` is told of each plan where that is all."""
+    """Build one config or several, or plan them."""
     from command_line.running import plan_and_build
 
     def one(chosen: Options, own: Invocation) -> Result:
-        result = plan_and_build(chosen, own, plan_only=given["plan_only"], noted=noted)
+        result = plan_and_build(chosen, own, plan_only=given["plan_only"])
         if given["remove_trees"] and not given["plan_only"] and result.exit_code == 0:
             from megabuild.run.tidy import remove_trees
 

@@ -28,12 +28,9 @@ def plan_and_build(
     invocation: Invocation,
     *,
     plan_only: bool,
-    noted: Callable[[Plan], object] = lambda plan: None,
 ) -> Result:
     """Show the plan of a run, for which hardly anything is downloaded; then prepare and carry it out.
-
-    ``noted`` is told of the plan where that is all.
-    """
+"""
     with in_use.using(options.cache, options.cache_name):
         in_use.note_output(options.cache, options.output)
         out = console(invocation)
@@ -48,7 +45,6 @@ def plan_and_build(
             raise
         result = plan_result(plan)
         if plan_only:
-            noted(plan)
             return result
         invocation.plans[options.run_name] = result.document
         show(out, result.lines)

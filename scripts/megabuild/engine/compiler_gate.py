@@ -1,6 +1,6 @@
 """Before a compiler that really runs: waits until its memory fits beside the others', and notes it and what it took.
 
-    python3 -IS compiler_gate.py SETTINGS FOLDER [--elsewhere=PROGRAM] [--unnoted] COMPILER ARGUMENT...
+    python3 -IS compiler_gate.py SETTINGS FOLDER [--unnoted] COMPILER ARGUMENT...
 
 Runs in the build's place with whatever Python lies there: standard library only, and few imports, since every object
 pays for them. Behind the object cache, so that nothing waits that is there already. ``SETTINGS`` is the driver's
@@ -13,9 +13,6 @@ while nobody waits for it. Those that wait stand in a line for each of the two, 
 
 Nobody waits for ever: the first in the heavy line keeps the units of its own part that it has; the first in the other
 line keeps none until it has all. Where more is wanted than there is, everything there is will do: it runs alone.
-
-With ``--elsewhere``, C and C++ are given to a program that has another machine compile them, and wait for no memory
-here. What that leaves to this machine comes back, with :data:`HERE` in its environment.
 """
 
 from __future__ import annotations
@@ -32,9 +29,8 @@ NOTES, _LOCKS = "compiler-memory.log", "compiler-locks"
 PAUSE, HOLD = "compiler-pause", b"1"
 #: Signs of the notes: an object is begun; compiled, or not; its compiler has ended, and what it took is not known.
 BEGUN, DONE, FAILED, ENDED = b">", b"+", b"-", b"="
-#: Before the compiler: what it takes is not noted; who has others compile; and, in the environment, that he does not.
-UNNOTED, ELSEWHERE, HERE = "--unnoted", "--elsewhere=", "COMPILE_HERE"
-_GNU_NAMES = ("gcc", "g++", "clang", "clang++", "-cc", "c++")
+#: Before the compiler: what it takes is not noted.
+UNNOTED = "--unnoted"
 _POLL_SECONDS, _PAUSE_SECONDS = 0.04, 0.5
 _LONGEST_NAME = 300
 #: What is known of an object is what it took once, at its peak, which few others reach at the same moment.
@@ -88,12 +84,6 @@ def object_name(command: list[str], folder: str) -> bytes:
     name = "/".join(parts[after[-1] + 1 :] if after else parts)
     usable = name.isascii() and name.isprintable() and " " not in name and len(name) <= _LONGEST_NAME
     return name.encode() if usable else b""
-
-
-def goes_elsewhere(compiler: str) -> bool:
-    """Return whether other machines can be given what a compiler does: GCC and Clang, and not nvcc."""
-    name = os.path.basename(compiler)
-    return HERE not in os.environ and (name == "cc" or name.rstrip("0123456789.-").endswith(_GNU_NAMES))
 
 
 class Gate:
@@ -197,17 +187,14 @@ def is_held(path: str) -> bool:
 
 def main(settings_file: str, folder: str, command: list[str]) -> int:
     """Wait, run, note; return the exit code."""
-    elsewhere = command[0][len(ELSEWHERE) :] if command[0].startswith(ELSEWHERE) else ""
-    command = command[bool(elsewhere) :]
     unnoted = command[0] == UNNOTED
     command = command[unnoted:]
     name = object_name(command, os.getcwd())
-    sent = bool(elsewhere and name) and goes_elsewhere(command[0])
     while name and is_held(os.path.join(os.path.dirname(settings_file), PAUSE)):
         time.sleep(_PAUSE_SECONDS)
     with open(settings_file, "rb") as file:
         settings = Settings(file.read())
-    if name and not sent and (settings.light or settings.heavy):
+    if name and (settings.light or settings.heavy):
         size = settings.size(name, cuda="nvcc" in os.path.basename(command[0]))
         try:
             gate = Gate(os.path.join(folder, _LOCKS), settings)  # holds until this process ends
@@ -217,9 +204,9 @@ def main(settings_file: str, folder: str, command: list[str]) -> int:
     notes = os.path.join(folder, NOTES)
     if name:
         note(notes, BEGUN, name)
-    status, peak, seconds = run([elsewhere, *command] if sent else command)
+    status, peak, seconds = run(command)
     if name:
-        known = peak and not unnoted and not sent
+        known = peak and not unnoted
         note(notes, ENDED if not known else FAILED if status else DONE, name, peak, seconds)
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)

@@ -74,8 +74,8 @@ def outline(plan: Plan) -> Outline:
         extensions={
             task.name: float(task.cpu_seconds) for task in plan.extensions.missing if task.how != "nothing"
         },
-        jobs=plan.jobs.count + plan.workers.cores,
-        cores=measure().cores + plan.workers.cores,
+        jobs=plan.jobs.count,
+        cores=measure().cores,
     )
 
 

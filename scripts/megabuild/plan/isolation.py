@@ -29,14 +29,12 @@ def choose_isolation(
     config: Config,
     environment: Environment,
     alternatives: Sequence[str] = (),
-    distribute: bool = False,
 ) -> Isolation:
     """Choose where to build; whoever builds for long checks it first.
 
     That is the engine of the requested name, or for ``auto`` or None the one that fits: a rehearsal and wheels run on
     the host, Debian's packages, and what needs an emulator, in their root folder, conda-forge's in its container image.
-    From local channels and sources alone, the build gets no network, unless objects are shared through a server or
-    compiles distributed. An error names alternatives: configs that do work on this machine.
+    From local channels and sources alone, the build gets no network, unless objects are shared through a server. An error names alternatives: configs that do work on this machine.
 
     What is built with this machine's own compilers, by somebody else's recipe, sees of the machine what bubblewrap
     shows of it.
@@ -44,7 +42,7 @@ def choose_isolation(
     Raises UsageError: An engine that does not exist.
     Raises IsolationError: None of the engines that fit can be used here.
     """
-    create = partial(_create, network=distribute or object_store(os.environ) is not None)
+    create = partial(_create, network=object_store(os.environ) is not None)
     if requested not in (None, *ENGINES):
         raise UsageError(f"there is no engine {requested!r}", f"choose one of: {', '.join(ENGINES)}")
     if requested not in (None, AUTO):

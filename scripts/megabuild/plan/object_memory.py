@@ -14,12 +14,11 @@ from pathlib import Path
 
 from groundwork import files
 from groundwork.errors import IntegrityError
-from megabuild.engine.compiler_gate import ENDED, NOTES
+from megabuild.engine.compiler_gate import NOTES
 from megabuild.plan.options import Options
 
 _FOLDER = "object-memory"
 _LINE = re.compile(rb"([+-]) ([0-9]{1,15}) ([!-~]{1,300})(?: ([0-9]{1,9}))?")
-_SENT = re.compile(rb"%s [0-9]{1,15} ([!-~]{1,300}) [0-9]{1,9}" % ENDED)
 #: PyTorch with CUDA has some 2,500 objects. What is more than this is not read.
 _MOST_OBJECTS = 20_000
 _MOST_BYTES = 8_000_000
@@ -52,14 +51,6 @@ def noted(state: Path) -> list[Compiled]:
                 )
             )
     return found
-
-
-def compiled_elsewhere(state: Path) -> dict[str, int]:
-    """Return how many objects of a build that gave compiles away other machines made, and how many this one."""
-    lines = _content(state / "tmp" / NOTES, below=state).splitlines()[: 3 * _MOST_OBJECTS]
-    here = {match[3] for line in lines if (match := _LINE.fullmatch(line))}
-    sent = {match[1] for line in lines if (match := _SENT.fullmatch(line))}
-    return {"elsewhere": len(sent - here), "here": len(here)}
 
 
 def read(options: Options) -> dict[str, int]:

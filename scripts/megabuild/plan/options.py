@@ -43,9 +43,6 @@ class Options:
     pyg_pin: str | None = None
     extensions: tuple[str, ...] = ()  #: only these extensions, and what they need; empty for all
     arch_list: str | None = None  #: CUDA architectures in place of the config's
-    distribute: str | None = (
-        None  #: icecream's scheduler, by which others compile; None for this machine alone
-    )
     #: most bytes that compilers may take together, or None for all that is free
     memory: int | None = None
     #: version of PyTorch in place of the one in the config's file, which ``config`` has already; None for that one

@@ -14,7 +14,6 @@ from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
 from megabuild.forecast.known import Known
 from megabuild.isolation.base import Host, Isolation
-from megabuild.plan.distribution import Workers
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.limits import Limits
@@ -122,7 +121,6 @@ class Plan:
     notes: tuple[str, ...] = ()  #: sentences for the user
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
     limits: Limits = field(default_factory=Limits)  #: how these share the memory
-    workers: Workers = field(default_factory=Workers)  #: other machines that compile as well
     estimate: Estimate = field(default_factory=Estimate)  #: what the build will want
     stored: Stored = field(default_factory=Stored)  #: what comes from a store, and is not built
     known: Known = field(default_factory=Known, repr=False)  #: how long such work took before

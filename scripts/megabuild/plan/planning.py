@@ -26,7 +26,6 @@ from megabuild.plan import (
     stored,
     tree_reuse,
 )
-from megabuild.plan.distribution import find_workers
 from megabuild.plan.estimate import Estimate, estimate
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.isolation import choose_isolation
@@ -184,8 +183,6 @@ def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
         environ=os.environ,
     )
     plan = replace(plan, jobs=jobs, limits=limits(jobs.count, machine.memory_free, figures, known))
-    if options.distribute is not None and plan.compiles:
-        plan = replace(plan, workers=find_workers(options.distribute))
     return replace(plan, estimate=_estimate(plan))
 
 
@@ -338,7 +335,6 @@ def _isolation(options: Options, environment: Environment) -> Isolation | Isolat
             config=options.config,
             environment=environment,
             alternatives=others,
-            distribute=options.distribute is not None,
         )
     except IsolationError as error:
         return error

@@ -51,8 +51,6 @@ def plan_lines(plan: Plan) -> list[str]:
         parts = (f"{one.count} {one.what} ({size(one.size)})" for one in plan.environment.downloads)
         lines.append(f"downloads first: {', '.join(parts)}")
     lines += stored.lines(plan)
-    if plan.workers.cores:
-        lines.append(f"{plan.workers} compile as well, by icecream's scheduler at {plan.workers.scheduler}")
     figures, left = plan.estimate, stored.when_fetched(plan)
     if left.missing:
         lines += [staging_decided(plan).sentence()] if plan.stages and not plan.stored.staging else []
@@ -63,7 +61,7 @@ def plan_lines(plan: Plan) -> list[str]:
     if left.missing and not figures.basis:
         cores = counted(plan.jobs.count, "compile job")
         return [*lines, f"how much it takes is known after the first run ({cores})"]
-    jobs = plan.jobs.count + plan.workers.cores
+    jobs = plan.jobs.count
     lines.append(
         f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours + figures.cpu_hours_of_extensions)} "
         f"({_time(figures.hours + figures.hours_of_extensions)} with {counted(jobs, 'job')})"
@@ -183,7 +181,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "decision": plan.staging_decision.decision,
             "reasons": list(plan.staging_decision.reasons),
         },
-        "workers": picked(plan.workers, "scheduler machines cores"),
         "store": {
             "address": plan.stored.address,
             "packages": sorted(plan.stored.packages),

@@ -82,7 +82,7 @@ class ExtensionWork(BuildTask):
             "PYG_WHEEL": f"{seen.more['wheel']}/{task.wheel.name}" if task.wheel else "",
             "MAKEFLAGS": "",  # a jobserver of somebody who started us has nothing to do with our share of the jobs
         }
-        return seen, job(plan, seen, {**task.overrides, **inside}, jobs=jobs + plan.workers.cores, env=env)
+        return seen, job(plan, seen, {**task.overrides, **inside}, jobs=jobs, env=env)
 
     def _local(self) -> dict[str, str]:
         """Return the variant values that name folders on this machine: as paths, or as file URLs."""

@@ -45,8 +45,7 @@ _GATE_SCRIPT = """\
 for python in {python} /opt/conda/bin/python3 /usr/bin/python3 python3; do
     command -v "$python" >/dev/null 2>&1 && break
 done
-elsewhere={elsewhere}
-exec "$python" -IS {script} {settings} {notes} ${{elsewhere:+"--elsewhere=$elsewhere"}} "$@"
+exec "$python" -IS {script} {settings} {notes} "$@"
 """
 
 
@@ -61,13 +60,12 @@ def write_launcher(
     shared: str,
     reshare: bool = False,
     stats: str,
-    elsewhere: str = "",
 ) -> None:
     """Write the files into a state folder, which builds see at ``inside``.
 
     ``scripts`` and ``python`` are the driver's modules and a Python there; ``folder``, ``shared`` and ``stats`` the
     object cache's own folder, its remote storage and its log. With ``reshare``, what is found in the own folder goes to
-    the remote storage as well. ``elsewhere`` is a program there that has other machines compile C and C++.
+    the remote storage as well.
     """
     gate = f"{inside}/{GATE}"
     # The engine gives scripts an environment of their own, which has neither.
@@ -92,7 +90,6 @@ def write_launcher(
         script=f"{scripts}/megabuild/engine/compiler_gate.py",
         settings=f"{inside}/{_SETTINGS}",
         notes=f"{inside}/tmp",
-        elsewhere=elsewhere,
     )
     files.write(state / _SETTINGS, limits.text())
     files.write(state / PAUSE, "")

@@ -21,7 +21,6 @@ from megabuild.engine.logs import LogFollower, ScriptLine
 from megabuild.engine.supervisor import run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan import tree_reuse
-from megabuild.plan.distribution import require_client
 from megabuild.plan.estimate import GB
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
@@ -74,9 +73,6 @@ def checks(plan: Plan, isolation: Isolation) -> Iterator[Check]:
     yield "source", _source(plan)
     isolation.check()
     yield "isolation", isolation.name
-    if plan.workers.cores:
-        require_client()
-        yield "workers", f"{plan.workers} take compiles, by icecream's scheduler at {plan.workers.scheduler}"
     yield "packages", f"{counted(_environments(plan), 'environment')} can be solved"
 
 
@@ -179,7 +175,7 @@ def toolchain(
 
     It goes through everything the real build will go through: the isolation, its mounts, the channel, the engine, the
     activation of the compilers, which are those of the plan's staging, or of its first package. A missing mount or a
-    compiler that cannot link, or be sent to other machines where that is asked for, shows here within seconds. Where
+    compiler that cannot link, shows here within seconds. Where
     nothing of the plan is compiled with a C++ compiler, the answer is empty. ``template`` is the build's own job; what
     ``on_tick`` raises ends the check.
 
@@ -192,7 +188,7 @@ def toolchain(
         return ""
     recipe = {
         "package": {"name": "megabuild-check", "version": "1"},
-        "build": {"number": 0, "script": [_SCRIPT + seen.trial]},
+        "build": {"number": 0, "script": [_SCRIPT]},
         "requirements": {"build": specs},
     }
     files.write(seen.state / _RECIPE, json.dumps(recipe))  # JSON is YAML

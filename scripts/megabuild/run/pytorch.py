@@ -18,7 +18,6 @@ from megabuild.isolation.base import Isolation
 from megabuild.plan import tree_reuse
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.limits import Limits
-from megabuild.plan.object_memory import compiled_elsewhere
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.report import staging_decided
@@ -162,7 +161,6 @@ class PyTorchWork(BuildTask):
             swaps={python: dict(values) for python, values in totals.swaps.items()},
             reused=dict(totals.reused),
             object_cache=dict(totals.object_cache),
-            distributed=compiled_elsewhere(self._state) if self._plan.workers.cores else {},
             disk=self._disk.result(len(made)),
         )
 
@@ -183,5 +181,5 @@ def describe_pytorch(
         "TORCH_TREE": f"{seen.state_inside}/tree",
         "TORCH_CCACHE": seen.launcher,
     }
-    made = job(plan, seen, {**plan.overrides, **source}, jobs=jobs + plan.workers.cores, env=env)
+    made = job(plan, seen, {**plan.overrides, **source}, jobs=jobs, env=env)
     return seen, replace(made, keep_going=options.keep_going, test=False)

@@ -18,13 +18,11 @@ from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
 from megabuild.plan import object_store
-from megabuild.plan.distribution import SOCKET
 from megabuild.plan.limits import Limits
 from megabuild.plan.options import INSIDE
 from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STATS
-from megabuild.run.compile_elsewhere import SCRIPT, packing_trial, write_client
-from megabuild.run.launcher import COMPILER_LAUNCHER, GATE, LAUNCHER_FILES, write_launcher
+from megabuild.run.launcher import COMPILER_LAUNCHER, LAUNCHER_FILES, write_launcher
 
 VARIANT = "variant.yaml"
 #: How the engine is told of virtual packages.
@@ -32,8 +30,6 @@ _OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"
 #: What a build writes, below its task's folder: all else there is the driver's, and it sees single files of that.
 _WRITABLE = ("out", "tmp")
 _SHARED = "shared"
-#: Below a state folder the client for compiles on other machines; below what builds write to, compilers packed for it.
-_ICECREAM = "icecream"
 #: Where compilers do not share memory: their number is one for which there is enough.
 _NO_LIMITS = Limits()
 
@@ -47,8 +43,6 @@ class View(Place):
     source: str | None  #: the provider's source tree inside, or None
     #: what the engine must be told through its environment: its caches, and the machine to build for
     environment: Mapping[str, str]
-    #: lines for a shell that try whether compilers can be sent to other machines, where that is asked for
-    trial: str = ""
     #: further folders that were asked for, by name: their paths inside
     more: Mapping[str, str] = field(default_factory=dict)
 
@@ -109,16 +103,6 @@ def view(
     (objects / _SHARED).mkdir(parents=True, exist_ok=True)
     shared = mount("objects", objects / _SHARED, writable=writes)
     python = sys.executable if on_host else "python3"
-    elsewhere = trial = ""
-    if plan.workers.cores:
-        tools, packed = mount(_ICECREAM, state / _ICECREAM), f"{state_inside}/tmp/{_ICECREAM}"
-        files.remove(state / "tmp" / _ICECREAM)  # compilers are packed anew by each run
-        daemon = mount("iceccd", SOCKET.parent)
-        write_client(
-            state / _ICECREAM, inside=tools, packed=packed, gate=f"{state_inside}/{GATE}", daemon=daemon
-        )
-        elsewhere = f"{tools}/{SCRIPT}"
-        trial = packing_trial(elsewhere, packed)
     write_launcher(
         state,
         limits,
@@ -129,7 +113,6 @@ def view(
         shared=object_store.remote_storage(shared, os.environ),
         reshare=object_store.object_store(os.environ) is not None and writes,
         stats=f"{state_inside}/{STATS}",
-        elsewhere=elsewhere,
     )
     seen = View(
         isolation=isolation,
@@ -143,7 +126,6 @@ def view(
         channels=tuple(urls),
         source=source,
         environment=environment,
-        trial=trial,
         more=others,
     )
     for name in (*_WRITABLE, *written):

@@ -208,7 +208,7 @@ class _Run:
         plan, options = self._plan, self._plan.options
         isolation = plan.usable_isolation()
         self._meter.blind = isinstance(isolation, Container)
-        if self._meter.blind or plan.workers.cores:
+        if self._meter.blind:
             self.telling.forecast.share = None  # what runs there are not our children
         self._check(checks(plan, isolation))
         jobs, per_job, memory = plan.jobs, plan.estimate.memory_of_ordinary, measure().memory

@@ -83,8 +83,6 @@ class Summary:
     reused: Mapping[str, int] = field(default_factory=dict)
     #: what the object cache was asked for by PyTorch's compilers: ``hits``, of them ``shared`` by others, ``misses``
     object_cache: Mapping[str, int] = field(default_factory=dict)
-    #: objects of PyTorch that were compiled: ``elsewhere``, ``here``; empty where no compiles were given away
-    distributed: Mapping[str, int] = field(default_factory=dict)
     disk: DiskUse = field(default_factory=DiskUse)
     memory: int = 0  #: bytes of the largest process that this machine ran for it, 0 where nobody knows
     #: bytes of the largest single process of a compile, by object, for those that took most
@@ -169,11 +167,6 @@ def summary_lines(summary: Summary) -> list[str]:
         what = f"{count} of {counted(asked, 'object')}" if cached else counted(count, "object")
         others = f", {shared} of them from what others share" if cached and shared else ""
         lines.append(f"{what} reused from {source}{others}")
-    if summary.distributed:
-        made = sum(summary.distributed.values())
-        lines.append(
-            f"{summary.distributed.get('elsewhere', 0)} of {counted(made, 'object')} compiled by other machines"
-        )
     if summary.object_cache and not asked:
         lines.append("no object cache: what was compiled is not kept for another run")
     if summary.estimated_seconds:

@@ -53,7 +53,7 @@ class Meter:
 
     def _learn(self, plan: Plan, summary: Summary, run: Forecast) -> None:
         """Keep what PyTorch's part took for the next plan, however far it came."""
-        if not plan.missing or not run.took or plan.workers.cores:  # what others compiled, nobody measured
+        if not plan.missing or not run.took:
             return
         cache = plan.options.cache
         before = plan.known

@@ -29,8 +29,7 @@ def plan_and_build(
     *,
     plan_only: bool,
 ) -> Result:
-    """Show the plan of a run, for which hardly anything is downloaded; then prepare and carry it out.
-"""
+    """Show the plan of a run, for which hardly anything is downloaded; then prepare and carry it out."""
     with in_use.using(options.cache, options.cache_name):
         in_use.note_output(options.cache, options.output)
         out = console(invocation)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from calling import call
+from megabuild.plan.distribution import Workers
 from rich.console import Console
 
 from command_line import conclusion, running
@@ -20,7 +21,6 @@ from groundwork.errors import BuildError, Interrupted, ProviderError
 from groundwork.package_id import PackageId
 from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.plan.distribution import Workers
 from megabuild.plan.estimate import estimate
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.limits import limits

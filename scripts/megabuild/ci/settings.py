@@ -11,9 +11,7 @@ from urllib.parse import urlsplit
 from groundwork.deadline import seconds_of
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config
-from megabuild.forecast import shipped
-from megabuild.forecast.outline import COMPILE
-from megabuild.plan.estimate import kind
+from megabuild.plan.estimate import cpu_hours, kind
 
 #: GitHub's own, which have four cores for public repositories, those of macOS three, and end a job after 6 h
 #: (docs.github.com, "GitHub-hosted runners reference" and "Actions limits").
@@ -96,8 +94,7 @@ def continuations(config: Config, *, rehearse: bool, within: str, cores: int) ->
     """
     source = "model" if rehearse else {"conda-forge": "official"}.get(config.provider, config.provider)
     cuda = config.cuda_version is not None
-    known = shipped.known(kind(source=source, cuda=cuda, optimization="2"))
-    seconds = sum(known.steps[name] for name in known.order.get(COMPILE, ())) / cores
+    seconds = 3600 * cpu_hours(kind(source=source, cuda=cuda, optimization="2")) / cores
     needed = max(0, math.ceil(seconds / seconds_of(within)) - 1)
     if needed > _MOST_CONTINUATIONS:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What building a config will want of disk and memory; of time :mod:`megabuild.forecast`.
+"""What building a config will want of time, disk and memory.
 
 Figures and where they come from:
 
@@ -47,7 +47,6 @@ class Estimate:
     #: compiling the extensions, with nothing from the object cache: on one core, and on the clock
     cpu_hours_of_extensions: float = 0.0
     hours_of_extensions: float = 0.0
-    hours_at_load: float = 0.0  #: everything, beside what else wants the machine when it is planned
     basis: str = ""  #: where PyTorch's figures come from, in a few words
 
 
@@ -58,44 +57,55 @@ class _Figures:
     per_python: float
     memory: float
     basis: str
+    hours: float = 0.0  #: CPU hours of libtorch's compile, and of each Python
+    python_hours: float = 0.0
     heavy: bool = False  #: some objects take that much, and most take far less
 
 
 _FIGURES = {
     "rehearsal": _Figures(
         tree=0.1, package=0.05, per_python=0.02, memory=0.5,
+        hours=0.01, python_hours=0.01,
         basis="measured rehearsals",
     ),
     "debian-2": _Figures(
         tree=4.0, package=0.3, per_python=0.1, memory=1.7,
+        hours=2.9, python_hours=0.7,
         basis="measured with PyTorch 2.6 on two cores",
     ),
     "debian-0": _Figures(
         tree=3.6, package=0.4, per_python=0.1, memory=1.7,
+        hours=1.9, python_hours=0.5,
         basis="measured with PyTorch 2.6 at -O0 on two cores",
     ),
     "debian-cuda-2": _Figures(
         tree=7.0, package=1.5, per_python=0.1, memory=2.6,
+        hours=5.7, python_hours=0.75,
         basis="measured with PyTorch 2.6, for one GPU architecture",
     ),
     "debian-cuda-0": _Figures(
         tree=7.0, package=1.5, per_python=0.1, memory=2.6,
+        hours=3.4, python_hours=0.55,
         basis="measured with PyTorch 2.6 at -O0, for one GPU architecture",
     ),
     "wheel-cpu": _Figures(
         tree=0.8, package=0.3, per_python=0.2, memory=0.5,
+        hours=0, python_hours=0.05,
         basis="measured with PyTorch 2.13's wheel for one Python",
     ),
     "wheel-cuda": _Figures(
         tree=2.5, package=1.0, per_python=0.2, memory=0.5,
+        hours=0, python_hours=0.1,
         basis="measured with PyTorch 2.13's wheels for two Pythons",
     ),
     "official-cpu": _Figures(
         tree=12.0, package=0.5, per_python=0.2, memory=2.5,
+        hours=15, python_hours=1.6,
         basis="reported for conda-forge's three-core runners",
     ),
     "official-cuda": _Figures(
         tree=30.0, package=2.0, per_python=0.2, memory=5.3, heavy=True,
+        hours=56, python_hours=2.6,
         basis="reported for conda-forge's CUDA builds, taken as eight cores",
     ),
 }  # fmt: skip
@@ -113,9 +123,9 @@ def kind(*, source: str, cuda: bool, optimization: str) -> str:
     return f"{'wheel' if source == 'wheel' else 'official'}-{'cuda' if cuda else 'cpu'}"
 
 
-def staging_bytes(kind: str) -> int:
-    """Return the bytes of what is compiled once and serves every Python, of a kind of build."""
-    return int(_FIGURES[kind].tree * GB)
+def cpu_hours(kind: str) -> float:
+    """Return the CPU hours of libtorch's compile, of a kind of build."""
+    return _FIGURES[kind].hours
 
 
 def estimate(
@@ -127,10 +137,12 @@ def estimate(
     staging: bool,
     extensions: int = 0,
     compiled: int = 0,
+    extension_seconds: float = 0.0,
     jobs: int = 1,
 ) -> Estimate:
-    """Estimate the disk and the memory of a run; :mod:`megabuild.plan.expected` adds how long it takes."""
+    """Estimate the disk, the memory and the time of a run: rough, since a first run is what tells."""
     figures = _FIGURES[kind(source=source, cuda=cuda, optimization=optimization)]
+    cpu = staging * figures.hours + pythons * figures.python_hours
     # the tree once, half of it again while a package is made, packages and their unpacked test environments
     size = (
         1.5 * figures.tree + 3 * figures.package + 3 * pythons * figures.per_python
@@ -146,4 +158,8 @@ def estimate(
         memory_of_cuda=bytes_per_compile(cuda=True) if figures.heavy else 0,
         memory_of_extensions=bytes_per_compile(cuda=cuda) if compiled else 0,
         basis=figures.basis,
+        cpu_hours=cpu,
+        hours=cpu / jobs,
+        cpu_hours_of_extensions=extension_seconds / 3600,
+        hours_of_extensions=extension_seconds / 3600 / jobs,
     )

@@ -12,10 +12,11 @@ from groundwork.resources.jobs import Jobs
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
-from megabuild.forecast.known import Known
 from megabuild.isolation.base import Host, Isolation
+from megabuild.plan import fingerprint
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.last_run import LastRun
 from megabuild.plan.limits import Limits
 from megabuild.plan.options import Options
 from megabuild.plan.tree_reuse import Decision
@@ -123,7 +124,7 @@ class Plan:
     limits: Limits = field(default_factory=Limits)  #: how these share the memory
     estimate: Estimate = field(default_factory=Estimate)  #: what the build will want
     stored: Stored = field(default_factory=Stored)  #: what comes from a store, and is not built
-    known: Known = field(default_factory=Known, repr=False)  #: how long such work took before
+    last_run: LastRun = field(default_factory=LastRun, repr=False)  #: what it took before
 
     def usable_isolation(self) -> Isolation:
         """Return where it is built; raises IsolationError where it cannot be."""
@@ -152,6 +153,12 @@ class Plan:
         """For how many Pythons there is something to build; in another feedstock what is for none counts as one."""
         foreign = not self.options.config.torch_version
         return len({package.python for package in self.missing if package.python or foreign})
+
+    @property
+    def compiles_staging(self) -> bool:
+        """Whether libtorch is compiled, or what else is staged."""
+        inherits = any(fingerprint.inherits(package) for package in self.missing)
+        return inherits and self.staging_decision.decision != "reuse" and not self.stored.staging
 
     @property
     def compiles_torch(self) -> bool:

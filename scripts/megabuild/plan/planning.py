@@ -16,9 +16,9 @@ from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Isolation
 from megabuild.plan import (
-    expected,
     fingerprint,
     habits,
+    last_run,
     object_memory,
     object_store,
     release,
@@ -172,7 +172,7 @@ def _decision(options: Options, staged: fingerprint.Fingerprint) -> tree_reuse.D
 def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
     """Add the compile jobs that there is memory for, and what is still to be done takes with these."""
     options = plan.options
-    plan = replace(plan, known=expected.read(plan, report))
+    plan = replace(plan, last_run=last_run.read(options))
     known = object_memory.read(options)
     machine, figures = measure(), _estimate(plan)
     machine = replace(machine, memory_free=min(machine.memory_free, options.memory or machine.memory_free))
@@ -187,21 +187,32 @@ def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
 
 
 def _estimate(plan: Plan) -> Estimate:
-    """Estimate what is still to be done of a plan, by earlier runs where there were any."""
-    variant, todo = plan.config.variant, plan.extensions.missing
-    if not expected.kind_of(plan):  # somebody else's recipe
-        return expected.with_time(plan, Estimate())
+    """Estimate what is still to be done of a plan, by the last run of it where there was one."""
+    variant, todo, last = plan.config.variant, plan.extensions.missing, plan.last_run
+    if not {"torch_source", "torch_optimization"} <= variant.keys():  # somebody else's recipe
+        return Estimate()
     figures = estimate(
         source=variant["torch_source"][0],
         cuda=plan.options.config.cuda_version is not None,
         optimization=variant["torch_optimization"][0],
         pythons=plan.rounds,
-        staging=expected.compiles(plan),
+        staging=plan.compiles_staging,
         extensions=sum(task.how != "nothing" for task in todo),
         compiled=sum(task.how == "compile" for task in todo),
-        jobs=plan.jobs.count,
+        extension_seconds=sum(task.cpu_seconds for task in todo if task.how != "nothing"),
+        jobs=plan.jobs.count or 1,
     )
-    return expected.with_time(plan, figures)
+    if not plan.missing or not 0 < plan.rounds <= last.pythons:
+        return figures
+    # what was measured is the least that it takes
+    memory = int(1.2 * last.memory) or figures.memory_per_job
+    return replace(
+        figures,
+        disk=int(1.2 * last.disk) or figures.disk,
+        memory_per_job=memory,
+        memory_of_ordinary=figures.memory_of_ordinary if figures.memory_of_cuda else memory,
+        basis="the last run here",
+    )
 
 
 def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:

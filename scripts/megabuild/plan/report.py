@@ -15,8 +15,6 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan, PlanItem
 from megabuild.plan.planning import packages_without_environment
 
-#: Of a machine's load is told where a build would take so many times as long.
-_BUSY = 1.5
 _PACKAGE = "name version build_string build_number subdir file_name python"
 
 
@@ -66,11 +64,6 @@ def plan_lines(plan: Plan) -> list[str]:
         f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours + figures.cpu_hours_of_extensions)} "
         f"({_time(figures.hours + figures.hours_of_extensions)} with {counted(jobs, 'job')})"
     )
-    alone = figures.hours + figures.hours_of_extensions
-    if figures.hours_at_load > _BUSY * alone:
-        lines.append(
-            f"  (others want the machine as well: about {_time(figures.hours_at_load)} if they go on)"
-        )
     if plan.missing and plan.limits.at_once:
         lines.append(
             f"  (heavy objects take {size(figures.memory_per_job)}, {plan.limits.at_once} run at a time)"
@@ -195,7 +188,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "hours": round(plan.estimate.hours, 3),
             "extensions_cpu_hours": round(plan.estimate.cpu_hours_of_extensions, 3),
             "extensions_hours": round(plan.estimate.hours_of_extensions, 3),
-            "hours_at_present_load": round(plan.estimate.hours_at_load, 3),
             "basis": plan.estimate.basis,
         },
     }

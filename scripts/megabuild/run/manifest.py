@@ -6,7 +6,6 @@ CFEP-03 asks whoever builds outside of conda-forge's CI for the logs; who copies
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone

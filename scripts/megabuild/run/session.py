@@ -208,8 +208,6 @@ class _Run:
         plan, options = self._plan, self._plan.options
         isolation = plan.usable_isolation()
         self._meter.blind = isinstance(isolation, Container)
-        if self._meter.blind:
-            self.telling.forecast.share = None  # what runs there are not our children
         self._check(checks(plan, isolation))
         jobs, per_job, memory = plan.jobs, plan.estimate.memory_of_ordinary, measure().memory
         if jobs.count > 1 and jobs.count * per_job > memory:
@@ -369,4 +367,4 @@ class _Run:
             failures=tuple(why.failure for why in self._failed.values() if why.failure),
         )
         result = self._pytorch.add_to(result) if self._pytorch else result
-        return self._meter.compared(plan, result, self.telling.forecast)
+        return self._meter.compared(plan, result, self.telling.pace)

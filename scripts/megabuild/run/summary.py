@@ -90,9 +90,6 @@ class Summary:
     #: what the plan said of duration and memory, 0 where nothing was built
     estimated_seconds: float = 0.0
     estimated_memory: int = 0
-    #: what was said of the time left: seconds since the start, share of the work done, the seconds that were likely, at
-    #: least and at most to come, and the share of the machine's cores that this run got, 0 where nobody knew
-    time_left: Sequence[Sequence[float]] = ()
     error: str = ""  #: what went wrong, empty when nothing did
     #: what failed and where, by task, as scripts want it (docs/json.md)
     failures: tuple[Mapping[str, object], ...] = ()

@@ -8,11 +8,9 @@ from pathlib import Path
 from groundwork import events
 from groundwork.errors import IntegrityError
 from groundwork.run_state import RunState
-from megabuild.forecast.forecast import Forecast
-from megabuild.forecast.share import Share
-from megabuild.plan import expected
 from megabuild.plan.plan import Plan
 from megabuild.run.logfile import LogFile
+from megabuild.run.time_left import Pace
 from megabuild.state import state_file
 from megabuild.state.following import Following
 
@@ -30,14 +28,14 @@ class Telling:
         self._log = log
         self._reporter = reporter
         self._lock = threading.RLock()  # events come from the preparation's threads, too
-        self.forecast = _forecast(plan)
-        self._following = Following(plan, left=lambda: self.forecast.left())
+        self.pace = _pace(plan)
+        self._following = Following(plan, left=lambda: self.pace.left())
         self._file = state_file.StateFile(plan.options.state)
         self._silent = idle and _came_to_its_end(plan.options.state)
 
     def planned(self, plan: Plan) -> None:
         """Take another plan: the preparation has led to it."""
-        self.forecast = _forecast(plan)
+        self.pace = _pace(plan)
         self._following.planned(plan)
 
     def tell(self, event: events.Event) -> None:
@@ -46,7 +44,7 @@ class Telling:
         if not often and not isinstance(event, events.InTask) and (line := event.logged()):
             self._log.write("driver", line)
         with self._lock:
-            self.forecast.take(event)
+            self.pace.take(event)
             self._following.take(event)
             self._reporter(event)
         if not often:
@@ -72,9 +70,8 @@ class Telling:
             self._file.write(self._following.ended(status, error=error, exit_code=exit_code))
 
 
-def _forecast(plan: Plan) -> Forecast:
-    todo = expected.outline(plan)
-    return Forecast(todo, plan.known, share=Share(todo.cores))
+def _pace(plan: Plan) -> Pace:
+    return Pace(plan.last_run.passed, plan.last_run.seconds)
 
 
 def _came_to_its_end(state: Path) -> bool:

@@ -7,14 +7,11 @@ import sys
 import time
 from dataclasses import replace
 
-from megabuild.forecast import known as store
-from megabuild.forecast import learning, shipped
-from megabuild.forecast.forecast import Forecast
-from megabuild.forecast.known import Known
-from megabuild.plan import expected, object_memory
+from megabuild.plan import last_run, object_memory
 from megabuild.plan.plan import Plan
 from megabuild.run.extension import folder
 from megabuild.run.summary import Summary
+from megabuild.run.time_left import Pace
 
 _UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
 #: So many of the largest objects are recorded.
@@ -35,46 +32,27 @@ class Meter:
         """How long it has been."""
         return time.monotonic() - self._began
 
-    def compared(self, plan: Plan, summary: Summary, run: Forecast) -> Summary:
+    def compared(self, plan: Plan, summary: Summary, pace: Pace) -> Summary:
         """Return a summary with what was measured, beside what had been estimated; it is remembered, too."""
-        summary = replace(
-            summary, memory=self._memory(), largest_objects=_remembered(plan), time_left=tuple(run.record)
-        )
-        self._learn(plan, summary, run)
+        summary = replace(summary, memory=self._memory(), largest_objects=_remembered(plan))
+        if summary.ok and plan.compiles_staging:
+            run = last_run.LastRun(
+                seconds=self.seconds,
+                passed=pace.passed,
+                memory=summary.memory,
+                disk=summary.disk.peak,
+                pythons=plan.rounds,
+            )
+            last_run.keep(plan.options, run)
         if not summary.ok or not (plan.missing or plan.extensions.missing):
             return summary
         figures = plan.estimate
         per_job = figures.memory_per_job if plan.missing else 0
         return replace(
             summary,
-            estimated_seconds=round(figures.hours_at_load * 3600, 1),
+            estimated_seconds=round((figures.hours + figures.hours_of_extensions) * 3600, 1),
             estimated_memory=max(per_job, figures.memory_of_extensions),
         )
-
-    def _learn(self, plan: Plan, summary: Summary, run: Forecast) -> None:
-        """Keep what PyTorch's part took for the next plan, however far it came."""
-        if not plan.missing or not run.took:
-            return
-        cache = plan.options.cache
-        before = plan.known
-        compiled = {
-            one.name: one.cpu_seconds
-            for one in object_memory.noted(plan.options.state)
-            if one.ended_well and one.cpu_seconds
-        }
-        known = learning.learned(before, run, compiled=compiled, logged=expected.logged(plan))
-        whole = summary.ok and expected.compiles(plan)
-        larger = not whole and before.measured
-        known = replace(
-            known,
-            cached=expected.inputs(plan) if whole else before.cached,
-            memory=max(summary.memory, before.memory if larger else 0),
-            disk=max(summary.disk.peak, before.disk if larger else 0),
-            pythons=max(plan.rounds if whole else 0, before.pythons if larger else 0),
-        )
-        store.keep(cache, expected.names(plan), known)
-        if speed := learning.speed(shipped.known(expected.kind_of(plan)), compiled):
-            store.keep(cache, expected.MACHINE, Known(speed=speed))
 
     def _memory(self) -> int:
         """Bytes of the largest program so far; 0 where nobody knows, one before us having been larger."""

@@ -353,26 +353,6 @@ class Measured(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Paused(Event):
-    """No compiler and no task is started until there is more room on the disk."""
-
-    note: str
-
-    def sentence(self) -> str:
-        return f"{UNICODE.warning} paused: {self.note}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class WentOn(Event):
-    """There is room again."""
-
-    free: int  #: bytes
-
-    def sentence(self) -> str:
-        return f"goes on: {size(self.free)} are free"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Stands(Event):
     """Where the run stands, told once a second and whenever something has happened."""
 

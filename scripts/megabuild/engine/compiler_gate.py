@@ -25,13 +25,11 @@ import time
 
 UNIT = 128 << 20
 NOTES, _LOCKS = "compiler-memory.log", "compiler-locks"
-#: Beside the settings, and the driver's as they are: while it holds :data:`HOLD`, no compiler begins.
-PAUSE, HOLD = "compiler-pause", b"1"
 #: Signs of the notes: an object is begun; compiled, or not; its compiler has ended, and what it took is not known.
 BEGUN, DONE, FAILED, ENDED = b">", b"+", b"-", b"="
 #: Before the compiler: what it takes is not noted.
 UNNOTED = "--unnoted"
-_POLL_SECONDS, _PAUSE_SECONDS = 0.04, 0.5
+_POLL_SECONDS = 0.04
 _LONGEST_NAME = 300
 #: What is known of an object is what it took once, at its peak, which few others reach at the same moment.
 MARGIN = 1.03
@@ -176,22 +174,11 @@ def note(path: str, sign: bytes, name: bytes, size: int = 0, seconds: float = 0.
         return
 
 
-def is_held(path: str) -> bool:
-    """Return whether the driver wants no compiler to begin."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(1) == HOLD
-    except OSError:
-        return False
-
-
 def main(settings_file: str, folder: str, command: list[str]) -> int:
     """Wait, run, note; return the exit code."""
     unnoted = command[0] == UNNOTED
     command = command[unnoted:]
     name = object_name(command, os.getcwd())
-    while name and is_held(os.path.join(os.path.dirname(settings_file), PAUSE)):
-        time.sleep(_PAUSE_SECONDS)
     with open(settings_file, "rb") as file:
         settings = Settings(file.read())
     if name and (settings.light or settings.heavy):

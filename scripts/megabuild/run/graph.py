@@ -57,7 +57,6 @@ class Graph:
         stop: threading.Event,
         keep_going: bool = False,
         on_tick: Callable[[], None] = lambda: None,
-        hold: Callable[[], bool] = lambda: False,
         refuse: Callable[[Work], MegabuildError | None] = lambda work: None,
     ) -> None:
         # the longest way to the end first, so that it is not left over with most of the machine idle
@@ -73,7 +72,6 @@ class Graph:
         self._stop = stop
         self._keep_going = keep_going
         self._on_tick = on_tick
-        self._hold = hold
         self._refuse = refuse
 
     def run(self) -> None:
@@ -127,8 +125,6 @@ class Graph:
             self._finish(*found[0])
 
     def _start(self) -> None:
-        if self._hold():
-            return
         busy = {work.alone for work, _, _ in self._running.values() if work.alone}
         refused: MegabuildError | None = None
         for work in list(self._waiting):

@@ -7,12 +7,12 @@ import shlex
 from pathlib import Path
 
 from groundwork import files
-from megabuild.engine.compiler_gate import HOLD, PAUSE, UNNOTED
+from megabuild.engine.compiler_gate import UNNOTED
 from megabuild.plan.limits import Limits
 
 COMPILER_LAUNCHER, GATE, _SETTINGS = "compiler-launcher", "compiler-gate", "compiler-memory"
 #: Files of a state folder that are the driver's, and read by builds.
-LAUNCHER_FILES = (COMPILER_LAUNCHER, GATE, _SETTINGS, PAUSE)
+LAUNCHER_FILES = (COMPILER_LAUNCHER, GATE, _SETTINGS)
 _LAUNCHER = """\
 #!/bin/sh
 # In front of every compiler of this config: the object cache where there is one, else the compiler itself. Always this
@@ -92,21 +92,6 @@ def write_launcher(
         notes=f"{inside}/tmp",
     )
     files.write(state / _SETTINGS, limits.text())
-    files.write(state / PAUSE, "")
-
-
-def hold(state: Path, *, on: bool) -> None:
-    """Have no compiler of a task begin, or let them; those that run go on.
-
-    The file stays the one that the build sees, where it sees single files of the folder.
-
-    Raises OSError: It is not there, or is a link.
-    """
-    file = os.open(state / PAUSE, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        os.pwrite(file, HOLD, 0) if on else os.ftruncate(file, 0)
-    finally:
-        os.close(file)
 
 
 def _write(path: Path, text: str, **values: str) -> None:

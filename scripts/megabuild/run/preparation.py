@@ -7,10 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from groundwork import events
-from groundwork.errors import MegabuildError
 from megabuild.plan.plan import Plan
 from megabuild.plan.report import staging_decided
-from megabuild.run.room import Room
 
 #: Makes the plan once more, with everything that it needs; takes what is told on the way, from any thread.
 Prepare = Callable[[events.Notes], Plan]
@@ -30,27 +28,6 @@ def told(tell: Callable[[events.Event], None]) -> events.Notes:
             tell(events.Noted(text=what))
 
     return report
-
-
-def with_room(room: Room, prepare: Prepare, tell: Callable[[events.Event], None]) -> Plan:
-    """Prepare; while there is no room on the disk that waits, and what had begun by then is tried again."""
-    begun = set[str]()
-
-    def noted(event: events.Event) -> None:
-        if isinstance(event, events.Preparing):
-            (begun.discard if event.over else begun.add)(event.what)
-        tell(event)
-
-    while True:
-        try:
-            with room.waiting(told(noted)) as notes:
-                return prepare(notes)
-        except (MegabuildError, OSError) as error:
-            if not room.came(error):
-                raise
-            tell(events.Warned(message=f"{str(error).splitlines()[0]}: once more, now that there is room"))
-            while begun:  # it does not go on, though it has not come to its end
-                tell(events.Idle(task=begun.pop()))
 
 
 @contextlib.contextmanager

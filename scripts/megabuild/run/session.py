@@ -23,7 +23,7 @@ from groundwork.errors import (
 from groundwork.files import FileLock
 from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
-from groundwork.resources.machine import measure
+from groundwork.resources.machine import is_full, measure
 from groundwork.resources.processes import give_back_memory
 from groundwork.text import duration
 from groundwork.wording import counted
@@ -45,10 +45,9 @@ from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.outcome import package_results
 from megabuild.run.package_test import PackageTest, name_of
 from megabuild.run.preflight import Check, before_preparation, checks
-from megabuild.run.preparation import Prepare, changes, ticking, with_room
+from megabuild.run.preparation import Prepare, changes, ticking, told
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
-from megabuild.run.room import Room
 from megabuild.run.summary import LATEST, RECORDS, Summary
 from megabuild.run.telling import Telling
 from megabuild.run.usage_meter import Meter
@@ -195,9 +194,7 @@ class _Run:
         if before.environment.root is None:  # else what is missing on this machine may yet be installed
             before.usable_isolation()
         self._check(before_preparation(before))
-        self._plan = compare_with_disk(
-            with_room(Room(before, threading.Event(), self._tell), prepare, self._tell)
-        )
+        self._plan = compare_with_disk(prepare(told(self._tell)))
         self.telling.planned(self._plan)
         if found := changes(before, self._plan):
             self._tell(events.Replanned(changes=found))
@@ -247,7 +244,6 @@ class _Run:
             there=lambda name: inbox.put(There(name=name)),
             stop=threading.Event(),
         )
-        room = Room(plan, run.held, inbox.put)
         files.remove(plan.options.state / TESTS)
         works: list[Work] = []
         done = {task.name for task in plan.extensions.tasks if task.exists}
@@ -276,8 +272,7 @@ class _Run:
             inbox=inbox,
             stop=run.stop,
             keep_going=plan.options.keep_going,
-            on_tick=lambda: self._tick(room),
-            hold=run.held.is_set,
+            on_tick=self._tick,
             refuse=self._too_late_for,
         ).run()
         files.remove(plan.options.state / TESTS)  # where a test failed, its package stays in there
@@ -326,14 +321,18 @@ class _Run:
             if plan.extensions.missing:
                 make_torch_channel(plan, work.shelf)
 
-    def _tick(self, room: Room) -> None:
-        """Say where it stands, pause where the disk gets full, and end the run where it is time to.
+    def _tick(self) -> None:
+        """Say where it stands, and end the run where it is time to.
 
         Raises DeadlineError: It is.
-        Raises OutOfSpaceError: It has been full for too long.
+        Raises OutOfSpaceError: The disk is full.
         """
         self.telling.stand()
-        room.look()
+        if is_full(self._plan.options.state):
+            raise OutOfSpaceError(
+                f"{self._plan.options.state}: the disk is full",
+                "free some space and run again: what is finished is kept",
+            )
         deadline = self._plan.options.deadline
         if deadline is not None and deadline.left <= 0:
             raise deadline.error("has come " + place(self.telling.state()))

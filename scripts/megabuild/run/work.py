@@ -9,13 +9,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from groundwork import events
-from groundwork.errors import KilledError, MegabuildError, OutOfSpaceError
+from groundwork.errors import KilledError, MegabuildError
 from groundwork.resources.jobs import Budget
 from groundwork.resources.shortage import Watch
 from megabuild.engine import archive
@@ -27,7 +27,6 @@ from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STAGING, Parser
 from megabuild.run.failed_place import find_place, forget
 from megabuild.run.failure import Failure
-from megabuild.run.launcher import hold
 from megabuild.run.logfile import LogFile
 from megabuild.run.recent import Recent
 from megabuild.run.sandbox_paths import View
@@ -38,8 +37,6 @@ Need: TypeAlias = "str | tuple[str, ...]"
 
 #: Seconds between an attempt that the network has ended and the next one: there are as many more as these.
 NETWORK_PAUSES = (20.0, 60.0)
-#: Seconds in which a disk that something could not be written to has been looked at, so that the run is held by then.
-_SPACE_PAUSE = 3.0
 #: Between two looks at a script's log while ninja is at work: what a driver takes in a build of hours is mostly looks.
 _COMPILING_SECONDS = 0.25
 #: Name of the folder of packages that failed their tests.
@@ -68,8 +65,6 @@ class Run:
     tell: Callable[[events.Event], None]  #: takes events, from any thread
     there: Callable[[str], None]  #: takes the name of something that is there now, and that tasks may need
     stop: threading.Event  #: set when everything is to end
-    #: set while no compiler is to begin, for want of room on the disk
-    held: threading.Event = field(default_factory=threading.Event)
 
 
 class Work(ABC):
@@ -108,7 +103,6 @@ class Work(ABC):
         self._recent = Recent(staged)
         self._memory = Watch()
         self._phase = ""
-        self._holds = False
 
     @abstractmethod
     def log(self) -> AbstractContextManager[LogFile]:
@@ -135,9 +129,6 @@ class Work(ABC):
         room on the disk, once the run that is held for it goes on.
         """
         kind = error.failure["kind"] if error.failure else ""
-        if isinstance(error, OutOfSpaceError) and not self._tried_again:
-            self._tried_again, self._pause = True, _SPACE_PAUSE
-            return "once more when there is room"
         if isinstance(error, KilledError) or kind == "environment":
             again, self._tried_again = not self._tried_again, True
             return "once more" if again else ""
@@ -147,15 +138,11 @@ class Work(ABC):
         return f"tried once more in {self._pause:.0f} s"
 
     def pause(self) -> None:
-        """Wait as long as was said when it was put back, and for room on the disk, unless the run ends."""
+        """Wait as long as was said when it was put back, unless the run ends."""
         until, self._pause = time.monotonic() + self._pause, 0.0
         while (left := until - time.monotonic()) > 0:
             self.halt()
             self._run.stop.wait(min(left, 0.2))
-        while self._run.held.is_set():
-            self._tried_again = False  # what it was has been waited for, and may come again
-            self.halt()
-            self._run.stop.wait(0.2)
 
     def occasion(self, event: events.Event | None) -> None:
         """Called about twenty times a second, and at every event."""
@@ -177,13 +164,6 @@ class Work(ABC):
         """Raise :class:`Stopped` where the run ends."""
         if self._run.stop.is_set() or self._cancelled.is_set():
             raise Stopped(self.name)
-
-    def _hold(self) -> None:
-        """Pass on to its compilers whether they may begin."""
-        if self._holds != self._run.held.is_set():
-            self._holds = not self._holds
-            with suppress(OSError):  # a build on the host itself can spoil it: then they go on
-                hold(self._state, on=self._holds)
 
     def write(self, log: LogFile, line: ScriptLine) -> None:
         """Log a line of a script, and keep it for error messages."""
@@ -225,7 +205,6 @@ class Work(ABC):
                 due = time.monotonic() + (_COMPILING_SECONDS if compiling else 0.0)
             if not last:
                 self.halt()
-                self._hold()
 
         with LogFollower(self._state) as follower:
             outcome = run_worker(seen, job, on_line=engine, on_tick=tick)

@@ -36,7 +36,6 @@ class Following:
         self._memory = TreeMemory()
         self._going: dict[str, Going] = {}
         self._measured: dict[str, events.Measured] = {}
-        self._before_pause = "building"
         machine = measure()
         self._state = RunState(
             config=plan.options.run_name,
@@ -61,11 +60,6 @@ class Following:
         match event:
             case events.RunStarted():
                 self._state = replace(self._state, log=str(event.log))
-            case events.Paused():
-                self._before_pause = self._state.status
-                self._state = replace(self._state, status="paused", note=event.note)
-            case events.WentOn():
-                self._state = replace(self._state, status=self._before_pause, note="")
             case events.JobsChanged():
                 self._state = replace(self._state, jobs=event.count)
             case events.Preparing():
@@ -150,8 +144,7 @@ class Following:
         self._state = replace(self._state, status="checking", jobs=plan.jobs.count)
 
     def _prepare(self, event: events.Preparing) -> None:
-        if self._state.status != "paused":
-            self._state = replace(self._state, status="preparing")
+        self._state = replace(self._state, status="preparing")
         if event.over:
             self._going.pop(event.what, None)
             return

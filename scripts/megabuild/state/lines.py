@@ -32,10 +32,6 @@ def state_lines(state: RunState, width: int, now: float) -> list[str]:
     """Return the lines, none wider than ``width``: the whole run, what goes on, and what it takes."""
     if state.ended:
         rows = [_ended(state), *_sentence(state.error, width, first="  ")]
-    elif state.status == "paused":
-        # what has to be done stands at the end of it
-        paused = f"paused after {duration(now - state.began)}: {state.note}"
-        rows = [*_sentence(paused, width), *_rows(state, width, now)]
     else:
         rows = [_overall(state, width, now), *_rows(state, width, now)]
     rows.append(_fitting(_figures(state), width))

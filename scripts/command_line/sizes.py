@@ -1,12 +1,9 @@
-"""`megabuild sizes`: where the bytes go, as a table, as JSON and as a picture."""
+"""`megabuild sizes`: where the bytes go, as a table and as JSON."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from groundwork import files
 from groundwork.errors import UsageError
 from groundwork.result import Result
 
@@ -18,8 +15,6 @@ from groundwork.result import Result
     "--python", metavar="X.Y", help="The Python that a requirement is for; this program's by default."
 )
 @click.option("--all", "everything", is_flag=True, help="Every row, however small.")
-@click.option("--html", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-              help="Also a picture: one page that needs nothing else.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.pass_context
 def sizes(
@@ -28,7 +23,6 @@ def sizes(
     compare: bool,
     python: str | None,
     everything: bool,
-    html: Path | None,
     as_json: bool,
 ) -> Result:
     """Say where the bytes of an installation go.
@@ -37,7 +31,7 @@ def sizes(
     a requirement such as torch==2.15.0, which is looked up on pip's indexes without fetching a wheel. Nothing is
     installed, imported or run.
     """
-    from gpu_tools.sizes import report, treemap
+    from gpu_tools.sizes import report
     from gpu_tools.sizes.measure import measure
 
     context.obj.json = as_json
@@ -46,11 +40,7 @@ def sizes(
             "--compare takes two subjects" if compare else "one subject is measured at a time",
             "compare two of them: megabuild sizes --compare A B",
         )
-    if html is not None:
-        files.writable(html.absolute().parent, "choose another place: --html FILE")
     found = [measure(subject, python=python) for subject in subjects]
-    if html is not None:
-        files.write(html, treemap.page(found))
     if compare:
         return report.compared(*found, everything=everything)
     return report.measured(found[0], everything=everything)

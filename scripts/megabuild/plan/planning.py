@@ -17,7 +17,6 @@ from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Isolation
 from megabuild.plan import (
     fingerprint,
-    habits,
     last_run,
     object_memory,
     object_store,
@@ -114,7 +113,6 @@ def make_plan(
             *release.notes(options),
             *filter(None, [date.note]),
             *object_store.notes(os.environ),
-            *habits.notes(os.environ, None if isinstance(isolation, IsolationError) else isolation),
         ),
     )
     plan = stored.look(compare_with_disk(plan), os.environ)

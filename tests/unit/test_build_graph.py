@@ -80,7 +80,6 @@ class Run:
         self.fakes: list[Fake] = []
         self.publishing: BaseException | None = None
         self.published: list[str] = []
-        self.held = 0  #: looks before anything may start
         self.refused: dict[str, MegabuildError] = {}
         self._budget = Budget(lambda: Jobs(count=jobs, reason=""), tasks=tasks)
 
@@ -96,14 +95,8 @@ class Run:
         Graph(
             cast("list[Work]", self.fakes), done=(), failed=self.failed, tell=self.told.append,
             publish=self._publish, inbox=inbox, stop=threading.Event(),
-            keep_going=self.keep_going, hold=self._hold, refuse=lambda work: self.refused.get(work.name),
+            keep_going=self.keep_going, refuse=lambda work: self.refused.get(work.name),
         ).run()  # fmt: skip
-
-    def _hold(self) -> bool:
-        self.held -= 1
-        if self.held >= 0:
-            self.notes.append("held")
-        return self.held >= 0
 
     def _publish(self, work: Work, made: Made) -> None:
         if self.publishing is not None:
@@ -284,14 +277,6 @@ def test_one_of_several_that_would_do_is_enough() -> None:
     run.add("cluster")
     run.go()
     assert run.ended() == {"scatter": "built", "cluster": "built"}
-
-
-def test_nothing_starts_while_it_is_held() -> None:
-    run = Run()
-    run.add("a")
-    run.held = 2
-    run.go()
-    assert run.notes == ["held", "held", "begin a", "end a"]
 
 
 def test_what_is_refused_ends_the_run_when_nothing_else_runs() -> None:

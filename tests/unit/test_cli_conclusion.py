@@ -185,25 +185,3 @@ def test_a_link_among_the_logs_is_not_followed(output: Path, tmp_path: Path) -> 
     left = leave(output, {RUN: {}}, 0.0, Mask({}), logs=True)
     assert left.logs is not None
     assert f"{RUN}/x.log" not in zipfile.ZipFile(left.logs).namelist()
-
-
-def test_logs_that_a_killed_run_left_are_in_the_next_zip_once(output: Path) -> None:
-    """Nobody is left to pack them after kill -9; a run with nothing to do has no time line, and needs no zip."""
-    runs = output / RUN / "runs"
-    runs.mkdir()
-    (runs / "1.timeline.jsonl").write_text("")
-    (runs / "1.html").write_text("page")
-    (output / RUN / "logs" / f"{RUN}-0.log").write_text("nothing to do\n")
-    extension = output / RUN / "pyg" / "scatter" / "logs" / "scatter-1.log"
-    extension.parent.mkdir(parents=True)
-    extension.write_text("compiled\n")
-    for path in (output / RUN / "logs" / f"{RUN}-0.log", extension, runs / "1.html"):
-        os.utime(path, (1, 1))
-    (output / "logs-0.zip").write_text("cut off")
-
-    there = Result(format="run", document={"packages": [{"status": "skipped"}]})
-    packed = conclude(output, lambda: there).document["log_archive"]
-    names = zipfile.ZipFile(str(packed)).namelist()
-    assert {f"{RUN}/{RUN}-1.log", f"{RUN}/runs/1.html", f"{RUN}/scatter-1.log"} < set(names)
-    assert f"{RUN}/{RUN}-0.log" not in names
-    assert conclude(output, lambda: there).document["log_archive"] is None

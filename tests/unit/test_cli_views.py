@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from calling import call
-from megabuild.plan.distribution import Workers
 from rich.console import Console
 
 from command_line import conclusion, running
@@ -195,23 +194,6 @@ def test_the_summary_says_what_came_from_the_object_cache_or_that_there_is_none(
     assert lines(object_cache={"hits": 0, "misses": 33}) == []
     none = "no object cache: what was compiled is not kept for another run"
     assert lines(object_cache={"hits": 0, "misses": 0}) == [none]
-
-
-def test_the_summary_says_what_other_machines_compiled() -> None:
-    def lines(**figures: dict[str, int]) -> list[str]:
-        return [line for line in summary_lines(replace(a_summary(), **figures)) if "machines" in line]  # type: ignore[arg-type]
-
-    assert lines() == []
-    assert lines(distributed={"elsewhere": 20, "here": 11}) == ["20 of 31 objects compiled by other machines"]
-
-
-def test_a_plan_counts_the_cores_of_other_machines_only_where_they_are_asked_for(options: Options) -> None:
-    alone, workers = a_plan(options), Workers(scheduler="build1", machines=2, cores=12)
-    assert "machine" not in "\n".join(plan_lines(alone))
-    assert plan_document(alone)["workers"] == {"scheduler": "", "machines": 0, "cores": 0}
-    text = "\n".join(plan_lines(replace(alone, workers=workers)))
-    assert "2 machines with 12 cores compile as well, by icecream's scheduler at build1" in text
-    assert f"with {alone.jobs.count + 12} jobs)" in text
 
 
 def test_a_failed_run_says_so() -> None:

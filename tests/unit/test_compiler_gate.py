@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 import megabuild
-from megabuild.engine.compiler_gate import NOTES, PAUSE, UNIT, object_name
+from megabuild.engine.compiler_gate import NOTES, UNIT, object_name
 from megabuild.plan.limits import Limits
-from megabuild.run.launcher import COMPILER_LAUNCHER, hold, write_launcher
+from megabuild.run.launcher import COMPILER_LAUNCHER, write_launcher
 
 SCRIPTS = Path(megabuild.__file__).parent.parent
 GATE = SCRIPTS / "megabuild" / "engine" / "compiler_gate.py"
@@ -298,30 +298,3 @@ def test_what_the_object_cache_has_waits_for_nothing_and_the_gate_is_no_part_of_
     assert "cache_miss" in compiled(state / COMPILER_LAUNCHER)
     assert "cache_hit" in compiled(plain)
     assert "b.o" in (state / "tmp" / NOTES).read_text()
-
-
-def test_no_compiler_begins_while_the_driver_holds_them_and_those_that_run_go_on(place: Place) -> None:
-    place.allow(sharing(8, 0, {}))
-    (place.folder / PAUSE).touch()
-    early = place.start("early", seconds=1.0)
-    until_begun = time.monotonic() + PATIENCE
-    while not place.log.exists() and time.monotonic() < until_begun:
-        time.sleep(0.02)
-    hold(place.folder, on=True)
-    late = place.start("late")
-    assert place.wait([early]) == [0]
-    time.sleep(0.5)
-    assert late.poll() is None
-    assert "late" not in place.log.read_text()
-    hold(place.folder, on=False)
-    assert place.wait([late]) == [0]
-
-
-@pytest.mark.parametrize("how", ["link", "pipe", "gone"])
-def test_nothing_is_written_where_the_file_is_not_the_driver_s(tmp_path: Path, how: str) -> None:
-    other, path = tmp_path / "other", tmp_path / PAUSE
-    other.write_text("kept")
-    {"link": lambda: path.symlink_to(other), "pipe": lambda: os.mkfifo(path), "gone": lambda: None}[how]()
-    with pytest.raises(OSError, match=PAUSE):
-        hold(tmp_path, on=True)
-    assert other.read_text() == "kept"

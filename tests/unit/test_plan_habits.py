@@ -7,16 +7,11 @@ from pathlib import Path
 import pytest
 
 from groundwork.errors import UsageError
-from megabuild.isolation.base import Host
-from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan import habits
 
-PODMAN = Container(name="podman", image="image")
 
-
-def test_without_them_there_is_nothing_to_say() -> None:
-    assert habits.notes({}, PODMAN) == habits.notes({}, Host()) == habits.notes({}, None) == ()
+def test_without_them_the_defaults_hold() -> None:
     assert list(habits.engines({})) == ["docker", "podman"]
     assert habits.run_arguments({}) == ()
     assert habits.debug({}) == (False, None)
@@ -57,27 +52,3 @@ def test_arguments_that_no_shell_would_read_are_refused() -> None:
 def test_the_variable_for_debugging_means_the_option(value: str, wanted: bool) -> None:
     environ = {"BUILD_WITH_CONDA_DEBUG": value, "BUILD_OUTPUT_ID": "pytorch"}
     assert habits.debug(environ) == (wanted, "pytorch")
-
-
-def test_what_has_no_effect_is_named_with_what_there_is_instead_and_without_its_value() -> None:
-    environ = {
-        "BINSTAR_TOKEN": "secret-token", "CI": "true", "FEEDSTOCK_NAME": "zstd", "MINIFORGE_HOME": "/m",
-        "OSX_SDK_DIR": "/sdk", "UPLOAD_PACKAGES": "True", "BUILD_OUTPUT_ID": "x",
-    }  # fmt: skip
-    found = habits.notes(environ, PODMAN)
-    assert [note.split(" ", 1)[0] for note in found] == list(environ)
-    assert all(" has no effect: " in note for note in found)
-    assert "secret-token" not in "".join(found)
-    assert habits.notes({"UPLOAD_PACKAGES": "False"}, PODMAN) == ()  # that is what happens
-
-
-def test_variables_of_containers_have_no_effect_elsewhere() -> None:
-    environ = {"DOCKER_EXECUTABLE": "podman", "CONDA_FORGE_DOCKER_RUN_ARGS": "-e A", "DOCKER_IMAGE": "image"}
-    assert habits.notes(environ, PODMAN) == ()
-    for place, words in ((Bubblewrap(root=Path("/")), "in bubblewrap"), (Host(), "on the host")):
-        found = habits.notes(environ, place)
-        assert len(found) == 3
-        assert all(words in note for note in found)
-    (other,) = habits.notes(environ, Container(name="docker", image="image"))
-    assert "DOCKER_EXECUTABLE" in other
-    assert "--engine docker" in other

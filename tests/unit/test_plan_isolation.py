@@ -94,12 +94,6 @@ def test_debian_is_built_in_its_root(tmp_path: Path) -> None:
     assert isolation == Bubblewrap(root=tmp_path, network=False)
 
 
-def test_what_other_machines_compile_needs_the_network(tmp_path: Path) -> None:
-    made = environment(tmp_path, root=tmp_path, overrides={"torch_source": ("debian",)})
-    isolation = choose_isolation(None, config=config(provider="debian"), environment=made, distribute=True)
-    assert isolation == Bubblewrap(root=tmp_path, network=True)
-
-
 def test_wheels_and_other_platforms_are_built_on_the_host() -> None:
     assert choose_isolation(None, config=config(provider="wheel"), environment=environment()).name == "host"
     assert (

@@ -16,7 +16,7 @@ HEAVY = {"rattler", "rattler_build", "httpx", "rich", "click", "msgspec", "resol
 USE = """
 import json, sys
 from pathlib import Path
-from gpu_tools.sizes import report as tables, treemap
+from gpu_tools.sizes import report as tables
 from gpu_tools.sizes.measure import measure
 from gpu_tools.slim import commands
 from gpu_tools.slim.steps import SlimRequest
@@ -25,7 +25,7 @@ from gpu_tools.verify.check import verify
 from gpu_tools.verify.gpu import examine
 env, note = Path(sys.argv[1]), lambda text: None
 sizes = measure(str(env))
-tables.measured(sizes, everything=True), treemap.page([sizes])
+tables.measured(sizes, everything=True)
 verdicts.of_verdicts([verify(env)]), verdicts.of_gpus(examine(env))
 commands.plan(env, SlimRequest(), note)
 result = commands.apply(env, SlimRequest(), note, checks=(), forget=False)

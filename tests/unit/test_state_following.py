@@ -113,23 +113,6 @@ def test_objects_in_flight_belong_to_the_step_that_goes_on(following: Following)
     assert state.going[0].objects == ()
 
 
-def test_a_pause_is_told_until_it_ends(following: Following) -> None:
-    following.take(events.PhaseStarted(phase="compile", package="staging", python=""))
-    state = after(following, events.Paused(note="little room"))
-    assert (state.status, state.note) == ("paused", "little room")
-    state = after(following, events.PhaseStarted(phase="install", package="staging", python=""))
-    assert state.status == "paused"
-    assert after(following, events.WentOn(free=10)).status == "building"
-
-
-def test_a_pause_in_a_preparation_is_told_until_it_is_over(following: Following) -> None:
-    packing = events.Preparing(what="packing wheels", total=3)
-    after(following, packing)
-    after(following, events.Paused(note="little room"))
-    assert after(following, packing).status == "paused", "another thread's word"
-    assert after(following, events.WentOn(free=10)).status == "preparing"
-
-
 def test_in_the_end_nothing_goes_on(following: Following) -> None:
     following.take(events.PhaseStarted(phase="compile", package="staging", python=""))
     state = following.ended("failed", error="why", exit_code=8)

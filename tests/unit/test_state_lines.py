@@ -103,17 +103,6 @@ def test_a_check_is_not_a_build() -> None:
     assert " 34 %  checking, 1:12 h so far, 2:10 h left, " in lines[0]
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_what_a_pause_asks_for_is_not_cut_off_behind_a_long_path(width: int) -> None:
-    ways = "`megabuild clean` may remove tree of linux_64_cuda130 (31.2 GB)"
-    folder = "/srv/builds/of/somebody/output/linux_64_cuda124_debian-rehearsal"
-    note = f"60.1 MB are free in {folder}, it goes on with 200 MB; {ways}"
-    paused = state_lines(replace(STATE, status="paused", note=note), width, NOW)
-    said = " ".join(line.strip() for line in paused)
-    assert "it goes on with 200 MB" in said
-    assert ways in said
-
-
 def test_an_end_says_how_and_why() -> None:
     lines = state_lines(replace(STATE, status="failed", error="no luck", going=(), left=None), 80, NOW)
     assert lines[:2] == ["linux_64_cpu: failed after 1:12 h", "  no luck"]

@@ -34,7 +34,8 @@ def choose_isolation(
 
     That is the engine of the requested name, or for ``auto`` or None the one that fits: a rehearsal and wheels run on
     the host, Debian's packages, and what needs an emulator, in their root folder, conda-forge's in its container image.
-    From local channels and sources alone, the build gets no network, unless objects are shared through a server. An error names alternatives: configs that do work on this machine.
+    From local channels and sources alone, the build gets no network, unless objects are shared through a server. An
+    error names alternatives: configs that do work on this machine.
 
     What is built with this machine's own compilers, by somebody else's recipe, sees of the machine what bubblewrap
     shows of it.

@@ -97,15 +97,17 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
             code = os.EX_SOFTWARE
             raise
         finally:
-            run.note_channels()
-            summary = run.summary(error)
             if error:
                 log.write("driver", f"error: {error}")
-            summary.write(options.state / RECORDS / f"{log.stamp}.json")
+            summary = run.summary(error)
             if status == "done" and not summary.ok:
                 status, code = "failed", BuildError.exit_code
-            if not run.idle:
-                summary.write(options.state / LATEST)
+            # on a full disk the run's own error is the one to tell
+            with contextlib.suppress(OSError) if error else contextlib.nullcontext():
+                run.note_channels()
+                summary.write(options.state / RECORDS / f"{log.stamp}.json")
+                if not run.idle:
+                    summary.write(options.state / LATEST)
             run.telling.ended(status, error, code)
     return summary
 

@@ -21,6 +21,7 @@ from command_line.streams import Output
 from groundwork import stopping
 from groundwork.bootstrap import damaged_part, mistrust, open_streams
 from groundwork.errors import Interrupted, MegabuildError, of_system
+from groundwork.network import certificates
 from groundwork.redact import Mask
 from groundwork.result import Result
 from groundwork.text import Signs, plain_lines
@@ -59,6 +60,7 @@ def run(
     those of the command line where none are given.
     """
     open_streams()
+    certificates.share_with_programs(os.environ)
     # nothing secret gets out, whoever prints it: a plan, an excerpt of a log, a library's complaint
     mask = Mask(os.environ)
     sys.stdout = cast(TextIO, Output(sys.stdout, mask))
@@ -134,6 +136,7 @@ def _stopped(by: KeyboardInterrupt) -> Interrupted:
 
 
 def _told(error: MegabuildError, invocation: Invocation) -> int:
+    error.remedy = certificates.remedy_for(error.message, error.remedy)
     _give(document_of(error, invocation), invocation)
     log = str(invocation.log or "")
     lines = [f"error: {error.message}"]

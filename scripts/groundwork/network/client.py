@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from groundwork import redact
 from groundwork.errors import ProviderError
+from groundwork.network import certificates
 
 if TYPE_CHECKING:
     # at run time not before something is fetched: it brings a command line of its own, a tenth of a second, and most
@@ -79,8 +80,7 @@ class Client:
     """An HTTP client; thread-safe.
 
     `seconds`, `timeouts`: the limits of all requests together, and of each.
-    `certificates`: a file of trusted certificates; None for those of the environment (``SSL_CERT_FILE``) or
-      certifi's.
+    `trusted`: a file of certificates, the only ones that are trusted; None for the system's and certifi's.
     `proxy`: its address; empty for that of the environment (``HTTPS_PROXY``, ``NO_PROXY``).
     """
 
@@ -90,13 +90,13 @@ class Client:
         seconds: float = math.inf,
         offline: bool = False,
         timeouts: Timeouts | None = None,
-        certificates: Path | None = None,
+        trusted: Path | None = None,
         proxy: str = "",
     ) -> None:
         self.offline = offline
         self._end = time.monotonic() + seconds
         self._timeouts = timeouts or Timeouts()
-        self._certificates, self._proxy = certificates, proxy
+        self._trusted, self._proxy = trusted, proxy
         self.fetched = 0  #: bytes of all bodies that came, as they were sent
         self._counting = threading.Lock()
 
@@ -206,14 +206,12 @@ class Client:
     @cached_property
     def _ssl_context(self) -> ssl.SSLContext:
         """Created once: loading certificates takes longer than most requests."""
-        import httpx
-
-        if not self._certificates:
-            return httpx.create_ssl_context()
+        if not self._trusted:
+            return certificates.trusting_context()
         try:
-            return ssl.create_default_context(cafile=str(self._certificates))
+            return ssl.create_default_context(cafile=str(self._trusted))
         except OSError as error:
-            reason = f"no certificates can be read from {self._certificates}: {error}"
+            reason = f"no certificates can be read from {self._trusted}: {error}"
             raise NetworkError(reason, "check PIP_CERT") from error
 
     @cached_property
@@ -243,7 +241,8 @@ def probe(urls: Sequence[str], seconds: float) -> str:
 
     def ask() -> str:
         reason = ""
-        with httpx.Client(timeout=seconds, follow_redirects=True) as client:
+        context = certificates.trusting_context()
+        with httpx.Client(timeout=seconds, follow_redirects=True, verify=context) as client:
             for url in urls:
                 response = client.head(url)
                 if response.is_success:

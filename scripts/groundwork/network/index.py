@@ -55,7 +55,7 @@ class Configured:
 
     def client(self, timeouts: Timeouts | None = None) -> Client:
         """Return an HTTP client for the indexes."""
-        return Client(timeouts=timeouts, certificates=self.certificates, proxy=self.proxy)
+        return Client(timeouts=timeouts, trusted=self.certificates, proxy=self.proxy)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import rattler_build
 
 import megabuild
 from groundwork import files
+from groundwork.network import certificates
 from megabuild.configs.overrides import chosen
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
@@ -98,6 +99,9 @@ def view(
     environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
     # Nobody can prove what a build has put into a cache: it is for builds of the same config, and of no other.
     environment["RATTLER_CACHE_DIR"] = mount("rattler", cache / "rattler" / options.cache_name, writable=True)
+    if not on_host and (bundle := certificates.system_bundle(os.environ)):
+        # what the engine fetches in there comes by the same proxy, with the same company's certificate
+        environment["SSL_CERT_FILE"] = environment["GIT_SSL_CAINFO"] = mount("certificates.pem", bundle)
     objects, writes = cache / "objects", object_store.trusted(os.environ)
     own = mount("ccache", objects / options.cache_name, writable=True)
     (objects / _SHARED).mkdir(parents=True, exist_ok=True)

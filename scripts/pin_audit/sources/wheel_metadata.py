@@ -97,7 +97,7 @@ def files_of(
         seconds=services.remaining(),
         offline=services.offline,
         timeouts=services.timeouts,
-        certificates=where.certificates,
+        trusted=where.certificates,
         proxy=where.proxy,
     )
 

@@ -1,0 +1,148 @@
+"""Every connection trusts a certificate authority that only the system knows, such as a company's own."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from groundwork.network import certificates
+
+_INDEX = '<a href="demo-1.0-py3-none-any.whl#sha256=%s">demo-1.0-py3-none-any.whl</a>' % ("0" * 64)
+_EMPTY_CHANNEL = '{"info":{"subdir":"noarch"},"packages":{},"packages.conda":{},"repodata_version":1}'
+
+#: Each uses one of the ways in which this program reaches a server.
+_CONNECTIONS = {
+    "httpx": "from groundwork.network.client import Client; Client().get(URL + '/channel/noarch/repodata.json')",
+    "probe": "from groundwork.network.client import probe; assert not probe([URL + '/channel/'], 5)",
+    "uv": """
+from groundwork.network.index import Configured
+from groundwork.network.resolver import Target, resolve
+assert resolve(["demo"], Target(version="3.11.0"), Configured(indexes=(URL + "/simple",), links=()))""",
+    "rattler": """
+import asyncio, rattler
+gateway = rattler.Gateway(cache_dir=Path("rattler"))
+asyncio.run(gateway.query([rattler.Channel(URL + "/channel")], ["noarch"], ["demo"], recursive=False))""",
+    "obstore": "from megabuild.store.server import Store; assert Store(address=URL).find('a/b') is None",
+    "git": """
+import subprocess
+done = subprocess.run(["git", "ls-remote", URL + "/x.git"], capture_output=True, text=True)
+assert "not found" in done.stderr, done.stderr""",
+}
+_HEAD = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+URL = sys.argv[2]
+from groundwork.network.certificates import share_with_programs
+share_with_programs(os.environ)
+"""
+
+
+def _openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def company(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a certificate authority, as a system's folder of certificates has it, and its server's key."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl makes the certificates")
+    folder = tmp_path_factory.mktemp("company")
+    key = ("-newkey", "rsa:2048", "-nodes")
+    authority = ("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
+    _openssl(
+        folder,
+        "req",
+        "-x509",
+        *key,
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+        "-subj",
+        "/CN=Company",
+        *authority,
+    )
+    _openssl(folder, "req", *key, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=localhost")
+    (folder / "names").write_text("subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n")
+    signed = ("-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")
+    _openssl(folder, "x509", *signed, "-days", "2", "-extfile", "names", "-out", "server.pem")
+    system = folder / "certs"
+    system.mkdir()
+    shutil.copy(folder / "ca.pem", system / "ca-certificates.crt")
+    shutil.copy(folder / "ca.pem", system / "company.pem")
+    _openssl(system, "rehash", str(system))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(company: Path) -> Iterator[str]:
+    """A server whose certificate only the company's authority vouches for: an index, a channel, a store."""
+    site = company / "site"
+    for path, content in (
+        ("simple/demo/index.html", _INDEX),
+        ("channel/noarch/repodata.json", _EMPTY_CHANNEL),
+    ):
+        (site / path).parent.mkdir(parents=True)
+        (site / path).write_text(content)
+    wheel = site / "simple" / "demo" / "demo-1.0-py3-none-any.whl.metadata"
+    wheel.write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+    (wheel.parent / "index.html").write_text(_INDEX.replace("<a ", '<a data-core-metadata="true" '))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
+    listening = http.server.ThreadingHTTPServer(("localhost", 0), handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(company / "server.pem", company / "server.key")
+    listening.socket = context.wrap_socket(listening.socket, server_side=True)
+    threading.Thread(target=listening.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"https://localhost:{listening.server_port}"
+    listening.shutdown()
+    listening.server_close()
+
+
+def _connect(
+    connection: str, server: str, folder: Path, repository: Path, before: list[str], **environ: str
+) -> subprocess.CompletedProcess[str]:
+    code = _HEAD + _CONNECTIONS[connection] + "\nos._exit(0)"  # rattler's threads outlive an interpreter
+    program = [sys.executable, "-c", code, str(repository / "scripts"), server]
+    clean = {"PATH": os.environ["PATH"], "HOME": str(folder), "PIP_CONFIG_FILE": os.devnull, **environ}
+    return subprocess.run(
+        [*before, *program], cwd=folder, env=clean, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("connection", sorted(_CONNECTIONS))
+@pytest.mark.parametrize("way", ["system", "SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_a_company_s_certificate_is_trusted(
+    connection: str, way: str, server: str, company: Path, tmp_path: Path, repository: Path
+) -> None:
+    before: list[str] = []
+    environ: dict[str, str] = {}
+    if way == "system":
+        before = ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev"]
+        before += ["--bind", str(company / "certs"), "/etc/ssl/certs"]
+        if not shutil.which("bwrap") or subprocess.run([*before, "true"], check=False).returncode:
+            pytest.skip("bubblewrap puts other certificates into this system's place")
+    else:
+        environ[way] = str(company / ("ca.pem" if way == "SSL_CERT_FILE" else "certs"))
+    done = _connect(connection, server, tmp_path, repository, before, **environ)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("connection", ["httpx", "uv", "rattler"])
+def test_an_unknown_certificate_is_refused_with_what_helps(
+    connection: str, server: str, tmp_path: Path, repository: Path
+) -> None:
+    done = _connect(connection, server, tmp_path, repository, [])
+    assert done.returncode == 1
+    assert "SSL_CERT_FILE" in certificates.remedy_for(done.stderr, "")
+    assert certificates.remedy_for("localhost:1 cannot be used: connection refused", "other") == "other"

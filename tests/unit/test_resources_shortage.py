@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.resources.machine import Machine
-from groundwork.resources.shortage import Watch, kernel_kills
+from groundwork.resources.shortage import Watch, kernel_kills, lacked_memory, was_killed
 
 _TREES = {"memory.limit_in_bytes": Path("/sys/fs/cgroup/memory"), "memory.max": Path("/sys/fs/cgroup")}
 
@@ -73,3 +73,52 @@ def test_little_free_memory_is_evidence_too_since_daemons_kill_before_the_kernel
 
 def test_where_nobody_counts_a_kill_is_taken_for_the_kernel_s() -> None:
     assert Watch(lambda: None, lambda: machine(0.5)).short()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "LLVM ERROR: out of memory",
+        "ptxas fatal   : Memory allocation failure",
+        "nvlink fatal   : Memory allocation error",
+        "/usr/bin/ld: final link failed: memory exhausted",
+        "{standard input}: Fatal error: memory exhausted",
+        "x\nMemoryError\ny",
+        "memory allocation of 131072 bytes failed",
+        "fatal error: runtime: out of memory",
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7 GiB",
+    ],
+)
+def test_programs_that_lack_memory_say_so_in_many_words(text: str) -> None:
+    assert lacked_memory(text)
+    assert not was_killed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nvcc -c y.cu\nKilled\nninja: build stopped",
+        "make[2]: *** [Makefile:70: obj/reduce.o] Error 137",
+        "Command '['ninja', '-v']' died with <Signals.SIGKILL: 9>.",
+        "process didn't exit successfully: `rustc` (signal: 9, SIGKILL: kill)",
+        "returned non-zero exit status 137.",
+        "worker exitcode=-9",
+    ],
+)
+def test_a_killed_program_is_reported_in_many_words(text: str) -> None:
+    assert was_killed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: CUDA error: out of memory",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+        "    with pytest.raises(MemoryError):",
+        "test_SIGKILL PASSED",
+        "Error 1370",
+    ],
+)
+def test_a_gpu_s_memory_and_names_of_tests_are_no_shortage(text: str) -> None:
+    assert not lacked_memory(text)
+    assert not was_killed(text)

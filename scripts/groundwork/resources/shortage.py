@@ -15,13 +15,17 @@ _SECONDS = 1.0
 _SAMPLES = 30
 #: Share of memory that is free when daemons such as earlyoom and systemd-oomd, whom the kernel does not count, kill.
 _LITTLE = 0.1
+#: "CUDA error: out of memory" and the like are about a GPU's memory.
 _LACKED = re.compile(
-    r"\bcannot allocate memory\b|virtual memory exhausted|std::bad_alloc|out of memory allocating",
-    re.IGNORECASE,
+    r"cannot allocate memory|memory exhausted|std::bad_alloc|not enough memory"
+    r"|out of memory allocating|(?-i:(?<! error)(?<!exception)): out of memory"
+    r"|\bmemory allocation (?:failure|error|of \d+ bytes failed)|^(?:E +)?(?:\S+\._Array)?MemoryError\b",
+    re.IGNORECASE | re.MULTILINE,
 )
 _KILLED = re.compile(
-    r"Killed signal terminated program|signal 9|\bKilled\s{2,}|: Killed\b|exit code:? 137|\[code=137\]",
-    re.IGNORECASE,
+    r"Killed signal terminated program|signal:? 9\b|\bKilled\s{2,}|: Killed\b|^Killed$|\bSIGKILL\b"
+    r"|exit(?:ed with)? ?(?:code|status)?[:=]? ?(?:137|-9)\b|\[code=137\]|\bError 137\b",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 

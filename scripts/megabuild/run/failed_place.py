@@ -13,7 +13,7 @@ from pathlib import Path
 
 from groundwork import files
 from megabuild.run.first_error import FirstError
-from megabuild.run.recent import Culprit
+from megabuild.run.log_tail import Culprit
 from megabuild.run.sandbox_paths import View
 
 ENTER, AGAIN = "failed-enter", "failed-again"

@@ -1,4 +1,4 @@
-"""Turns the engine's terse errors and what scripts said last into errors with a remedy."""
+"""Turn a failed worker's outcome and its last lines into an error with a remedy."""
 
 from __future__ import annotations
 
@@ -26,19 +26,33 @@ from groundwork.wording import counted
 from megabuild.engine.job import Outcome
 from megabuild.run.failed_place import FailedPlace
 from megabuild.run.first_error import FirstError, first_error
-from megabuild.run.network_fault import network_failed
-from megabuild.run.recent import PHASE
+from megabuild.run.log_tail import PHASE
 
 _SPACE = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
 _SWAP = re.compile(r"^::megabuild:: swap-?refused\b|swap refused|refus\w+ the (Python )?swap", re.IGNORECASE)
-#: Blank lines, a shell's trace, and the engine's advice, which is for folders that it has removed or ours to show.
+#: As libcurl, OpenSSL, glibc, Python (urllib, requests, httpx), conda and Rust's reqwest, which the engine has, put it.
+_NETWORK = re.compile(
+    r"HTTP(?:/\d(?:\.\d)?| Error| status server error \(| status code:?| error:?|:)? ?(?:5\d\d|429)\b"
+    r"|HTTP 000 CONNECTION FAILED|\b429 Too Many Requests|status code:? 5\d\d\b|returned error: 5\d\d\b"
+    r"|\b50[0234] (?:Internal Server Error|Bad Gateway|Service Unavailable|Gateway Time-?out)"
+    r"|error sending request for url|error decoding response body|connection closed before message completed"
+    r"|Connection (?:reset by peer|aborted|broken|timed out)|ConnectionResetError|RemoteDisconnected|IncompleteRead"
+    r"|Could not resolve host|Temporary failure in name resolution|Name or service not known"
+    r"|failed to lookup address information|dns error|getaddrinfo failed"
+    r"|Max retries exceeded with url|Read timed out|(?:Connect|Read)Timeout(?:Error)?\b|operation timed out"
+    r"|Network is unreachable|No route to host|TLS handshake|SSL_ERROR_SYSCALL|UNEXPECTED_EOF_WHILE_READING",
+    re.IGNORECASE,
+)
+#: A network error further from the end was followed by a successful attempt.
+_NETWORK_LINES = 60
+#: Blank lines, a shell's trace, and the engine's advice on folders that it has removed.
 _NOISE = re.compile(
     r"^\s*$|^\++ |^Script execution failed|^To run (?:the script|commands) "
     r"|^  (?:cd \"|Work directory: |(?:Build p|P)refix: )"
 )
-#: The end of the table of an environment is at most so many lines before the end.
+#: The engine's table of a solved environment ends at most so many lines before the end.
 _TABLE_ENDS = 6
-#: The engine does not say why it could not make an environment; with less room than this it was that.
+#: The engine does not say why it could not create an environment; below this much free space it is the disk.
 _ENVIRONMENT_BYTES = 200_000_000
 _KEPT = "finished objects and packages are kept"
 _PREFIXES = {"host": "$PREFIX", "buil": "$BUILD_PREFIX"}
@@ -46,22 +60,26 @@ EXCERPT_LINES = 20
 
 
 def of_last_phase(lines: Sequence[str]) -> list[str]:
-    """Return the telling lines of the phase that failed."""
+    """Return the lines of the phase that failed, without noise; of the one before where it printed nothing."""
     began = max((number for number, line in enumerate(lines) if line.startswith(PHASE)), default=-1)
-    # a phase that failed before it said anything leaves what was said before
     return [line for line in lines[began + 1 :] or lines if not _NOISE.match(line)]
 
 
+def network_failed(lines: Sequence[str]) -> str:
+    """Return the last line that reports a failed network, or an empty string."""
+    return next((line.strip() for line in reversed(lines[-_NETWORK_LINES:]) if _NETWORK.search(line)), "")
+
+
 def excerpt(lines: Sequence[str]) -> str:
-    """Return the lines that show the cause: those around the first error of the last phase, or simply the last ones."""
+    """Return the lines around the first error of the last phase, or simply the last ones."""
     last = of_last_phase(lines)
-    found = first_error(last)
-    return "\n".join(found.excerpt if found else last[-EXCERPT_LINES:])
+    error = first_error(last)
+    return "\n".join(error.excerpt if error else last[-EXCERPT_LINES:])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A worker that failed, with what is known of it."""
+    """A failed worker and what is known of it."""
 
     outcome: Outcome
     lines: Sequence[str]  #: the last ones of the scripts and the engine
@@ -73,59 +91,57 @@ class Failure:
     package: str = ""  #: what it was built for, none for staging
     phase: str = ""  #: the last one announced
     log: Path | None = None  #: the run's log file, where it has one
-    aside: Path | None = None  #: where packages that failed their tests lie
-    place: FailedPlace | None = None  #: how to get where it failed, as far as that is still there
+    aside: Path | None = None  #: the folder of packages that failed their tests
+    place: FailedPlace | None = None  #: programs that lead to where it failed
 
     @cached_property
-    def found(self) -> FirstError | None:
-        """The first real error of the phase that failed, its file named as people know it."""
-        found = first_error(of_last_phase(self.lines))
-        return replace(found, file=self._known(found.file)) if found else None
-
-    def _known(self, file: str) -> str:
-        """Return a file's path below the tree or work folder, or below ``$PREFIX``."""
+    def first(self) -> FirstError | None:
+        """The first error of the phase that failed, its file below the tree, the work folder or ``$PREFIX``."""
+        error = first_error(of_last_phase(self.lines))
+        if error is None:
+            return None
         for state in filter(None, (self.inside, str(self.state))):
-            place = re.escape(state.rstrip("/"))
-            if match := re.match(rf"{place}/out/bld/[^/]+/(host|buil)[^/]*/", file):
-                return f"{_PREFIXES[match[1]]}/{file[match.end() :]}"
-            if match := re.match(rf"{place}/(?:tree|out/bld/[^/]+/work)/", file):
-                return file[match.end() :]
-        return re.sub(r"^(?:\.\./)+", "", file)
+            folder = re.escape(state.rstrip("/"))
+            if match := re.match(rf"{folder}/out/bld/[^/]+/(host|buil)[^/]*/", error.file):
+                return replace(error, file=f"{_PREFIXES[match[1]]}/{error.file[match.end() :]}")
+            if match := re.match(rf"{folder}/(?:tree|out/bld/[^/]+/work)/", error.file):
+                return replace(error, file=error.file[match.end() :])
+        return replace(error, file=re.sub(r"^(?:\.\./)+", "", error.file))
 
     @property
     def network(self) -> str:
-        """The line that says that the network failed, while an environment was made or a package tested."""
+        """The line that reports a failed network, while an environment was created or a package tested."""
         if self.outcome.kind not in ("test", "solve", "other"):
             return ""
         return network_failed(of_last_phase([*self.lines, *self.outcome.message.splitlines()]))
 
     @property
     def unlinked(self) -> bool:
-        """Whether an environment was solved, which the engine shows as a table, and then could not be made."""
+        """Whether an environment was solved, which the engine shows as a table, and then could not be created."""
         return self.outcome.kind == "solve" and any(
             line.startswith("╰") for line in self.lines[-_TABLE_ENDS:]
         )
 
     def error(self) -> MegabuildError:
-        """Return the error, with its remedy and what scripts want to know of it."""
-        error = self._error()
+        """Return the error, with its remedy and the details for scripts."""
+        error = self.of_resources() or self._other_error()
         kinds = {
             OutOfSpaceError: "disk", OutOfMemoryError: "memory", KilledError: "killed", ProviderError: "network",
             PreflightError: "solve",
         }  # fmt: skip
-        found, last = self.found, of_last_phase(self.lines)[-EXCERPT_LINES:]
-        kind = "environment" if self.unlinked else found.kind if found else "other"
+        first = self.first or FirstError(kind="environment" if self.unlinked else "other", message="")
+        last = of_last_phase(self.lines)[-EXCERPT_LINES:]
         error.failure = {
-            "kind": kinds.get(type(error)) or kind,
+            "kind": kinds.get(type(error)) or ("environment" if self.unlinked else first.kind),
             "what": self.what,
             "package": self.package,
             "phase": self.phase,
-            "file": found.file if found else "",
-            "line": found.line or None if found else None,
-            "message": found.message if found else next(iter(reversed(last)), self.outcome.message),
-            "excerpt": list(found.excerpt if found else last),
-            "command": found.command if found else "",
-            "outputs": found.outputs if found else "",
+            "file": first.file,
+            "line": first.line or None,
+            "message": first.message or next(iter(reversed(last)), self.outcome.message),
+            "excerpt": list(first.excerpt or last),
+            "command": first.command,
+            "outputs": first.outputs,
             "log": str(self.log) if self.log else None,
             "again": str(self.place.again) if self.place and self.place.again else None,
             "enter": str(self.place.enter) if self.place else None,
@@ -159,13 +175,13 @@ class Failure:
             )
         return None
 
-    def _error(self) -> MegabuildError:
-        if lacking := self.of_resources():
-            return lacking
-        outcome, found = self.outcome, self.found
-        shown, cause = self._shown(), f": {found.headline}" if found else ""
-        if found and found.outputs and found.file.rpartition("/")[2] not in found.outputs:
-            cause += f" ({found.outputs.split()[0]})"  # a header's or a linker's line says not who needs it
+    def _other_error(self) -> MegabuildError:
+        outcome, first = self.outcome, self.first
+        shown, cause = self._shown(), f": {first.headline}" if first else ""
+        if first and first.outputs and first.file.rpartition("/")[2] not in first.outputs:
+            cause += (
+                f" ({first.outputs.split()[0]})"  # a header's or a linker's line does not name its object
+            )
         if line := self.network:
             return ProviderError(
                 f"{self.what}: the network failed: {line[:300]}{shown}",
@@ -199,10 +215,8 @@ class Failure:
 
     def _shown(self) -> str:
         """Return the lines below the headline: an excerpt, where the rest is, and how to get where it failed."""
-        found = self.found
-        lines = list(found.excerpt if found else of_last_phase(self.lines)[-EXCERPT_LINES:])
-        if found and found.others:
-            lines.append(f"and {counted(found.others, 'further error')} in {found.outputs.split()[0]}")
+        first = self.first
+        lines = list(first.excerpt if first else of_last_phase(self.lines)[-EXCERPT_LINES:])
         lines.append(f"log: {self.log}")
         if self.place and self.place.again:
             lines.append(f"this step alone, in its environment: {display(self.place.again)}")

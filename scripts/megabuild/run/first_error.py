@@ -1,85 +1,87 @@
-"""The first real error in what scripts have printed: in ninja's block of the step that failed, or wherever it stands.
+"""Find the first real error in the lines that a build script or test has printed.
 
-Read are the words of compilers, linkers, CMake, Python, pytest and shells, line by line and as text that a build could
-have written: nothing of it is run or opened here, and what is kept of it has an end.
+The lines are untrusted: nothing in them is run or opened here, and everything kept of them is cut.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
-#: Kinds of errors: who said so.
+#: Kinds of errors: who reports them.
 TOOLS = ("compiler", "linker", "cmake", "python", "shell", "other")
-#: Ninja's report of a step that failed: what it would have made, then its command, then what that has printed.
+#: Ninja's report of a failed step: its outputs, then a line with its command, then its output.
 FAILED = re.compile(r"^FAILED: (?:\[code=-?\d+\] )?(?P<outputs>.*\S)\s*$")
 _NEXT = re.compile(r"^\[\d+/\d+\b|^ninja: |^FAILED: |^::megabuild:: ")
-_NOISE = re.compile(r"^\s*$|^\++ ")
-_BEFORE, _AFTER, _WIDTH = 3, 8, 240
-#: A traceback's end, and CMake's paragraphs.
-_MOST_LINES = 14
-_LONGEST_COMMAND = 100_000
-_LONGEST_MESSAGE = 300
+_BEFORE, _AFTER, _MOST_LINES = 3, 8, 14
+_WIDTH, _LONGEST_MESSAGE, _LONGEST_COMMAND = 240, 300, 100_000
 
-_WORDS = {
-    "PROGRAM": r"(?:\S*/)?(?:[\w.+]+-)*",
-    "LINKED": r"undefined (?:reference|symbol)|cannot find|multiple definition|relocation|DSO missing|final link",
-    "ERROR": r"(?:fatal |internal compiler )?error",
-    "SHELL": r"not found|No such file|denied|unbound variable|syntax error|bad substitution",
-}
-#: Lines that say what is wrong: of GCC, Clang and assemblers, nvcc and its programs, GNU's, LLVM's and mold's linker,
-#: the compilers' drivers, CMake, Python, pytest, shells and scripts. The first pattern that fits a line counts.
-_TABLE = r"""
-compiler  (?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?P<message>(?i:<ERROR>): .*)
-compiler  (?P<file>[^\s(][^(]*)\((?P<line>\d+)\) ?: (?P<message>(?:catastrophic |internal )?error(?: #[\w-]+)? ?: .*)
-linker    (?P<message>nvlink (?:fatal|error) *: .*)
-compiler  ptxas (?P<file>\S+), line (?P<line>\d+); (?P<message>(?:fatal|error) *: .*)
-compiler  (?P<message>(?:nvcc|ptxas|cicc|cudafe\+\+|fatbinary) (?:fatal|error) *: .*)
-linker    (?:<PROGRAM>ld(?:\.\w+)?: )?(?P<file>[^\s:]+):(?:(?P<line>\d+):)?\([^)]*\): (?P<message>.*(?:<LINKED>).*)
-linker    <PROGRAM>(?:ld|mold)(?:\.\w+)?: (?!warning)(?:(?P<file>[^\s:]+): )?(?P<message>.*(?:<LINKED>|error: ).*)
-linker    (?P<file>\S+): (?P<message>(?:undefined (?:reference|symbol)|multiple definition|relocation).*)
-compiler  (?P<message><PROGRAM>(?:[cg]\+\+|gcc|cc|clang(?:\+\+)?|cc1(?:plus)?)(?:-\d+)?: <ERROR>: .*)
-cmake     CMake Error at (?P<file>[^:]+):(?P<line>\d+) \([\w:]+\):(?P<message>)
-cmake     CMake Error in (?P<file>\S+):(?P<message>)
-cmake     CMake Error: (?P<message>.*)
-python    (?P<message>)Traceback \(most recent call last\):
-python    E +(?P<message>(?:[\w.]*(?:Error|Exception|Interrupt|Failed)\b|assert ).*)
-python    (?:FAILED|ERROR) (?P<file>[^\s:]+\.py)(?:::\S+)? - (?P<message>.*)
-python    (?P<message>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)
-shell     (?P<file>\S+): line (?P<line>\d+): (?P<message>.*(?:<SHELL>).*)
-other     (?P<message>(?:error|ERROR|fatal|fatal error): .*)
-"""
-
-
-def _patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
-    for row in _TABLE.strip().splitlines():
-        kind, pattern = row.split(maxsplit=1)
-        for name, words in _WORDS.items():
-            pattern = pattern.replace(f"<{name}>", words)
-        yield kind, re.compile(pattern)
-
-
-_PATTERNS = tuple(_patterns())
+_ERROR = r"(?:catastrophic |internal compiler |internal |fatal )?(?i:error)"
+_CRASH = (
+    r"Segmentation fault|Illegal instruction|Bus error|Floating point exception|Aborted|Trace/breakpoint trap"
+)
+_LINKED = r"undefined (?:reference|symbol)|multiple definition|relocation"
+#: The first of these that fits any line of a failed step decides; without a failed step, of the whole phase.
+_PATTERNS = [
+    (kind, re.compile(f"^{pattern}"))
+    for kind, pattern in (
+        ("compiler", rf"(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?P<message>{_ERROR}: .*)"),
+        ("compiler", rf"(?P<file>[^\s(][^(]*)\((?P<line>\d+)[,\d]*\) ?: (?P<message>{_ERROR}(?: #?[\w-]+)? ?: .*)"),
+        ("compiler", r"ptxas (?P<file>\S+), line (?P<line>\d+); (?P<message>(?:fatal|error) *: .*)"),
+        ("linker", r"(?P<message>nvlink (?:fatal|error) *: .*)"),
+        ("compiler", r"(?P<message>(?:nvcc|ptxas|cicc|cudafe\+\+|fatbinary) (?:fatal|error) *: .*)"),
+        ("linker", (rf"(?!.*\bwarning: )(?:\S*ld(?:\.\w+)?: )?(?P<file>[^\s:]+):(?:(?P<line>\d+):)?(?:.*: )?[^:]*?"
+                   rf"(?P<message>(?:{_LINKED}).*)")),
+        ("linker", (r"\S*\b(?:ld(?:\.\w+)?|mold): (?!.*\bwarning: |.*: in function |skipping incompatible )"
+                   r"(?:(?P<file>[^\s:]+): )?(?P<message>.*)")),
+        ("compiler", rf"(?P<message>(?:\S*[-/])?(?:[cg]\+\+|g?cc|clang(?:\+\+)?|cc1\w*|rustc)(?:-\d+)?: {_ERROR}: .*)"),
+        ("compiler", r"(?P<message>error\[\w+\]: .*)"),
+        ("cmake", r"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::(?P<line>\d+) \([\w:]+\))?)?:(?P<message>.*)"),
+        ("other", r"(?P<message>ninja: (?:error|fatal): .*)"),
+        ("other", (rf"(?P<message>Fatal Python error: .*|terminate called .*|.*: Assertion [`'].*' failed\.?"
+                  rf"|(?:{_CRASH})(?: \(core dumped\))?\s*$)")),
+        ("shell", rf"(?P<file>\S+): line (?P<line>\d+): +\d+ (?P<message>(?:{_CRASH}).*)"),
+        ("python", r"(?P<message>)Traceback \(most recent call last\):"),
+        ("python", r"E +(?P<message>(?:[\w.]*(?:Error|Exception|Interrupt|Failed)\b|assert ).*)"),
+        ("python", r"(?:FAILED|ERROR) (?P<file>[^\s:]+\.py)(?:::\S+)? - (?P<message>.*)"),
+        ("python", r"(?P<message>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)"),
+        ("shell", (r"(?P<file>\S+): line (?P<line>\d+): (?P<message>.*(?:not found|No such file|denied|unbound variable"
+                  r"|syntax error|bad substitution|Exec format).*)")),
+        ("other", r"make(?:\[\d+\])?: \*\*\* (?P<message>(?!\[).*)"),
+        ("other", r"(?P<message>Hunk #\d+ FAILED at \d+\..*)"),
+        ("compiler", (r"(?P<file>[^\s:]+\.\w+):(?P<line>\d+):\d+: (?!(?i:warn|note|remark|anmerk|avert|remarque))"
+                     r"(?P<message>\S.*)")),
+        ("other", r"(?P<message>(?:[\w./+-]+: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|fatal error): .*)"),
+    )
+]  # fmt: skip
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_CAUSED = re.compile(r"^The above exception was the direct cause of")
 _TEST_LINE = re.compile(r"^(?P<file>[^\s:]+\.py):(?P<line>\d+): ")
-_LAST_WORD = re.compile(r"^(?P<message>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: .*)?)$")
+_SHELL_LINE = re.compile(r"^(?P<file>\S+): line (?P<line>\d+): ")
+_RUST_LINE = re.compile(r"^\s*--> (?P<file>[^:]+):(?P<line>\d+)")
+_PATCHED = re.compile(r"^patching file (?P<file>\S+)(?P<line>)")
+_CAUSED = "The above exception was the direct cause of"
+#: A line before a traceback that does not end the program.
+_HARMLESS = re.compile(r"^Exception (?:ignored|in thread)|^--- Logging error|^Error in ")
+#: Lines that explain no failure.
+_ASIDE = re.compile(
+    r"^\s*$|(?i:\bwarning\b)|\bnote: |^\s*(?:\d* *\||\^|~)|^In file included|^compilation terminated|^collect2: error: "
+    r"|^make(?:\[\d+\])?: |^ninja: build stopped|use the --help option|: in function |^\++ "
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FirstError:
-    """What a tool said was wrong, and where."""
+    """An error as a tool reported it."""
 
     kind: str  #: one of `TOOLS`
     message: str  #: in the tool's words, without the place: ``error: 'x' was not declared``
     file: str = ""  #: as the tool named it
     line: int = 0  #: 0 where it named none
-    excerpt: tuple[str, ...] = ()  #: the message between a few lines that stood before and after it
-    #: of a step of ninja's: its command, which may be long, and what it would have made
-    command: str = ""
-    outputs: str = ""
-    others: int = 0  #: errors that the same step has besides
+    excerpt: tuple[str, ...] = ()  #: the message and a few lines around it
+    command: str = ""  #: of ninja's failed step, may be long
+    outputs: str = ""  #: of ninja's failed step
 
     @property
     def place(self) -> str:
@@ -92,167 +94,123 @@ class FirstError:
         return ": ".join(filter(None, (self.place, self.message)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Match:
-    at: int  #: its line's number
-    kind: str
-    file: str
-    line: int
-    message: str
-
-
-def telling(line: str) -> bool:
-    """Return whether a line begins the report of an error that must not be forgotten, however much comes after it."""
-    if len(line) > 10 * _WIDTH or ("rror" not in line and not line.startswith("FAILED: ")):
+def is_error_line(line: str) -> bool:
+    """Return whether a line begins the report of an error that must be kept however much is printed after it."""
+    if "rror" not in line and not line.startswith("FAILED: "):
         return False  # the most frequent answer, at little cost
-    match = _match(0, line)
-    return FAILED.match(line) is not None or (
-        match is not None and match.kind in ("compiler", "cmake", "linker")
-    )
+    tools = (pattern for kind, pattern in _PATTERNS if kind in ("compiler", "linker", "cmake"))
+    short = line[: 10 * _WIDTH]
+    return bool(FAILED.match(short)) or any(pattern.match(short) for pattern in tools)
 
 
 def first_error(lines: Sequence[str]) -> FirstError | None:
-    """Return the first real error in lines that a script has printed, the last of them when it failed; None for none.
-
-    That of the first step that ninja says to have failed; else what a compiler, a linker or CMake said first, or what
-    ended the last Python; else a shell's or a script's own complaint.
-    """
-    for command, outputs, printed in _failed_steps(lines):
-        if found := _best(printed):
-            others = sum(match.kind == found.kind for match in _matches(printed)) - 1
-            others = others if found.kind in ("compiler", "linker") else 0
-            return replace(found, command=command, outputs=outputs, others=others)
-        said = next((line for line in printed if not _NOISE.match(line)), "")
-        return FirstError(
-            kind="other",
-            message=_cut(said or f"{outputs.split()[0]} could not be made"),
-            excerpt=tuple(_cut(line) for line in printed[-_AFTER:]),
-            command=command,
-            outputs=outputs,
-        )
-    return _best([line for line in lines if not _NOISE.match(line)])
+    """Return the error of the first step that ninja reports as failed, else the first error of any tool, else None."""
+    step = next((number for number, line in enumerate(lines) if FAILED.match(line)), None)
+    if step is None:
+        return _error_in(lines)
+    failed = FAILED.match(lines[step])
+    outputs = failed["outputs"] if failed else ""
+    printed = list(lines[step + 1 :])
+    command = printed.pop(0)[:_LONGEST_COMMAND] if printed and not _NEXT.match(printed[0]) else ""
+    end = next((number for number, line in enumerate(printed) if _NEXT.match(line)), len(printed))
+    printed = printed[:end]
+    error = _error_in(printed)
+    if error is None:
+        last = [line for line in printed if not _ASIDE.search(line)] or printed
+        message = last[-1] if last else f"{outputs.split()[0]} could not be made"
+        error = FirstError(kind="other", message=_cut(message), excerpt=tuple(map(_cut, printed[-_AFTER:])))
+    return replace(error, command=command, outputs=outputs)
 
 
-def _failed_steps(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
-    """Give for every step that failed its command, its outputs, and what it has printed."""
-    for number, line in enumerate(lines):
-        failed = FAILED.match(line)
-        if failed is None:
-            continue
-        rest = lines[number + 1 :]
-        command, printed = (rest[0], rest[1:]) if rest and not _NEXT.match(rest[0]) else ("", rest)
-        end = next((at for at, one in enumerate(printed) if _NEXT.match(one)), len(printed))
-        yield command[:_LONGEST_COMMAND], failed["outputs"], list(printed[:end])
+def _error_in(lines: Sequence[str]) -> FirstError | None:
+    """Return the first error; of tracebacks that did not end a program only where there is nothing else."""
+    short = [line[: 10 * _WIDTH] for line in lines]
+    ending, harmless = [], False
+    for line in short:
+        if _HARMLESS.match(line):
+            harmless = True
+        elif not harmless:
+            ending.append(line)
+        elif not line.startswith((" ", "Traceback")):
+            harmless = False  # its last line
+    return _reported(ending) or _reported(short)
 
 
-def _best(lines: Sequence[str]) -> FirstError | None:
-    found = list(_matches(lines))
-    tool = next((match for match in found if match.kind in ("compiler", "linker", "cmake")), None)
-    python = [match for match in found if match.kind == "python"]
-    chosen = tool or (_uncaught(lines, python) if python else None) or next(iter(found), None)
-    return _explained(lines, chosen) if chosen else None
-
-
-def _matches(lines: Sequence[str]) -> Iterator[_Match]:
-    for number, line in enumerate(lines):
-        if match := _match(number, line):
-            yield match
-
-
-def _match(number: int, line: str) -> _Match | None:
-    line = line[: 10 * _WIDTH]
+def _reported(lines: Sequence[str]) -> FirstError | None:
     for kind, pattern in _PATTERNS:
-        if found := pattern.match(line):
-            named = found.groupdict()
-            return _Match(
-                at=number,
+        for at, line in enumerate(lines):
+            match = pattern.match(line)
+            if match is None:
+                continue
+            if kind == "python" and not match["message"]:
+                return _traceback(lines)
+            named = match.groupdict()
+            error = FirstError(
                 kind=kind,
+                message=_cut(" ".join(match["message"].split()), _LONGEST_MESSAGE),
                 file=named.get("file") or "",
                 line=int(named.get("line") or 0),
-                message=found["message"],
+                excerpt=tuple(map(_cut, lines[max(0, at - _BEFORE) : at + _AFTER + 1])),
             )
+            return _cmake(lines, at, error) if kind == "cmake" else _placed(lines, at, error)
     return None
 
 
-def _uncaught(lines: Sequence[str], found: Sequence[_Match]) -> _Match:
-    """Return the traceback that ended the last Python, or that of its first cause; else the first match."""
-    began = [match for match in found if not match.message]
-    if not began:
-        return found[0]
-    last = began[-1]
-    for before in reversed(began[:-1]):
-        if not any(_CAUSED.match(line) for line in lines[before.at : last.at]):
-            break
-        last = before
-    return last
+def _placed(lines: Sequence[str], at: int, error: FirstError) -> FirstError:
+    """Add the place of an error whose own line has none."""
+    before, after = list(reversed(lines[max(0, at - _MOST_LINES) : at])), lines[at + 1 : at + 40]
+    if error.file:
+        return error
+    if error.message.startswith("terminate called") and after and after[0].lstrip().startswith("what():"):
+        error = replace(error, message=_cut(f"{error.message}: {after[0].strip()}", _LONGEST_MESSAGE))
+    match error.kind, error.message[:4]:
+        case "python", _:
+            same = takewhile(lambda line: not line.startswith(("=", "_")), after)
+            places = [_TEST_LINE.match(line) for line in same]
+            places += [pattern.match(line) for line in before for pattern in (_FRAME, _TEST_LINE)]
+        case "compiler" | "other", "erro":
+            places = [_RUST_LINE.match(line) for line in after[:_BEFORE]]
+        case "other", "Hunk":
+            places = [_PATCHED.match(line) for line in before]
+        case "other", "Fata" | "term":  # a crash: frames of the user's own come before those of libraries
+            frames = (line for line in after if "/lib/python" not in line)
+            places = [*map(_FRAME.match, frames), *map(_SHELL_LINE.match, after)]
+        case _:
+            places = []
+    place = next(filter(None, places), None)
+    return replace(error, file=place["file"], line=int(place["line"] or 0)) if place else error
 
 
-def _explained(lines: Sequence[str], match: _Match) -> FirstError:
-    if match.kind == "python":
-        return _python(lines, match)
-    if match.kind == "cmake":
-        return _cmake(lines, match)
-    shown = lines[max(0, match.at - _BEFORE) : match.at + _AFTER + 1]
-    return _error(match, shown)
+def _cmake(lines: Sequence[str], at: int, error: FirstError) -> FirstError:
+    """Add the indented paragraph that CMake prints below an error's place: its first sentence is the message."""
+    end = at + 1
+    while end < len(lines) and re.match(r"\s|$|Call Stack", lines[end]):
+        end += 1
+    block = [line for line in lines[at:end] if line.strip()][:_MOST_LINES]
+    text = " ".join(" ".join(line.split()) for line in block[1:])
+    sentence = re.match(r".*?[.:](?=\s|$)", text)
+    message = error.message or _cut(sentence[0] if sentence else text, _LONGEST_MESSAGE)
+    return replace(error, message=f"CMake Error: {message}".rstrip(": "), excerpt=tuple(map(_cut, block)))
 
 
-def _error(
-    match: _Match, shown: Sequence[str], *, message: str = "", file: str = "", line: int = 0
-) -> FirstError:
+def _traceback(lines: Sequence[str]) -> FirstError:
+    """Return the error of the traceback that ended the last Python, or of its first cause."""
+    began = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
+    start = began.pop()
+    while began and any(line.startswith(_CAUSED) for line in lines[began[-1] : start]):
+        start = began.pop()
+    inside = (number for number in range(start + 1, len(lines)) if lines[number].strip())
+    end = next((number for number in inside if not lines[number][0].isspace()), len(lines) - 1)
+    shown = lines[start : end + 1]
+    shown = [shown[0], "  …", *shown[2 - _MOST_LINES :]] if len(shown) > _MOST_LINES else shown
+    frame = next(filter(None, map(_FRAME.match, reversed(lines[start:end]))), None)
     return FirstError(
-        kind=match.kind,
-        message=_cut(" ".join((message or match.message).split()), _LONGEST_MESSAGE),
-        file=file or match.file,
-        line=line or match.line,
-        excerpt=tuple(_cut(one) for one in shown),
+        kind="python",
+        message=_cut(" ".join(lines[end].split()), _LONGEST_MESSAGE),
+        file=frame["file"] if frame else "",
+        line=int(frame["line"]) if frame else 0,
+        excerpt=tuple(map(_cut, shown)),
     )
-
-
-def _cmake(lines: Sequence[str], match: _Match) -> FirstError:
-    """Add the paragraph that CMake sets in below an error's place."""
-    rest = list(lines[match.at + 1 : match.at + 2 * _MOST_LINES])
-    end = next((at for at, line in enumerate(rest) if line and not line[0].isspace()), len(rest))
-    if rest[end : end + 1] and rest[end].startswith("Call Stack"):
-        end = next((at for at in range(end + 1, len(rest)) if not rest[at][:1].isspace()), len(rest))
-    paragraph = [line.strip() for line in rest[:end]]
-    said = [line for line in paragraph if line]
-    sentence = " ".join(said[: next((at for at, line in enumerate(said, 1) if line.endswith((".", ":"))), 3)])
-    message = match.message or (f"CMake Error: {sentence}" if sentence else "CMake Error")
-    shown = [line for line in (lines[match.at], *rest[:end]) if line.strip()][:_MOST_LINES]
-    return _error(match, shown, message=message)
-
-
-def _python(lines: Sequence[str], match: _Match) -> FirstError:
-    """Find what a traceback ends with and the innermost frame, or pytest's line for an error."""
-    if match.message:
-        place = None if match.file else _place(lines, match.at)
-        shown = lines[max(0, match.at - _BEFORE) : match.at + _AFTER + 1]
-        if place is None:
-            return _error(match, shown)
-        return _error(match, shown, file=place["file"], line=int(place["line"]))
-    frame, end = None, match.at
-    for end in range(match.at + 1, len(lines)):
-        frame = _FRAME.match(lines[end]) or frame
-        if lines[end].strip() and not lines[end][0].isspace():
-            break
-    shown = lines[match.at : end + 1]
-    if len(shown) > _MOST_LINES:
-        shown = [shown[0], "  …", *shown[-_MOST_LINES + 2 :]]
-    word = _LAST_WORD.match(lines[end])
-    message = word["message"] if word else lines[end].strip()
-    if frame is None:
-        return _error(match, shown, message=message)
-    return _error(match, shown, message=message, file=frame["file"], line=int(frame["line"]))
-
-
-def _place(lines: Sequence[str], at: int) -> re.Match[str] | None:
-    """Return the place of an error that stands alone: pytest's, after it or just before, or a SyntaxError's frame."""
-    after = lines[at + 1 :]
-    end = next((number for number, line in enumerate(after) if line.startswith(("=", "_"))), len(after))
-    before = lines[max(0, at - 2 * _BEFORE) : at]
-    patterns = [*((_TEST_LINE, line) for line in after[:end])]
-    patterns += [(pattern, line) for line in reversed(before) for pattern in (_FRAME, _TEST_LINE)]
-    return next((found for pattern, line in patterns if (found := pattern.match(line))), None)
 
 
 def _cut(line: str, width: int = _WIDTH) -> str:

@@ -27,8 +27,8 @@ from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STAGING, Parser
 from megabuild.run.failed_place import find_place, forget
 from megabuild.run.failure import Failure
+from megabuild.run.log_tail import LogTail
 from megabuild.run.logfile import LogFile
-from megabuild.run.recent import Recent
 from megabuild.run.sandbox_paths import View
 
 #: Something that must be there: its name, or several of which one is enough.
@@ -100,7 +100,7 @@ class Work(ABC):
         """Forget what a former attempt has said."""
         staged = self._plan.staged_name
         self._parser = Parser(staging=STAGING if staged == "libtorch" else staged)
-        self._recent = Recent(staged)
+        self._tail = LogTail(staged)
         self._memory = Watch()
         self._phase = ""
 
@@ -171,18 +171,18 @@ class Work(ABC):
         source = " ".join(word for word in (name or STAGING, name and line.python) if word)
         source = f"test:{source}" if line.kind == "test" else source
         text = log.write(source, line.text)
-        self._recent.add(ScriptLine(kind=line.kind, package=line.package, python=line.python, text=text))
+        self._tail.add(ScriptLine(kind=line.kind, package=line.package, python=line.python, text=text))
         self.tell(events.LogLine(source=source, text=text))
 
     def _follow(self, seen: View, job: Job, log: LogFile) -> Outcome:
         """Run the worker to its end, with everything that it and its scripts print in the log."""
-        self._recent = Recent(self._plan.staged_name)  # what was checked before explains nothing from here on
+        self._tail = LogTail(self._plan.staged_name)  # what was checked before explains nothing from here on
         self._view = seen
         forget(self._state)
 
         def engine(text: str) -> None:
             masked = log.write("engine", text)
-            self._recent.add_engine(masked)
+            self._tail.add_engine(masked)
             self.tell(events.LogLine(source="engine", text=masked))
 
         due, compiling = 0.0, False
@@ -215,11 +215,11 @@ class Work(ABC):
         self, outcome: Outcome, jobs: int, log: Path, *, aside: Path, broken: Collection[str], what: str = ""
     ) -> MegabuildError:
         """Return the error of a worker that failed; ``broken`` package files, now in ``aside``, failed their tests."""
-        culprit = self._recent.culprit(outcome, broken)
+        culprit = self._tail.culprit(outcome, broken)
         failure = Failure(
             outcome=outcome, lines=culprit.lines, what=what or culprit.what, phase=self._phase, jobs=jobs, log=log,
             state=self._state, short=self._memory.short(), aside=aside, inside=self._view.state_inside,
             package=culprit.package,
         )  # fmt: skip
-        place = find_place(self._view, culprit, failure.found) if outcome.kind == "build" else None
+        place = find_place(self._view, culprit, failure.first) if outcome.kind == "build" else None
         return replace(failure, place=place).error()

@@ -1,4 +1,4 @@
-"""The last lines of every script of a task, and the first ones of an error: what explains a failure."""
+"""Keep the last lines of every script of a task, and the first lines of an error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import ScriptLine
-from megabuild.run.first_error import FAILED, telling
+from megabuild.run.first_error import is_error_line
 
 #: What scripts announce.
 PHASE = "::megabuild:: phase "
@@ -25,25 +25,25 @@ class Culprit(NamedTuple):
     lines: list[str]  #: what it said
 
 
-class Recent:
-    """Remembers what every script said last, since after a failure the engine goes on to test what it has built."""
+class LogTail:
+    """Keeps what every script printed last: after a failure the engine goes on to test the packages it has built."""
 
     def __init__(self, staged: str = "libtorch") -> None:
         self._staged = staged
-        self._scripts: dict[tuple[str, str, str], _Said] = {}
-        self._engine = _Said()
+        self._scripts: dict[tuple[str, str, str], _ScriptTail] = {}
+        self._engine = _ScriptTail()
 
     def add(self, line: ScriptLine) -> None:
-        """Remember a script's line."""
-        self._scripts.setdefault(line.script, _Said()).add(line.text)
+        """Keep a script's line."""
+        self._scripts.setdefault(line.script, _ScriptTail()).add(line.text)
 
     def add_engine(self, text: str) -> None:
-        """Remember a line of the worker itself."""
+        """Keep a line of the worker itself."""
         self._engine.add(text)
 
     def culprit(self, outcome: Outcome, broken: Collection[str]) -> Culprit:
-        """Return what an outcome is about; ``broken`` package files failed their tests."""
-        wanted, said = "test" if outcome.kind == "test" else "build", self._engine.lines()
+        """Return the script that an outcome is about; ``broken`` package files failed their tests."""
+        wanted, engine = "test" if outcome.kind == "test" else "build", self._engine.lines()
         for kind, package, build_string in reversed(self._scripts):
             if kind == wanted and (kind != "test" or any(name.startswith(f"{package}-") for name in broken)):
                 what = (
@@ -52,19 +52,17 @@ class Recent:
                     else f"staging of {self._staged}"
                 )
                 lines = self._scripts[kind, package, build_string].lines()
-                return Culprit(package, build_string, what, [*lines, *said])
-        built = next(
-            (script for script in reversed(self._scripts) if script[0] == "build" and script[1]), None
-        )
-        if wanted == "test" and built:  # a look at a package's contents, which prints nothing
-            return Culprit(built[1], built[2], f"test of {built[1]} {built[2]}", said)
-        return Culprit("", "", "the engine", said)
+                return Culprit(package, build_string, what, [*lines, *engine])
+        built = next((key for key in reversed(self._scripts) if key[0] == "build" and key[1]), None)
+        if wanted == "test" and built:  # a check of a package's contents, which prints nothing
+            return Culprit(built[1], built[2], f"test of {built[1]} {built[2]}", engine)
+        return Culprit("", "", "the engine", engine)
 
 
-class _Said:
-    """The last lines of one script, and those from its phase's first error on, which much may come after.
+class _ScriptTail:
+    """The last lines of one script, and those from the first error of its phase on.
 
-    While a step fails, as many others as there are jobs go on and are told of.
+    While a step fails, ninja's other jobs go on and print.
     """
 
     def __init__(self) -> None:
@@ -77,14 +75,13 @@ class _Said:
         """Take a line."""
         if text.startswith(PHASE):
             self._error, self._of_ninja = [], False
-        of_ninja = FAILED.match(text) is not None
-        if (not self._error and telling(text)) or (of_ninja and not self._of_ninja):
+        of_ninja = text.startswith("FAILED: ")
+        if (not self._error and is_error_line(text)) or (of_ninja and not self._of_ninja):
             self._error = [*list(self._last)[-_CONTEXT_LINES:], text]
             self._since, self._of_ninja = len(self._error), of_ninja
         elif self._error:
             self._since += 1
-            if len(self._error) < _REMEMBERED_LINES:
-                self._error.append(text)
+            self._error += [text] if len(self._error) < _REMEMBERED_LINES else []
         self._last.append(text)
 
     def lines(self) -> list[str]:

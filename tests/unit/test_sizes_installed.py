@@ -119,6 +119,22 @@ def test_who_requires_whom_is_read_with_markers_and_extras(venv: Path) -> None:
     assert by == {"torch": (), "some-kernels": ("torch",), "blas": ("some-kernels",), NO_PACKAGE: ()}
 
 
+def test_a_second_name_of_the_packages_folder_changes_nothing(venv: Path) -> None:
+    """conda-forge's Pythons 3.10 to 3.12 have such a link; markers would be read for Python 3.1."""
+    before = measure(str(venv))
+    (venv / "lib/python3.1").symlink_to("python3.12")
+    assert measure(str(venv)) == before
+
+
+def test_what_pip_could_not_delete_belongs_to_no_package(venv: Path) -> None:
+    write(venv / SITE / "~las/x.bin", b"x" * 500)
+    write(venv / SITE / "~las-0.9.dist-info/METADATA", b"Name: blas\nVersion: 0.9\n")
+    write(venv / SITE / "~las-0.9.dist-info/RECORD", b"~las/x.bin,,\n")
+    sizes = measure(str(venv))
+    assert named(sizes, "blas").version == "1.0"
+    assert f"{SITE}/~las/x.bin" in {file.path for file in named(sizes, NO_PACKAGE).files}
+
+
 def test_a_record_that_leads_out_of_the_environment_leads_nowhere(venv: Path) -> None:
     outside = write(venv.parent / "secret", b"s" * 999)
     distribution(venv, "evil", {}, more=("../../../../secret", "/etc/passwd", "", "a\0b", "../" * 40))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gpu_library import MACHINE_CODE, PTX, build, entry, fatbin
 from slim_packages import SITE, install, venv
-from slim_world import library, tree
+from slim_world import library, tree, wrong_in_records
 from test_sizes_cli import call
 
 from command_line.run_command import Invocation
@@ -239,6 +239,25 @@ def test_a_folder_of_packages_that_is_a_link_is_named(
     (env / SITE).symlink_to(elsewhere)
     assert call(invocation, "slim", str(env)) == 0
     assert f"{SITE} is a link: name {elsewhere} itself" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("target", ["{name}", "{folder}/{name}", "/nowhere"])
+def test_a_second_name_of_the_packages_folder_changes_nothing(
+    target: str, tmp_path: Path, invocation: Invocation
+) -> None:
+    """conda-forge's Pythons 3.10 to 3.12 have such a link."""
+    env = venv(tmp_path / "env")
+    install(env, "pk", {"pk/__init__.py": "", "pk/libx.a": b"x" * 99})
+    python = (env / SITE).parent
+    (env / "lib/python3.1").symlink_to(target.format(name=python.name, folder=python.parent))
+    before = tree(env)
+    assert call(invocation, "slim", str(env), "--output", str(tmp_path / "copy")) == 0
+    assert call(invocation, "slim", str(env), "--apply") == 0
+    for root in (env, tmp_path / "copy"):
+        assert not (root / SITE / "pk/libx.a").exists()
+        assert wrong_in_records(root, SITE) == []
+    assert call(invocation, "slim", str(env), "--undo") == 0
+    assert tree(env) == before
 
 
 def test_a_record_keeps_the_ends_of_its_lines(tmp_path: Path, invocation: Invocation) -> None:

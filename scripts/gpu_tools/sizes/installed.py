@@ -11,17 +11,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from gpu_tools.site_packages import find_metadata, find_site_packages
 from gpu_tools.sizes.dependencies import required_by
 from gpu_tools.sizes.inside import of_file
 from gpu_tools.sizes.tree import NO_PACKAGE, ContentPart, File, Kind, Package, Sizes, largest_first
 
-_PYTHON = re.compile(r"python(3\.\d+)t?")
 _BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc", re.DOTALL)
 
 
@@ -41,9 +41,7 @@ class _Installed:
 
 def is_environment(prefix: Path) -> bool:
     """Say whether a folder is a conda environment, a venv, or what ``pip install --target`` makes."""
-    return (prefix / "conda-meta").is_dir() or any(
-        any(site.glob("*.*-info")) for site in (prefix, *sites(prefix))
-    )
+    return (prefix / "conda-meta").is_dir() or any(map(find_metadata, _folders(prefix)))
 
 
 def environment(prefix: Path) -> Sizes:
@@ -76,8 +74,8 @@ def environment(prefix: Path) -> Sizes:
 
 
 def _requirers(installed: Mapping[str, _Installed], prefix: Path) -> dict[str, set[str]]:
-    named = (_PYTHON.fullmatch(site.parent.name) for site in sites(prefix))
-    python = next((match[1] for match in named if match), f"3.{sys.version_info.minor}")
+    pythons = [site.python.rstrip("t") for site in find_site_packages(prefix)]
+    python = pythons[0] if pythons else f"3.{sys.version_info.minor}"
     requirers = required_by(
         installed, lambda name: installed[name].requires if name in installed else (), python
     )
@@ -85,16 +83,6 @@ def _requirers(installed: Mapping[str, _Installed], prefix: Path) -> dict[str, s
         for name in one.depends:
             requirers.setdefault(name, set()).add(one.name)
     return requirers
-
-
-def sites(prefix: Path) -> list[Path]:
-    """Return an environment's folders with Python packages."""
-    return sorted(
-        folder
-        for name in ("site-packages", "dist-packages")
-        for folder in prefix.glob(f"lib*/python3*/{name}")
-        if _PYTHON.fullmatch(folder.parent.name) and not folder.parent.parent.is_symlink()
-    )
 
 
 def _owner(path: str, owners: Mapping[str, str]) -> str:
@@ -126,14 +114,20 @@ def _conda(prefix: Path, remarks: list[str]) -> Iterator[_Installed]:
 
 def _pip(prefix: Path, remarks: list[str]) -> Iterator[_Installed]:
     """Return what pip, uv and the like installed; conda's packages have such metadata, too, and are not theirs."""
-    for site in (prefix, *sites(prefix)):
-        for found in distributions(path=[str(site)]):
+    for site in _folders(prefix):
+        for path in find_metadata(site):
+            found = Distribution.at(path)
             try:
                 if (found.read_text("INSTALLER") or "").strip() != "conda":
                     yield _distribution(found, site, prefix)
             # metadata may be anything, and importlib has no errors of its own
             except Exception as error:
-                remarks.append(f"metadata in {site} cannot be read: {error or type(error).__name__}")
+                remarks.append(f"{path} cannot be read: {error or type(error).__name__}")
+
+
+def _folders(prefix: Path) -> list[Path]:
+    """Return the folders with Python packages; ``pip install --target`` puts them into the environment itself."""
+    return [prefix, *(site.folder for site in find_site_packages(prefix))]
 
 
 def _distribution(found: Distribution, site: Path, prefix: Path) -> _Installed:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from gpu_tools.sizes.installed import sites, source_of
+from gpu_tools.site_packages import find_site_packages
+from gpu_tools.sizes.installed import source_of
 from gpu_tools.slim.records import FileList, described_in, records, required
 
 #: The folder in an environment with the originals of what was slimmed.
@@ -71,7 +72,8 @@ class Contents:
         """Links of packages, and folders of packages that are links, to places outside: uv's cache, for one."""
         own = os.path.realpath(self.root)
         found = {}
-        for path in (*self.links, *(os.path.relpath(site, self.root) for site in sites(self.root))):
+        folders = (os.path.relpath(site.folder, self.root) for site in find_site_packages(self.root))
+        for path in (*self.links, *folders):
             to = os.path.realpath(self.every[path].source if path in self.every else self.root / path)
             if not f"{to}/".startswith(f"{own}/"):
                 found[path] = to

@@ -14,7 +14,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from gpu_tools.sizes.installed import sites
+from gpu_tools.site_packages import find_metadata, find_site_packages
 from groundwork.errors import IntegrityError
 from groundwork.files import sha256
 from groundwork.wheel_file import recorded
@@ -42,8 +42,8 @@ def records(root: Path, original: Callable[[str], Path]) -> Iterator[FileList]:
     Raises IntegrityError: A list cannot be read.
     """
     # the second is where conda's packages for every Python have theirs
-    for site in (root, root / "site-packages", *sites(root)):
-        for information in sorted(site.glob("*.dist-info")):
+    for site in (root, root / "site-packages", *(one.folder for one in find_site_packages(root))):
+        for information in find_metadata(site):
             listed_in = (information / "RECORD").relative_to(root).as_posix()
             if (file := original(listed_in)).is_file():
                 found = (_inside(listed_in, row[0]) for row in _rows(file) if row)

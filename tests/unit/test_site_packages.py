@@ -1,0 +1,76 @@
+"""An environment's folders of packages count once, whatever other names they have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpu_tools.site_packages import find_metadata, find_site_packages
+
+
+def make_site(prefix: Path, folder: str) -> Path:
+    site = prefix / folder
+    site.mkdir(parents=True)
+    return site
+
+
+def found(prefix: Path) -> list[tuple[str, str]]:
+    return [(site.folder.relative_to(prefix).as_posix(), site.python) for site in find_site_packages(prefix)]
+
+
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("lib/python3.1", "python3.12"),
+        ("lib/python3.1", "{prefix}/lib/python3.12"),
+        ("lib/python3.1", "{other}/lib/python3.12"),  # as in a copy of an environment
+        ("lib/python3.1", "nowhere"),
+        ("lib/python3.1", "python3.1"),
+        ("lib64", "lib"),
+        ("lib/python3.12/dist-packages", "site-packages"),
+    ],
+)
+def test_a_link_is_no_second_folder(tmp_path: Path, link: str, target: str) -> None:
+    prefix, other = tmp_path / "env", tmp_path / "other"
+    for environment in (prefix, other):
+        make_site(environment, "lib/python3.12/site-packages")
+    (prefix / link).symlink_to(target.format(prefix=prefix, other=other))
+    assert [python for _, python in found(prefix)] == ["3.12"]
+    (alias := tmp_path / "alias").symlink_to(prefix)
+    assert [python for _, python in found(alias)] == ["3.12"]
+
+
+def test_folders_that_are_all_links_count(tmp_path: Path) -> None:
+    elsewhere, prefix = tmp_path / "elsewhere", tmp_path / "env"
+    make_site(elsewhere, "lib/python3.12/site-packages")
+    prefix.mkdir()
+    (prefix / "lib").symlink_to(elsewhere / "lib")
+    (prefix / "lib64").symlink_to("lib")
+    assert found(prefix) == [("lib/python3.12/site-packages", "3.12")]
+
+
+def test_the_python_that_is_there_comes_first(tmp_path: Path) -> None:
+    """Old conda installs packages for every Python into python3.13, where the interpreter is python3.13t."""
+    for folder in (
+        "lib/python3.13/site-packages",
+        "lib/python3.13t/site-packages",
+        "lib/python3/dist-packages",
+    ):
+        make_site(tmp_path, folder)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3.13t").touch()
+    assert [python for _, python in found(tmp_path)] == ["3.13t", "3.13"]
+
+
+def test_what_pip_could_not_delete_is_no_package(tmp_path: Path) -> None:
+    names = (
+        "scatter-2.1.dist-info",
+        "~catter-2.0.dist-info",
+        "~~atter-1.9.dist-info",
+        "old-1.egg-info",
+        "x-info",
+    )
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert [path.name for path in find_metadata(tmp_path)] == ["old-1.egg-info", "scatter-2.1.dist-info"]

@@ -50,6 +50,9 @@ CXXFLAGS="$(freeze_flags "${CXXFLAGS:-}") ${prefix_maps[*]} -w"  # warnings are 
 LDFLAGS="$(freeze_flags "${LDFLAGS:-}")"
 if [[ "$target_platform" == linux-* ]]; then
     LDFLAGS="$LDFLAGS -Wl,-z,noexecstack"  # glibc >= 2.41 refuses libraries that ask for an executable stack
+    # Libraries in lib/ are also opened through links in torch/lib, and glibc takes $ORIGIN from the folder of the link. This
+    # path leads from there to lib/. From lib/ itself it leads nowhere: there is no ../utils, and so no way out of $PREFIX.
+    LDFLAGS="$LDFLAGS -Wl,-rpath,\\\$ORIGIN/../utils/../../../.."
 fi
 export CFLAGS CXXFLAGS LDFLAGS
 

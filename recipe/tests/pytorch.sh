@@ -4,6 +4,7 @@ set -euo pipefail
 
 python tests/torch_works.py "$1" "$2"
 python tests/one_owner.py "$CONDA_PREFIX"
+[[ "$(uname -s)" != Linux ]] || python tests/linked_libraries.py "$CONDA_PREFIX"
 # the model has neither complex numbers nor cpp_extension nor torch.compile
 if [[ "$4" != "model" ]]; then
     python tests/features.py "$3" "$2"

@@ -5,3 +5,4 @@ echo "::megabuild:: phase split"
 export PYTHONPATH="$RECIPE_DIR/.."
 "$PYTHON" -B "$RECIPE_DIR/split_wheel.py" pytorch "$torch_source_path" "$torch_python_base" "$PREFIX" \
     "$PY_VER" "$SP_DIR" "$PREFIX/bin/python"
+patchelf --add-rpath '$ORIGIN/../utils/../../../..' "$PREFIX/lib/libtorch_python.so"  # as in build_staging.sh

@@ -125,3 +125,49 @@ def test_a_linalg_library_that_lacks_a_symbol_or_is_the_other_flavour_is_refused
     repository: Path, tmp_path: Path, flavour: str, has_magma: bool, code: str
 ) -> None:
     assert linalg_tested(repository, tmp_path, flavour=flavour, has_magma=has_magma, code=code) == 1
+
+
+def linker_flags(repository: Path, prefix: Path) -> str:
+    """The linker's flags of every PyTorch build, for a shell to read."""
+    settings = {
+        "PATH": os.environ["PATH"],
+        "RECIPE_DIR": str(repository / "recipe"),
+        "PREFIX": str(prefix),
+        "SRC_DIR": str(prefix),
+        "CPU_COUNT": "1",
+        "target_platform": "linux-64",
+        "provider": "debian",
+        "torch_version": "2.6.0",
+        "torch_optimization": "2",
+        "blas_impl": "generic",
+        "cuda_compiler_version": "None",
+    }
+    script = 'source "$RECIPE_DIR/build_env.sh"; echo "$LDFLAGS"'
+    done = subprocess.run(["bash", "-euc", script], env=settings, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [("libtorch_cuda_linalg.so", "libmagma.so"), ("libtorch_cpu.so.2.6", "libonnx.so.1")],
+)
+@pytest.mark.parametrize("with_flags", [True, False])
+def test_a_library_is_refused_that_finds_nothing_through_its_link_in_torch(
+    repository: Path, tmp_path: Path, name: str, needed: str, with_flags: bool
+) -> None:
+    prefix = tmp_path / "env"
+    torch = prefix / "lib/python3.13/site-packages/torch"
+    (torch / "lib").mkdir(parents=True)
+    (torch / "utils").mkdir()
+    (torch / "__init__.py").touch()
+    flags = "-shared -fPIC -Wl,--no-as-needed -xc /dev/null '-Wl,-rpath,$ORIGIN'"
+    flags += f" {linker_flags(repository, prefix)}" if with_flags else ""
+    for library, other in ((needed, ""), (name, f" -L{prefix}/lib -l:{needed}")):
+        command = f"gcc {flags} -Wl,-soname,{library} -o {prefix}/lib/{library}{other}"
+        subprocess.run(["sh", "-c", command], check=True)
+    (torch / "lib" / name).symlink_to(f"../../../../{name}")
+    test = [sys.executable, repository / "recipe/tests/linked_libraries.py", prefix]
+    environment = {**os.environ, "PYTHONPATH": str(torch.parent)}
+    judged = subprocess.run(test, env=environment, capture_output=True, text=True, check=False)
+    assert (judged.returncode == 0) is with_flags, judged.stderr
+    assert with_flags or needed in judged.stderr

@@ -331,6 +331,39 @@ def test_no_fitting_wheel_at_all_is_an_error(site: Site, tmp_path: Path, reposit
     with pytest.raises(ProviderError, match=said) as raised:
         _found(repository, tmp_path, "linux_64_cpu_wheel")
     assert "--torch-index" in raised.value.remedy
+    assert "linux_64_cuda130_wheel" in raised.value.remedy  # what the wheel fits that there is
+
+
+@pytest.mark.parametrize(
+    ("wanted", "offered", "advised"),
+    [
+        (
+            "linux_64_cuda130_wheel",
+            {_torch("2.13.0+cpu"): ("filelock",)},
+            "",
+        ),  # the one asked for needs another local version
+        ("linux_64_cuda132_wheel", {_torch("2.15.0"): CUDA}, "linux_64_cuda130_wheel"),
+        (
+            "linux_64_cpu_wheel",
+            {_torch("2.13.0"): ("cuda-toolkit[cudart]==11.1.*",)},
+            "",
+        ),  # no config is for that
+    ],
+)
+def test_only_a_config_that_exists_is_advised_in_place_of_another(
+    site: Site,
+    tmp_path: Path,
+    repository: Path,
+    wanted: str,
+    offered: dict[str, tuple[str, ...]],
+    advised: str,
+) -> None:
+    _offer(site, tmp_path / "pip", offered)
+    with pytest.raises(ProviderError) as raised:
+        _found(repository, tmp_path, wanted)
+    assert [word for word in raised.value.remedy.split() if "_wheel" in word] == (
+        [f"{advised},"] if advised else []
+    )
 
 
 def test_upstreams_index_has_what_pips_lack(site: Site, tmp_path: Path, repository: Path) -> None:

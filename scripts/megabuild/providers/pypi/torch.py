@@ -30,7 +30,7 @@ from megabuild.providers.pypi.lock import Lock
 _AT_ONCE = 2  # an interpreter and uv each
 #: Upstream's own indexes: one for each accelerator (pytorch.org/get-started).
 UPSTREAM = "https://download.pytorch.org/whl"
-_REMEDY = "Name an index that has it, or a folder with the wheel, with --torch-index, or choose others with --python."
+_REMEDY = "name an index that has it, or a folder with the wheel, with --torch-index, or choose others with --python."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,14 @@ class TorchWheels:
         str, ...
     ] = ()  #: Further indexes with these wheels, besides those that pip is configured with.
     notes: tuple[str, ...] = ()  #: Indexes that could not be reached, a sentence each.
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Misfit:
+    """The answer for a Python that has no fitting wheel."""
+
+    reason: str
+    configs: tuple[str, ...] = ()  #: Those that fit the wheels which it has.
 
 
 def upstream(config: Config) -> str:
@@ -70,6 +78,7 @@ def find(
     """
     locks: dict[str, Lock] = {}
     left_out: dict[str, str] = {}
+    others: list[str] = []
     more: list[str] = []
     notes: list[str] = []
     for place in [index] if index else [None, upstream(config)]:
@@ -80,10 +89,10 @@ def find(
         if trouble:
             notes.append(trouble)
             unasked = f"{redact.address(place or '')} cannot be used"
-            left_out = {one: f"{left_out[one]}; {unasked}" if one in left_out else unasked for one in wanted}
+            left_out = {one: left_out.get(one, unasked) for one in wanted}
             continue
 
-        def look(python: str, place: str | None = place) -> tuple[str, Lock | str]:
+        def look(python: str, place: str | None = place) -> tuple[str, Lock | _Misfit]:
             return python, _find_lock(config, interpreters[python], folder / "locks", place)
 
         for python, answer in each(look, wanted, _AT_ONCE):
@@ -92,7 +101,8 @@ def find(
                 left_out.pop(python, None)
                 more += [place] if place and place not in more else []
             else:
-                left_out.setdefault(python, answer)
+                left_out.setdefault(python, answer.reason)
+                others += [name for name in answer.configs if name not in others]
     locks = {python: locks[python] for python in config.pythons if python in locks}
     if not locks:
         pythons: dict[str, list[str]] = {}
@@ -100,7 +110,10 @@ def find(
             pythons.setdefault(reason, []).append(python)
         reasons = [f"Python {', '.join(found)}: {reason}" for reason, found in pythons.items()]
         problems = "; ".join([*reasons, *notes])
-        raise ProviderError(f"{config.name}: no wheel of PyTorch fits ({problems})", _REMEDY)
+        known = [name for name in others if (config.path.parent / f"{name}.yaml").exists()]
+        remedy = f"build {' or '.join(known)}, or {_REMEDY}" if known else _REMEDY
+        message = f"{config.name}: no wheel of PyTorch fits ({problems})"
+        raise ProviderError(message, remedy[0].upper() + remedy[1:])
     return TorchWheels(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
 
 
@@ -151,9 +164,10 @@ def _tag(config: Config) -> str:
     return f"cu{config.cuda_version.replace('.', '')}" if config.cuda_version else "cpu"
 
 
-def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str | None) -> Lock | str:
+def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str | None) -> Lock | _Misfit:
     """Return the lock with the wheel that fits, or a few words why none does."""
     version, cuda = config.torch_version, config.cuda_version
+    reasons: list[str] = []
     others: list[str] = []
     failed = ""
     # "===" compares the text, so that a wheel with a local version cannot stand for the one without
@@ -170,11 +184,11 @@ def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str
         offered = accelerator(answer)
         if offered == cuda:
             return answer
-        other = config_name(config.platform, offered, "wheel")
-        others.append(
-            f"the wheel of torch {exact} is for {f'CUDA {offered}' if offered else 'CPU'}, as in {other}"
+        others.append(config_name(config.platform, offered, "wheel"))
+        reasons.append(
+            f"the wheel of torch {exact} is for {f'CUDA {offered}' if offered else 'CPU'}, as in {others[-1]}"
         )
-    return "; ".join(others) or failed
+    return _Misfit(reason="; ".join(reasons) or failed, configs=tuple(others))
 
 
 def accelerator(lock: Lock) -> str | None:

@@ -74,8 +74,8 @@ def environment(root: Path) -> Path:
         "torch/nn/__init__.py": b"",
         "torch/include/torch.h": b"/* torch */\n" * 100,
         "torch/lib/libtorch.a": b"!<arch>\n" * 100,
-        "torch/docs/guide.md": b"read me\n" * 100,
-        "torch/docs/LICENSE.md": b"all rights\n",
+        "../../../share/doc/torch/guide.md": b"read me\n" * 100,
+        "../../../share/doc/torch/LICENSE.md": b"all rights\n",
         **dict.fromkeys(HOSTILE, b"/* hostile */\n"),
         "triton/__init__.py": b"",
         "triton/backends/nvidia/bin/ptxas": b"#!/bin/sh\n" * 100,
@@ -86,7 +86,7 @@ def environment(root: Path) -> Path:
         (site / path).write_bytes(content)
     (site / "torch/include/torch.h").chmod(0o440)
     (site / "torch/include/alias.h").symlink_to("torch.h")
-    record(root, "torch", "2.13.0", ["torch"], more=["../../../bin/torchrun"])
+    record(root, "torch", "2.13.0", ["torch", "../../../share"], more=["../../../bin/torchrun"])
     record(root, "triton", "3.7.1", ["triton"])
     record(root, "nvidia_cuda_runtime", "13.0", ["nvidia"])
     for number, one in enumerate(sorted(root.rglob("*"))):

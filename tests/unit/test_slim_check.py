@@ -26,9 +26,13 @@ def env(tmp_path: Path) -> Path:
     install(
         env,
         "sound",
-        {"sound.py": "import os\n", "spaced/deep/__init__.py": "import sound\n", "libsound.a": b"x" * 9000},
+        {
+            "sound.py": "import os\n",
+            "spaced/deep/__init__.py": "import sound\n",
+            "libsound.a": b"!<arch>\n" * 9000,
+        },
     )
-    install(env, "fragile", {"fragile/__init__.py": FRAGILE, "fragile/libx.a": b"x" * 9000})
+    install(env, "fragile", {"fragile/__init__.py": FRAGILE, "fragile/libx.a": b"!<arch>\n" * 9000})
     return env
 
 

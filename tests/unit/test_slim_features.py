@@ -23,7 +23,7 @@ from groundwork.errors import UsageError
 
 HEADER, STATIC = (
     {"nvidia/cu13/include/cuda_fp16.h": "//\n" * 99},
-    {"nvidia/cu13/lib/libcudadevrt.a": b"x" * 99},
+    {"nvidia/cu13/lib/libcudadevrt.a": b"!<arch>\n" * 99},
 )
 
 
@@ -69,7 +69,7 @@ def test_only_libraries_known_to_be_unused_go_though_nothing_names_the_others(tm
 
 def test_a_verdict_names_what_is_there(tmp_path: Path) -> None:
     env = venv(tmp_path / "env")
-    install(env, "numpy", {"numpy/__init__.py": "", "numpy/libnpymath.a": b"x" * 99})
+    install(env, "numpy", {"numpy/__init__.py": "", "numpy/libnpymath.a": b"!<arch>\n" * 99})
     of_numpy = plan(env)
     assert [one.name for one in (*of_numpy.works, *of_numpy.lost)] == ["import", "extensions"]
     install(env, "jaxlib", {"jaxlib/__init__.py": ""})
@@ -234,7 +234,7 @@ def test_a_folder_of_packages_that_is_a_link_is_named(
     tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     env, elsewhere = venv(tmp_path / "env"), tmp_path / "elsewhere"
-    install(env, "pk", {"pk/libx.a": b"x" * 99})
+    install(env, "pk", {"pk/libx.a": b"!<arch>\n" * 99})
     (env / SITE).rename(elsewhere)
     (env / SITE).symlink_to(elsewhere)
     assert call(invocation, "slim", str(env)) == 0
@@ -247,7 +247,7 @@ def test_a_second_name_of_the_packages_folder_changes_nothing(
 ) -> None:
     """conda-forge's Pythons 3.10 to 3.12 have such a link."""
     env = venv(tmp_path / "env")
-    install(env, "pk", {"pk/__init__.py": "", "pk/libx.a": b"x" * 99})
+    install(env, "pk", {"pk/__init__.py": "", "pk/libx.a": b"!<arch>\n" * 99})
     python = (env / SITE).parent
     (env / "lib/python3.1").symlink_to(target.format(name=python.name, folder=python.parent))
     before = tree(env)
@@ -262,9 +262,26 @@ def test_a_second_name_of_the_packages_folder_changes_nothing(
 
 def test_a_record_keeps_the_ends_of_its_lines(tmp_path: Path, invocation: Invocation) -> None:
     env = venv(tmp_path / "env")
-    crlf = install(env, "pk", {"pk/__init__.py": "", "pk/libx.a": b"x" * 99}, ending="\r\n")
+    crlf = install(env, "pk", {"pk/__init__.py": "", "pk/libx.a": b"!<arch>\n" * 99}, ending="\r\n")
     before = crlf.read_bytes()
     assert call(invocation, "slim", str(env), "--apply") == 0
     lines = before.splitlines(keepends=True)
     assert crlf.read_bytes() == b"".join(line for line in lines if b"libx.a" not in line)
     assert os.fsencode("\r\n") in crlf.read_bytes()
+
+
+def test_what_a_package_serves_or_reads_is_no_documentation(tmp_path: Path) -> None:
+    """Django REST framework serves templates/rest_framework/docs; other packages have pages below docs."""
+    env = venv(tmp_path / "env")
+    read = {
+        "pk/templates/pk/docs/index.html": "<p>",
+        "pk/static/docs/x.css": "p {}",
+        "pk/docs/guide.md": "# pk",
+        "doc/__init__.py": "",
+        "doc/page.html": "<p>",
+        "pk/models/diode.lib": ".model D1 D",
+        "pk/letters.a": "a",
+    }
+    install(env, "pk", {"pk/__init__.py": "", **read, "docs/guide.md": "# pk", "docs/LICENSE.md": "all rights",
+                        "../../../share/man/man1/pk.1": "pk", "pk/libpk.a": "!<arch>\n"})  # fmt: skip
+    assert gone(env) == {"docs/guide.md", "share/man/man1/pk.1", "pk/libpk.a"}

@@ -44,7 +44,7 @@ print(json.dumps([result.document["checked"]["modules"], sorted(sys.modules)]))
 
 def test_an_environment_needs_none_of_what_builds(tmp_path: Path) -> None:
     env = venv(tmp_path / "env")
-    install(env, "pk", {"pk/__init__.py": "", "pk/libx.a": b"x" * 9000})
+    install(env, "pk", {"pk/__init__.py": "", "pk/libx.a": b"!<arch>\n" * 9000})
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", USE, env], env=environ, capture_output=True, text=True, check=False

@@ -80,8 +80,10 @@ def test_what_is_applied_is_what_was_planned_and_everything_comes_back(
     assert not {f"{SITE}/triton", f"{SITE}/torch/include", f"{SITE}/torch/__pycache__"} & there
     assert not {f"{SITE}/nvidia/cu13/lib/lib{one}" for one in ("cusolverMg.so.12", "nvperf_host.so")} & there
     # imported, opened by name, its owner's, and nobody's
-    for kept in ("torch/tests/helper.py", "nvidia/cu13/lib/libcudnn_ops.so.9", "torch/docs/LICENSE.md"):
+    for kept in ("torch/tests/helper.py", "nvidia/cu13/lib/libcudnn_ops.so.9"):
         assert f"{SITE}/{kept}" in there
+    assert "share/doc/torch/LICENSE.md" in there
+    assert "share/doc/torch/guide.md" not in there
     assert "notes.txt" in there
     assert wrong_in_records(env) == []
     assert loads(env / TORCH)

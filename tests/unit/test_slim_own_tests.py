@@ -41,6 +41,8 @@ def test_tests_that_nothing_leads_to_go(tmp_path: Path) -> None:
         ("pk/__init__.py", "def __getattr__(name):\n    from . import tests\n    return tests\n"),
         ("pk/__init__.py", '__all__ = ["a", "tests"]\n'),
         ("pk/__init__.pyi", "from . import tests as tests\n"),
+        ("pk/data.py", "import os\nROWS = os.path.join(os.path.dirname(__file__), 'tests', 'data.bin')\n"),
+        ("pk/data.py", 'ROWS = open("tests/data.bin")\n'),
         ("pk/sub/__init__.py", "from .. import tests\n"),
         ("pk/sub/deep.py", "from ..tests.test_it import test_it\n"),
         ("other/__init__.py", "import json, pk.tests.test_it\n"),
@@ -96,3 +98,49 @@ def test_what_nobody_could_mean_for_others_goes(helper: dict[str, str], tmp_path
     env = venv(tmp_path / "env")
     install(env, "pk", {**EMPTY, **TESTS, **helper})
     assert gone(env) == {*TESTS, *helper}
+
+
+def test_a_folder_that_holds_no_tests_is_data(tmp_path: Path) -> None:
+    env = venv(tmp_path / "env")
+    data = {
+        "pk/data/test/rows.csv": "1",
+        "pk/data/train/rows.csv": "1",
+        "pk/test/config.json": "{}",
+        "pk/test/__init__.py": "",
+        "pk-1.dist-info/licenses/json/test/LICENSE": "all rights",
+    }
+    install(env, "pk", {"pk/__init__.py": "", **data})
+    assert gone(env) == set()
+
+
+@pytest.mark.parametrize(
+    "folder", ["pk/templates/project", "pk/project_template", "pk/{{ name }}", "pk/static"]
+)
+def test_what_is_copied_for_users_is_no_test_of_the_package(folder: str, tmp_path: Path) -> None:
+    """As kedro and Django do with a new project's files."""
+    env = venv(tmp_path / "env")
+    install(env, "pk", {"pk/__init__.py": "", f"{folder}/tests/test_run.py": "def test_run(): ...\n"})
+    assert gone(env) == set()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("pk-stubs/__init__.pyi", "pk-stubs/test/__init__.pyi", "pk-stubs/test/test_client.pyi"),
+        ("jedi/stubs/pk/test/__init__.pyi", "jedi/stubs/pk/test/client.pyi", "jedi/__init__.py"),
+        ("pk/__init__.py", "pk/test/__init__.py", "pk/test/client.py", "pk/test/client.pyi"),
+    ],
+)
+def test_stubs_are_for_others(files: tuple[str, ...], tmp_path: Path) -> None:
+    """Type checkers read django-stubs for `from django.test import TestCase`."""
+    env = venv(tmp_path / "env")
+    install(env, "stubs", dict.fromkeys(files, "class Client: ...\n"))
+    assert gone(env) == set()
+
+
+def test_test_programs_go_with_their_folder(tmp_path: Path) -> None:
+    """PyTorch's wheels for CPUs have 86 MB of them, in torch/test."""
+    env = venv(tmp_path / "env")
+    programs = {"pk/test/Dict_test": b"\x7fELF\2\1\1", "pk/test/basic": b"\x7fELF\2\1\1"}
+    install(env, "pk", {"pk/__init__.py": "", **programs, "pk/data/test/cases_test": "no program"})
+    assert gone(env) == set(programs)

@@ -13,6 +13,8 @@ from gpu_tools.site_packages import find_site_packages
 from gpu_tools.sizes.installed import source_of
 from gpu_tools.slim.records import FileList, described_in, records, required
 
+#: Libraries and programs begin with it.
+ELF = b"\x7fELF"
 #: The folder in an environment with the originals of what was slimmed.
 BACKUP = ".megabuild-slim"
 #: Told of what is being done, for people.
@@ -32,6 +34,13 @@ class ListedFile:
     def size(self) -> int:
         """Its bytes; links take no room."""
         return self.status.st_size if stat.S_ISREG(self.status.st_mode) else 0
+
+    def begins_with(self, magic: bytes) -> bool:
+        """Say whether it is a file whose content begins with some bytes."""
+        if self.is_link:
+            return False
+        with self.source.open("rb") as stream:
+            return stream.read(len(magic)) == magic
 
     @property
     def is_link(self) -> bool:

@@ -1,9 +1,10 @@
 """Packages' own tests: folders that only their authors run.
 
-A folder called ``test`` or ``tests`` stays when anything outside of it leads there: an import of any form, a string in
-the package that it lies in, an entry point, or its dotted name in a text, such as a docstring that tells readers to
-import it. Modules in it that are no tests (gensim.test.utils, pandas.tests.extension.base) may be meant for others:
-they stay, with the data beside them, and only the tests go.
+A folder called ``test`` or ``tests`` counts if it holds tests in Python, or programs that are called so (PyTorch's):
+others hold data. It stays when anything outside of it leads there: an import of any form, a string in a module beside
+it, an entry point, or its dotted name in a text, such as a docstring that tells readers to import it. Modules and stubs
+in it that are no tests (gensim.test.utils, django-stubs' django.test) may be meant for others: they stay, with the data
+beside them, and only the tests go.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from gpu_tools.sizes.installed import source_of
-from gpu_tools.slim.listing import Contents
+from gpu_tools.slim.listing import ELF, Contents
 
 _NAMES = frozenset({"test", "tests"})
 _SITES = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|python3\.\d+t?)/")
@@ -26,9 +27,13 @@ _WORD = re.compile(rb"\btests?\b")
 _IMPORT = re.compile(
     rb"\b(?:import|from)\b(?:[^\n]*\\\r?\n)*[^\n]*\btests?\b|\bimport\s*\((?:[^)#]|#[^\n]*\n)*\btests?\b"
 )
+_STRING = re.compile(rb"""["']tests?["'/]""")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*?\.tests?\b")
 _TELLING = (".py", ".pyi", ".pth", ".dist-info/METADATA", ".dist-info/entry_points.txt")
 _TEST_MODULE = re.compile(r"test_.*|.*_tests?|conftest")
+_TEST_CODE = re.compile(rb"^\s*(?:async\s+)?def test|\bTestCase\b", re.MULTILINE)
+#: What such folders hold is copied or served, not imported.
+_COPIED = re.compile(r".*(?:template|skeleton|scaffold).*|static")
 
 
 def removable(contents: Contents) -> Iterator[str]:
@@ -36,11 +41,11 @@ def removable(contents: Contents) -> Iterator[str]:
     folders = _folders(contents)
     used = _used(contents, folders)
     for folder, files in folders.items():
-        if folder in used:
+        if folder in used or not any(_holds_tests(path, contents) for path in files):
             continue
         modules = {path: contents.every[path].source.read_bytes() for path in _modules(folder, files)}
         others = {path: content for path, content in modules.items() if not _is_test(path)}
-        if not any(map(_is_public, others.values())):
+        if not any(path.endswith(".pyi") or _is_public(content) for path, content in others.items()):
             yield from files
         elif not any(map(_imports_a_test, others.values())):
             tests = modules.keys() - others.keys()
@@ -53,14 +58,25 @@ def _folders(contents: Contents) -> Mapping[str, list[str]]:
     for path in contents.owners:
         parts = _place(path, contents).parts[:-1]
         at = next((number for number, part in enumerate(parts) if part in _NAMES), 0)
-        if at and "include" not in parts:
+        if at and all(part.isidentifier() and not _COPIED.fullmatch(part) for part in parts[:at]):
             folders.setdefault("/".join(parts[: at + 1]), []).append(path)
     return folders
+
+
+def _holds_tests(path: str, contents: Contents) -> bool:
+    """Say whether a file is a test in Python, or a program that is called one."""
+    entry, suffix = contents.every[path], PurePosixPath(path).suffix
+    if entry.is_link or suffix not in ("", ".py"):
+        return False
+    if suffix:
+        return _is_test(path) or _TEST_CODE.search(entry.source.read_bytes()) is not None
+    return _is_test(path) and entry.begins_with(ELF)
 
 
 def _used(contents: Contents, folders: Mapping[str, list[str]]) -> set[str]:
     """Return the folders to which something outside of them leads."""
     found: set[str] = set()
+    beside = {os.path.dirname(folder) for folder in folders}
     for path in contents.owners:
         place = _place(path, contents)
         if not path.endswith(_TELLING) or _NAMES & set(place.parts[:-1]):
@@ -70,14 +86,13 @@ def _used(contents: Contents, folders: Mapping[str, list[str]]) -> set[str]:
             continue
         text = content.decode(errors="replace")
         found |= {name.replace(".", "/") for name in _DOTTED.findall(text)}
-        inside = [f"{place.parent}/{name}" for name in _NAMES] if place.stem == "__init__" else []
-        if _IMPORT.search(content) or any(folder in folders for folder in inside):
+        if _IMPORT.search(content) or (str(place.parent) in beside and _STRING.search(content)):
             found |= set(_named(text, place))
     return found
 
 
 def _named(text: str, place: PurePosixPath) -> Iterator[str]:
-    """Return what a module imports, as paths of modules; for a package also what its strings name in it."""
+    """Return what a module imports, as paths of modules, and the folders beside it that its strings name."""
     for node in ast.walk(_parsed(text)):
         if isinstance(node, ast.Import):
             for one in node.names:
@@ -87,8 +102,10 @@ def _named(text: str, place: PurePosixPath) -> Iterator[str]:
             parts += (node.module or "").split(".") if node.module else []
             yield from _upwards(parts)
             yield from ("/".join([*parts, one.name]) for one in node.names)
-        elif place.stem == "__init__" and isinstance(node, ast.Constant) and node.value in _NAMES:
-            yield f"{place.parent}/{node.value}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = node.value.partition("/")[0]
+            if name in _NAMES:
+                yield f"{place.parent}/{name}"
 
 
 def _upwards(parts: Sequence[str]) -> Iterator[str]:
@@ -100,10 +117,13 @@ def _modules(folder: str, files: Sequence[str]) -> Iterator[str]:
     """Return the modules in a folder that can be imported: beside an ``__init__``, with names that Python can write."""
     there = set(files)
     for path in files:
-        if not path.endswith(".py"):
+        if not path.endswith((".py", ".pyi")):
             continue
         inside = PurePosixPath(path.partition(f"{folder}/")[2])
-        packed = len(inside.parts) == 1 or os.path.join(os.path.dirname(path), "__init__.py") in there
+        packed = (
+            len(inside.parts) == 1
+            or {f"{os.path.dirname(path)}/__init__{end}" for end in (".py", ".pyi")} & there
+        )
         if packed and not any(map(_is_private, inside.with_suffix("").parts)):
             yield path
 

@@ -14,7 +14,7 @@ from cuda_code import cuda_archs
 from gpu_tools.slim.fat_binary import code_for
 from gpu_tools.slim.features import FEATURES, Feature, unknown
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
-from gpu_tools.slim.listing import Contents, ListedFile, Note
+from gpu_tools.slim.listing import ELF, Contents, ListedFile, Note
 from gpu_tools.slim.records import corrected
 from gpu_tools.slim.steps import STEPS, SlimRequest, SlimStep, select_steps
 from groundwork.errors import UsageError
@@ -23,7 +23,6 @@ from groundwork.wording import counted
 
 #: Saving less than a page of a file is not worth a new one.
 _LEAST = 4096
-_ELF = b"\x7fELF"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +223,11 @@ def _libraries(
     if not gpus and "symbols" not in names:
         return {}
     looked_at: dict[str, LibrarySlimmed] = {}
-    found = sorted(path for path in contents.owners if path not in gone and _is_library(contents.every[path]))
+    found = sorted(
+        path
+        for path in contents.owners
+        if path not in gone and contents.every[path].size >= _LEAST and contents.every[path].begins_with(ELF)
+    )
     for count, path in enumerate(found, 1):
         note(f"libraries {count}/{len(found)}: {posixpath.basename(path)}")
         entry = contents.every[path]
@@ -254,13 +257,6 @@ def _lists(contents: Contents, gone: set[str], new: dict[str, Path], into: Path)
             target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
             _like(entry, target)
             new[record.path] = target
-
-
-def _is_library(entry: ListedFile) -> bool:
-    if entry.is_link or entry.size < _LEAST:
-        return False
-    with entry.source.open("rb") as stream:
-        return stream.read(len(_ELF)) == _ELF
 
 
 def _like(entry: ListedFile, target: Path) -> None:

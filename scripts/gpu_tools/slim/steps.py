@@ -184,14 +184,29 @@ def _other_builds(contents: Contents, request: SlimRequest) -> Iterable[str]:
 
 
 _LEGAL = re.compile(r"licen[cs]e|copying|copyright|notice|authors|eula", re.IGNORECASE)
+#: What is installed to be read; a package's own ``docs`` may be pages that it serves.
 _DOCUMENTS = re.compile(
-    r"share/(?:doc|man|info|gtk-doc)/|(?:.*/)?(?:site|dist)-packages/(?:.*/)?docs?/", re.DOTALL
+    r"share/(?:doc|man|info|gtk-doc)/|(?:.*/)?(?:site|dist)-packages/(?P<folder>docs?)/", re.DOTALL
 )
 _NO_DOCUMENTS = (".py", ".pyc", ".pyi", ".so", ".json")
 
 
-def _is_documentation(path: str, owner: str) -> bool:
-    return bool(_DOCUMENTS.match(path) and not _LEGAL.search(path) and not path.endswith(_NO_DOCUMENTS))
+def _documentation(contents: Contents, request: SlimRequest) -> Iterable[str]:
+    for path in contents.owners:
+        found = _DOCUMENTS.match(path)
+        if found and not _LEGAL.search(path) and not path.endswith(_NO_DOCUMENTS):
+            package = f"{found[0]}__init__.py" if found["folder"] else ""
+            if package not in contents.every:
+                yield path
+
+
+def _static_libraries(contents: Contents, request: SlimRequest) -> Iterable[str]:
+    """Return archives of object files; circuit models, for one, lie in files of the same ending."""
+    return (
+        path
+        for path in contents.owners
+        if by_name(path) == Kind.STATIC and contents.every[path].begins_with(b"!<")
+    )
 
 
 def _libraries_not_needed(*, for_measuring: bool) -> Picker:
@@ -215,7 +230,7 @@ STEPS = (
              picks=_where(lambda path, owner: os.path.basename(path) == "libnvshmem_device.bc")),
     SlimStep(name="accelerators", loses="builds for other accelerators than torch's", picks=_other_builds),
     SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, KERNELS),
-             picks=_where(lambda path, owner: by_name(path) == Kind.STATIC)),
+             picks=_static_libraries),
     SlimStep(name="headers-torch", loses="headers of torch", costs=_COMPILING,
              picks=_where(lambda path, owner: _is_torch(owner) and by_name(path) == Kind.HEADERS)),
     SlimStep(name="headers-nvidia", loses="headers of CUDA",
@@ -224,7 +239,7 @@ STEPS = (
     SlimStep(name="tests", loses="packages' own tests", picks=lambda contents, request: removable(contents)),
     SlimStep(name="byte-code", loses="compiled Python, which comes back as it is run",
              picks=lambda contents, request: (one for one in contents.owners if source_of(one) in contents.every)),
-    SlimStep(name="documentation", loses="documentation", picks=_where(_is_documentation)),
+    SlimStep(name="documentation", loses="documentation", picks=_documentation),
     SlimStep(name="gpu-code", loses="code for other GPUs"),
     SlimStep(name="symbols", loses="function names in debuggers and native traces"),
 )  # fmt: skip

@@ -1,0 +1,87 @@
+"""Jinja2 renders every recipe: conda-smithy's linter and rerender read them with it, rattler-build with minijinja."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jinja2
+import pytest
+from jinja2.sandbox import SandboxedEnvironment
+from ruamel.yaml import YAML
+
+from megabuild.configs.config import load
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted((ROOT / "recipe").rglob("recipe.yaml"))
+
+
+def environment(variant: Mapping[str, str]) -> SandboxedEnvironment:
+    """What a reader of v1 recipes adds to Jinja2; a value that is not there stays undefined."""
+    made = SandboxedEnvironment(
+        variable_start_string="${{", variable_end_string="}}", undefined=jinja2.DebugUndefined
+    )
+    functions = ("compiler", "stdlib", "pin_subpackage", "pin_compatible", "match")
+    made.globals |= dict.fromkeys(functions, lambda *_, **__: "stub")
+    made.globals |= {"env": SimpleNamespace(get=lambda _, default="": default), "linux": True, **variant}
+    made.filters["version_to_buildstring"] = lambda text: "".join(str(text).split()[0].split(".")[:2])
+    return made
+
+
+def texts(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        node = [*node.values()]
+    if isinstance(node, list):
+        for child in node:
+            yield from texts(child)
+    elif isinstance(node, str):
+        yield node
+
+
+def conditions(node: Any) -> Iterator[str]:
+    """Return what stands after `if` and in `skip`: expressions without braces."""
+    if isinstance(node, list):
+        for child in node:
+            yield from conditions(child)
+    elif isinstance(node, dict):
+        skip = node.get("skip") or []
+        yield from ([skip] if isinstance(skip, str) else skip)
+        if isinstance(node.get("if"), str):
+            yield node["if"]
+        yield from conditions([*node.values()])
+
+
+def render(recipe: Path, variant: Mapping[str, str]) -> list[str]:
+    document = YAML(typ="safe", pure=True).load(recipe)
+    reader = environment(variant)
+    context: dict[str, str] = {}
+    for key, value in document["context"].items():
+        context[key] = reader.from_string(str(value)).render(context)
+    for condition in conditions(document["outputs"]):
+        reader.compile_expression(condition)
+    return [reader.from_string(text).render(context) for text in texts(document)]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.parent.name)
+def test_jinja2_renders_every_recipe(recipe: Path) -> None:
+    assert render(recipe, {})
+    for name in ("linux_64_cpu_wheel", "linux_64_cuda130", "osx_64_cpu"):
+        variant = {key: values[-1] for key, values in load(ROOT, name).variant.items()}
+        assert render(recipe, variant)
+
+
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        ("3.12.* *_cpython", "_py312_h"),
+        ("3.14.* *_cp314", "_py314_h"),
+        ("3.14.* *_cp314t", "_py314t_h"),
+        ("3.15.* *_cp315", "_py315_h"),
+        ("3.15.* *_cp315t", "_py315t_h"),
+    ],
+)
+def test_a_build_string_tells_a_free_threaded_python(python: str, words: str) -> None:
+    for recipe in (ROOT / "recipe/recipe.yaml", ROOT / "recipe/wheel/recipe.yaml"):
+        assert any(words in text for text in render(recipe, {"python": python}))

@@ -104,3 +104,37 @@ def test_broken_text_beside_the_recipe_is_named(feedstock: Path) -> None:
     (feedstock / "recipe" / "conda_build_config.yaml").write_text("a: [\n")
     with pytest.raises(ConfigError, match="conda_build_config"):
         config(feedstock, SMITHY)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "with a file beside the recipe"])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: ['1']\nb: ['2']\nzip_keys:\n- a\n- b\n", "a group of zip_keys is not a list: a"),
+        ("a: ['1']\nzip_keys: a\n", "'zip_keys' is not a list"),
+        ("a: ['1']\nzip_keys: {a: b}\n", "'zip_keys' is not a list"),
+        ("a: ['1', '2']\nb: ['2']\nzip_keys:\n- [a, b]\n", "a has 2, b has 1"),
+        ("a: ['1']\nb: []\nzip_keys:\n- [c, a, b]\n", "a has 1, b has 0"),
+    ],
+)
+def test_broken_zips_are_told_by_the_configs_file(
+    text: str, told: str, beside: bool, feedstock: Path
+) -> None:
+    if beside:
+        (feedstock / "recipe" / "variants.yaml").write_text("own_version: ['1']\n")
+    with pytest.raises(ConfigError, match=told) as caught:
+        config(feedstock, f"{text}target_platform: [linux-64]\n")
+    assert "linux_64_a.yaml" in str(caught.value)
+
+
+def test_zipped_keys_that_a_config_lacks_are_no_mistake(feedstock: Path) -> None:
+    made = config(feedstock, "a: ['1', '2']\ntarget_platform: [linux-64]\nzip_keys:\n- [a, b]\n")
+    assert made.variant["a"] == ("1", "2")
+
+
+def test_zips_of_the_file_beside_the_recipe_are_checked_with_the_config(feedstock: Path) -> None:
+    (feedstock / "recipe" / "conda_build_config.yaml").write_text(
+        "a: ['1', '2']\nb: ['1', '2']\nzip_keys:\n  - [a, b]\n"
+    )
+    with pytest.raises(ConfigError, match=r"linux_64_a\.yaml: .*a has 1, b has 2"):
+        config(feedstock, "a: ['1']\ntarget_platform: [linux-64]\n")

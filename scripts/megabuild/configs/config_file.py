@@ -140,15 +140,31 @@ def _parsed(path: Path, *, generated: bool) -> Content:
         document.pop(key, None)
     zip_keys = document.pop("zip_keys", None) or []
     broken = [key for key, values in document.items() if not isinstance(values, list)]
-    if broken or not all(isinstance(group, list) for group in zip_keys):
+    if broken or not isinstance(zip_keys, list):
         raise ConfigError(f"{path}: '{(broken or ['zip_keys'])[0]}' is not a list", empty.remedy)
+    for group in zip_keys:
+        if not isinstance(group, list):
+            raise ConfigError(f"{path}: a group of zip_keys is not a list: {group}", empty.remedy)
     # no text of theirs: a few aliases within one another would fill the memory
     nested = [
         key for key, values in document.items() if any(isinstance(value, (list, dict)) for value in values)
     ]
     if nested:
         raise ConfigError(f"{path}: '{nested[0]}' holds a list in a list", empty.remedy)
-    return _content(document, zip_keys, generated=generated)
+    content = _content(document, zip_keys, generated=generated)
+    _check_zips(path, content)
+    return content
+
+
+def _check_zips(path: Path, content: Content) -> None:
+    """Refuse zipped keys with different numbers of values; a key that the file does not have is no mistake."""
+    for group in content.zip_keys:
+        numbers = {key: len(content.variant[key]) for key in group if key in content.variant}
+        if len(set(numbers.values())) > 1:
+            told = ", ".join(f"{key} has {number}" for key, number in numbers.items())
+            raise ConfigError(
+                f"{path}: zipped keys differ in their numbers of values: {told}", content.remedy
+            )
 
 
 def _merged(path: Path, content: Content, beside: list[Path]) -> Content:
@@ -166,7 +182,9 @@ def _by_engine(paths: list[Path], platform: str, what: str, remedy: str) -> Cont
     except (OSError, RattlerBuildError) as error:
         raise ConfigError(f"{what}: {error}", remedy) from error
     document = {key: made[key] for key in made.keys() if key not in _INSTRUCTIONS}  # noqa: SIM118
-    return _content(document, made.zip_keys or [], generated=False)
+    content = _content(document, made.zip_keys or [], generated=False)
+    _check_zips(paths[-1], content)
+    return content
 
 
 def _content(document: Mapping[Any, Any], zip_keys: Any, *, generated: bool) -> Content:

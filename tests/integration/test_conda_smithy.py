@@ -45,7 +45,7 @@ def test_a_rerender_leaves_our_files_and_its_configs_are_built_as_ours(tmp_path:
     changed = git(clone, "diff", "--name-only", "--diff-filter=MD", "HEAD").split()
     assert set(changed) == {f".ci_support/{name}.yaml" for name in matrix.generate(clone)}
     theirs = set(available(clone))
-    assert "linux_64_blas_implmklcuda_compiler_version13.0" in theirs
+    assert any(name.startswith("linux_64_blas_implmklcuda_compiler_version13.") for name in theirs)
     platforms = {load(clone, name).platform for name in theirs}
     assert platforms == set(matrix.PLATFORMS), "and no win-64"
     matrix.write(clone)

@@ -69,6 +69,8 @@ def test_list_is_one_name_a_line_for_scripts(invocation: Invocation) -> None:
         "linux_64_cuda130_generic",
         "linux_64_cuda130_wheel",
         "linux_64_cuda132_wheel",
+        "linux_64_cuda134",
+        "linux_64_cuda134_generic",
     ]
 
 
@@ -102,7 +104,9 @@ def test_configs_out_of_step_are_named_and_written(tmp_path: Path, repository: P
     assert (result.exit_code, result.document) == (ConfigError.exit_code, {"outdated": states})
     assert result.lines[:2] == ["unknown  mine", "missing  osx_64_cpu"]
     assert "configs --write" in result.lines[-1]
-    assert compared(tmp_path, mend=True).document == {"outdated": states}
+    written = compared(tmp_path, mend=True)
+    assert written.document == {"outdated": states}
+    assert [line.split() for line in written.lines] == [["deleted", "mine"], ["wrote", "osx_64_cpu"]]
     assert compared(tmp_path, mend=False).exit_code == 0
 
 

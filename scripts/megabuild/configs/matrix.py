@@ -22,8 +22,7 @@ from megabuild.configs.config_file import as_text
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 PROVIDERS = ("conda-forge", "debian", "wheel")
 
-#: Versions of CUDA whose row makes no config yet; a key of the matrix alone.
-_CUDA, _NOT_YET = "cuda_compiler_version", "cuda_not_yet"
+_CUDA = "cuda_compiler_version"
 #: On ARM the usual machine, which no config's name tells.
 _USUAL_ARM = "sbsa"
 #: Keys whose every value stays in the config, since the recipe builds a package for each of them.
@@ -130,7 +129,8 @@ def write(root: Path) -> dict[str, str]:
 def compared(root: Path, *, mend: bool) -> Result:
     """Compare the generated files with the matrix, which is a failure where they differ; or bring it in step."""
     states = write(root) if mend else outdated(root)
-    lines = [f"{state:8} {name}" for name, state in states.items()]
+    done = {"unknown": "deleted"} if mend else {}
+    lines = [f"{done.get(state, 'wrote' if mend else state):8} {name}" for name, state in states.items()]
     failed = bool(states) and not mend
     if failed:
         lines += [
@@ -159,11 +159,6 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
                 f"{path}: for {platform} the zipped keys differ in length: {lengths}",
                 "give every key of the group one value per row",
             )
-    later = values.pop(_NOT_YET, [])
-    for group in zip_keys:
-        if _CUDA in group:
-            made = [number for number, version in enumerate(values[_CUDA]) if version not in later]
-            values |= {key: [values[key][number] for number in made] for key in group}
     return values, zip_keys
 
 

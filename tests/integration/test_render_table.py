@@ -165,23 +165,6 @@ def test_a_free_threaded_python_has_a_pytorch_of_its_own(name: str, recipe: Path
     assert of(render(load(ROOT, "linux_aarch64_cuda130"), RECIPE), "pytorch")[-1].python == "3.14"
 
 
-def test_a_row_for_cuda_13_2_renders_as_it_stands() -> None:
-    config = load(ROOT, "linux_64_cuda130")
-    old, new = (
-        [
-            one
-            for one in render(config, RECIPE, overrides={"cuda_compiler_version": (cuda,)})
-            if not one.skipped
-        ]
-        for cuda in ("13.0", "13.2")
-    )
-    assert [(one.name, one.python) for one in new] == [(one.name, one.python) for one in old]
-    assert all("cuda132_mkl" in one.build_string for one in new)
-    (libtorch,) = of(tuple(new), "libtorch")
-    assert {"cuda-nvcc_linux-64 13.2.*"} < {*libtorch.staging_build}
-    assert {"cuda-version 13.2.*", "nccl 2.*"} < {*libtorch.staging_host}
-
-
 def test_only_gpu_packages_need_a_gpu_driver(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
     for pytorch in of(packages, "pytorch"):
         assert ("__cuda" in pytorch.run) == (config.cuda_version is not None)

@@ -83,9 +83,6 @@ def test_what_2_15_0_changes_is_told_without_a_network(reports: dict[str, Report
     expected = {
         "python": Status.CONFLICT,
         "triton": Status.CONFLICT,
-        "cuda-version": Status.OLDER,
-        "cuda-bindings": Status.MISSING,
-        "libnvshmem": Status.MISSING,
         "typing_extensions": Status.OLDER,
     }
     assert {name: row(reports, "2.15.0", name).status for name in expected} == expected

@@ -24,11 +24,14 @@ CONFIGS = {
     "linux_64_cuda130_generic",
     "linux_64_cuda130_wheel",
     "linux_64_cuda132_wheel",
+    "linux_64_cuda134",
+    "linux_64_cuda134_generic",
     "linux_aarch64_cpu",
     "linux_aarch64_cpu_debian",
     "linux_aarch64_cuda129",
     "linux_aarch64_cuda129_tegra",
     "linux_aarch64_cuda130",
+    "linux_aarch64_cuda134",
     "osx_64_cpu",
     "osx_64_cpu_generic",
     "osx_arm64_cpu",
@@ -177,20 +180,6 @@ def test_zipped_keys_of_different_length_are_named(copy: Path) -> None:
 )
 def test_rows_of_the_matrix_reach_their_config(repository: Path, name: str, key: str, value: str) -> None:
     assert load(repository, name).variant[key] == (value,)
-
-
-def test_cuda_13_2_has_configs_once_one_line_is_gone(copy: Path) -> None:
-    path = copy / matrix.MATRIX_FILE
-    lines = path.read_text().splitlines(keepends=True)
-    (number,) = (number for number, line in enumerate(lines) if line == "cuda_not_yet:\n")
-    del lines[number + 1]
-    path.write_text("".join(lines))
-    new = {"linux_64_cuda132", "linux_64_cuda132_generic", "linux_aarch64_cuda132"}
-    assert matrix.write(copy) == dict.fromkeys(sorted(new), "missing")
-    assert set(available(copy)) == {*CONFIGS, *new}
-    old = load(copy, "linux_64_cuda130").variant
-    changed = {key for key, values in load(copy, "linux_64_cuda132").variant.items() if values != old[key]}
-    assert changed == {"cuda_compiler_version"}
 
 
 def test_a_config_is_typed(repository: Path) -> None:

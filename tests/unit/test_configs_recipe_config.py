@@ -100,8 +100,10 @@ def test_somebody_s_own_file_beside_the_recipe_is_kept(tmp_path: Path, repositor
         "linux_64_cpu",
         "linux_64_cuda129",
         "linux_64_cuda130",
+        "linux_64_cuda134",
         "linux_aarch64_cuda129",
         "linux_aarch64_cuda130",
+        "linux_aarch64_cuda134",
     ],
 )
 def test_recipes_choose_the_arch_list_that_the_matrix_has(
@@ -144,16 +146,44 @@ def scripts_are_told(config: Config, recipe: Path) -> set[str]:
     }
 
 
-def test_a_version_of_cuda_without_an_arch_list_is_an_error(repository: Path, tmp_path: Path) -> None:
+def smithy_config(repository: Path, root: Path, **changed: str) -> Config:
+    """Make a clone with a config as conda-smithy writes it: no list of GPU architectures."""
     known = load(repository, "linux_64_cuda130")
-    (tmp_path / ".ci_support").mkdir()
-    shutil.copytree(repository / "recipe", tmp_path / "recipe")
+    (root / ".ci_support").mkdir()
+    shutil.copytree(repository / "recipe", root / "recipe")
     made = {key: list(values) for key, values in known.variant.items() if not key.startswith("torch_cuda")}
-    made["cuda_compiler_version"] = ["14.0"]
-    with (tmp_path / ".ci_support" / "linux_64_a.yaml").open("w") as file:
-        YAML(typ="safe", pure=True).dump(made, file)
-    with pytest.raises(ConfigError, match="torch_cuda_arch_list"):
-        render(load(tmp_path, "linux_64_a"), tmp_path / "recipe" / "recipe.yaml")
+    with (root / ".ci_support" / "linux_64_a.yaml").open("w") as file:
+        YAML(typ="safe", pure=True).dump(made | {key: [value] for key, value in changed.items()}, file)
+    return load(root, "linux_64_a")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "newest"),
+    [("12.8", "cuda129"), ("13.2", "cuda134"), ("13.4", "cuda134"), ("13.10", "cuda134")],
+)
+def test_cuda_without_a_list_of_its_own_has_the_newest_of_its_major_version(
+    cuda: str, newest: str, repository: Path, tmp_path: Path
+) -> None:
+    (expected,) = load(repository, f"linux_64_{newest}").variant["torch_cuda_arch_list"]
+    made = smithy_config(repository, tmp_path, cuda_compiler_version=cuda)
+    for recipe in (tmp_path / "recipe" / "recipe.yaml", *tmp_path.glob("recipe/pyg/*/recipe.yaml")):
+        assert scripts_are_told(made, recipe) == {expected}, recipe
+
+
+@pytest.mark.parametrize("cuda", ["14.0", "11.8"])
+def test_a_major_version_of_cuda_without_a_list_is_an_error_that_names_the_key(
+    cuda: str, repository: Path, tmp_path: Path
+) -> None:
+    made = smithy_config(repository, tmp_path, cuda_compiler_version=cuda)
+    with pytest.raises(ConfigError) as caught:
+        render(made, tmp_path / "recipe" / "recipe.yaml")
+    assert f"torch_cuda_arch_list_cuda{cuda.replace('.', '')}" in caught.value.remedy
+
+
+def test_a_config_of_conda_smithys_for_python_3_15_renders(repository: Path, tmp_path: Path) -> None:
+    made = smithy_config(repository, tmp_path, python="3.15.* *_cp315", is_python_min="false")
+    (pytorch,) = (one for one in render(made, tmp_path / "recipe" / "recipe.yaml") if one.name == "pytorch")
+    assert (pytorch.python, "_py315_h" in pytorch.build_string) == ("3.15", True)
 
 
 def test_conda_smithy_renders_what_the_matrix_has_and_leaves_our_files(repository: Path) -> None:

@@ -94,8 +94,17 @@ def render(
         )
     except (OSError, RattlerBuildError) as error:
         raise ConfigError(
-            f"{recipe} does not render for {config.name}: {error}", "correct the recipe"
+            f"{recipe} does not render for {config.name}: {error}", _remedy(config, str(error))
         ) from error
+
+
+def _remedy(config: Config, error: str) -> str:
+    if config.cuda_version is None or "torch_cuda_arch_list" not in error:
+        return "correct the recipe"
+    return (
+        f"CUDA {config.cuda_version} has no list of GPU architectures: add a row for it to conda_build_config.yaml, "
+        f"and its key, torch_cuda_arch_list_{config.accelerator}, to torch_cuda_arch_list in each recipe.yaml"
+    )
 
 
 @functools.lru_cache(maxsize=512)

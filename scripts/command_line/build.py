@@ -223,7 +223,7 @@ def _build(
         if given["remove_trees"] and not given["plan_only"] and result.exit_code == 0:
             from megabuild.run.tidy import remove_trees
 
-            lines = [*result.lines, f"{size(remove_trees(chosen))} removed: what it was compiled in"]
+            lines = ["", f"work trees removed: {size(remove_trees(chosen))}", *result.lines]
             return replace(result, lines=lines)
         return result
 

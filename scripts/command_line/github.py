@@ -13,7 +13,7 @@ END_OF_GROUP = "::endgroup::"
 #: ``path:line: error:`` or ``path:line:column: fatal error:``, as compilers write it.
 _PLACE = re.compile(r"(?m)^\s*(?P<file>[^\s:]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<message>.*)$")
 _COMMAND = re.compile(r"(?m)^(\s*)::")
-_MARKS = {"built": "built", "skipped": "was there", "failed": "**failed**", "missing": "missing"}
+_MARKS = {"built": "built", "skipped": "was there", "failed": "**failed**", "missing": "not built"}
 
 
 def runs_here(environ: Mapping[str, str]) -> bool:

@@ -20,7 +20,7 @@ from command_line import github
 from groundwork import events
 from groundwork.events import WARNING as WARNING
 from groundwork.run_state import RunState
-from groundwork.text import Signs, duration, plain, plain_lines
+from groundwork.text import Signs, duration, fitted, plain, plain_lines
 from megabuild.state.lines import bar, heartbeat, state_lines
 
 _QUIET_SECONDS = 60.0
@@ -37,8 +37,8 @@ def reporter(console: Console) -> PlainReporter:
 
 def show(console: Console, lines: Sequence[str]) -> None:
     """Print lines that stay, with the signs that the console's stream has."""
-    text = Signs.of(console.file).in_place_of_unicode("\n".join(lines))
-    console.out(plain_lines(text), highlight=False)
+    text = plain_lines(Signs.of(console.file).in_place_of_unicode("\n".join(lines)))
+    console.out(fitted(text, console.width) if console.is_terminal else text, highlight=False)
     sys.stdout.flush()
 
 
@@ -162,7 +162,7 @@ class LiveReporter(PlainReporter):
         elif line is not None and isinstance(event, events.PhaseStarted):
             self._moved(line)  # the moving lines say it
         elif line is not None and not isinstance(event, (events.TestRun, events.Preparing)):
-            text = self._signs.in_place_of_unicode(plain_lines(line))
+            text = fitted(self._signs.in_place_of_unicode(plain_lines(line)), self._console.width)
             self._console.print(Text(text, style=_style(event)))
 
     def note(self, what: str | events.Preparing) -> None:
@@ -171,13 +171,13 @@ class LiveReporter(PlainReporter):
             if not what.over:
                 self._moved(what.what)
         elif what.startswith(WARNING):
-            self._console.out(plain_lines(what), highlight=False)
+            self._console.out(fitted(plain_lines(what), self._console.width), highlight=False)
         else:
             self._moved(what)
 
     def tell(self, text: str) -> None:
         """Take a line that stays; it is also what goes on now."""
-        self._console.out(plain_lines(text), highlight=False)
+        self._console.out(fitted(plain_lines(text), self._console.width), highlight=False)
         self._moved(text.strip())
 
     def _moved(self, what: str) -> None:

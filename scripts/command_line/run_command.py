@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import threading
 import traceback
@@ -24,7 +25,7 @@ from groundwork.errors import Interrupted, MegabuildError, of_system
 from groundwork.network import certificates
 from groundwork.redact import Mask
 from groundwork.result import Result
-from groundwork.text import Signs, plain_lines
+from groundwork.text import Signs, fitted, plain_lines
 
 CRASHED = os.EX_SOFTWARE  # 70
 PIPE_CLOSED = 141
@@ -125,7 +126,7 @@ def _show(result: Result, invocation: Invocation) -> None:
     """Print what a command returned: the only place that chooses between a document and text."""
     _give(result.to_json(), invocation)
     if result.lines and not invocation.json:
-        text = plain_lines("\n".join(result.lines))
+        text = _fitted(plain_lines("\n".join(result.lines)), sys.stdout)
         click.echo(Signs.of(sys.stdout).in_place_of_unicode(text))
 
 
@@ -149,7 +150,11 @@ def _told(error: MegabuildError, invocation: Invocation) -> int:
 
 
 def _complain(text: str) -> None:
-    click.echo(plain_lines(text), err=True)
+    click.echo(_fitted(plain_lines(text), sys.stderr), err=True)
+
+
+def _fitted(text: str, stream: TextIO) -> str:
+    return fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text
 
 
 def _crashed(error: Exception, invocation: Invocation) -> int:

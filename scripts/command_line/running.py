@@ -42,7 +42,7 @@ def plan_and_build(
                 # what would be built is known even where it cannot be built
                 show(out, rendered_lines(options))
             raise
-        result = plan_result(plan)
+        result = plan_result(plan, verbose=invocation.verbose)
         if plan_only:
             return result
         invocation.plans[options.run_name] = result.document
@@ -53,7 +53,7 @@ def plan_and_build(
 def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
     """Carry a plan out, and return what came of it."""
     # not before: a plan alone needs none of it
-    from megabuild.run.commands import commands, upload
+    from megabuild.run.commands import install_line, upload
     from megabuild.run.session import execute
     from megabuild.run.summary import package_lines, packages_of_last_run
 
@@ -74,9 +74,7 @@ def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
         show(out, ["", *package_lines(rows)])
         _tell_github(error, rows, options, out)
         raise
-    result = summary.result(commands(made[-1], summary))
-    if line := upload(made[-1], summary):
-        result = replace(result, lines=[*result.lines, "", "to upload it:", f"  {line}"])
+    result = summary.result(install_line(made[-1], summary), upload(made[-1], summary))
     if github.runs_here(os.environ):
         github.add_to_summary(options.run_name, summary.packages, summary.seconds, summary.error, os.environ)
         result = replace(result, lines=[github.harmless(line) for line in result.lines])

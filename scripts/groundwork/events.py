@@ -134,7 +134,7 @@ class StagingDecided(Event):
     compiles: bool = True  #: it is compiled, and not taken out of a wheel
     what: str = "libtorch"  #: what is staged
 
-    def sentence(self) -> str:
+    def logged(self) -> str:  # the plan shows it
         because = f" ({'; '.join(self.reasons)})" if self.reasons else ""
         words = _STAGING if self.compiles else {**_STAGING, **_UNPACKING}
         return words.get(self.decision, self.decision).format(what=self.what) + because

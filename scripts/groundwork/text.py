@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -101,6 +102,33 @@ def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+#: What a terminal may break where it likes: command lines, rows of tables, and drawings of compilers.
+_UNWRAPPED = re.compile(
+    r"\s*(?:[A-Z_]+=\S+ +)*(?:python3?|pip|uv|conda|micromamba|docker|podman|sudo|apt-get|bash|sh|cd|\S*/)\S* "
+    r"|\s*\S.*?\S {2,}\S|\s*\d* *\|"
+)
+#: Before a command at the end of a sentence.
+_COMMAND = re.compile(r"(?<=:) (?=(?:sudo|python3|pip|megabuild|scripts/\S+) )")
+
+
+def fitted(text: str, width: int) -> str:
+    """Return lines of text with prose that is wider than ``width`` broken between words, and no command broken."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())] + "  "
+        prose, command = (
+            _COMMAND.split(line, maxsplit=1) if len(line) > width and _COMMAND.search(line) else (line, "")
+        )
+        if len(prose) <= width or _UNWRAPPED.match(prose):
+            lines.append(prose)
+        else:
+            lines += textwrap.wrap(
+                prose, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            )
+        lines += [indent + command] if command else []
+    return "\n".join(lines)
 
 
 def picked(value: object, names: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 #: bytes that were no text.
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
 #: Colours, erased lines and links, as compilers and build tools print them.
-_STYLE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][0-9]*;[^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[()][A-Z0-9]")
+_STYLE = re.compile("\x1b\\[[0-9;]*[mK]|\x1b\\]8;[^\x07\x1b]*(?:\x07|\x1b\\\\)")
 
 
 def counted(count: int, noun: str) -> str:

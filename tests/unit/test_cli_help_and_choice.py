@@ -84,7 +84,7 @@ def test_list_as_json_tells_what_configs_are(invocation: Invocation) -> None:
 
 def test_configs_table_has_aligned_columns(invocation: Invocation) -> None:
     lines = invoke("configs", invocation=invocation).stdout.splitlines()
-    assert lines[0].split() == ["config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider"]
+    assert lines[0].split() == ["config", "PyTorch", "CUDA", "BLAS", "Pythons", "provider"]
     assert len({line.index("3.10-3.1") for line in lines[1:]}) == 1
 
 

@@ -66,7 +66,7 @@ class Runs:
         return [options.config.name for options in self.options]
 
 
-def plan_result(plan: FakePlan) -> Result:
+def plan_result(plan: FakePlan, *, verbose: bool = False) -> Result:
     """As a plan with two packages to build, and one that is there."""
     name = plan.options.config.name
     estimate = {"cpu_hours": 4.0, "hours": 1.5, "extensions_cpu_hours": 0.0, "extensions_hours": 0.0}
@@ -85,7 +85,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     fake = Runs()
     monkeypatch.setattr(running, "make_plan", fake.plan)
     monkeypatch.setattr(session, "execute", fake.execute)
-    monkeypatch.setattr(commands, "commands", lambda plan, summary: {})
+    monkeypatch.setattr(commands, "install_line", lambda plan, summary: "")
     monkeypatch.setattr(commands, "upload", lambda plan, summary: "")
     monkeypatch.setattr(running, "plan_result", plan_result)
     monkeypatch.setattr(several_configs, "plan_result", plan_result)

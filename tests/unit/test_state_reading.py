@@ -107,7 +107,7 @@ def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:
     lines = found_lines(found, 80, time.time())
     assert "died at 148 of 1,614 (libtorch: compile)" in lines[0]
     assert "[148/1614 3s] a.o" in lines[1]
-    assert lines[-1].strip() == "run again to go on"
+    assert lines[-1].strip() == "run the same command again to continue"
     assert status_result([found], 80, time.time()).exit_code == 0
     assert status_result([found], 80, time.time(), followed=True).exit_code == 23
 

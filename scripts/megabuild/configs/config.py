@@ -22,7 +22,7 @@ MATRIX_FILE = "conda_build_config.yaml"
 #: The folder of PyTorch's recipe, with those of official wheels and of extensions below it.
 RECIPES = "recipe"
 
-_HEADS = ("config", "PyTorch", "accelerator", "BLAS", "Pythons", "provider")
+_HEADS = ("config", "PyTorch", "CUDA", "BLAS", "Pythons", "provider")
 _KEYS = "name platform torch_version accelerator cuda_version blas provider pythons"
 _NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
 _KNOWN = {"blas_impl": ("mkl", "generic", "wheel"), "provider": ("conda-forge", "debian", "wheel")}
@@ -240,6 +240,6 @@ def _without_empty_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 def _row(config: Config) -> tuple[str, ...]:
     """Return a config's row of the table."""
-    cuda = f"CUDA {config.cuda_version}" if config.cuda_version else "CPU"
+    cuda = config.cuda_version or "CPU"
     pythons = "-".join(dict.fromkeys((config.pythons[0], config.pythons[-1]))) if config.pythons else ""
     return (config.name, config.torch_version, cuda, config.blas, pythons, config.provider)

@@ -92,6 +92,7 @@ class DebianProvider(LocalProvider):
             overrides={**overrides, **inside},
             virtual_packages={**virtual_gpu(config), "__glibc": toolchain.glibc},
             **prepared,
+            stand_ins=made.stand_ins,
             notes=(*self.notes(overrides), *notes),
         )
 

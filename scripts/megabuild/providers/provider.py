@@ -29,6 +29,7 @@ class Preparation(TypedDict):
     downloads: tuple[Download, ...]
     ready: bool
     to_make: int
+    to_pack: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +126,7 @@ class LocalProvider(Provider):
             "downloads": downloads,
             "ready": made.ready and not downloads,
             "to_make": 0 if made.ready and not left else wheels.size + packed,
+            "to_pack": made.to_pack,
         }
 
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -135,11 +137,12 @@ class LocalProvider(Provider):
         }
 
     def notes(self, overrides: Mapping[str, Sequence[str]]) -> list[str]:
-        """Say what differs from the config."""
-        return [
-            f"{key} is {', '.join(values)} here, not {', '.join(self.request.config.variant[key])}"
-            for key, values in overrides.items()
-        ]
+        """Return a sentence on the values that differ from the config's, if any do."""
+        variant = self.request.config.variant
+        differing = (
+            f"{key} {', '.join(values)} (not {', '.join(variant[key])})" for key, values in overrides.items()
+        )
+        return [f"differs from the config: {'; '.join(differing)}"] if overrides else []
 
 
 def base_python(config: Config, pythons: Iterable[str]) -> str:

@@ -51,14 +51,12 @@ class MachineProvider(LocalProvider):
             plan=request.plan,
         )
         overrides = self.overrides({**machine_values(made, needs), "torch_python_base": base})
-        notes = self.notes(overrides)
-        if made.stand_ins:
-            notes.append(f"empty stand-ins for this rehearsal: {', '.join(made.stand_ins)}")
         return Environment(
             channels=(made.path,),
             pythons=tuple(made.interpreters),
             overrides=overrides,
             virtual_packages=virtual_gpu(config),
             **self.to_prepare(made),
-            notes=tuple(notes),
+            notes=tuple(self.notes(overrides)),
+            stand_ins=made.stand_ins,
         )

@@ -16,7 +16,17 @@ def package_results(plan: Plan, failed: Mapping[str, MegabuildError]) -> tuple[P
     """Return a row for each package, in build order; ``failed`` has the tasks that failed, and why."""
     known = records(plan.options.packages)
     names = (item.package.file_name for item in plan.items)
-    wrong = {name: "" for name in names if isinstance(failed.get(name_of(name)), PackageTestError)}
+    wrong: dict[str, str] = {
+        name: "" for name in names if isinstance(failed.get(name_of(name)), PackageTestError)
+    }
+    for error in failed.values():
+        # the build of one package failed: "build of pytorch cuda130_py312_0"
+        what, why = str((error.failure or {}).get("what", "")), error.message.splitlines()[0]
+        wrong |= {
+            item.package.file_name: why
+            for item in plan.items
+            if what.endswith(f" of {item.package.name} {item.package.build_string}")
+        }
     for task in plan.extensions.tasks:
         if task.name in failed:
             why = failed[task.name].message.splitlines()[0]

@@ -31,7 +31,8 @@ _ENDS = {"done": "done", "failed": "failed", "interrupted": "interrupted"}
 def state_lines(state: RunState, width: int, now: float) -> list[str]:
     """Return the lines, none wider than ``width``: the whole run, what goes on, and what it takes."""
     if state.ended:
-        rows = [_ended(state), *_sentence(state.error, width, first="  ")]
+        # "interrupted" twice says no more than once
+        rows = [_ended(state), *_sentence(state.error.removeprefix("interrupted"), width, first="  ")]
     else:
         rows = [_overall(state, width, now), *_rows(state, width, now)]
     rows.append(_fitting(_figures(state), width))
@@ -169,8 +170,7 @@ def _heading(one: Going, now: float, *, brief: bool = False) -> str:
         return f"{what}{'' if brief else took}"
     octets = one.unit == "bytes"
     counts = f"{size(one.done)} of {size(one.total)}" if octets else f"{one.done}/{one.total}"
-    # what is downloaded or packed takes turns evenly; what ninja runs does not, which the forecast knows
-    if one.unit and 0 < one.done < one.total and went > 1:
+    if 0 < one.done < one.total and went > 1:
         took += f", {duration(went * (one.total - one.done) / one.done)} left"
     return f"{what} {counts}{'' if brief else took}"
 
@@ -205,7 +205,7 @@ def _figures(state: RunState) -> list[str]:
     found = []
     if state.packages:
         there = sum(status in ("there", "published") for status in state.packages.values())
-        found.append(f"{there} of {counted(len(state.packages), 'package')} done")
+        found.append(f"{there} of {counted(len(state.packages), 'package')} published")
     if state.memory:
         most = f" of {size(state.memory_most)}" if state.memory_most else ""
         found.append(f"memory {size(state.memory)}{most}")

@@ -16,6 +16,7 @@ from megabuild.state.reading import Found
 
 _DAY = 20 * 3600.0
 _INDENT = "  "
+_RESUME = "run the same command again to continue"
 
 
 def status_result(found: Sequence[Found], width: int, now: float, *, followed: bool = False) -> Result:
@@ -44,11 +45,12 @@ def found_lines(found: Found, width: int, now: float) -> list[str]:
     log = [f"{_INDENT}log: {display(found.log)}"] if found.log else []
     if found.standing == "died":
         last = [f"{_INDENT}last line of the log: {found.last_line}"] if found.last_line else []
-        return [f"{name}: {died(state, now)}", *last, *log, f"{_INDENT}run again to go on"]
+        return [f"{name}: {died(state, now)}", *last, *log, f"{_INDENT}{_RESUME}"]
     if found.standing == "ended":
         first, *rest = state_lines(state, width, now)
         code = f", exit code {state.exit_code}" if state.exit_code else ""
-        return [f"{first}{code}, {clock(state.updated, now)}", *rest, *log]
+        resume = [f"{_INDENT}{_RESUME}"] if state.status == "interrupted" else []
+        return [f"{first}{code}, {clock(state.updated, now)}", *rest, *log, *resume]
     shown = [f"{_INDENT}{line}" for line in state_lines(state, width - len(_INDENT), now)]
     if found.standing == "unknown":
         since = clock(state.updated, now)

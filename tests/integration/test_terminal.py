@@ -76,7 +76,7 @@ def test_a_first_build_on_a_terminal(tmp_path: Path, channel: Path, width: int) 
     assert "built in 0 s" not in seen.raw
 
     # the lines that move fit, so that none of them is left behind
-    assert not [line for line in seen.last.splitlines() if "so far" in line or "packages done" in line]
+    assert not [line for line in seen.last.splitlines() if "so far" in line or "packages published" in line]
     assert "✓ tinylib 1.0: built" in seen.last
     assert re.search(r"^done in \d+ s; channel: ", seen.last, re.MULTILINE)
 

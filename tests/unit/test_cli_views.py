@@ -18,6 +18,7 @@ from command_line.run_command import Invocation
 from groundwork import events
 from groundwork.errors import BuildError, Interrupted, ProviderError
 from groundwork.package_id import PackageId
+from groundwork.text import fitted
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.plan.estimate import estimate
@@ -31,7 +32,7 @@ from megabuild.providers.environment import Download, Environment
 from megabuild.run import session
 from megabuild.run.manifest import Left
 from megabuild.run.preparation import Prepare
-from megabuild.run.summary import PackageResult, Summary, summary_lines
+from megabuild.run.summary import PackageResult, Summary, figure_lines
 
 SHA256 = "0123456789abcdef" * 4
 COMPILING = events.Progress(
@@ -105,6 +106,35 @@ def test_a_plan_shows_every_package_and_what_is_there(options: Options) -> None:
     assert "libtorch is built from scratch" in text
 
 
+def test_a_plan_counts_packing_and_has_few_warnings(options: Options) -> None:
+    plan = a_plan(options)
+    model = estimate(source="model", cuda=True, optimization="2", pythons=1, staging=True, jobs=2, to_pack=77)
+    environment = replace(plan.environment, stand_ins=("cuda-nvcc", "libcublas-dev"))
+    left_out = dict.fromkeys(["3.10", "3.11", "3.12", "3.14", "3.14t"], "no such interpreter here")
+    plan = replace(plan, estimate=model, environment=environment, left_out=left_out)
+    lines = plan_lines(plan)
+    (takes,) = (line for line in lines if line.startswith("takes about "))
+    assert takes.endswith("4 min of them once per machine to pack the build tools")
+    assert model.hours_in_all * 60 > 4
+    assert sum(line.startswith("!") for line in lines) <= 3
+    assert "libcublas-dev" not in "\n".join(lines)
+    assert "libcublas-dev" in "\n".join(plan_lines(plan, verbose=True))
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_prose_wraps_at_words_and_commands_and_tables_are_not_wrapped(width: int) -> None:
+    command = f"  python3 build-locally.py {'linux_64_cpu ' * 9}".rstrip()
+    row = "pytorch 2.13.0 py3.12  343 kB  e4d3f1088204   8 s  built, in a column that is far too wide"
+    prose = "error: linux_64_cuda130: the channel does not answer " * 4
+    lines = fitted(
+        "\n".join([command, row, prose, f"{prose.strip()}: sudo apt-get install {'x' * 90}"]), width
+    )
+    assert lines.split("\n")[:2] == [command, row]
+    assert all(len(line) <= width for line in lines.split("\n")[2:-1])
+    assert lines.replace("\n ", "").count("channel does not") == 8
+    assert lines.endswith(f"\n  sudo apt-get install {'x' * 90}")
+
+
 def test_a_plan_says_what_ordinary_objects_take_and_how_many_heavy_ones_run_beside_them(
     options: Options,
 ) -> None:
@@ -125,12 +155,14 @@ def test_a_plan_of_wheels_compiles_nothing_but_extensions(repository: Path, tmp_
     )
     wheels = {"source": "wheel", "cuda": True, "optimization": "2", "pythons": 1, "staging": True}
     for compiled, compiling, said in [
-        (0, 0.0, "GB of disk, and 6 CPU minutes"),
-        (1, 0.5, "3.3 GB of memory per compiler, and 36 CPU minutes"),
-        (1, 0.5, "30 CPU minutes of it for the extensions"),
+        (0, 0.0, "takes about 6 min with 1 job"),
+        (1, 0.5, "3.3 GB of memory per compiler\ntakes about 36 min"),
+        (1, 0.5, "30 min of it for the extensions"),
     ]:
         figures = estimate(**wheels, extensions=1, compiled=compiled)  # type: ignore[arg-type]
-        figures = replace(figures, cpu_hours=0.1, cpu_hours_of_extensions=compiling)
+        figures = replace(
+            figures, hours=0.1, hours_of_extensions=compiling, cpu_hours_of_extensions=compiling
+        )
         text = "\n".join(plan_lines(replace(plan, environment=environment, estimate=figures)))
         assert "takes apart the wheels of PyTorch 2.13.0" in text
         assert "downloads first: 42 wheels (2.9 GB)" in text
@@ -165,9 +197,10 @@ def test_a_plan_is_json(options: Options) -> None:
     assert document["staging"]["decision"] == "fresh"
 
 
-def test_the_closing_table_fits_80_columns() -> None:
-    lines = summary_lines(a_summary())
+def test_the_closing_table_fits_80_columns_and_comes_last() -> None:
+    lines = list(a_summary().result("python3 scripts/megabuild env create").lines)
     assert max(map(len, lines)) <= 80
+    assert lines[-4].startswith("package ")
     assert any(line.startswith("libtorch-cuda-linalg 2.13.0 nomagma") for line in lines)
     assert any(
         "pytorch 2.13.0 py3.12" in line and "0123456789ab" in line and "10:02 h" in line for line in lines
@@ -176,14 +209,13 @@ def test_the_closing_table_fits_80_columns() -> None:
 
 
 def test_the_summary_puts_what_was_estimated_beside_what_it_took() -> None:
-    figures = {"memory": 1_200_000_000, "estimated_seconds": 28_800.0, "estimated_memory": 1_700_000_000}
-    lines = summary_lines(replace(a_summary(), **figures))  # type: ignore[arg-type]
-    assert "took 11:06 h, estimated 8:00 h; the largest process 1.2 GB, estimated 1.7 GB" in lines
+    lines = replace(a_summary(), estimated_seconds=28_800.0).result("").lines
+    assert "linux_64_cuda130: done in 11:06 h, estimated 8:00 h" in lines
 
 
 def test_the_summary_says_what_came_from_the_object_cache_or_that_there_is_none() -> None:
     def lines(**figures: dict[str, int]) -> list[str]:
-        return [line for line in summary_lines(replace(a_summary(), **figures)) if "object" in line]  # type: ignore[arg-type]
+        return [line for line in figure_lines(replace(a_summary(), **figures)) if "object" in line]  # type: ignore[arg-type]
 
     assert lines() == []
     warm = lines(reused={"tree": 9, "ccache": 30}, object_cache={"hits": 30, "misses": 3, "shared": 12})
@@ -197,10 +229,10 @@ def test_the_summary_says_what_came_from_the_object_cache_or_that_there_is_none(
 
 
 def test_a_failed_run_says_so() -> None:
-    lines = summary_lines(a_summary(ok=False, error="the linker gave up"))
+    lines = a_summary(ok=False, error="the linker gave up").result("").lines
     assert any("✗ failed" in line for line in lines)
     assert "✗ the linker gave up" in lines
-    assert any(line.startswith("not everything was built") for line in lines)
+    assert any("not everything was built" in line for line in lines)
 
 
 @pytest.mark.parametrize(

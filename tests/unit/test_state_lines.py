@@ -66,7 +66,7 @@ def test_the_narrower_the_less_is_said_but_what_matters_most_stays() -> None:
         assert lines[1].startswith("libtorch: compile 812/1614: ")
         assert "BinaryOpsKernel.cpp 3:12 min" in lines[1]
         assert lines[2] == "testing pytorch 2.13.0 py3.12: 43 s"
-        assert lines[3].startswith("1 of 2 packages done, memory 5.1 GB of 16.0 GB")
+        assert lines[3].startswith("1 of 2 packages published, memory 5.1 GB of 16.0 GB")
     assert wide[1].endswith("cpu/BinaryOpsKernel.cpp 3:12 min, core/Scalar.cpp 12 s, util/Type.cpp 2 s")
     assert narrow[1].endswith("BinaryOpsKernel.cpp 3:12 min +2")
     assert wide[3].endswith("disk 81.0 GB free, cache 120 of 812, 31 % of 16 cores are ours")

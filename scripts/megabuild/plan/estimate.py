@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from groundwork.resources.jobs import bytes_per_compile
 
 GB = 1_000_000_000
+#: For one wheel, Python or compiler of the local channel, two at a time: 50 to 80 take two to four minutes.
+_PACKING_SECONDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,13 @@ class Estimate:
     #: compiling the extensions, with nothing from the object cache: on one core, and on the clock
     cpu_hours_of_extensions: float = 0.0
     hours_of_extensions: float = 0.0
+    hours_of_packing: float = 0.0  #: once per machine, to pack the build tools
     basis: str = ""  #: where PyTorch's figures come from, in a few words
+
+    @property
+    def hours_in_all(self) -> float:
+        """On the clock, from the start of the run to its end."""
+        return self.hours_of_packing + self.hours + self.hours_of_extensions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +147,7 @@ def estimate(
     compiled: int = 0,
     extension_seconds: float = 0.0,
     jobs: int = 1,
+    to_pack: int = 0,
 ) -> Estimate:
     """Estimate the disk, the memory and the time of a run: rough, since a first run is what tells."""
     figures = _FIGURES[kind(source=source, cuda=cuda, optimization=optimization)]
@@ -162,4 +171,5 @@ def estimate(
         hours=cpu / jobs,
         cpu_hours_of_extensions=extension_seconds / 3600,
         hours_of_extensions=extension_seconds / 3600 / jobs,
+        hours_of_packing=to_pack * _PACKING_SECONDS / 3600,
     )

@@ -199,6 +199,7 @@ def _estimate(plan: Plan) -> Estimate:
         compiled=sum(task.how == "compile" for task in todo),
         extension_seconds=sum(task.cpu_seconds for task in todo if task.how != "nothing"),
         jobs=plan.jobs.count or 1,
+        to_pack=plan.environment.to_pack,
     )
     if not plan.missing or not 0 < plan.rounds <= last.pythons:
         return figures

@@ -18,13 +18,13 @@ from megabuild.plan.planning import packages_without_environment
 _PACKAGE = "name version build_string build_number subdir file_name python"
 
 
-def plan_result(plan: Plan) -> Result:
+def plan_result(plan: Plan, *, verbose: bool = False) -> Result:
     """Return the result of ``--plan``."""
-    return Result(format="plan", document=plan_document(plan), lines=plan_lines(plan))
+    return Result(format="plan", document=plan_document(plan), lines=plan_lines(plan, verbose=verbose))
 
 
-def plan_lines(plan: Plan) -> list[str]:
-    """Return a plan for people, at most 80 columns wide but for names and notes."""
+def plan_lines(plan: Plan, *, verbose: bool = False) -> list[str]:
+    """Return a plan for people, at most 80 columns wide but for names and notes; ``verbose`` names the stand-ins."""
     options, config = plan.options, plan.options.config
     accelerator = f", CUDA {config.cuda_version}" if config.cuda_version else ", CPU"
     accelerator = accelerator if "cuda_compiler_version" in config.variant else ""
@@ -41,6 +41,11 @@ def plan_lines(plan: Plan) -> list[str]:
     lines += ["", *extensions, *([""] if extensions else [])]
     lines += _python_lines(plan.left_out)
     lines += [f"{UNICODE.warning} {note}" for note in plan.notes]
+    if stand_ins := plan.environment.stand_ins:
+        names = f": {', '.join(stand_ins)}" if verbose else " (--verbose lists them)"
+        lines.append(
+            f"{counted(len(stand_ins), 'empty stand-in')} for packages that this machine lacks{names}"
+        )
     if why := object_cache.lacking(plan):
         lines.append(
             f"{UNICODE.warning} no object cache: {why}; what is compiled is not kept for another run"
@@ -51,25 +56,21 @@ def plan_lines(plan: Plan) -> list[str]:
     lines += stored.lines(plan)
     figures, left = plan.estimate, stored.when_fetched(plan)
     if left.missing:
-        lines += [staging_decided(plan).sentence()] if plan.stages and not plan.stored.staging else []
+        lines += [staging_decided(plan).logged()] if plan.stages and not plan.stored.staging else []
     elif left.extensions.missing:
         lines.append("PyTorch's packages are there already")
     else:
         return [*lines, "nothing is to be built" if plan.stored.packages else "everything is there already"]
     if left.missing and not figures.basis:
-        cores = counted(plan.jobs.count, "compile job")
-        return [*lines, f"how much it takes is known after the first run ({cores})"]
-    jobs = plan.jobs.count
-    lines.append(
-        f"needs about {', '.join(_needs(plan))}, and {_cpu(figures.cpu_hours + figures.cpu_hours_of_extensions)} "
-        f"({_time(figures.hours + figures.hours_of_extensions)} with {counted(jobs, 'job')})"
-    )
+        jobs = counted(plan.jobs.count, "compile job")
+        return [*lines, f"no estimate yet: this config has never been built here ({jobs})"]
+    lines += [f"needs about {', '.join(_needs(plan))}", f"takes about {_takes(plan)}"]
     if plan.missing and plan.limits.at_once:
         lines.append(
             f"  (heavy objects take {size(figures.memory_per_job)}, {plan.limits.at_once} run at a time)"
         )
     if figures.cpu_hours_of_extensions:
-        share = _cpu(figures.cpu_hours_of_extensions)
+        share = _time(figures.hours_of_extensions)
         lines.append(f"  ({share} of it for the extensions, less with objects from the object cache)")
     if plan.missing:
         lines.append(f"  ({figures.basis})")
@@ -139,7 +140,14 @@ def rendered_lines(options: Options) -> list[str]:
 
 
 def _python_lines(left_out: Mapping[str, str]) -> list[str]:
-    return [f"{UNICODE.warning} Python {python} is left out: {reason}" for python, reason in left_out.items()]
+    """Return a line for each reason, with the Pythons that are left out for it."""
+    pythons: dict[str, list[str]] = {}
+    for python, reason in left_out.items():
+        pythons.setdefault(reason, []).append(python)
+    return [
+        f"{UNICODE.warning} Python {', '.join(names)} {'are' if names[1:] else 'is'} left out: {reason}"
+        for reason, names in pythons.items()
+    ]
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -167,6 +175,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "left_out": dict(plan.left_out),
         "downloads": [picked(one, "what count size files") for one in plan.environment.downloads],
         "notes": list(plan.notes),
+        "stand_ins": list(plan.environment.stand_ins),
         "no_object_cache": object_cache.lacking(plan),
         "overrides": {key: list(values) for key, values in plan.overrides.items()},
         "staging": {
@@ -188,14 +197,22 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "hours": round(plan.estimate.hours, 3),
             "extensions_cpu_hours": round(plan.estimate.cpu_hours_of_extensions, 3),
             "extensions_hours": round(plan.estimate.hours_of_extensions, 3),
+            "packing_hours": round(plan.estimate.hours_of_packing, 3),
             "basis": plan.estimate.basis,
         },
     }
 
 
+def _takes(plan: Plan) -> str:
+    """Return the whole run's duration: ``5 min with 2 jobs, 4 min of them once per machine to pack …``."""
+    figures = plan.estimate
+    text = f"{_time(figures.hours_in_all)} with {counted(plan.jobs.count, 'job')}"
+    cpu_hours = figures.cpu_hours + figures.cpu_hours_of_extensions
+    text += f" ({cpu_hours:.1f} CPU hours)" if cpu_hours >= 1 else ""
+    if figures.hours_of_packing * 60 >= 1:
+        text += f", {_time(figures.hours_of_packing)} of them once per machine to pack the build tools"
+    return text
+
+
 def _time(hours: float) -> str:
     return f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(hours * 60))} min"
-
-
-def _cpu(hours: float) -> str:
-    return f"{hours:.1f} CPU hours" if hours >= 1 else f"{max(1, round(hours * 60))} CPU minutes"

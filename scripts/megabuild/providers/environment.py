@@ -44,12 +44,14 @@ class Environment:
     #: Virtual packages for the solver, where the target machine differs from this one: the glibc of
     #: `root`, the CUDA of a GPU that a build machine does not need to have. Such as {"__glibc": "2.41"}.
     virtual_packages: Mapping[str, str] = field(default_factory=dict)
-    #: Sentences for the plan: stand-ins used, Pythons left out, versions that differ from the config's.
+    #: Sentences for the plan: Pythons left out, versions that differ from the config's.
     notes: tuple[str, ...] = ()
+    stand_ins: tuple[str, ...] = ()  #: Names of packages that are empty, in a rehearsal.
     downloads: tuple[Download, ...] = ()  #: Of a plan: what its run would get first.
     #: Everything is there that a build takes; else the provider is to make it, which takes so many bytes in the cache.
     ready: bool = True
     to_make: int = 0
+    to_pack: int = 0  #: Packages of the local channel that are still to be packed, once per machine.
 
     @property
     def local(self) -> bool:

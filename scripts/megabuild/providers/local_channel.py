@@ -52,6 +52,7 @@ class LocalChannel:
     pending: Mapping[str, int]
     unpacked: Mapping[str, int]
     ready: bool = True  #: It is whole, and not only planned.
+    to_pack: int = 0  #: Of a channel that was only planned: packages still to be packed.
 
 
 def make(
@@ -116,10 +117,11 @@ def make(
     of_wheels = [package for package in described if package.python in ("", *needed)]
     sizes = {wheel.sha256: wheel.size for one in locks for wheel in one.wheels}
     folder, every = cache / "channel", [*own, *of_wheels]
-    found = None
+    found, to_pack = None, 0
     if plan:
         store = Store(folder, writing=False)
-        unpacked = _wheels_of(store.missing(every))
+        missing_packages = store.missing(every)
+        unpacked, to_pack = _wheels_of(missing_packages), len(missing_packages)
         found = store.whole(every, platform)
         path, records = found or planned(folder, every, platform)
     else:
@@ -148,6 +150,7 @@ def make(
         pending={sha256: size for sha256, size in left.items() if plan and sha256 in unpacked},
         unpacked={sha256: sizes.get(sha256, 0) for sha256 in unpacked},
         ready=not plan or found is not None,
+        to_pack=to_pack,
     )
 
 

@@ -69,7 +69,7 @@ def changes(before: Plan, after: Plan) -> list[str]:
         if python not in before.left_out
     ]
     if after.missing and after.stages and after.staging_decision != before.staging_decision:
-        found.append(staging_decided(after).sentence())
+        found.append(staging_decided(after).logged())
     found += [note for note in after.notes if note not in before.notes]
     return shortened(found)
 

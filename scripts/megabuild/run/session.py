@@ -108,7 +108,7 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
                 summary.write(options.state / RECORDS / f"{log.stamp}.json")
                 if not run.idle:
                     summary.write(options.state / LATEST)
-            run.telling.ended(status, error, code)
+            run.telling.ended(status, error, code, summary.seconds)
     return summary
 
 
@@ -144,6 +144,7 @@ class _Run:
         self._told: set[str] = set()
         self._damage = published.heal(plan.options.packages, plan.options.config.platform)
         self._plan = compare_with_disk(plan)
+        self._estimated_seconds = plan.estimate.hours_in_all * 3600
         self._log = log
         self._meter = Meter()
         self._pytorch: PyTorchWork | None = None
@@ -200,7 +201,6 @@ class _Run:
         self.telling.planned(self._plan)
         if found := changes(before, self._plan):
             self._tell(events.Replanned(changes=found))
-        self._meter = Meter()  # an estimate is of the build alone
 
     def _checked(self) -> Isolation:
         """Return where it is built, once everything is checked that can be without a compiler."""
@@ -368,4 +368,6 @@ class _Run:
             failures=tuple(why.failure for why in self._failed.values() if why.failure),
         )
         result = self._pytorch.add_to(result) if self._pytorch else result
-        return self._meter.compared(plan, result, self.telling.pace)
+        return self._meter.compared(
+            plan, result, self.telling.pace, estimated_seconds=self._estimated_seconds
+        )

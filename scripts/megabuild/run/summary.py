@@ -22,7 +22,7 @@ _MARKS = {
     "built": f"{UNICODE.done} built",
     "skipped": f"{UNICODE.kept} was there",
     "failed": f"{UNICODE.failed} failed",
-    "missing": f"{UNICODE.dash} missing",
+    "missing": f"{UNICODE.dash} not built",
 }
 
 
@@ -105,15 +105,18 @@ class Summary:
             path, json.dumps(Result(format="run", document=self.to_dict()).to_json(), indent=1) + "\n"
         )
 
-    def result(self, use: Mapping[str, str]) -> Result:
-        """Return what the command says in the end; ``use`` has, by program, a line that installs what was built."""
-        lines = ["", *summary_lines(self)]
-        if use:
-            lines += ["", "to use it, whichever you have:", *(f"  {line}" for line in use.values())]
+    def result(self, use: str, upload: str = "") -> Result:
+        """Return the command's result; ``use`` is a line that installs the packages, ``upload`` one for uploading."""
+        lines = ["", *figure_lines(self)]
+        lines += ["to use it:", f"  {use}"] if use else []
+        lines += ["to upload it:", f"  {upload}"] if upload else []
+        took = duration(self.seconds)
+        took += f", estimated {duration(self.estimated_seconds)}" if self.estimated_seconds else ""
+        lines += ["", f"{self.config}: {'done' if self.ok else 'not everything was built'} in {took}"]
         return Result(
             format="run",
-            document={**self.to_dict(), "use": dict(use)},
-            lines=lines,
+            document={**self.to_dict(), "use": use},
+            lines=[*lines, *package_lines(self.packages)],
             exit_code=0 if self.ok else BuildError.exit_code,
         )
 
@@ -128,7 +131,7 @@ def packages_of_last_run(state: Path) -> list[PackageResult]:
 
 
 def package_lines(packages: Sequence[PackageResult]) -> list[str]:
-    """Return the closing table; it fits 80 columns."""
+    """Return the closing table, which fits 80 columns, after the reasons of failed packages."""
     rows = [
         (
             row.package.label,
@@ -143,12 +146,12 @@ def package_lines(packages: Sequence[PackageResult]) -> list[str]:
     notes = [
         f"  {row.package.name} {row.package.kind}".rstrip() + f": {row.note}" for row in packages if row.note
     ]
-    return [*lines, *(["", "failed:", *notes] if notes else [])]
+    return [*(["failed:", *notes, ""] if notes else []), *lines]
 
 
-def summary_lines(summary: Summary) -> list[str]:
-    """Return a summary for people; the table in it fits 80 columns."""
-    lines = [*package_lines(summary.packages), ""]
+def figure_lines(summary: Summary) -> list[str]:
+    """Return what a run reused, took and left, for people."""
+    lines = []
     if summary.staging_seconds:
         how = "compiled" if summary.compiles else "unpacked"
         lines.append(f"{summary.staged} was {how} in {duration(summary.staging_seconds)}")
@@ -166,19 +169,11 @@ def summary_lines(summary: Summary) -> list[str]:
         lines.append(f"{what} reused from {source}{others}")
     if summary.object_cache and not asked:
         lines.append("no object cache: what was compiled is not kept for another run")
-    if summary.estimated_seconds:
-        took = f"took {duration(summary.seconds)}, estimated {duration(summary.estimated_seconds)}"
-        if summary.memory and summary.estimated_memory:
-            took += (
-                f"; the largest process {size(summary.memory)}, estimated {size(summary.estimated_memory)}"
-            )
-        lines.append(took)
+    if summary.memory:
+        lines.append(f"memory: {size(summary.memory)} for the largest process")
     if summary.disk.peak:
         tree = f", of which the work tree took {size(summary.disk.tree)}" if summary.disk.tree else ""
         lines.append(f"disk: {size(summary.disk.peak)} at the peak{tree}")
     if summary.error:
         lines.append(f"{UNICODE.failed} {summary.error}")
-    end = "done" if summary.ok else "not everything was built"
-    lines.append(f"{end} in {duration(summary.seconds)}; channel: {display(summary.channel)}")
-    lines.append(f"log: {display(summary.log)}")
-    return lines
+    return [*lines, f"log: {display(summary.log)}", f"channel: {display(summary.channel)}"]

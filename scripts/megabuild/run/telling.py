@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from groundwork import events
@@ -64,10 +65,11 @@ class Telling:
         with self._lock:
             return self._following.state()
 
-    def ended(self, status: str, error: str, exit_code: int) -> None:
-        """Say how it ended."""
+    def ended(self, status: str, error: str, exit_code: int, seconds: float) -> None:
+        """Say how it ended, and after how many seconds."""
         if not self._silent:
-            self._file.write(self._following.ended(status, error=error, exit_code=exit_code))
+            ended = self._following.ended(status, error=error, exit_code=exit_code)
+            self._file.write(replace(ended, updated=ended.began + seconds))
 
 
 def _pace(plan: Plan) -> Pace:

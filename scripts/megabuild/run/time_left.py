@@ -63,6 +63,11 @@ class Pace:
         self._pace = 1.0
         self.passed: dict[str, float] = {}  #: the seconds at which this run reached each point
 
+    @property
+    def seconds(self) -> float:
+        """Seconds since the build began, its preparation left out."""
+        return self._clock() - self._began
+
     def take(self, event: events.Event) -> None:
         """Take an event of the run."""
         name = self._names.of(event)

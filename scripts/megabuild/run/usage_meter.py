@@ -32,12 +32,12 @@ class Meter:
         """How long it has been."""
         return time.monotonic() - self._began
 
-    def compared(self, plan: Plan, summary: Summary, pace: Pace) -> Summary:
+    def compared(self, plan: Plan, summary: Summary, pace: Pace, *, estimated_seconds: float) -> Summary:
         """Return a summary with what was measured, beside what had been estimated; it is remembered, too."""
         summary = replace(summary, memory=self._memory(), largest_objects=_remembered(plan))
         if summary.ok and plan.compiles_staging:
             run = last_run.LastRun(
-                seconds=self.seconds,
+                seconds=pace.seconds,
                 passed=pace.passed,
                 memory=summary.memory,
                 disk=summary.disk.peak,
@@ -50,7 +50,7 @@ class Meter:
         per_job = figures.memory_per_job if plan.missing else 0
         return replace(
             summary,
-            estimated_seconds=round((figures.hours + figures.hours_of_extensions) * 3600, 1),
+            estimated_seconds=round(estimated_seconds, 1),
             estimated_memory=max(per_job, figures.memory_of_extensions),
         )
 

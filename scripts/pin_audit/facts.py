@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from groundwork.wording import plain
 from megabuild.configs.config import Config
+
+Converted = TypeVar("Converted", bound=type[Struct])
+
+
+def resolve_types(kind: Converted) -> Converted:
+    """Let msgspec fill in the types of a Struct's fields now, in one thread.
+
+    It does so at the first conversion otherwise, and two threads that both make the first one crash the process.
+    """
+    msgspec.json.Decoder(kind)
+    return kind
 
 
 class Build(Struct, frozen=True, kw_only=True):
@@ -201,6 +212,7 @@ class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):
     who = "recipe"
 
     sections: tuple[str, ...] = ()
+    rendered: bool = False  #: whether a feedstock's rendered configs have the value, and not its recipe
 
 
 class Switch(Fact, frozen=True, kw_only=True, tag="switch"):
@@ -274,6 +286,7 @@ UPSTREAM = (Submodule, Requirement, CiPin)  #: what names versions
 MOVING = ("channel", "pinning", "feedstock")
 
 
+@resolve_types
 class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one source found."""
 

@@ -11,10 +11,13 @@ from pathlib import Path
 import msgspec
 from ruamel.yaml import YAML
 
+from pin_audit.facts import resolve_types
+
 _FILE = Path(__file__).with_name("names.yaml")
 _FOLDERS = re.compile(r"(?:^|/)(?:third_party|third-party|external|libs|android/libs|deps|submodules)/")
 
 
+@resolve_types
 class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row's names; the fields are those of names.yaml, whose head describes them."""
 

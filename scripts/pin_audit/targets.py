@@ -14,12 +14,13 @@ from ruamel.yaml import YAML
 
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config
-from pin_audit.facts import AuditTarget, Build
+from pin_audit.facts import AuditTarget, Build, resolve_types
 from pin_audit.names import plain
 
 _FILE = Path(__file__).with_name("packages.yaml")
 
 
+@resolve_types
 class AuditedPackage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of packages.yaml, whose head describes the fields."""
 

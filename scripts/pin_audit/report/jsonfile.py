@@ -28,6 +28,7 @@ from pin_audit.facts import (
     SourceOutcome,
     TagCommit,
     UpstreamArchs,
+    resolve_types,
 )
 from pin_audit.gather import OWN
 from pin_audit.names import Names
@@ -87,6 +88,7 @@ class _Package(AuditTarget, frozen=True, kw_only=True, omit_defaults=True):
     archs: list[_Line] | None = None
 
 
+@resolve_types
 class _Document(msgspec.Struct, kw_only=True):
     made: str
     packages: tuple[_Package, ...]

@@ -22,7 +22,7 @@ from groundwork import redact
 from groundwork.errors import MegabuildError
 from groundwork.network.channels import channel_url, why_unreachable
 from groundwork.network.client import NetworkError, run_with_deadline
-from pin_audit.facts import Holds, Newest, SourceOutcome, Where
+from pin_audit.facts import Holds, Newest, SourceOutcome, Where, resolve_types
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 
@@ -33,6 +33,7 @@ _SECONDS = 60.0
 _REMEDY = "check the network and the channel"
 
 
+@resolve_types
 class NewestPackage(msgspec.Struct, frozen=True, kw_only=True):
     """The newest package of a name: its file in the channel, and that one's sha256 or nothing."""
 

@@ -18,7 +18,7 @@ from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, Varian
 
 from groundwork.errors import AuditError
 from groundwork.network.client import run_with_deadline
-from pin_audit.facts import GlobalPin, Holds, Migration, SourceOutcome, Where
+from pin_audit.facts import GlobalPin, Holds, Migration, SourceOutcome, Where, resolve_types
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 from pin_audit.sources.channel import CONDA_FORGE, newest
@@ -43,6 +43,7 @@ _MEMBER = re.compile(
 _REMEDY = "name a folder with conda_build_config.yaml and migrations: --pinning FOLDER"
 
 
+@resolve_types
 class _Files(msgspec.Struct, frozen=True, kw_only=True):
     """The texts, those of migrations in progress by file name, and where they are from."""
 

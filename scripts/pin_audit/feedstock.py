@@ -8,15 +8,15 @@ from urllib.parse import unquote, urlsplit
 
 from groundwork import redact
 from groundwork.arch_list import accelerator
-from groundwork.errors import AuditError, UsageError
+from groundwork.errors import UsageError
 from megabuild.configs.config import CONFIG_FOLDER, RECIPES, Config
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.facts import AuditTarget, Build
 from pin_audit.meta_yaml import settings, variants
 from pin_audit.targets import packages
+from pin_audit.texts import read_text
 
 _V1, _V0 = "recipe.yaml", "meta.yaml"
-_LARGEST = 1 << 20  # bytes of a recipe
 _CONTEXT = re.compile(r"^context:\s*\n((?:[ #].*\n|\s*\n)+)", re.MULTILINE)
 _PLAIN = re.compile(r"""^  (\w+):\s*["']?([^"'\n#]+?)["']?\s*(?:#.*)?$""", re.MULTILINE)
 _EXPRESSION = re.compile(r"\$?\{\{\s*(.*?)\s*\}\}")
@@ -56,7 +56,7 @@ def configs(root: Path) -> tuple[Config, ...]:
     """Return a feedstock's rendered configs for Linux and macOS; raises AuditError if one cannot be read."""
     found = []
     for path in sorted((root / CONFIG_FOLDER).glob("*.yaml")):
-        variant, zip_keys = variants(path)
+        variant, zip_keys = variants(path, root)
         platform = variant.get("target_platform", ("",))[0]
         if not platform.startswith(("linux-", "osx-", "win-")):
             continue
@@ -89,7 +89,7 @@ def target(
     Raises UsageError: Neither a recipe nor the options say whose dependencies are meant.
     """
     recipe = recipe_of(root)
-    text = _read(recipe) if recipe is not None and upstream is None else ""
+    text = read_text(recipe, root) if recipe is not None and upstream is None else ""
     fields = _fields(text)
     name = fields.get("name", "").lower()
     known = next((one for one in packages() if one.name == name or f"name: {one.name}\n" in text), None)
@@ -118,15 +118,6 @@ def target(
             Build(name="", platform="linux-64", accelerator="cpu", cuda="", blas="", provider="conda-forge"),
         ),
     )
-
-
-def _read(recipe: Path) -> str:
-    try:
-        if recipe.stat().st_size > _LARGEST:
-            raise AuditError(f"{recipe} has more than {_LARGEST >> 20} MB: refused", "name another: --root")
-        return recipe.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise AuditError(f"cannot read {recipe}: {error}", "correct the file") from error
 
 
 def _fields(text: str) -> dict[str, str]:

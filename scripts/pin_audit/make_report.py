@@ -26,6 +26,7 @@ from pin_audit.services import Services
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.table import tabulate
 from pin_audit.targets import AuditedPackage, find, packages, target
+from pin_audit.texts import read_text
 from pin_audit.trees import open_tree
 
 
@@ -239,10 +240,10 @@ def _request(
 ) -> AuditRequest:
     try:
         v1 = one.recipe is not None and one.recipe.name == "recipe.yaml"
-        recipe = names_in(requirement_lines(one.recipe)) if one.recipe and v1 else ()
+        recipe = names_in(requirement_lines(one.recipe, root)) if one.recipe and v1 else ()
         if one.recipe and not v1:
-            recipe = names_of(one.recipe.read_text(encoding="utf-8"))
-    except (AuditError, OSError, UnicodeError):
+            recipe = names_of(read_text(one.recipe, root))
+    except AuditError:
         recipe = ()  # recipe_pins says so
     return AuditRequest(
         target=one,

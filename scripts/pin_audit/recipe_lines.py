@@ -15,6 +15,7 @@ from ruamel.yaml.error import YAMLError
 from groundwork.errors import AuditError
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.facts import Where
+from pin_audit.texts import read_text
 
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}")
 _COMPILER = re.compile(r"""(compiler|stdlib)\(\s*["'](\w+)["']\s*\)""")
@@ -33,9 +34,9 @@ class Line:
     number: int
 
 
-def requirement_lines(recipe: Path) -> tuple[Line, ...]:
+def requirement_lines(recipe: Path, root: Path | None = None) -> tuple[Line, ...]:
     """Return every requirement of a recipe, in the file's order; raises AuditError if it cannot be read."""
-    document = _load(recipe)
+    document = _load(recipe, root)
     needs: Iterator[Any] = (
         output.get("requirements") or {} for output in document.get("outputs") or [document]
     )
@@ -48,9 +49,9 @@ def requirement_lines(recipe: Path) -> tuple[Line, ...]:
     )
 
 
-def git_lines(recipe: Path) -> tuple[Line, ...]:
+def git_lines(recipe: Path, root: Path | None = None) -> tuple[Line, ...]:
     """Return the git sources of a recipe; raises AuditError if it cannot be read."""
-    document = _load(recipe)
+    document = _load(recipe, root)
     parts = [document, *(document.get("outputs") or ())]
     return tuple(line for part in parts if "source" in part for line in _items(part["source"], 0))
 
@@ -95,6 +96,18 @@ def place(name: str, value: str, lines: Sequence[Line], keys: Keys, recipe: str)
     return Where(file=recipe, line=ours[0].number if ours else None)
 
 
+def is_rendered(
+    name: str, value: str, lines: Sequence[Line], keys: Keys, variant: Mapping[str, Sequence[str]]
+) -> bool:
+    """Whether a requirement's value is a rendered config's, so that nothing in the recipe can change it."""
+    plain = value.partition(" ")[0].removeprefix("==").removesuffix(".*")
+    ours = [line.text for line in lines if _is_about(line.text, name, keys)]
+    words = {name.replace("-", "_"), *(word for text in ours for word in _keys_in(text))}
+    words |= {word for word in variant if word.endswith("_compiler_version") and not ours}
+    literal = any(text == f"{name} {value}" for text in ours)
+    return value != "*" and not literal and any(plain in variant.get(word, ()) for word in words)
+
+
 def _is_about(text: str, name: str, keys: Keys) -> bool:
     if compiler := _COMPILER.search(text):
         return name in keys.get(f"{compiler[2]}_{compiler[1]}", {})
@@ -130,10 +143,10 @@ def _items(node: Any, number: int) -> Iterator[Line]:
                 yield from _items(node[branch], node.lc.value(branch)[0] + 1)
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path, root: Path | None = None) -> Any:
     try:
-        document = YAML(typ="rt", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, YAMLError) as error:
+        document = YAML(typ="rt", pure=True).load(read_text(path, root))
+    except (YAMLError, RecursionError, ValueError) as error:
         raise AuditError(f"cannot read {path}: {error}", "correct the file") from error
     if not isinstance(document, dict):
         raise AuditError(f"{path} is not a mapping", "correct the file")

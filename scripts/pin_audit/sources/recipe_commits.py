@@ -36,7 +36,7 @@ def read(request: AuditRequest) -> SourceOutcome:
 
 
 def _of_recipe(name: str, recipe: Path, request: AuditRequest) -> list[RecipeCommit]:
-    lines = git_lines(recipe)
+    lines = git_lines(recipe, request.root)
     if not lines:
         return []
     found: dict[tuple[str, str], list[Config]] = {}

@@ -62,17 +62,18 @@ def lines(pattern: str, *, under: str = "", shown: str = "") -> Reader:
     return read
 
 
-def literal(variable: str, *keys: str, requirement: str = "", ptx: str = "") -> Reader:
+def literal(variable: str, *keys: str, requirement: str = "", ptx: str = "", unless: str = "") -> Reader:
     """Read what a Python module assigns to a name at its top level, through ast.
 
     A dictionary gives a value for each key; `keys` are the names of the groups that keys become, outermost first, of
     which ``cuda`` takes versions only. A list or a set of plain values is one value, with commas between. With
     `requirement`, strings are requirements with ``|`` between them, and only those on a distribution count whose whole
-    name fits the pattern; a marker is the group ``marker``. `ptx` names a set of items that get ``+PTX``.
+    name fits the pattern; a marker is the group ``marker``. `ptx` names a set of items that get ``+PTX``, but in a file
+    that matches `unless`.
     """
 
     def read(text: str) -> Sequence[CiValue]:
-        with_ptx = _plain(_assigned(text, ptx), ptx) if ptx else ()
+        with_ptx = _plain(_assigned(text, ptx), ptx) if ptx and not re.search(unless or "(?!)", text) else ()
         values: list[CiValue] = []
         for node, groups in _leaves(_assigned(text, variable), {}, keys, variable):
             found = _plain(node, variable)

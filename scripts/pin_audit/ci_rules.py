@@ -66,8 +66,11 @@ def _installed(pattern: str) -> Reader:
 
 
 _PYG_CUDA = lines(rf'"cuda-version":\s*{_LIST}', under=r'"torch-version":\s*"(?P<torch_version>[^"]+)"')
-#: Two forms of one line: for a CUDA version each, or for all with the version's first number in a variable.
-_CUDSS = rf"CUDSS_NAME=\"libcudss-linux-\$\{{arch_path\}}-{_NUMBERS}_cuda(?:(?P<cuda>\d+)|\$\{{CUDA_MAJOR\}})-archive"
+#: Two forms of one line: for the CUDA versions of the condition above, or for all with the first number in a variable.
+_CUDSS = lines(
+    rf"CUDSS_NAME=\"libcudss-linux-\$\{{arch_path\}}-{_NUMBERS}_cuda(?:(?P<major>\d+)|\$\{{CUDA_MAJOR\}})-archive",
+    under=r"CUDA_VERSION.* =~ \^(?P<cuda>\d+\\\.(?:\d|\[\d-\d\]))\$",
+)
 
 
 def _tool(distribution: str) -> CiRule:
@@ -92,7 +95,7 @@ PINS = (
     CiRule("triton", _REQUIRED, _TRITON, lines(rf"^{_NUMBERS}\s*$")),
     CiRule("python", _BUILT_FOR, _MATRIX, literal("FULL_PYTHON_VERSIONS")),
     CiRule("eigen", "fetched for the build", "third_party/eigen_pin.txt", lines(rf"^{_NUMBERS}\s*$")),
-    CiRule("cudss", _TESTED, ".ci/docker/common/install_cudss.sh", lines(_CUDSS)),
+    CiRule("cudss", _TESTED, ".ci/docker/common/install_cudss.sh", _CUDSS),
     *map(_tool, ("cmake", "ninja", "packaging", "setuptools")),
     CiRule("cuda", _SHIPPED, _PYG_MATRIX, _PYG_CUDA, _PYG),
     CiRule("pytorch", _BUILT_FOR, _PYG_MATRIX, lines(rf'"torch-version":\s*"{_NUMBERS}"'), _PYG),
@@ -105,11 +108,12 @@ NAMED = frozenset(rule.name for rule in PINS)
 
 _ARCHS, _ARCHS_FILE = "gpu-architectures", ".ci/manywheel/build_env_setup.py"
 _ARCH_TABLE = "TORCH_CUDA_ARCH_LIST_TABLE"
-_WITH_PTX = literal(_ARCH_TABLE, "cuda", "machine", ptx="_PTX_ARCHES")  # from 2.14 on in nightly builds only
+#: PTX besides the machine code; a file with this function leaves it to nightly builds.
+_WITH_PTX = literal(_ARCH_TABLE, "cuda", "machine", ptx="_PTX_ARCHES", unless=r"(?m)^def _is_release_build\b")
 _AS_PYTORCH = "# Set TORCH_CUDA_ARCH_LIST from PyTorch's built architectures"
 #: The GPU architectures that upstream ships. Up to 2.12 a script computed them: those are not read.
 ARCH_LISTS = (
-    CiRule(_ARCHS, _SHIPPED, _ARCHS_FILE, _WITH_PTX, until="2.14"),
+    CiRule(_ARCHS, _SHIPPED, _ARCHS_FILE, _WITH_PTX),
     CiRule(_ARCHS, _SHIPPED, _ARCHS_FILE, literal(_ARCH_TABLE, "cuda", "machine")),
     CiRule(_ARCHS, _SHIPPED, _MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
     CiRule(

@@ -15,6 +15,14 @@ from pin_audit.sources import ci_pins
 from pin_audit.trees import GitTree
 
 TRITON = ".ci/docker/triton_version.txt"
+#: cuDSS for the CUDA of a condition, as a stored form of upstream's script has it.
+UNDER_A_CONDITION = r"""
+if [[ ${CUDA_VERSION:0:4} =~ ^12\.[1-4]$ ]]; then
+    CUDSS_NAME="libcudss-linux-${arch_path}-0.3.0.9_cuda12-archive"
+else
+    CUDSS_NAME="libcudss-linux-${arch_path}-0.7.1.4_cuda13-archive"
+fi
+"""
 TWO_FORMS = """\
 if a; then
     CUDSS_NAME="libcudss-linux-${arch_path}-0.7.1.4_cuda13-archive"
@@ -55,6 +63,8 @@ def test_the_newer_form_yields_every_value_with_its_line_and_nothing_is_amiss(tm
             TWO_FORMS,
             {("13",): "0.7.1.4", ("12",): "0.7.1.3"},
         ),
+        (UNDER_A_CONDITION, {("12.1", "12.2", "12.3", "12.4"): "0.3.0.9", ("13",): "0.7.1.4"}),
+        (UNDER_A_CONDITION.replace("[1-4]", "6"), {("12.6",): "0.3.0.9", ("13",): "0.7.1.4"}),
     ],
 )
 def test_both_forms_of_the_line_about_cudss_are_read(
@@ -185,8 +195,12 @@ def test_a_table_of_numbers_becomes_arch_lists_per_cuda_version_and_platform(tmp
     )
 
 
-def test_from_2_14_on_ptx_is_for_nightly_builds_only(tmp_path: Path) -> None:
-    assert values(archs(NEW, tmp_path, "2.14.0").facts)["CUDA 13.0, linux-64"] == "7.5;10.0;12.0"
+@pytest.mark.parametrize("version", ["2.13.0", "2.14.0", "2.15.0"])
+def test_ptx_is_upstreams_unless_its_script_leaves_it_to_nightly_builds(version: str, tmp_path: Path) -> None:
+    (name,) = [one for one in NEW if one.endswith("build_env_setup.py")]
+    assert values(archs(NEW, tmp_path, version).facts)["CUDA 13.0, linux-64"] == "7.5;10.0;12.0+PTX"
+    stripped = {**NEW, name: NEW[name] + "\n\ndef _is_release_build() -> bool:\n    return True\n"}
+    assert values(archs(stripped, tmp_path, version).facts)["CUDA 13.0, linux-64"] == "7.5;10.0;12.0"
 
 
 def test_an_arch_list_that_moved_away_is_told(tmp_path: Path) -> None:

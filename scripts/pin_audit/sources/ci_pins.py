@@ -94,14 +94,19 @@ def _read(rule: CiRule, texts: Mapping[str, str], tree: Tree) -> tuple[list[tupl
 
 
 def _holds(rule: CiRule, path: str, value: CiValue) -> Holds:
-    """Write conditions as the audit does: ``130`` is CUDA 13.0."""
+    """Write conditions as the audit does: ``130`` is CUDA 13.0, ``12\\.[1-2]`` of a script 12.1 and 12.2."""
     match = re.search(rule.where, path)
     known = {**(match.groupdict() if match else {}), **value.groups}
-    cuda = re.sub(r"^(?:cu)?(\d{2})(\d)$", r"\1.\2", known.get("cuda") or "")
+    cuda, major = known.get("cuda") or "", known.get("major") or ""
+    if not cuda.startswith(major):  # the condition above was another line's
+        cuda = major
+    cuda = re.sub(r"^(?:cu)?(\d{2})(\d)$", r"\1.\2", cuda.replace("\\", ""))
+    span = re.fullmatch(r"(\d+\.)\[(\d)-(\d)\]", cuda)
+    versions = [f"{span[1]}{last}" for last in range(int(span[2]), int(span[3]) + 1)] if span else [cuda]
     platform = _PLATFORMS.get(known.get("machine", ""))
     return Holds(
         platforms=(platform,) if platform else rule.platforms,
-        cuda=(cuda,) if cuda else (),
+        cuda=tuple(filter(None, versions)),
         torch=known.get("torch_version", ""),
         marker=known.get("marker", ""),
     )

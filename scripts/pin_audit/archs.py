@@ -9,14 +9,17 @@ from pin_audit.claims import AuditRow, Status, Verdict
 from pin_audit.facts import AnyFact, AuditTarget, RecipeArchs, UpstreamArchs
 from pin_audit.names import Dependency
 
+NOT_SHIPPED = "upstream ships nothing for it"
 _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 
 
-def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, upstream_trouble: str) -> tuple[AuditRow, ...]:
+def arch_rows(
+    facts: Iterable[AnyFact], target: AuditTarget, upstream_trouble: str, recipe_trouble: str = ""
+) -> tuple[AuditRow, ...]:
     """Put the lists of one CUDA version into one row, the oldest CUDA first; upstream may say one thing of all.
 
     The target's own recipe is held against its upstream; PyTorch's table shows the extensions' lists as well. The
-    trouble is why upstream's lists are unknown, or empty.
+    troubles are why lists are unknown, or empty.
     """
     rows: dict[str, tuple[list[UpstreamArchs], list[RecipeArchs]]] = {}
     everywhere: list[UpstreamArchs] = []  # listed without a CUDA version
@@ -27,15 +30,19 @@ def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, upstream_trouble: s
             rows.setdefault(fact.holds.cuda[0], ([], []))[0].append(fact)
         elif isinstance(fact, UpstreamArchs):
             everywhere.append(fact)
-    here = [_order(cuda) for cuda, (_, recipes) in rows.items() if recipes]
+    built = {build.cuda for build in target.builds if build.cuda}
+    here = [_order(cuda) for cuda in built | {cuda for cuda, (_, recipes) in rows.items() if recipes}]
     ships = any(one.archs for upstream, _ in rows.values() for one in (*upstream, *everywhere))
     found = []
     for cuda, (listed, recipes) in sorted(rows.items(), key=lambda item: _order(item[0])):
         upstream = [*listed, *everywhere]
-        if not recipes:
+        if not recipes and cuda in built:
+            reason = recipe_trouble or "no recipe here names one"
+            status, sentence = Status.UNKNOWN, f"the recipe's list was not read: {reason}"
+        elif not recipes:
             status, sentence = _not_here(_order(cuda), here)
         elif ships and not upstream:
-            status, sentence = Status.NEWER, "upstream ships nothing for it"
+            status, sentence = Status.NEWER, NOT_SHIPPED
         else:
             status, sentence = _verdict(upstream, recipes, target, upstream_trouble)
         name = f"CUDA {cuda}"
@@ -76,22 +83,34 @@ def _verdict(
     more: dict[str, list[str]] = {}
     for ours in own:
         here = {build.platform for build in target.builds if ours.holds.met(build)}
-        for theirs in known:
-            if theirs.holds.platforms and not set(theirs.holds.platforms) & here:
+        for platforms in dict.fromkeys(one.holds.platforms for one in known):
+            if platforms and not set(platforms) & here:
                 continue
             # whose list it is, where the recipe has one for several platforms
-            place = (
-                theirs.holds.platforms if len(here) > 1 and theirs.holds.platforms else ours.holds.platforms
-            )
-            # what is compiled for an architecture is there with PTX, too
-            if missing := [arch for arch in theirs.archs if not {arch, f"{arch}+PTX"} & set(ours.archs)]:
-                lacking.setdefault(", ".join(missing), []).append(", ".join(place))
-            if extra := [arch for arch in ours.archs if arch not in theirs.archs]:
-                more.setdefault(", ".join(extra), []).append(", ".join(place))
+            place = ", ".join(platforms if len(here) > 1 and platforms else ours.holds.platforms)
+            lists = [one.archs for one in known if one.holds.platforms == platforms]
+            theirs = dict.fromkeys(arch for archs in lists for arch in archs)
+            # PTX besides is for newer GPUs: it lacks where all of upstream's lists have it, and is never too much
+            missing = [
+                arch
+                for arch in theirs
+                if not {arch, f"{arch}+PTX"} & {*ours.archs}
+                if not ({_machine(arch)} & {*ours.archs} and any(_machine(arch) in archs for archs in lists))
+            ]
+            if missing:
+                lacking.setdefault(", ".join(missing), []).append(place)
+            known_here = {_machine(arch) for arch in theirs}
+            if extra := [arch for arch in ours.archs if _machine(arch) not in known_here]:
+                more.setdefault(", ".join(extra), []).append(place)
     parts = [f"{archs} is upstream's, not the recipe's{_places(where)}" for archs, where in lacking.items()]
     parts += [f"{archs} is the recipe's, not upstream's{_places(where)}" for archs, where in more.items()]
     status = Status.OLDER if lacking else Status.NEWER if more else Status.IN_STEP
     return status, "; ".join([*(parts or ["the same architectures"]), *others])
+
+
+def _machine(arch: str) -> str:
+    """Return an architecture without ``+PTX``."""
+    return arch.removesuffix("+PTX")
 
 
 def _places(where: Sequence[str]) -> str:

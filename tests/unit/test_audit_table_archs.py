@@ -47,6 +47,14 @@ def test_code_for_newer_gpus_is_a_difference() -> None:
     )
 
 
+def test_ptx_besides_is_no_difference() -> None:
+    """Upstream's nightly builds have it, the released wheels leave it out."""
+    wheel, ci = theirs("13.0", "9.0;12.0"), theirs("13.0", "9.0;12.0+PTX")
+    for upstream in ([wheel], [ci], [wheel, ci]):
+        assert only(*upstream, ours("13.0", "9.0;12.0+PTX")).status is Status.IN_STEP
+    assert only(wheel, ci, ours("13.0", "9.0;12.0")).status is Status.IN_STEP
+
+
 def test_having_more_alone_is_newer() -> None:
     assert only(theirs("13.0", "9.0"), ours("13.0", "9.0;11.0")).status is Status.NEWER
 
@@ -93,6 +101,14 @@ def test_a_cuda_that_upstream_no_longer_ships_is_newer_here() -> None:
 def test_without_upstreams_lists_it_is_unknown() -> None:
     (found,) = audit(ours("13.0", "9.0"), troubles={"upstream_archs": "no tree"}).archs
     assert (found.status, found.sentence) == (Status.UNKNOWN, "upstream's lists were not read: no tree")
+
+
+def test_a_list_that_was_not_read_is_no_missing_config() -> None:
+    (found,) = audit(theirs("13.0", "9.0"), troubles={"recipe_archs": "build.sh computes it"}).archs
+    assert (found.status, found.sentence) == (
+        Status.UNKNOWN,
+        "the recipe's list was not read: build.sh computes it",
+    )
 
 
 def test_what_upstream_says_of_all_cudas_stands_in_every_row() -> None:

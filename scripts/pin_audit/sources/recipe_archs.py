@@ -1,18 +1,20 @@
 """The CUDA architectures that each recipe of this repository builds for, per CUDA version.
 
 The list comes from conda_build_config.yaml by way of the configs; an extension takes libtorch's, and may leave the
-oldest out by a call of arch_list.py in its build script.
+oldest out by a call of arch_list.py in its build script. A feedstock's list is read from its build scripts.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from groundwork.errors import AuditError
 from megabuild.configs.config import Config
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.archs import split
+from pin_audit.build_scripts import arch_list
 from pin_audit.facts import Holds, RecipeArchs, SourceOutcome, Where
 from pin_audit.recipe_lines import key_lines
 from pin_audit.request import AuditRequest
@@ -26,7 +28,7 @@ _AT_LEAST = re.compile(r"arch_list\.py.*--at-least\s+(\d+\.\d+)")
 def read(request: AuditRequest) -> SourceOutcome:
     """Return the lists of all recipes here, for any audited package: they should agree."""
     if request.foreign:
-        return SourceOutcome(source="recipe_archs", applies=False)
+        return _of_feedstock(request)
     lines = key_lines(request.root).get(_KEY, {})
     recipes = {one.name: request.root / one.recipe for one in packages()}
     floors = {name: _floor(recipe) for name, recipe in recipes.items() if recipe.is_file()}
@@ -42,6 +44,38 @@ def read(request: AuditRequest) -> SourceOutcome:
             found.setdefault(key, []).append(config)
             where = Where(file=MATRIX_FILE, line=lines.get(text))
             places[key] = where if kept == text else Where(file=request.shown(floor[0]), line=floor[1])
+    return SourceOutcome(source="recipe_archs", facts=_facts(found, places, request))
+
+
+def _of_feedstock(request: AuditRequest) -> SourceOutcome:
+    """Return the lists that the build scripts set; a config whose list is not found there is the outcome's trouble."""
+    name = request.target.package
+    found: dict[tuple[str, str, str], list[Config]] = {}
+    places: dict[tuple[str, str, str], Where] = {}
+    unread: dict[str, None] = {}
+    configs = [one for one in request.configs if one.cuda_version and not one.platform.startswith("win-")]
+    for config in configs:
+        cuda = config.cuda_version or ""
+        if known := arch_list(request.root, config):
+            text, script, line = known
+            found.setdefault((cuda, name, text), []).append(config)
+            places.setdefault((cuda, name, text), Where(file=request.shown(script), line=line))
+        else:
+            unread[f"CUDA {cuda}"] = None
+    trouble = f"no script beside the recipe sets TORCH_CUDA_ARCH_LIST in plain text for {', '.join(unread)}"
+    return SourceOutcome(
+        source="recipe_archs",
+        facts=_facts(found, places, request),
+        trouble=trouble if unread else "",
+        applies=bool(configs),
+    )
+
+
+def _facts(
+    found: Mapping[tuple[str, str, str], list[Config]],
+    places: Mapping[tuple[str, str, str], Where],
+    request: AuditRequest,
+) -> tuple[RecipeArchs, ...]:
     facts = []
     for (cuda, recipe, archs), configs in found.items():
         here = {config.platform for config in configs}
@@ -56,8 +90,7 @@ def read(request: AuditRequest) -> SourceOutcome:
         facts.append(
             RecipeArchs(name=f"CUDA {cuda}", archs=split(archs), holds=holds, where=where, recipe=recipe)
         )
-    facts.sort(key=lambda one: (one.name, one.recipe, one.archs))
-    return SourceOutcome(source="recipe_archs", facts=tuple(facts))
+    return tuple(sorted(facts, key=lambda one: (one.name, one.recipe, one.archs)))
 
 
 def _number(arch: str) -> tuple[int, ...]:

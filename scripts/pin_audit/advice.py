@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from pin_audit.archs import NOT_SHIPPED
 from pin_audit.claims import AuditRow, Claim, Status, best_for, claims_of
 from pin_audit.facts import RecipeArchs, RecipeCommit, RecipePin, Requirement, Submodule, UpstreamArchs
+from pin_audit.judge import RENDERED
 from pin_audit.versions import Spec, common, pin
 
 #: Rows that need somebody's decision.
@@ -26,6 +28,8 @@ def advice(row: AuditRow) -> str:
     known = _known(claimed)
     named = re.search(r"conda-forge pins ([^;\[]+)", row.sentence)
     pinned = ", ".join(pin(one).text for one in named[1].strip().split(", ")) if named else ""
+    if RENDERED in row.sentence:
+        return "render the feedstock again (conda-smithy rerender)"
     wheel = ", ".join(dict.fromkeys(claim.spec.text for claim in needed)) or _elsewhere(row)
     if row.status is Status.NEWER:
         held = f"ask for {wheel or f'{known}.*'}" if wheel or known else "hold it back"
@@ -51,6 +55,8 @@ def advice(row: AuditRow) -> str:
 def _archs(row: AuditRow) -> str:
     if not row.all(RecipeArchs):
         return "make a config for it, or leave it to upstream's wheels"
+    if NOT_SHIPPED in row.sentence:
+        return "keep it as long as conda-forge pins this CUDA"
     place = next((one.where for one in row.all(RecipeArchs) if one.where.line), None)
     where = f" ({place.file}:{place.line})" if place else ""
     return f"take upstream's list, or keep the difference on purpose{where}"

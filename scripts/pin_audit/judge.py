@@ -25,6 +25,8 @@ from pin_audit.facts import UPSTREAM, CiPin, RecipePin, Requirement, Submodule, 
 from pin_audit.versions import Spec, admits_older, common, lowest, pin, side, within
 
 _MOST_SENTENCES = 2
+#: A value of .ci_support, which a new rendering changes.
+RENDERED = "the rendered configs have"
 #: With the requirement of the recipe, or None if it has none.
 _Problem = tuple[Status, str, Ask | None]
 
@@ -35,7 +37,7 @@ def judge(row: AuditRow) -> Verdict:
     if not asks and (judged := _without_recipe(row)):
         return judged
     claimed = claims_of(row)
-    if row.use == "vendored" and (judged := _vendored(row, asks)):
+    if row.use in ("vendored", "listed") and (judged := _vendored(row, asks)):
         return judged
     found = list(_problems(row, asks, claimed))
     if not found:
@@ -132,7 +134,7 @@ def _without_recipe(row: AuditRow) -> Verdict | None:
     upstream = row.all(*UPSTREAM)
     if row.use == "unused":
         return Status.IN_STEP, f"not compiled here: {row.why}"
-    if "recipe_pins" in row.troubles:
+    if "recipe_pins" in row.troubles and row.use != "listed":
         return Status.UNKNOWN, f"the recipe was not read: {row.troubles['recipe_pins']}"
     if upstream and all(is_optional(one) for one in upstream):
         return Status.IN_STEP, "upstream needs it for an extra only"
@@ -147,9 +149,11 @@ def _vendored(row: AuditRow, asks: Sequence[Ask]) -> Verdict | None:
     if not note and asks:
         note = "; the recipe asks for a package of this name as well"
     if value := next((one.text for one in copies if one.value), ""):
-        return Status.IN_STEP, f"upstream's copy is compiled in, {value}{note}"
+        known = "upstream vendors" if row.use == "listed" else "upstream's copy is compiled in,"
+        return Status.IN_STEP, f"{known} {value}{note}"
     if copies:
-        return Status.UNKNOWN, f"upstream's copy is compiled in, and not known: {copies[0].trouble}{note}"
+        known = "upstream vendors it" if row.use == "listed" else "upstream's copy is compiled in"
+        return Status.UNKNOWN, f"{known}, and its version is not known: {copies[0].trouble}{note}"
     if "submodules" in row.troubles:
         return Status.UNKNOWN, f"upstream's copy is compiled in; submodules were not read{note}"
     return None
@@ -266,10 +270,12 @@ def _against_pin(row: AuditRow, ask: Ask) -> Verdict | None:
     if any(common([ask.spec, one]) for one in pinned):
         return None
     both = f"the recipe asks for {ask.text}, conda-forge pins {texts}"
-    if "host" in ask.fact.sections:
+    if ask.fact.rendered:
+        both = f"{RENDERED} {ask.text}, conda-forge pins {texts}"
+    elif "host" in ask.fact.sections:
         return _conflict(both)
     floor = lowest(ask.spec)  # empty where no version at all is admitted
-    older = bool(floor) and all(side(one, floor) == "newer" for one in pinned)
+    older = bool(floor) and any(side(one, floor) == "newer" for one in pinned)
     return (Status.OLDER if older else Status.NEWER), both
 
 

@@ -18,6 +18,7 @@ from ruamel.yaml.error import YAMLError
 
 from groundwork.errors import AuditError
 from megabuild.configs.config import Config
+from pin_audit.texts import read_text
 
 _SET = re.compile(r"""\{%-?\s*set\s+(\w+)\s*=\s*["']?([^"'{}%|()]+?)["']?\s*-?%\}""")
 _EXPRESSION = re.compile(r"\{\{(.*?)\}\}")
@@ -35,6 +36,7 @@ class Need(NamedTuple):
     section: str  #: ``build``, ``host``, ``run`` or ``constraint``
     spec: str
     line: int  #: counted from 1
+    rendered: bool = False  #: whether the config has the version, and not the recipe
 
 
 def settings(text: str) -> dict[str, str]:
@@ -56,11 +58,11 @@ def needs(text: str, config: Config) -> tuple[Need, ...]:
     chosen = _chosen(selectors, config)
     found = []
     for line, section, match, _ in asked:
-        spec = _spec(match["text"].strip("'\""), known, config)
+        spec, rendered = _spec(match["text"].strip("'\""), known, config)
         if str(line) in chosen and spec:
             pin = config.variant.get(spec.replace("-", "_"), ("",))[0] if section in ("build", "host") else ""
             pin = pin if not pin or any(sign in pin for sign in "*=<>! ") else f"{pin}.*"
-            found.append(Need(section, f"{spec} {pin}".strip(), line))
+            found.append(Need(section, f"{spec} {pin}".strip(), line, rendered or bool(pin)))
     return tuple(found)
 
 
@@ -95,10 +97,12 @@ def _items(text: str) -> Iterator[tuple[int, str, re.Match[str], tuple[str, ...]
             inside, section = -1, ""
 
 
-def _spec(text: str, known: Mapping[str, str], config: Config) -> str:
-    """Return a requirement without Jinja; nothing where it cannot be told."""
+def _spec(text: str, known: Mapping[str, str], config: Config) -> tuple[str, bool]:
+    """Return a requirement without Jinja, nothing where it cannot be told, and whether the config has its version."""
+    rendered = False
 
     def put_in(match: re.Match[str]) -> str:
+        nonlocal rendered
         word = match[1].strip()
         if call := _CALL.fullmatch(word):
             if call[1] in ("pin_subpackage", "cdt"):
@@ -107,11 +111,13 @@ def _spec(text: str, known: Mapping[str, str], config: Config) -> str:
                 return call[2]
             key = f"{call[2]}_{call[1]}"
             name, version = (config.variant.get(one, ("",))[0] for one in (key, f"{key}_version"))
+            rendered = bool(version)
             return f"{name} {version}.*" if name and version else name or "{"
+        rendered = not known.get(word)
         return known.get(word) or config.variant.get(word, ("{",))[0]
 
     text = _EXPRESSION.sub(put_in, text)
-    return " ".join(text.split()) if "{" not in text and _SPEC.fullmatch(text) else ""
+    return " ".join(text.split()) if "{" not in text and _SPEC.fullmatch(text) else "", rendered
 
 
 def _chosen(selectors: Mapping[str, str], config: Config) -> set[str]:
@@ -131,12 +137,15 @@ def _chosen(selectors: Mapping[str, str], config: Config) -> set[str]:
             raise AuditError(f"the selectors of meta.yaml cannot be read: {error}", "correct them") from error
 
 
-def variants(path: Path) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
+def variants(
+    path: Path, root: Path | None = None
+) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
     """Return a rendered config as conda-smithy writes it: keys with values, and zipped keys; raises AuditError."""
     try:
-        document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, YAMLError, RecursionError) as error:
-        raise AuditError(f"cannot read {path}: {error}", "render the feedstock again") from error
+        text = read_text(path, root, "render the feedstock again")
+        document = YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, RecursionError, ValueError) as error:
+        raise AuditError(f"{path} is no YAML", "render the feedstock again") from error
     if not isinstance(document, dict):
         raise AuditError(f"{path} is not a mapping", "render the feedstock again")
     plain = (str, int, float, bool)

@@ -98,7 +98,7 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
         entry = names.entries.get(name) or _unlisted(name, draft, names)
         found = sorted(draft, key=lambda one: (one.kind, one.name, one.holds.words(target.builds), one.value))
-        use, why = _use(entry, found, switches)
+        use, why = _use(entry, found, switches, compiles=any(build.name for build in target.builds))
         row = AuditRow(
             name=name,
             facts=tuple(found),
@@ -118,7 +118,9 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
         target=target,
         commit=next(filter(None, commits), ""),
         rows=tuple(rows),
-        archs=arch_rows(facts, target, troubles.get("upstream_archs", "")),
+        archs=arch_rows(
+            facts, target, troubles.get("upstream_archs", ""), _trouble_of(ordered, "recipe_archs")
+        ),
         outcomes=ordered,
     )
 
@@ -188,10 +190,17 @@ def _merge_followers(drafts: dict[str, list[AnyFact]], names: Names) -> None:
             followed += [one for one in drafts.pop(name) if isinstance(one, (RecipePin, RecipeCommit))]
 
 
-def _use(entry: Dependency, facts: Sequence[AnyFact], switches: Sequence[Switch]) -> tuple[str, str]:
-    """Return how upstream's copy is used in the configs that compile it, the strongest use first."""
+def _use(
+    entry: Dependency, facts: Sequence[AnyFact], switches: Sequence[Switch], *, compiles: bool
+) -> tuple[str, str]:
+    """Return how upstream's copy is used in the configs that compile it, the strongest use first.
+
+    Without a recipe nothing says whether a copy is compiled.
+    """
     if not entry.submodules and not any(isinstance(one, Submodule) for one in facts):
         return "", ""
+    if not compiles:
+        return "listed", ""
     if entry.unused:
         return "unused", entry.unused
     compiled = {config for one in switches for config in one.holds.configs}
@@ -215,6 +224,10 @@ def _use_in(entry: Dependency, switches: Mapping[str, Switch]) -> tuple[str, str
 
 def _switch_origin(switch: Switch) -> str:
     return f"{switch.name}={switch.value}, {switch.where.file}:{switch.where.line}"
+
+
+def _trouble_of(outcomes: Iterable[SourceOutcome], source: str) -> str:
+    return next((one.trouble for one in outcomes if one.source == source), "not asked")
 
 
 def _troubles(outcomes: Iterable[SourceOutcome]) -> dict[str, str]:

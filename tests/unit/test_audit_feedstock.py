@@ -6,14 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from audit_samples import asks, pinned, row, vendors
+from msgspec import structs
 
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import AuditError, UsageError
 from megabuild.configs.config import Config
 from pin_audit import feedstock
-from pin_audit.facts import AuditTarget
+from pin_audit.advice import advice
+from pin_audit.build_scripts import arch_list
+from pin_audit.claims import Status
+from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.meta_yaml import names_of, needs
+from pin_audit.names import names
+from pin_audit.table import tabulate
 
 VARIANT = """\
 c_compiler:
@@ -101,6 +108,21 @@ def target(root: Path, upstream: str | None = None, ref: str | None = None) -> A
 
 def asked(root: Path, config: Config) -> list[tuple[str, str]]:
     return [need[:2] for need in needs((root / "recipe" / "meta.yaml").read_text(encoding="utf-8"), config)]
+
+
+def run_audit(
+    arguments: list[str],
+    tmp_path: Path,
+    invocation: Invocation,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    call: Callable[[], object] = lambda: megabuild.main(  # noqa: E731
+        ["audit", "--offline", "--all-rows", *arguments], standalone_mode=False, obj=invocation
+    )
+    assert outcome(call, invocation) == 0
+    return capsys.readouterr().out
 
 
 def test_conda_smithys_configs_are_read(tmp_path: Path) -> None:
@@ -191,3 +213,112 @@ def test_without_arguments_the_repository_around_is_audited(
     text = capsys.readouterr().out
     assert text.startswith("thing-lib 1.2.3" if name == "meta.yaml" else "thing-split 2.0")
     assert ("libfoo" in text) == (name == "meta.yaml")
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (
+            "case ${cuda_compiler_version} in\n 12.[89])\n  %s\n  ;;\n 13.*|14.0)\n  export OTHER=1\n ;;\nesac",
+            2,
+        ),
+        (
+            'if [[ "$cuda_compiler_version" == 12.9 ]]; then\n  %s\nelse\n  export TORCH_CUDA_ARCH_LIST="1.0"\nfi',
+            2,
+        ),
+        (
+            (
+                "if [[ ${cuda_compiler_version} == 11.* ]]; then\n  :\n"
+                "elif [[ ${cuda_compiler_version} != None ]]; then\n %s\nfi"
+            ),
+            4,
+        ),
+        ("export TORCH_CUDA_ARCH_LIST='8.0'\nif [ ${target_platform} = linux-64 ]; then\n%s\nfi", 3),
+    ],
+)
+def test_arch_list_of_a_build_script(condition: str, expected: int, tmp_path: Path) -> None:
+    root = make(tmp_path, META)
+    text = condition.replace("%s", 'export TORCH_CUDA_ARCH_LIST="8.0;9.0+PTX"  # why')
+    (root / "recipe" / "build.sh").write_text(text, encoding="utf-8")
+    cuda = feedstock.configs(root)[0]
+    found = arch_list(root, cuda)
+    assert found is not None
+    assert (found[0], found[1].name) == ("8.0;9.0+PTX", "build.sh")
+    assert "9.0+PTX" in text.splitlines()[found[2] - 1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'export TORCH_CUDA_ARCH_LIST="$(compute)"',
+        "if [[ $cuda_compiler_version == 13.* ]]; then\nTORCH_CUDA_ARCH_LIST=9.0\nfi",
+    ],
+)
+def test_an_arch_list_that_is_not_in_plain_text_is_not_read(
+    text: str,
+    tmp_path: Path,
+    invocation: Invocation,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A CUDA that configs are for is never answered by "make a config for it"."""
+    root = make(tmp_path / "feedstock", META.replace("Thing-Lib", "pytorch"))
+    (root / "recipe" / "build.sh").write_text(text, encoding="utf-8")
+    text = run_audit(["--root", str(root)], tmp_path, invocation, capsys, monkeypatch)
+    assert "TORCH_CUDA_ARCH_LIST" in text
+    cuda129 = [line for line in text.splitlines() if line.startswith("12.9")]
+    assert not cuda129 or "unknown" in cuda129[0]
+
+
+def test_what_the_rendered_configs_have_is_rendered_again(tmp_path: Path) -> None:
+    """Of these lines nothing can be edited: a compiler, a bare name, a variable of the config."""
+    root = make(tmp_path, META.replace("libfoo >=", "zlib >="))
+    found = {need.spec: need.rendered for need in needs(META, feedstock.configs(root)[0])}
+    assert found == {
+        "gcc 14.*": True,
+        "cmake >=3.20": False,
+        "zlib 1.*": True,
+        "python 3.12.* *_cpython": True,
+        "cuda-version 12.9": True,
+        "numpy": False,
+        "libfoo >=1.2.3,<2": False,
+    }
+
+
+@pytest.mark.parametrize("name", ["gcc", "zlib", "llvm-openmp"])
+def test_a_rendering_behind_the_pin_is_no_conflict(name: str) -> None:
+    ask = structs.replace(asks(name, "14.*", sections=("build", "host")), rendered=True)
+    key = "c_compiler_version" if name == "gcc" else name.replace("-", "_")
+    found = row(name, ask, pinned(key, "15"))
+    assert found.status is Status.OLDER
+    assert "rerender" in advice(found)
+    assert row(name, asks(name, "14.*"), pinned(key, "15")).status is Status.CONFLICT
+
+
+def test_without_a_recipe_nothing_is_said_to_be_compiled(tmp_path: Path) -> None:
+    project = target(tmp_path, upstream="https://example.org/faiss.git", ref="v1.14.3")
+    vendored = SourceOutcome(
+        source="submodules", facts=(vendors("third_party/fmt", "v12.1.0"), vendors("x", ""))
+    )
+    found = tabulate(project, [vendored], names())
+    assert {one.use for one in found.rows} == {"listed"}
+    assert not [one for one in found.rows if "compiled" in one.sentence]
+    assert {one.name: one.status for one in found.rows}["fmt"] is Status.IN_STEP
+
+
+@pytest.mark.parametrize(
+    "place", [".ci_support/linux_64_x.yaml", "recipe/meta.yaml", ".ci_support", "recipe"]
+)
+def test_links_of_a_feedstock_are_not_followed(place: str, tmp_path: Path) -> None:
+    root = make(tmp_path / "feedstock", META)
+    secret = tmp_path / "secret"
+    if "." in Path(place).name[1:]:
+        secret.write_text("root:*:20228:secret", encoding="utf-8")
+        (root / place).unlink(missing_ok=True)
+    else:
+        (root / place).rename(secret)
+    (root / place).symlink_to(secret)
+    with pytest.raises(AuditError) as refused:
+        target(root)
+    assert "20228" not in str(refused.value)

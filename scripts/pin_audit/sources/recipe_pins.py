@@ -17,9 +17,10 @@ from megabuild.configs.render import PlannedPackage, render
 from pin_audit.facts import AnyFact, Holds, RecipePin, SourceOutcome, Switch, Where
 from pin_audit.meta_yaml import needs
 from pin_audit.names import names
-from pin_audit.recipe_lines import key_lines, place, requirement_lines
+from pin_audit.recipe_lines import is_rendered, key_lines, place, requirement_lines
 from pin_audit.request import AuditRequest
 from pin_audit.switches import SCRIPT, switches
+from pin_audit.texts import read_text
 
 SOURCE = "recipe_pins"
 
@@ -31,6 +32,7 @@ class _Occurrences:
     recipe: Path  #: the first that asks for it
     configs: dict[str, None] = field(default_factory=dict)
     sections: set[str] = field(default_factory=set)
+    rendered: bool = True
 
 
 def read(request: AuditRequest) -> SourceOutcome:
@@ -42,7 +44,7 @@ def read(request: AuditRequest) -> SourceOutcome:
         return SourceOutcome(source=SOURCE, trouble="it has no rendered configs in .ci_support: rerender it")
     if recipe.name == "meta.yaml":
         return _of_meta_yaml(recipe, request)
-    lines, keys = {recipe: requirement_lines(recipe)}, key_lines(request.root)
+    lines, keys = {recipe: requirement_lines(recipe, request.root)}, key_lines(request.root)
     rendered: list[tuple[Config, Path, tuple[PlannedPackage, ...]]] = []
     troubles: list[str] = []
     for config in request.configs:
@@ -54,7 +56,7 @@ def read(request: AuditRequest) -> SourceOutcome:
             used = recipe_of(request.root, config)
         try:
             if used not in lines:
-                lines[used] = requirement_lines(used)
+                lines[used] = requirement_lines(used, request.root)
             rendered.append((config, used, render(config, used)))
         except ConfigError as error:
             troubles.append(error.message)
@@ -68,6 +70,9 @@ def read(request: AuditRequest) -> SourceOutcome:
                 met = found.setdefault((short, value or "*"), _Occurrences(used))
                 met.configs[config.name] = None
                 met.sections.add(section)
+                met.rendered &= request.foreign and is_rendered(
+                    short, value, lines[used], keys, config.variant
+                )
     facts: list[AnyFact] = [
         *_pins(
             found,
@@ -83,10 +88,7 @@ def read(request: AuditRequest) -> SourceOutcome:
 
 def _of_meta_yaml(recipe: Path, request: AuditRequest) -> SourceOutcome:
     """Read the requirements of a meta.yaml, whose own outputs are no requirements."""
-    try:
-        text = recipe.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise AuditError(f"cannot read {recipe}: {error}", "correct the file") from error
+    text = read_text(recipe, request.root)
     own = set(re.findall(r"^\s*(?:- )?name:\s*([\w.-]+)\s*$", text, re.MULTILINE))
     found: dict[tuple[str, str], _Occurrences] = {}
     lines: dict[tuple[str, str], int] = {}
@@ -99,6 +101,7 @@ def _of_meta_yaml(recipe: Path, request: AuditRequest) -> SourceOutcome:
                 met = found.setdefault(key, _Occurrences(recipe))
                 met.configs[config.name] = None
                 met.sections.add(need.section)
+                met.rendered &= need.rendered
     shown = request.shown(recipe)
     facts = _pins(found, lambda name, value, _: Where(file=shown, line=lines[name, value]))
     return SourceOutcome(source=SOURCE, facts=tuple(sorted(facts, key=lambda one: (one.name, one.value))))
@@ -114,6 +117,7 @@ def _pins(
             holds=Holds(configs=tuple(met.configs)),
             where=where(name, value, met),
             sections=tuple(sorted(met.sections)),
+            rendered=met.rendered,
         )
         for (name, value), met in found.items()
     ]

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from groundwork import files
 from groundwork.errors import AuditError
-from pin_audit.facts import MOVING, AnyFact, AuditTarget, SourceOutcome
+from pin_audit.facts import MOVING, AnyFact, AuditTarget, SourceOutcome, resolve_types
 
 FOLDER = Path(__file__).with_name("releases")
 #: Sources of a release, and those of the channel, which are the same for all releases.
@@ -27,6 +27,7 @@ CHANNEL = "conda-forge"
 _FORMAT, _VERSION = "megabuild/audit-snapshot", 1
 
 
+@resolve_types
 class Snapshot(Struct, frozen=True, kw_only=True):
     """What was found about one release of a package on some day; without a version: about the channel."""
 
@@ -89,7 +90,9 @@ def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> Source
             kept = tuple(one for one in kept if not (one.trouble and one.name in names))
             day = snapshot.made[:10]
             why = "" if "--offline" in outcome.trouble else outcome.trouble
-            trouble = "; ".join(filter(None, (why, f"the snapshot of {day} stands in")))
+            days = sorted({fact.where.fetched[:10] for fact in held} - {""}) or [day]
+            read = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
+            trouble = "; ".join(filter(None, (why, f"the snapshot stands in, read {read}")))
             return structs.replace(outcome, facts=(*kept, *held), trouble=trouble, snapshot=day)
     return outcome
 

@@ -37,7 +37,7 @@ FINDINGS = (
 
 def test_markdown_has_a_row_for_every_dependency_with_its_date_and_links() -> None:
     text = markdown(report(*FINDINGS))
-    assert "Upstream's v2.13.0, as of 2026-11-21." in text
+    assert "Upstream's v2.13.0, made 2026-11-21." in text
     assert "| sympy | [`>=1.13.3`][pytorch-1] (wheel) | `>=1.13.3` | | in step |" in text
     assert "[pytorch-1]: https://index.example/torch/2.13.0/" in text
     assert "`<2.29` \\[cuda129\\]<br>`2.*` \\[cuda130\\]" in text

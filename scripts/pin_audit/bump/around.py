@@ -142,7 +142,7 @@ def _has_moved(scene: Scene, was: Submodule | None, now: Submodule | None) -> bo
 
 def _commit(among: dict[str, Submodule], name: str) -> str:
     one = among.get(name)
-    return (one.value or one.commit[:10]) if one else ""
+    return (one.text or one.commit[:10]) if one else ""
 
 
 def _patches(recipe: Recipe) -> Iterator[tuple[int, str]]:

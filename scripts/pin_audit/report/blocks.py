@@ -14,7 +14,12 @@ from pin_audit.report.cells import CellPart, cells, partition_rows, readings
 from pin_audit.report.jsonfile import Comparison, Report
 from pin_audit.table import Audit
 
-_USES = {"vendored": "compiled in", "system": "the environment's instead", "unused": "not compiled"}
+_USES = {
+    "listed": "no recipe says",
+    "vendored": "compiled in",
+    "system": "the environment's instead",
+    "unused": "not compiled",
+}
 _NAMES_WIDTH = 24
 _FRESH = 90.0  # seconds; what is younger was fetched by this very run
 Cell = str | Status | Sequence[CellPart]
@@ -75,7 +80,7 @@ def _audit(audit: Audit, report: Report, *, ages: bool, folded: bool) -> Iterato
     commit = f" ({audit.commit[:10]})" if audit.commit else ""
     yield Heading(
         f"{target.package} {target.version}",
-        f"upstream's {target.tag}{commit}, as of {report.day.isoformat()}",
+        f"upstream's {target.tag}{commit}, {_days(audit, report)}",
     )
     compared, silent, vendored = partition_rows(audit.rows)
     archs: Sequence[AuditRow] = audit.archs
@@ -119,6 +124,18 @@ def _audit(audit: Audit, report: Report, *, ages: bool, folded: bool) -> Iterato
     if unread := [Remark(source, reason) for source, reason in audit.unread().items()]:
         yield "Not read, or not wholly:"
         yield unread
+
+
+def _days(audit: Audit, report: Report) -> str:
+    """Return of which day the report is, and its look at conda-forge's pins where a snapshot stands in for them."""
+    days = [
+        fact.where.fetched[:10]
+        for outcome in audit.outcomes
+        if outcome.source == "pinning" and outcome.snapshot
+        for fact in outcome.facts
+    ]
+    pins = f", conda-forge's pins of {max(days)}" if days else ""
+    return f"made {report.day.isoformat()}{pins}"
 
 
 def _vendored(row: AuditRow) -> tuple[Cell, ...]:

@@ -32,6 +32,8 @@ NOT_READ = "not read"
 INFERRED = "inferred"
 _ANY = "any"
 _MANY = 3
+_PYTHON = re.compile(r"(?<![\w.])3\.(\d+)(?:\.\*)?(?: \*_cp3\d+(t)\b)?")
+_FREE = re.compile(r"_cp3\d+t\b")  # a build of Python without the GIL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +172,7 @@ def _recipe(row: AuditRow) -> Sequence[CellPart]:
         values.setdefault(text, []).append(one)
     commits = [_commit(one, row) for one in row.all(RecipeCommit)]
     if row.name == "python":
-        return [*([CellPart(text=_python(", ".join(values)))] if values else []), *commits]
+        return [*_python_parts(values, row), *commits]
     scopes = {
         text: config_words({name for one in those for name in one.holds.configs}, row.builds)
         for text, those in values.items()
@@ -183,6 +185,22 @@ def _recipe(row: AuditRow) -> Sequence[CellPart]:
         *(CellPart(text=text, scope=scopes[text] if len(values) > 1 else "") for text in values),
         *commits,
     ]
+
+
+def _python_parts(values: Mapping[str, Sequence[RecipePin]], row: AuditRow) -> Iterable[CellPart]:
+    """Yield the Pythons in short; those without the GIL apart, with the configs that build for them."""
+    free = {text: pins for text, pins in values.items() if any(_FREE.search(one.value) for one in pins)}
+    if rest := [
+        one.value
+        for text, pins in values.items()
+        for one in pins
+        if text not in free or not _FREE.search(one.value)
+    ]:
+        yield CellPart(text=_python(", ".join(rest)))
+    threads = [one for pins in free.values() for one in pins if _FREE.search(one.value)]
+    if threads:
+        scope = config_words({name for one in threads for name in one.holds.configs}, row.builds)
+        yield CellPart(text=_python(", ".join(one.value for one in threads)), scope=scope)
 
 
 def _commit(fact: RecipeCommit, row: AuditRow) -> CellPart:
@@ -217,6 +235,8 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
             continue
         if where and not where >= here:
             notes += short_platforms(where)
+        if fact.where.inferred:
+            notes.append(INFERRED)
         text = _python(", ".join(values)) if row.name == "python" else ", ".join(values)
         parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
     shown = {part.text for part in parts}
@@ -250,7 +270,11 @@ def _upstream_archs(row: AuditRow) -> Sequence[CellPart]:
     return [
         CellPart(
             text=" ".join(one.archs) or one.value,
-            notes=(*one.holds.platforms, *([INFERRED] if one.where.inferred else [])),
+            notes=(
+                *(["wheel" if one.where.index else "CI"] if one.archs else []),
+                *one.holds.platforms,
+                *([INFERRED] if one.where.inferred else []),
+            ),
             url=one.where.url,
         )
         for one in row.all(UpstreamArchs)
@@ -286,10 +310,11 @@ def _merge_notes(parts: Iterable[CellPart]) -> list[CellPart]:
 
 
 def _python(text: str) -> str:
-    """Return several Pythons in short: ``3.10 to 3.13``."""
-    numbers = sorted(
-        set(re.findall(r"(?<![\w.])3\.\d+", text)), key=lambda one: [int(part) for part in one.split(".")]
-    )
-    if len(numbers) > 1:
-        return f"{numbers[0]} to {numbers[-1]}"
-    return text.replace(" *_cp", " cp").partition(" ")[0] if text.startswith("3") else text
+    """Return several Pythons in short: ``3.10 to 3.13, 3.14t``."""
+    if any(sign in text for sign in "<>=!~"):
+        return text
+    found = {(int(minor), free) for minor, free in _PYTHON.findall(text)}
+    minors = sorted(minor for minor, free in found if not free)
+    whole = len(minors) > 2 and minors == [*range(minors[0], minors[-1] + 1)]
+    shown = [f"3.{minors[0]} to 3.{minors[-1]}"] if whole else [f"3.{minor}" for minor in minors]
+    return ", ".join([*shown, *(f"3.{minor}t" for minor, free in sorted(found) if free)]) or text

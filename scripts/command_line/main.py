@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
 from command_line.options import SETTINGS, version
 from command_line.root import log_folder
 from command_line.run_command import Invocation, run
-from groundwork.bootstrap import import_whole
 
 #: Commands, with how their own helps begin. Each stands in the module of its name, beside this one.
 HELPS = {
@@ -56,11 +57,8 @@ class LazyGroup(click.Group):
 
 
 def load(name: str) -> click.Command:
-    """Import a command.
-
-    Raises IntegrityError: Something that it needs is damaged in the private environment.
-    """
-    module = import_whole(f"{__package__}.{_ELSEWHERE.get(name, name).replace('-', '_')}")
+    """Import a command."""
+    module = import_module(f"{__package__}.{_ELSEWHERE.get(name, name).replace('-', '_')}")
     command = getattr(module, name.replace("-", "_"))
     assert isinstance(command, click.Command)
     return command

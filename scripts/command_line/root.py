@@ -12,6 +12,7 @@ import platformdirs
 
 from groundwork.errors import PreflightError
 from groundwork.text import display as display
+from groundwork.user_folders import home_folder
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,7 +77,13 @@ def _way_to_a_checkout() -> str:
 
 def log_folder() -> Path:
     """Return where logs and crash files go: beside what is built, else into the user's folder for logs."""
-    return _ROOT / "output" / "logs" if is_checkout() else platformdirs.user_log_path("megabuild")
+    if is_checkout():
+        return _ROOT / "output" / "logs"
+    if (
+        home_folder(os.environ) is None
+    ):  # nothing can be written below a null device: what would go there is shown
+        return Path(os.environ.get("MEGABUILD_CACHE") or os.devnull).absolute() / "logs"
+    return platformdirs.user_log_path("megabuild")
 
 
 def output_folder(given: str | None, root: Path | None = None) -> Path:

@@ -20,7 +20,7 @@ import click
 from command_line.root import lacking_extra
 from command_line.streams import Output
 from groundwork import stopping
-from groundwork.bootstrap import damaged_part, mistrust, open_streams
+from groundwork.bootstrap import DELETE, STAMP, open_streams
 from groundwork.errors import Interrupted, MegabuildError, of_system
 from groundwork.network import certificates
 from groundwork.redact import Mask
@@ -160,9 +160,8 @@ def _fitted(text: str, stream: TextIO) -> str:
 def _crashed(error: Exception, invocation: Invocation) -> int:
     text = "".join(traceback.format_exception(error))
     note = ""
-    if isinstance(error, (ImportError, SyntaxError)) and (damaged := damaged_part(error)):
-        mistrust()
-        note = f"\n  {damaged} is missing from .venv or damaged; the next start sets it up anew"
+    if isinstance(error, (ImportError, SyntaxError, AttributeError)) and Path(sys.prefix, STAMP).is_file():
+        note = f"\n  if a file of .venv is missing or damaged, {DELETE}"
     try:
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         invocation.log_folder.mkdir(parents=True, exist_ok=True)

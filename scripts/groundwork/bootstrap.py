@@ -1,9 +1,8 @@
 """The private environment: made from a hashed lock on first use, entered on every start. Standard library only.
 
-Environments lie in ``.venv/<use>-<python>-<first digits of the lock's sha256>/``, or in the user's cache where the
-repository cannot be written to. A changed lock makes another one, so that a build that runs for hours keeps the one it
-started in; an environment nobody runs in is then removed. What makes one trusted is a stamp written last: without it,
-whatever lies there is what a killed set-up left.
+It is ``.venv/<use>-<python>-<first digits of the lock's sha256>``, or below the user's cache where the checkout cannot
+be written to. A changed lock makes another one, so that a build that runs for hours keeps the one it started in. Only
+one with a ``complete`` file, which is written last, is entered.
 """
 
 from __future__ import annotations
@@ -11,32 +10,34 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib
-import json
 import os
 import shutil
+import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
 
-from groundwork.errors import LOCKLESS, IntegrityError, MegabuildError, PreflightError
+from groundwork.errors import (
+    LOCKLESS,
+    IntegrityError,
+    MegabuildError,
+    PreflightError,
+    ProviderError,
+    of_system,
+)
+from groundwork.user_folders import cache_folder
 
 LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 STAMP = "complete"
-#: Import packages of this repository: a missing one is our bug, not a damaged environment.
-OURS = (
-    "command_line",
-    "conda_wheels",
-    "cuda_code",
-    "gpu_tools",
-    "groundwork",
-    "megabuild",
-    "pin_audit",
-    "pyg_extensions",
-)
-#: Beside the stamp: by path below the environment, the sizes in bytes of files that a processor runs.
-SIZES = "sizes.json"
+#: pip's variables that would install elsewhere, or nothing; its indexes, proxies and certificates are the user's.
+_ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN", "PIP_PYTHON", "PIP_REQUIREMENT"}
+_PIP = ("-I", "-m", "pip", "install", "--disable-pip-version-check", "--require-hashes", "--no-deps")
+_PACKAGES_A_DOT = 4
+#: What helps where a module of the environment cannot be imported.
+DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
 
 
 def run_inside(root: str, program: str, module: str) -> None:
@@ -49,15 +50,28 @@ def run_inside(root: str, program: str, module: str) -> None:
         python = ensure(Path(root), "run")
         if not os.path.samefile(sys.prefix, python.parent.parent):
             os.execv(python, [str(python), "-I", program, *sys.argv[1:]])
-        _hold(python)
-        main: Callable[[], None] = import_whole(module).main
-    except MegabuildError as error:
-        sys.stderr.write(f"error: {error.message}\n" + (f"  {error.remedy}\n" if error.remedy else ""))
-        sys.exit(error.exit_code)
+        _flock(os.open(Path(sys.prefix, STAMP), os.O_RDONLY), fcntl.LOCK_SH)  # in use until this process ends
+        main = _import_main(module)
+    except (MegabuildError, OSError) as error:
+        told = of_system(error) if isinstance(error, OSError) else error
+        if told is None:
+            raise
+        sys.stderr.write(f"error: {told.message}\n" + (f"  {told.remedy}\n" if told.remedy else ""))
+        sys.exit(told.exit_code)
     except KeyboardInterrupt:
-        sys.stderr.write("\ninterrupted; the next start sets the environment up anew\n")
+        sys.stderr.write("\ninterrupted; the next start makes the environment from scratch\n")
         sys.exit(130)
     main()
+
+
+def _import_main(module: str) -> Callable[[], None]:
+    try:
+        main: Callable[[], None] = importlib.import_module(module).main
+    except Exception as error:  # a damaged module raises whatever its remains mean
+        raise IntegrityError(
+            f"{module} cannot be imported: {type(error).__name__}: {error}", DELETE
+        ) from error
+    return main
 
 
 def ensure(root: Path, use: str) -> Path:
@@ -65,96 +79,115 @@ def ensure(root: Path, use: str) -> Path:
 
     `use`: ``run``, or ``dev`` for an environment that has the test tools too.
 
-    Raises ProviderError: Neither uv nor venv and pip could make it; the message ends with their output.
+    Raises PreflightError: There is no place for it, or somebody else could have changed it.
+    Raises ProviderError: venv and pip could not make it; the message ends with their output.
     """
     lock = root / LOCKS[use]
     try:
-        digest = hashlib.sha256(lock.read_bytes()).hexdigest()
+        text = lock.read_bytes()
     except OSError as error:
         raise IntegrityError(
-            f"cannot read {lock}: {error.strerror}", "restore it: git checkout -- " + lock.name
+            f"cannot read {lock}: {error.strerror}", f"git checkout -- {lock.name}"
         ) from error
     version = f"{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}"
-    name = f"{use}-{version}-{digest[:12]}"
-    environment = root / ".venv" / name
-    if not _is_complete(environment, digest):
-        environment = _home(root) / name
-    if not _is_complete(environment, digest):
-        with _alone(lock):
-            if not _is_complete(environment, digest):  # another start may have been faster
-                from groundwork.create_venv import make  # not before: hardly any start needs it
-
-                make(environment, lock, environment / SIZES)
-                _stamp(environment, digest)
-                _remove_unused(environment)
-    return _python(environment)
+    environment = _folder(root, f"{use}-{version}-{hashlib.sha256(text).hexdigest()[:12]}")
+    python, stamp = environment / "bin" / "python", environment / STAMP
+    if stamp.exists() and python.exists():  # Python is a link to the one it was made with
+        return python
+    with _exclusive(lock):
+        if not (stamp.exists() and python.exists()):  # another start may have been faster
+            _make(environment, lock)
+            stamp.touch()
+            _remove_unused(environment)
+    return python
 
 
-def _home(root: Path) -> Path:
-    """Return where to make environments: in the repository, or in the user's cache where that cannot be written to.
-
-    Raises PreflightError: There is no such place.
-    """
-    inside = root / ".venv"
-    usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    cache = Path(os.environ.get("MEGABUILD_CACHE") or os.path.join(usual, "megabuild"))
-    home = inside if os.access(inside if inside.exists() else root, os.W_OK) else cache / "venv"
+def _folder(root: Path, name: str) -> Path:
+    """Return where an environment is or will be: where nobody but this user, root and the checkout's owner writes."""
+    venv, trusted = root / ".venv", {os.getuid(), 0, root.stat().st_uid}
+    if os.path.lexists(venv) and not venv.is_dir():
+        raise PreflightError(f"{venv} is not a folder", f"delete it: rm {venv}")
+    above = []
+    if not (venv / name / STAMP).exists() and not os.access(venv if venv.exists() else root, os.W_OK):
+        cache = cache_folder(os.environ)
+        venv, trusted, above = cache / "venv", {os.getuid(), 0}, [cache]
+    remedy = "set MEGABUILD_CACHE to a folder of your own, or use a checkout of your own"
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        for folder in (*above, venv, venv / name):
+            if os.path.lexists(folder) and (owner := folder.stat().st_uid) not in trusted:
+                raise PreflightError(f"{folder} belongs to another user (id {owner})", remedy)
+        venv.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PreflightError(
-            f"neither {root} nor {home} can be written to: {error.strerror}",
-            "set MEGABUILD_CACHE to a folder that can",
-        ) from error
-    return home
+        raise PreflightError(f"{error.filename}: {error.strerror}", remedy) from error
+    return venv / name
 
 
-def _python(environment: Path) -> Path:
-    return environment / "bin" / "python"
+def _make(environment: Path, lock: Path) -> None:
+    started = time.monotonic()
+    sys.stderr.write(f"setting up a private environment in {environment.parent} (once, from {lock.name}) .")
+    sys.stderr.flush()
+    shutil.rmtree(environment, ignore_errors=True)
+    (environment.parent / ".gitignore").write_text("*\n")
+    python = environment / "bin" / "python"
+    install = [python, *_PIP, "--only-binary", ":all:", "--requirement", lock]
+    for command in (
+        [sys.executable, "-I", "-m", "venv", environment],
+        install,
+        [python, "-I", "-c", "import click"],
+    ):
+        output = _output_of_failure([str(part) for part in command])
+        if output:
+            shutil.rmtree(environment, ignore_errors=True)
+            sys.stderr.write(" failed\n")
+            raise ProviderError(
+                f"the environment could not be made; the last output was:\n{output}",
+                "check that `python3 -m venv` works (Debian: apt-get install python3-venv) and that pip reaches its "
+                "index (pip config list; a company's certificates: PIP_CERT=FILE)",
+            )
+    sys.stderr.write(f" done in {time.monotonic() - started:.0f} s\n")
 
 
-def _is_complete(environment: Path, digest: str) -> bool:
-    try:
-        # The stamp is written last. Python is a link to the one it was made with, which may be gone since.
-        stamped = (environment / STAMP).read_text() == digest and _python(environment).exists()
-    except OSError:
-        return False
-    return stamped and not _damaged(environment)
+def _output_of_failure(command: list[str]) -> str:
+    """Run a command, with a dot for every few packages; return its last output if it failed, else an empty string."""
+    environ = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE} | {
+        "PIP_USER": "0"
+    }
+    last, collected = deque[str](maxlen=8), 0
+    # the lock's descriptor stays open in there: after a kill -9 of this process the next start waits for pip's end
+    with subprocess.Popen(
+        command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", close_fds=False,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            last.append(line)
+            collected += line.startswith("Collecting ")
+            if line.startswith("Collecting ") and collected % _PACKAGES_A_DOT == 0:
+                sys.stderr.write(".")
+                sys.stderr.flush()
+    return (
+        "".join(last).strip() or f"{command[0]} exited with {process.returncode}"
+        if process.returncode
+        else ""
+    )
 
 
-def _damaged(environment: Path) -> str:
-    """Return a native file whose size has changed since its installation, or nothing; takes less than a millisecond.
-
-    A truncated library ends the process that loads it with SIGBUS, before any error message.
-    """
-    try:
-        sizes = json.loads((environment / SIZES).read_text())
-    except FileNotFoundError:
-        return ""  # made before sizes were noted
-    except (OSError, ValueError):
-        return SIZES
-    for path, size in sizes.items():
+@contextmanager
+def _exclusive(lock: Path) -> Iterator[None]:
+    """Make environments in one process at a time; where the file system has no locks, unprotected."""
+    with lock.open("rb") as file:
+        os.set_inheritable(file.fileno(), True)
         try:
-            if os.stat(environment / path).st_size != size:
-                return str(path)
-        except OSError:
-            return str(path)
-    return ""
-
-
-def _stamp(environment: Path, digest: str) -> None:
-    partial = environment / (STAMP + ".partial")
-    partial.write_text(digest)
-    partial.replace(environment / STAMP)
-
-
-def _hold(python: Path) -> None:
-    """Mark the environment as in use until this process ends, however it ends."""
-    _flock(os.open(python.parent.parent / STAMP, os.O_RDONLY), fcntl.LOCK_SH)
+            if not _flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
+                sys.stderr.write("this file system has no locks: do not start twice before .venv is set up\n")
+        except BlockingIOError:
+            sys.stderr.write("another start is setting up .venv; waiting for it\n")
+            _flock(file.fileno(), fcntl.LOCK_EX)
+        yield
 
 
 def _flock(descriptor: int, how: int) -> bool:
-    """Lock a file; return False where its file system has no locks, and everybody goes on unprotected."""
+    """Lock a file; return False where its file system has no locks."""
     try:
         fcntl.flock(descriptor, how)
     except OSError as error:
@@ -164,48 +197,12 @@ def _flock(descriptor: int, how: int) -> bool:
     return True
 
 
-def mistrust() -> None:
-    """Invalidate the environment that this process runs in: the next start makes it anew."""
-    (Path(sys.prefix) / STAMP).unlink(missing_ok=True)
-
-
-def import_whole(module: str) -> ModuleType:
-    """Import a module of ours.
-
-    Raises IntegrityError: Something that it needs is damaged in the private environment, which the next start sets up
-        anew.
-    """
-    try:
-        return importlib.import_module(module)
-    except Exception as error:  # a damaged module raises whatever its remains happen to mean
-        damaged = damaged_part(error)
-        if not damaged:
-            raise
-        mistrust()
-        raise IntegrityError(
-            f"{damaged} is missing from .venv or damaged", "start again: that sets it up anew"
-        ) from error
-
-
-def damaged_part(error: Exception) -> str:
-    """Return the module or file of the private environment that an import failed for; empty for a bug of ours."""
-    if not (Path(sys.prefix) / STAMP).is_file():
-        return ""  # an environment of the user's
-    if isinstance(error, ModuleNotFoundError):
-        return "" if (error.name or "").partition(".")[0] in OURS else str(error.name)
-    if isinstance(error, SyntaxError) and not error.filename:
-        return "a module"  # one with null bytes in it has no name
-    deepest = error.__traceback__
-    while deepest is not None and deepest.tb_next is not None:
-        deepest = deepest.tb_next
-    places = [
-        getattr(error, "filename", None),  # of a SyntaxError, of a file that is gone
-        getattr(error, "path", None),  # of an ImportError
-        getattr(getattr(error, "obj", None), "__file__", None),  # of an AttributeError
-        deepest.tb_frame.f_code.co_filename if deepest is not None else None,
-    ]
-    inside = os.path.join(sys.prefix, "lib")
-    return next((place for place in places if isinstance(place, str) and place.startswith(inside)), "")
+def _remove_unused(environment: Path) -> None:
+    """Remove environments for the same use and Python that another lock made and no process runs in."""
+    for other in environment.parent.glob(f"{environment.name.rpartition('-')[0]}-*"):
+        with suppress(OSError), (other / STAMP).open("rb") as stamp:
+            if other != environment and _flock(stamp.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def open_streams() -> None:
@@ -223,41 +220,9 @@ def open_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Make environments in one process at a time.
-
-    The lock is passed on to the guard: after a kill -9 of this process, the next start waits until it has ended pip.
-    """
-    with lock.open("rb") as file:
-        try:
-            if not _flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
-                sys.stderr.write("this file system has no locks: do not start twice before .venv is set up\n")
-        except BlockingIOError:
-            sys.stderr.write("another start is setting up .venv; waiting for it\n")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        os.set_inheritable(file.fileno(), True)
-        yield
-
-
-def _remove_unused(environment: Path) -> None:
-    """Remove environments for the same use and Python that another lock made and no process runs in."""
-    family = environment.name.rpartition("-")[0]
-    for other in environment.parent.glob(f"{family}-*"):
-        if other == environment:
-            continue
-        try:
-            with (other / STAMP).open("rb") as stamp:
-                if _flock(stamp.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
-                    shutil.rmtree(other, ignore_errors=True)
-        except FileNotFoundError:  # a set-up that was killed
-            shutil.rmtree(other, ignore_errors=True)
-        except BlockingIOError:
-            pass  # somebody runs in it
-
-
 if __name__ == "__main__":  # prints the Python of an environment, for scripts
     try:
         print(ensure(Path(__file__).resolve().parent.parent.parent, sys.argv[1]))
     except MegabuildError as failure:
-        sys.exit(f"error: {failure.message}\n  {failure.remedy}")
+        sys.stderr.write(f"error: {failure.message}\n  {failure.remedy}\n")
+        sys.exit(failure.exit_code)

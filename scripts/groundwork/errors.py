@@ -194,6 +194,11 @@ def of_system(error: OSError) -> MegabuildError | None:
             "free some space, or put --output (and MEGABUILD_CACHE) on another disk, and run again: what is finished "
             "is kept",
         )
+    if error.errno in LOCKLESS:
+        return PreflightError(
+            f"{where}its file system has no locks ({error.strerror})",
+            "choose places on one that has, such as a local disk: MEGABUILD_CACHE, --output",
+        )
     if error.errno in _REFUSED and error.filename:
         return PreflightError(
             f"{where}{error.strerror}",

@@ -14,27 +14,21 @@ import tarfile
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import filelock
-import platformdirs
 import psutil
 
 from groundwork.errors import LOCKLESS, IntegrityError, OutOfSpaceError, PreflightError, of_system
+from groundwork.user_folders import cache_folder as cache_folder
 
 _SCRATCH = ".scratch-"
 #: Linux's ioctl that makes a file share the blocks of another one until either is written to (ioctl_ficlone(2)).
 _FICLONE = 0x40049409
 #: The first date that a zip file can hold: 1980-01-01, in seconds since 1970.
 OLDEST_IN_ZIP = 315532800
-
-
-def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder for what configs share: ``MEGABUILD_CACHE``, or the user's cache folder."""
-    named = environ.get("MEGABUILD_CACHE", "")
-    return Path(named).absolute() if named else platformdirs.user_cache_path("megabuild")
 
 
 def writable(folder: Path, remedy: str) -> None:
@@ -204,12 +198,10 @@ class FileLock(filelock.FileLock):
         try:
             return super().acquire(*args, **options)
         except OSError as error:
-            if error.errno not in LOCKLESS:
+            lockless = of_system(OSError(error.errno, error.strerror, self.lock_file))
+            if error.errno not in LOCKLESS or lockless is None:
                 raise
-            raise PreflightError(
-                f"{self.lock_file} cannot be locked: {error.strerror}",
-                "its file system has no locks; use one that has, such as a local disk (--output, MEGABUILD_CACHE)",
-            ) from error
+            raise lockless from error
 
 
 @contextlib.contextmanager

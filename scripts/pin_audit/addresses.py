@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from groundwork.errors import AuditError
+from groundwork.user_folders import expanded
 from groundwork.wording import plain
 
 _LONGEST = 2048
@@ -40,7 +40,7 @@ class Address:
         if not text or len(text) > _LONGEST or text.startswith("-") or steering:
             raise AuditError("not a repository address: refused")
         if ":" not in text.partition("/")[0]:
-            path = str(Path(text).expanduser().absolute())
+            path = str(expanded(text))
             return cls(text=path, protocol="file", host="", path=path)
         if local := _FILE.fullmatch(text):
             return cls(text=text, protocol="file", host="", path=unquote(local["path"]))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.tags import Tag, cpython_tags, mac_platforms
@@ -22,6 +21,7 @@ from cuda_code.kernels import KERNELS
 from groundwork.errors import ProviderError, UsageError
 from groundwork.network.client import Client, NetworkError, Timeouts
 from groundwork.network.index import PYG_INDEX, File, links, local_path
+from groundwork.user_folders import expanded
 
 _TIMEOUTS = Timeouts(read=20.0, total=20.0)
 _BUILT_FOR = re.compile(r"pt(?P<major>\d)(?P<minor>\d+)(?P<tag>cpu|cu\d{2,4})")
@@ -85,7 +85,7 @@ class PygIndex:
 
     def __init__(self, source: str = PYG_INDEX) -> None:
         if urlsplit(source).scheme not in ("http", "https", "file"):
-            folder = Path(source).expanduser().absolute()
+            folder = expanded(source)
             if not folder.is_dir():
                 raise UsageError(
                     f"folder {folder} does not exist", "name an index: a URL, or a folder with its pages"

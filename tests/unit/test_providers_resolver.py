@@ -18,6 +18,7 @@ from audit_wheels import configured_by_the_test
 from wheel_files import make_wheel, simple_index
 
 from groundwork.errors import ProviderError
+from groundwork.network import resolver
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import load
 from megabuild.providers.catalogue import NvidiaWheel
@@ -402,3 +403,22 @@ def test_a_cpu_package_is_never_made_from_a_cuda_wheel_of_a_named_index(
     _offer(site, tmp_path / "own", {_torch("2.13.0"): CUDA}, "/own")
     with pytest.raises(ProviderError, match=r"is for CUDA 13\.0"):
         _found(repository, tmp_path, "linux_64_cpu_wheel", f"{site.url}/own")
+
+
+@pytest.mark.parametrize(
+    ("said", "exit_code"),
+    [
+        ("error: failed to lock `/cache/uv/.lock`: No locks available (os error 37)", 4),
+        ('error: Permission denied (os error 13) at path "/cache/uv/.tmp1"', 4),
+        ("error: failed to create file: No space left on device (os error 28)", 12),
+        (
+            "error: Failed to fetch: `https://index/simple/lib/`\n  cause: Connection refused (os error 111)",
+            5,
+        ),
+        ("error: Failed to fetch: `https://index/simple/lib/`\n  cause: Permission denied (os error 13)", 5),
+    ],
+)
+def test_a_cache_that_cannot_be_used_is_no_fault_of_the_network(said: str, exit_code: int) -> None:
+    error = resolver._error(said, "3.12", Path("/cache/uv"))
+    assert error.exit_code == exit_code
+    assert ("MEGABUILD_CACHE" in error.remedy and "network" not in error.remedy) == (exit_code != 5)

@@ -5,6 +5,8 @@ Pages are read as HTML (PEP 503, 658, 714), which every index serves.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import os
 import re
 import sys
@@ -26,8 +28,9 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from groundwork import pip_settings, process, redact
+from groundwork import process, redact
 from groundwork.network.client import Answer, Client, NetworkError, NotFound, Timeouts
+from groundwork.user_folders import expanded
 
 #: What a page is asked for with.
 HEADERS = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
@@ -187,7 +190,7 @@ def local_path(url: str) -> Path:
 def listed(place: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
     """Yield the files that a page or a folder leads to; raises NetworkError."""
     if "://" not in place:
-        folder = Path(place).expanduser()
+        folder = expanded(place)
         yield from links("".join(f'<a href="{path.as_uri()}">' for path in sorted(folder.glob("*.whl"))), "")
     elif urlsplit(place).scheme == "file":
         page = local_path(place) / ("index.html" if place.endswith("/") else "")
@@ -256,13 +259,20 @@ def with_user(url: str, place: str) -> str:
 
 
 def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    found = pip_settings.settings(_run_pip(environment, "config", "list"), _SECTIONS)
+    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    for line in _run_pip(environment, "config", "list").splitlines():
+        key, _, written = line.partition("=")
+        section, _, name = key.rpartition(".")
+        if section in found:
+            with contextlib.suppress(SyntaxError, ValueError):  # not a setting, but a warning of pip's
+                found[section][name] = str(ast.literal_eval(written))
     variables = {
         name[4:].lower().replace("_", "-"): value
         for name, value in environment.items()
         if name.startswith("PIP_") and value
     }
-    return found | variables
+    settings = {name: value for section in _SECTIONS for name, value in found[section].items()}
+    return settings | variables
 
 
 def _default(environment: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ pip resolves them too, but where an index has no metadata beside its wheels it d
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -19,9 +20,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from groundwork import process, redact
-from groundwork.errors import ProviderError
+from groundwork.errors import MegabuildError, ProviderError, of_system
 from groundwork.network.client import NetworkError, NotFound, Timeouts
 from groundwork.network.index import HEADERS, Configured, File, best_first, linked, listed, with_user
+from groundwork.user_folders import expanded
 
 REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
 _SECONDS = 600.0
@@ -35,6 +37,7 @@ _OPTIONS = ("--quiet", "--color=never", "--no-config", "--no-header", "--format=
 #: What uv's proofs begin and end with.
 _UNSATISFIABLE = "we can conclude that your requirements are unsatisfiable."
 _NO_SOLUTION = "No solution found"
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 class Unsatisfied(ProviderError):
@@ -98,7 +101,7 @@ def resolve(
             left_out.flush()
             command.append(f"--excludes={left_out.name}")
         try:
-            return _compile(command, requirements, target, where)
+            return _compile(command, requirements, target, where, cache)
         except ProviderError as error:
             unreachable = _unreachable(where, canonicalize_name(Requirement(requirements[0]).name))
             if not unreachable:
@@ -111,7 +114,7 @@ def resolve(
         )
         try:
             if rest.indexes or rest.links:
-                return _compile(command, requirements, target, rest)
+                return _compile(command, requirements, target, rest, cache)
         except ProviderError as error:
             if rest.indexes:
                 raise type(error)(f"{error.message}\n{reasons}", REMEDY) from error
@@ -141,7 +144,7 @@ def _uv() -> str:
 
 
 def _compile(
-    command: Sequence[str], requirements: Sequence[str], target: Target, where: Configured
+    command: Sequence[str], requirements: Sequence[str], target: Target, where: Configured, cache: Path | None
 ) -> tuple[File, ...]:
     done = process.run(
         [*command, *([] if where.indexes else ["--no-index"]), "-"],
@@ -150,7 +153,7 @@ def _compile(
         stdin="\n".join(requirements),
     )
     if done.returncode:
-        raise _error(done.stderr.strip() or f"uv ended with {done.returncode}", target.python)
+        raise _error(done.stderr.strip() or f"uv ended with {done.returncode}", target.python, cache)
     lock = msgspec.toml.decode(done.stdout, type=_Pylock)
     return tuple(_best(package, target, where) for package in lock.packages)
 
@@ -162,7 +165,7 @@ def _environment(where: Configured) -> dict[str, str]:
         kept.pop(name, None)
     # of the same version the first index counts; uv asks its default index last
     *others, default = where.indexes or ("",)
-    folders = [Path(one).expanduser().absolute() for one in where.links if "://" not in one]
+    folders = [expanded(one) for one in where.links if "://" not in one]
     pages = [
         *(one for one in where.links if "://" in one), *(one.as_uri() for one in folders if one.is_dir())
     ]  # fmt: skip
@@ -189,8 +192,13 @@ def _best(package: _Package, target: Target, where: Configured) -> File:
     return replace(best, url=url, sha256=known[best.url])
 
 
-def _error(stderr: str, python: str) -> ProviderError:
+def _error(stderr: str, python: str, cache: Path | None = None) -> MegabuildError:
     """Return uv's error message without hints at its own options, which this program's users cannot set."""
+    code = _SYSTEM_ERROR.search(stderr)
+    if code and cache and "://" not in stderr:  # not the network: a cache without locks, room or permission
+        refused = of_system(OSError(int(code[1]), os.strerror(int(code[1])), str(cache)))
+        if refused is not None:
+            return refused
     text, *hints = redact.text(stderr).split("\nhint: ")
     helpful = [f"hint: {hint.strip()}" for hint in hints if "`--" not in hint]
     first, *causes = [line.strip().removeprefix("cause: ") for line in text.strip().splitlines()]

@@ -75,7 +75,7 @@ def packages(job: dict[str, Any]) -> list[Path]:
 
 def unpacked_folder(file_name: str) -> Path:
     """Return where the engine's cache has a package unpacked, or would have it."""
-    home = Path("~/Library/Caches" if sys.platform == "darwin" else "~/.cache").expanduser()
+    home = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
     default = Path(os.environ.get("XDG_CACHE_HOME") or home) / "rattler" / "cache"
     folder = Path(os.environ.get("RATTLER_CACHE_DIR") or default) / "pkgs"
     return folder / file_name.removesuffix(".conda")

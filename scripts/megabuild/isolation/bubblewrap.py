@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from groundwork.errors import IsolationError, MegabuildError
+from groundwork.user_folders import home_folder
 from megabuild.isolation import emulation
 from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_sources, require_version
 
@@ -144,7 +145,7 @@ def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath])
 
 def _hidden() -> Iterator[str]:
     """Cover what of the machine's system is not everybody's: secrets below /etc, a home folder in an unusual place."""
-    home = Path.home().resolve()
+    home = (home_folder(os.environ) or _MACHINE).resolve()
     if len(home.parts) > 2 and _SYSTEM.fullmatch(home.parts[1]):
         yield from ("--tmpfs", str(home))
     folders = [_ETC]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from groundwork.errors import UsageError
+from groundwork.user_folders import expanded
 from megabuild.configs.config import Config
 from megabuild.configs.overrides import check_pinned_tarball, other_torch, without_channels
 from megabuild.configs.tarballs import TARBALLS
@@ -21,7 +22,7 @@ def torch_index(config: Config, index: str | None) -> str | None:
         raise UsageError(f"{config.name} takes no wheels of PyTorch", "leave out --torch-index")
     if "://" in index:
         return index
-    folder = Path(index).expanduser().absolute()
+    folder = expanded(index)
     if not folder.is_dir():
         raise UsageError(
             f"there is no folder {folder}", "--torch-index takes an address or a folder with wheels"

@@ -19,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 from groundwork.errors import PreflightError, UsageError
 from groundwork.files import writable
 from groundwork.process import TIMED_OUT, run
+from groundwork.user_folders import expanded
 from pyg_extensions.pyg_index import WheelTarget
 from pyg_extensions.table import Extension
 
@@ -94,7 +95,7 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
             if found:
                 return Path(found)
         raise UsageError("no environment is active, and PATH has no python3", "name one: --python PATH")
-    path = Path(named).expanduser()
+    path = expanded(named)
     if path.is_dir():
         return _python_in(path.absolute(), "you named")
     if path.is_file() and os.access(path, os.X_OK):

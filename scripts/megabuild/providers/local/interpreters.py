@@ -11,6 +11,7 @@ from pathlib import Path
 
 from groundwork.errors import ProviderError
 from groundwork.process import run
+from groundwork.user_folders import home_folder
 
 _OLDEST = 10  # of the 3
 
@@ -71,15 +72,15 @@ class Interpreter:
         return self.prefix.name == "usr" and split.is_file()
 
 
-def candidates(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
-    """Yield the usual places of interpreters, which need not exist, for a user with this home folder.
+def candidates(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
+    """Yield the usual places of interpreters, which need not exist, for a user with this home folder, or with none.
 
     Uses PYENV_ROOT, UV_PYTHON_INSTALL_DIR and XDG_DATA_HOME.
     """
-    pyenv = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
-    data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
-    uv = Path(environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
-    for folder in (pyenv / "versions", uv):
+    pyenv = environ.get("PYENV_ROOT") or (home and home / ".pyenv")
+    data = environ.get("XDG_DATA_HOME") or (home and home / ".local" / "share")
+    uv = environ.get("UV_PYTHON_INSTALL_DIR") or (data and Path(data, "uv", "python"))
+    for folder in (*([Path(pyenv, "versions")] if pyenv else []), *([Path(uv)] if uv else [])):
         for version in _glob(folder, "*"):
             if not version.is_symlink():  # aliases of another version
                 yield from _glob(version, "bin/python3.[0-9]*")
@@ -100,7 +101,7 @@ def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> 
     """Return the best interpreter (highest micro version) for every X.Y(t) that can be packaged."""
     best: dict[str, Interpreter] = {}
     asked: set[Path] = set()
-    for path in candidates(os.environ, Path.home()) if paths is None else paths:
+    for path in candidates(os.environ, home_folder(os.environ)) if paths is None else paths:
         suffix = path.name.removeprefix("python3.").removesuffix("t")
         if not suffix.isdigit() or int(suffix) < _OLDEST or path.resolve() in asked:
             continue

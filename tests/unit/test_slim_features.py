@@ -94,21 +94,89 @@ def test_headers_stay_with_what_compiles_as_it_runs(name: str, tmp_path: Path) -
     found = plan(env)
     assert not {f"{SITE}/{path}" for path in (*HEADER, *STATIC)} & found.gone
     startup = name in ("vllm", "deepspeed")
-    assert {one.name for one in found.spared.values()} == {"startup" if startup else "kernels"}
+    assert set(found.spared.values()) == {"startup" if startup else "kernels"}
     assert (f"{SITE}/triton/__init__.py" in found.gone) != startup
     assert (f"{SITE}/torch/include/torch.h" in found.gone) != startup
 
 
-def test_triton_stays_where_others_require_it(tmp_path: Path) -> None:
+TORCH = {"torch/__init__.py": "", "torch/_inductor/a.py": "import triton\n", "torch/include/torch.h": "//\n"}
+KERNEL = "import torch\nimport triton\nimport triton.language as tl\n"
+
+
+@pytest.fixture
+def with_triton(tmp_path: Path) -> Path:
     env = venv(tmp_path / "env")
-    install(env, "torch", {"torch/__init__.py": ""}, requires=["triton==3.7.1; platform_system == 'Linux'"])
-    install(env, "triton", {"triton/__init__.py": "", "triton/_C/libproton.so": b"x" * 99})
-    install(
-        env, "optional", {"optional.py": ""}, requires=['triton>=3; python_version > "3" and extra == "fast"']
-    )
-    assert gone(env) == {"triton/__init__.py", "triton/_C/libproton.so"}
-    install(env, "jax-triton", {"jax_triton/__init__.py": ""}, requires=["triton>=3"])
-    assert gone(env) == {"triton/_C/libproton.so"}
+    install(env, "torch", TORCH, requires=["triton==3.7.1; platform_system == 'Linux'"])
+    install(env, "triton", {"triton/__init__.py": "import triton.a\n", "triton/_C/libproton.so": b"x" * 99})
+    install(env, "nvidia-cuda-runtime", HEADER)
+    return env
+
+
+@pytest.mark.parametrize(
+    ("requires", "files"),
+    [
+        (["triton>=3"], {"pk/__init__.py": ""}),
+        (["triton>=3.3; extra == 'cuda'"], {"pk/__init__.py": ""}),  # fla-core
+        ([], {"pk/__init__.py": "", "pk/ops/gla.py": KERNEL}),
+        (
+            [],
+            {"pk/fp8.py": f"if is_torch_available():\n    {KERNEL.replace(chr(10), chr(10) + '    ')}pass\n"},
+        ),
+        ([], {"pk/ops.py": "class Kernels:\n    from triton.language import core\n"}),
+        ([], {"pk/ops.py": "try:\n    import triton\nfinally:\n    pass\n"}),
+    ],
+)
+def test_triton_stays_with_a_package_that_is_of_no_use_without(
+    requires: list[str], files: dict[str, str], with_triton: Path
+) -> None:
+    """flash-linear-attention can be imported without Triton, and none of its layers."""
+    assert "triton/__init__.py" in gone(with_triton)
+    install(with_triton, "pk", files, requires=requires)
+    found = plan(with_triton)
+    assert f"{SITE}/triton/__init__.py" not in found.gone
+    assert found.spared["triton"] == "pk"
+    assert f"{SITE}/triton/_C/libproton.so" in found.gone
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    import triton\nexcept ImportError:\n    triton = None\n",
+        "with suppress(ImportError):\n    from triton import jit\n",
+        "if has_triton():\n    import triton\n",
+        "def f():\n    import triton\n",
+    ],
+)
+def test_a_package_that_goes_on_without_triton_is_named(
+    text: str, with_triton: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = "from typing import TYPE_CHECKING\nfrom . import triton\nif TYPE_CHECKING:\n    import triton\n"
+    install(with_triton, "pk", {"pk/ops.py": text, "pk/tests/test_ops.py": KERNEL, "pk/other.py": others})
+    found = plan(with_triton)
+    assert f"{SITE}/triton/__init__.py" in found.gone
+    assert found.to_json()["lost_for"] == {"triton": ["pk"]}
+    assert call(invocation, "slim", str(with_triton)) == 0
+    assert "functions of pk that use triton" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("requires", "text", "stays"),
+    [
+        ([], "from torch.utils.cpp_extension import load\n", True),  # gsplat
+        ([], "from torch.utils import cpp_extension\n", True),
+        (["nvidia-cuda-nvcc>=13; extra == 'nvcc'"], "", True),  # tilelang
+        ([], "def f():\n    from torch.utils import cpp_extension\n", False),
+    ],
+)
+def test_headers_stay_with_a_package_that_compiles_as_it_runs(
+    requires: list[str], text: str, stays: bool, with_triton: Path
+) -> None:
+    install(with_triton, "pk", {"pk/build.py": text}, requires=requires)
+    found = plan(with_triton)
+    for header in ("torch/include/torch.h", *HEADER):
+        assert (f"{SITE}/{header}" not in found.gone) == stays
+    assert found.spared.get("headers-torch") == ("pk" if stays else None)
+    assert ("headers-torch" in found.lost_for) != stays
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
@@ -123,7 +191,9 @@ def test_what_nobody_here_knows_is_called_unknown(
     install(env, "pure", {"pure.py": ""})
     assert plan(env, "sm_90").unknown == ("asking", "holding")
     assert call(invocation, "slim", str(env), "--arch-list", "9.0") == 0
-    assert "unknown:     what asking, holding may compile or open" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "what asking, holding may compile or open" in said
+    assert "--check" in said
 
 
 BUILDS = ("cpu", "cuda118", "cuda128", "cuda130", "cuda132", "rocm64", "xpu2026")

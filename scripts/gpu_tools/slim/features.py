@@ -62,12 +62,16 @@ def unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[str, ..
     names = set(with_gpu_code) | {
         owner for owner, required in contents.requires.items() if any(map(is_nvidia, required))
     }
-    return tuple(
-        sorted(
-            name
-            for name in names
-            if not (
-                is_nvidia(name) or _COMPILED.fullmatch(name) or any(one.packages([name]) for one in FEATURES)
-            )
-        )
+    known = (is_nvidia, compiles_nothing, _is_vital)
+    return tuple(sorted(name for name in names if not any(says(name) for says in known)))
+
+
+def compiles_nothing(name: str) -> bool:
+    """Say whether a package is known to do well without headers and compilers."""
+    return _COMPILED.fullmatch(name) is not None or any(
+        feature.packages([name]) and not feature.is_vital for feature in FEATURES
     )
+
+
+def _is_vital(name: str) -> bool:
+    return any(feature.packages([name]) and feature.is_vital for feature in FEATURES)

@@ -89,12 +89,12 @@ class Contents:
         return found
 
     @cached_property
-    def requires(self) -> Mapping[str, Mapping[str, bool]]:
-        """By package: the names of those that it requires, and whether always, not only with an extra."""
-        found: dict[str, Mapping[str, bool]] = {}
+    def requires(self) -> Mapping[str, set[str]]:
+        """By package: the names of those that it requires, with whatever extra."""
+        found: dict[str, set[str]] = {}
         for one in self.records:
             metadata = self.every.get(described_in(one.path))
-            found[one.owner] = {**found.get(one.owner, {}), **(required(metadata.source) if metadata else {})}
+            found.setdefault(one.owner, set()).update(required(metadata.source) if metadata else ())
         return found
 
     @cached_property

@@ -93,7 +93,7 @@ def _used(contents: Contents, folders: Mapping[str, list[str]]) -> set[str]:
 
 def _named(text: str, place: PurePosixPath) -> Iterator[str]:
     """Return what a module imports, as paths of modules, and the folders beside it that its strings name."""
-    for node in ast.walk(_parsed(text)):
+    for node in ast.walk(parse(text)):
         if isinstance(node, ast.Import):
             for one in node.names:
                 yield from _upwards(one.name.split("."))
@@ -141,13 +141,13 @@ def _is_public(content: bytes) -> bool:
     return any(
         isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         and not node.name.startswith(("_", "test", "Test", "setup", "teardown", "load_tests"))
-        for node in getattr(_parsed(content), "body", ())
+        for node in getattr(parse(content), "body", ())
     )
 
 
 def _imports_a_test(content: bytes) -> bool:
     """Say whether a module needs a test beside it."""
-    for node in ast.walk(_parsed(content)):
+    for node in ast.walk(parse(content)):
         names = [one.name for one in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         if any(_TEST_MODULE.fullmatch(name.rpartition(".")[2]) for name in names):
@@ -155,13 +155,19 @@ def _imports_a_test(content: bytes) -> bool:
     return False
 
 
-def _parsed(source: str | bytes) -> ast.AST:
+def parse(source: str | bytes) -> ast.AST:
+    """Parse a module; what Python cannot read is empty."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other people's source
             return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # a template, or a test of just that
         return ast.Module(body=[], type_ignores=[])
+
+
+def lies_in_tests(path: str) -> bool:
+    """Say whether a file lies below a folder of tests, by its name."""
+    return not _NAMES.isdisjoint(path.split("/")[:-1])
 
 
 def _place(path: str, contents: Contents) -> PurePosixPath:

@@ -21,7 +21,6 @@ from groundwork.wheel_file import recorded
 
 #: What a conda package says of its own files; not linked into environments.
 PATHS = "info/paths.json"
-_EXTRA = re.compile(r";.*\bextra\s*==")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -70,8 +69,8 @@ def described_in(record: str) -> str:
     return record if record.endswith(".json") else f"{os.path.dirname(record)}/METADATA"
 
 
-def required(file: Path) -> dict[str, bool]:
-    """Return the names of the packages that one requires, and whether always, not only with an extra.
+def required(file: Path) -> set[str]:
+    """Return the names of the packages that one requires, with whatever extra.
 
     The file is the one that `described_in` names.
     """
@@ -81,12 +80,8 @@ def required(file: Path) -> dict[str, bool]:
         headers = file.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
         lines = (line.partition(":") for line in headers.splitlines())
         specs = [spec for name, _, spec in lines if name == "Requires-Dist"]
-    found: dict[str, bool] = {}
-    for spec in specs:
-        if name := _NAME.match(spec.strip()):
-            project = canonicalize_name(name[0])
-            found[project] = found.get(project, False) or not _EXTRA.search(spec)
-    return found
+    names = (_NAME.match(spec.strip()) for spec in specs)
+    return {canonicalize_name(name[0]) for name in names if name}
 
 
 def corrected(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:

@@ -21,15 +21,28 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
     rows.append(("together", size(plan.before - plan.after), ""))
     yield from table(("step", "saves", "what goes [and what that costs]"), rows, right=frozenset({1}))
     yield ""
-    spared: dict[Feature, list[str]] = {}
-    for step, feature in plan.spared.items():
-        spared.setdefault(feature, []).append(step)
+    spared: dict[str, list[str]] = {}
+    for step, reason in plan.spared.items():
+        spared.setdefault(reason, []).append(step)
+    lost = [_words(plan, feature) for feature in plan.lost]
+    lost_for: dict[tuple[str, ...], list[str]] = {}
+    for step, packages in plan.lost_for.items():
+        lost_for.setdefault(packages, []).append(step)
+    lost += [
+        f"functions of {', '.join(packages)} that use {' and '.join(steps)}"
+        for packages, steps in lost_for.items()
+    ]
     for what, told in (
         ("still works:", [_words(plan, one) for one in plan.works]),
         ("in part:", [_words(plan, one) for one in plan.limited]),
-        ("lost:", [_words(plan, one) for one in plan.lost]),
-        ("left as is:", [f"{', '.join(steps)} (for {one.name})" for one, steps in spared.items()]),
-        ("unknown:", [f"what {', '.join(plan.unknown)} may compile or open" if plan.unknown else ""]),
+        ("lost:", lost),
+        ("left as is:", [f"{', '.join(steps)} (for {reason})" for reason, steps in spared.items()]),
+        (
+            "unknown:",
+            [f"what {', '.join(plan.unknown)} may compile or open; try it: --check COMMAND"]
+            if plan.unknown
+            else [],
+        ),
     ):
         if any(told):
             yield from wrapped(f"{what:12} {', '.join(told)}", rest=" " * 13)

@@ -16,7 +16,7 @@ from gpu_tools.slim.features import FEATURES, Feature, unknown
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
 from gpu_tools.slim.listing import ELF, Contents, ListedFile, Note
 from gpu_tools.slim.records import corrected
-from gpu_tools.slim.steps import STEPS, SlimRequest, SlimStep, select_steps
+from gpu_tools.slim.steps import SlimRequest, SlimStep, select_steps
 from groundwork.errors import UsageError
 from groundwork.files import sync
 from groundwork.wording import counted
@@ -55,8 +55,9 @@ class SlimPlan:
     slimmed: Mapping[str, LibrarySlimmed]  #: Libraries that become smaller.
     left_alone: Mapping[str, str]  #: Libraries that are not understood, with the reason.
     gpus: tuple[Gpu, ...]  #: What there is for each GPU that was named.
-    #: Steps that were left out, by name, with the feature that needs what they take.
-    spared: Mapping[str, Feature]
+    #: Steps that were left out, by name, with the feature or the packages that need what they take.
+    spared: Mapping[str, str]
+    lost_for: Mapping[str, tuple[str, ...]]  #: By step: packages that use what it takes, and go on without.
     unknown: tuple[str, ...]  #: Packages for GPUs of which nothing here knows what they need as they run.
     #: For files that change (libraries, lists) where their new content lies; empty while it is only a plan.
     new: Mapping[str, Path]
@@ -115,7 +116,8 @@ class SlimPlan:
             "works": [one.name for one in self.works],
             "limited": [one.name for one in self.limited],
             "lost": [one.name for one in self.lost],
-            "spared": {step: one.name for step, one in self.spared.items()},
+            "lost_for": {step: list(packages) for step, packages in self.lost_for.items()},
+            "spared": dict(self.spared),
             "unknown": list(self.unknown),
             "gpu_code": [
                 {"gpu": one.name, "own": len(one.own), "ptx": len(one.ptx), "none": list(one.none)}
@@ -159,15 +161,15 @@ def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path |
             if one.how.startswith("left alone")
         },
         gpus=gpus,
-        spared={step: one for step, one in spared.items() if _gives_something(step, contents, request)},
+        spared=spared,
+        lost_for={
+            row.step.name: users.trying
+            for row in rows
+            if (users := row.step.users_in(contents, request)).trying
+        },
         unknown=unknown(contents, {contents.owners[path] for path, one in looked_at.items() if one.code}),
         new=new,
     )
-
-
-def _gives_something(step: str, contents: Contents, request: SlimRequest) -> bool:
-    picks = next(one.picks for one in STEPS if one.name == step)
-    return picks is not None and any(True for _ in picks(contents, request))
 
 
 def _for_gpu(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> Gpu:

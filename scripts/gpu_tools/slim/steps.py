@@ -25,6 +25,7 @@ from gpu_tools.slim.features import (
 from gpu_tools.slim.listing import Contents
 from gpu_tools.slim.own_tests import removable
 from gpu_tools.slim.unused_nvidia import is_nvidia, not_needed
+from gpu_tools.slim.users import Users, compiler_users, triton_users
 from gpu_tools.verify.gpu_probe import archs_here
 from groundwork.arch_list import cuda_archs
 from groundwork.errors import NoGpuError, UsageError
@@ -55,6 +56,17 @@ class SlimStep:
     limits: tuple[Feature, ...] = ()  #: Of which a part does not work.
     #: Returns the files to remove; None for a step that goes on inside libraries.
     picks: Picker | None = None
+    users: Callable[[Contents], Users] | None = None  #: Who else in an environment needs what goes.
+
+    def users_in(self, contents: Contents, request: SlimRequest) -> Users:
+        """Return who in an environment uses what this takes; nobody where there is nothing to take."""
+        if contents.kind == "environment" and self.users and self.gives_something(contents, request):
+            return self.users(contents)
+        return Users(needing=(), trying=())
+
+    def gives_something(self, contents: Contents, request: SlimRequest) -> bool:
+        """Say whether there are files to remove."""
+        return self.picks is not None and any(True for _ in self.picks(contents, request))
 
 
 def wanted(keep: Iterable[str]) -> frozenset[str]:
@@ -98,10 +110,10 @@ def _words(texts: Iterable[str]) -> list[str]:
     return [word.strip() for text in texts for word in text.split(",") if word.strip()]
 
 
-def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimStep], dict[str, Feature]]:
+def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimStep], dict[str, str]]:
     """Return the steps to take: those that cost and limit nothing that is to be kept.
 
-    And by name those that are left out for a feature without which a package here is of little use.
+    And by name those that are left out unasked, with the feature or the packages that are of little use without.
     """
     packages = frozenset(contents.owners.values())
     steps, spared = [], {}
@@ -109,9 +121,11 @@ def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimSte
         features = [one for one in (*step.costs, *step.limits) if one.is_in(packages)]
         if step.name in request.keep or any(one.name in request.keep for one in features):
             continue
-        vital = next((one for one in features if one.is_vital), None)
-        if vital:
-            spared[step.name] = vital
+        if vital := next((one for one in features if one.is_vital), None):
+            if step.gives_something(contents, request):
+                spared[step.name] = vital.name
+        elif needing := step.users_in(contents, request).needing:
+            spared[step.name] = ", ".join(needing)
         elif request.gpus or step.name not in ("gpu-code", "triton-ptxas"):
             steps.append(step)
     if contents.kind != "environment":  # who needs a library is not known
@@ -130,17 +144,6 @@ def _is_torch(owner: str) -> bool:
 
 def _is_of_triton(path: str, owner: str) -> bool:
     return owner in ("triton", "pytorch-triton") and "/triton/" in f"/{path}" and ".dist-info/" not in path
-
-
-def _triton(contents: Contents, request: SlimRequest) -> Iterable[str]:
-    """Return Triton, if PyTorch is all that requires it: others may not even be imported without."""
-    names = ("triton", "pytorch-triton")
-    requirers = {
-        owner for owner, all_of in contents.requires.items() if any(all_of.get(one) for one in names)
-    }
-    if contents.kind != "environment" or all(map(_is_torch, requirers)):
-        return _where(_is_of_triton)(contents, request)
-    return ()
 
 
 def _is_triton_profiler(path: str, owner: str) -> bool:
@@ -218,7 +221,8 @@ def _libraries_not_needed(*, for_measuring: bool) -> Picker:
 _COMPILING = (COMPILE_CPU, COMPILE_GPU, EXTENSIONS, STARTUP)
 #: In the order in which they are taken; a file counts for the first that takes it.
 STEPS = (
-    SlimStep(name="triton", loses="Triton", costs=(COMPILE_GPU, STARTUP), picks=_triton),
+    SlimStep(name="triton", loses="Triton", costs=(COMPILE_GPU, STARTUP), picks=_where(_is_of_triton),
+             users=triton_users),
     SlimStep(name="triton-profiler", loses="Proton, Triton's copies of CUDA's tools",
              limits=(PROFILER,), picks=_where(_is_triton_profiler)),
     SlimStep(name="triton-ptxas", loses="Triton's assembler for other GPUs", picks=_other_ptxas),
@@ -230,12 +234,14 @@ STEPS = (
              picks=_where(lambda path, owner: os.path.basename(path) == "libnvshmem_device.bc")),
     SlimStep(name="accelerators", loses="builds for other accelerators than torch's", picks=_other_builds),
     SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, KERNELS),
-             picks=_static_libraries),
+             picks=_static_libraries, users=compiler_users),
     SlimStep(name="headers-torch", loses="headers of torch", costs=_COMPILING,
-             picks=_where(lambda path, owner: _is_torch(owner) and by_name(path) == Kind.HEADERS)),
+             picks=_where(lambda path, owner: _is_torch(owner) and by_name(path) == Kind.HEADERS),
+             users=compiler_users),
     SlimStep(name="headers-nvidia", loses="headers of CUDA",
              costs=(COMPILE_GPU, EXTENSIONS, STARTUP, KERNELS),
-             picks=_where(lambda path, owner: is_nvidia(owner) and by_name(path) == Kind.HEADERS)),
+             picks=_where(lambda path, owner: is_nvidia(owner) and by_name(path) == Kind.HEADERS),
+             users=compiler_users),
     SlimStep(name="tests", loses="packages' own tests", picks=lambda contents, request: removable(contents)),
     SlimStep(name="byte-code", loses="compiled Python, which comes back as it is run",
              picks=lambda contents, request: (one for one in contents.owners if source_of(one) in contents.every)),

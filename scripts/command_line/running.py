@@ -64,7 +64,7 @@ def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
 
             def prepare(report: events.Notes) -> Plan:
                 with _within(options):
-                    made.append(make_plan(options, report, _asking(told)))
+                    made.append(make_plan(options, report, asking(told, batch=invocation.batch)))
                 return made[-1]
 
             summary = execute(plan, _noting(told, invocation), prepare)
@@ -116,7 +116,7 @@ def shown(result: Result, out: Console, invocation: Invocation) -> Result:
 def planned(options: Options, out: Console, *, only_plan: bool = True) -> Plan:
     """Make the plan; what the providers do for it is shown meanwhile, and what they ask is put to the user."""
     with reporter(out) as told, _within(options):
-        return make_plan(options, told.note, _asking(told), only_plan=only_plan)
+        return make_plan(options, told.note, asking(told), only_plan=only_plan)
 
 
 def _within(options: Options) -> AbstractContextManager[object]:
@@ -124,8 +124,8 @@ def _within(options: Options) -> AbstractContextManager[object]:
     return options.deadline.ends(f"preparing {options.run_name}") if options.deadline else nullcontext()
 
 
-def _asking(told: PlainReporter) -> Callable[[str], bool]:
-    return lambda question: person_present() and told.ask(question)
+def asking(told: PlainReporter, *, batch: bool = False) -> Callable[[str], bool]:
+    return lambda question: not batch and person_present() and told.ask(question)
 
 
 def _noting(told: PlainReporter, invocation: Invocation) -> events.Reporter:

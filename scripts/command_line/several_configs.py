@@ -62,6 +62,7 @@ def _plan(
 
         def act(own: Invocation, one: Attempt = one) -> Result:
             plan = running.planned(options[one.config](), running.console(own), only_plan=True)
+            plan.require_programs()
             return replace(plan_result(plan), lines=())
 
         code = _outcome(one, act, invocation)
@@ -76,7 +77,12 @@ def _plan(
 def _outcome(one: Attempt, action: Callable[[Invocation], Result], invocation: Invocation) -> int:
     """Do something for a config, report what goes wrong, and return the exit code; documents are kept, not printed."""
     own = replace(
-        invocation, log=None, show=lambda document: None, noted=partial(setattr, one, "result"), beside={}
+        invocation,
+        batch=True,
+        log=None,
+        show=lambda document: None,
+        noted=partial(setattr, one, "result"),
+        beside={},
     )
     code = outcome(lambda: action(own), own)
     one.log = str(own.log) if own.log else one.log

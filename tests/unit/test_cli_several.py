@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 from calling import call
 from click.testing import Result as CliResult
+from rich.console import Console
 
 from command_line import running, several_configs
 from command_line.main import megabuild
+from command_line.progress_display import PlainReporter
 from command_line.run_command import Invocation, outcome
 from groundwork import events
-from groundwork.errors import BuildError, ProviderError
+from groundwork.errors import BuildError, IsolationError, MegabuildError, ProviderError
 from groundwork.package_id import PackageId
 from groundwork.result import Result
 from megabuild.plan.options import Options
@@ -37,6 +39,7 @@ class FakePlan:
     """As much of a plan as is asked for."""
 
     options: Options
+    require_programs: Act = lambda: None
 
 
 class Runs:
@@ -46,12 +49,13 @@ class Runs:
         self.options: list[Options] = []
         self.acts: dict[str, Act] = {}
         self.plans: dict[str, Act] = {}  # what planning does besides
+        self.programs: dict[str, Act] = {}  # what the plan's look for programs does
         self.planned: list[str] = []
 
     def plan(self, options: Options, *_: object, only_plan: bool = False) -> FakePlan:
         self.planned.append(options.config.name)
         self.plans.get(options.config.name, lambda: None)()
-        return FakePlan(options)
+        return FakePlan(options, self.programs.get(options.config.name, lambda: None))
 
     def execute(self, plan: FakePlan, report: events.Reporter, prepare: object) -> Summary:
         self.options.append(plan.options)
@@ -254,6 +258,34 @@ def test_what_cannot_be_planned_is_told_once_before_hours_go_into_the_others(
         "plan",
     ]
     assert result.exit_code == ProviderError.exit_code
+
+
+@pytest.mark.parametrize(
+    "error", [ProviderError("bubblewrap is lacking"), IsolationError("no engine, bubblewrap is lacking")]
+)
+def test_a_config_whose_programs_are_not_installed_is_skipped_before_the_others_are_built(
+    runs: Runs, invocation: Invocation, error: MegabuildError
+) -> None:
+    runs.programs["linux_64_cpu"] = fail(error)
+    result = build(invocation, *NAMES)
+    assert runs.names() == ["linux_64_cuda130", "linux_64_cuda129"]
+    assert result.stderr.count("bubblewrap is lacking") == 1
+    assert result.exit_code == error.exit_code
+
+
+def test_nothing_is_asked_among_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "person_present", lambda: True)
+    asked: list[str] = []
+
+    class Terminal(PlainReporter):
+        def ask(self, question: str) -> bool:
+            asked.append(question)
+            return True
+
+    terminal = Terminal(Console(quiet=True))
+    assert not running.asking(terminal, batch=True)("install?")
+    assert running.asking(terminal)("install?")
+    assert asked == ["install?"]
 
 
 def test_plans_of_several_end_with_what_they_take_together(runs: Runs, invocation: Invocation) -> None:

@@ -64,7 +64,7 @@ def test_conda_forge_prefers_docker_then_podman(programs: Path) -> None:
 def test_without_an_engine_the_configs_that_work_here_are_named(programs: Path) -> None:
     with pytest.raises(IsolationError) as none:
         choose_isolation(
-            "auto", config=config(), environment=environment(), alternatives=("linux_64_cpu_debian",)
+            "auto", config=config(), environment=environment(), alternatives=lambda: ("linux_64_cpu_debian",)
         )
     assert "docker is not installed" in none.value.message
     assert "podman is not installed" in none.value.message
@@ -77,6 +77,9 @@ def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
 ) -> None:
     made = Environment(channels=("https://channel.invalid",), pythons=config().pythons)
     monkeypatch.setattr(planning, "provide", lambda request: made)
+    monkeypatch.setattr(
+        "megabuild.plan.alternatives.usable_here", lambda options: ("linux_64_cpu --rehearse",)
+    )
     monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
     monkeypatch.setattr(solving, "free_threaded_gaps", lambda *args: {})
     options = Options(config=config(), root=repository, output=tmp_path, cache=tmp_path / "cache", pyg="none")

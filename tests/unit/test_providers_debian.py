@@ -162,3 +162,21 @@ def test_a_plan_without_the_root_has_the_compilers_of_debian(
     before = {item.file_name for item in render(config, repository / "recipe" / "recipe.yaml")}
     after = render(config, repository / "recipe" / "recipe.yaml", overrides=found.overrides)
     assert {item.file_name for item in after} == before
+
+
+@pytest.mark.parametrize(
+    ("user", "programs", "shown"),
+    [
+        (0, (), "apt-get install --no-install-recommends dash"),
+        (1000, ("sudo",), "sudo apt-get install --no-install-recommends dash"),
+        (1000, (), "su -c 'apt-get install --no-install-recommends dash'"),
+    ],
+)
+def test_the_command_is_one_that_this_user_can_run(
+    monkeypatch: pytest.MonkeyPatch, user: int, programs: tuple[str, ...], shown: str
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    monkeypatch.setattr("shutil.which", lambda name: name if name in programs else None)
+    with pytest.raises(ProviderError) as raised:
+        root.require({"sh": "dash"}, lambda _: None, lambda _: False)
+    assert raised.value.remedy == f"Run: {shown}"

@@ -166,7 +166,7 @@ def test_a_library_is_refused_that_finds_nothing_through_its_link_in_torch(
         command = f"gcc {flags} -Wl,-soname,{library} -o {prefix}/lib/{library}{other}"
         subprocess.run(["sh", "-c", command], check=True)
     (torch / "lib" / name).symlink_to(f"../../../../{name}")
-    test = [sys.executable, repository / "recipe/tests/linked_libraries.py", prefix]
+    test = [sys.executable, str(repository / "recipe/tests/linked_libraries.py"), str(prefix)]
     environment = {**os.environ, "PYTHONPATH": str(torch.parent)}
     judged = subprocess.run(test, env=environment, capture_output=True, text=True, check=False)
     assert (judged.returncode == 0) is with_flags, judged.stderr

@@ -28,7 +28,7 @@ def choose_isolation(
     *,
     config: Config,
     environment: Environment,
-    alternatives: Sequence[str] = (),
+    alternatives: Callable[[], Sequence[str]] = tuple,
 ) -> Isolation:
     """Choose where to build; whoever builds for long checks it first.
 
@@ -92,7 +92,7 @@ def _first_that_works(
     create: Callable[[str, Config, Environment], Isolation],
     config: Config,
     environment: Environment,
-    alternatives: Sequence[str],
+    alternatives: Callable[[], Sequence[str]],
 ) -> Isolation:
     problems = []
     for engine in habits.engines(os.environ):
@@ -102,7 +102,8 @@ def _first_that_works(
             return isolation
         except IsolationError as error:
             problems.append(error.message)
-    here = f"; without one these can be built here: {', '.join(alternatives)}" if alternatives else ""
+    usable = alternatives()
+    here = f"; without one these can be built here: {', '.join(usable)}" if usable else ""
     raise IsolationError(
         f"{config.name} is built in a container, and no engine can be used: {'; '.join(problems)}",
         "install or start docker or podman, or build on this very system with --engine host "

@@ -16,6 +16,7 @@ from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Isolation
 from megabuild.plan import (
+    alternatives,
     fingerprint,
     last_run,
     object_memory,
@@ -35,7 +36,7 @@ from megabuild.plan.published import is_published, records
 from megabuild.plan.recipe_parts import Part, part_of, parts
 from megabuild.plan.source_date import source_date
 from megabuild.plan.torch_source import SourceTree, check_source
-from megabuild.providers.conda_forge import without_channel
+from megabuild.providers.conda_forge import ChannelError
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import provide
@@ -63,18 +64,22 @@ def make_plan(
     given = _given_source(options, report)
     wanted, refused = _overrides_of_release(options, given, report)
     planner = ExtensionPlanner.find(options, report)
-    environment = provide(
-        ProviderRequest(
-            config=options.config,
-            planned=[*render_recipe(options, wanted), *planner.packages(wanted)],
-            cache=options.cache,
-            report=report,
-            ask=ask,
-            rehearsal=options.rehearse,
-            torch_index=options.torch_index,
-            plan=only_plan,
-        )
+    request = ProviderRequest(
+        config=options.config,
+        planned=[*render_recipe(options, wanted), *planner.packages(wanted)],
+        cache=options.cache,
+        report=report,
+        ask=ask,
+        rehearsal=options.rehearse,
+        torch_index=options.torch_index,
+        plan=only_plan,
     )
+    try:
+        environment = provide(request)
+    except ChannelError as error:
+        nowhere = _isolation(options, Environment(channels=(), pythons=()))
+        lacking_engine = nowhere if isinstance(nowhere, IsolationError) else None
+        raise alternatives.explain(error, options, lacking_engine) from error
     if given is not None:
         note = f"source of PyTorch {options.config.torch_version}: {given.path}"
         environment = replace(environment, source=given.path, notes=(*environment.notes, note))
@@ -332,7 +337,7 @@ def _staging(
 
 def _isolation(options: Options, environment: Environment) -> Isolation | IsolationError:
     """Choose where the run would take place; a plan is of use also where no engine can be used."""
-    others, here = without_channel(options.config), machine_platform()
+    here = machine_platform()
     if not options.own and options.config.platform != here:
         return IsolationError(
             f"{options.config.name} is for {options.config.platform}, this machine is {here}, and another feedstock is"
@@ -344,7 +349,7 @@ def _isolation(options: Options, environment: Environment) -> Isolation | Isolat
             options.engine,
             config=options.config,
             environment=environment,
-            alternatives=others,
+            alternatives=lambda: alternatives.usable_here(options),
         )
     except IsolationError as error:
         return error

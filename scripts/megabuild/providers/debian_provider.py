@@ -37,15 +37,14 @@ class DebianProvider(LocalProvider):
         """Return root and local channel; empty packages stand in where the root of another machine is rehearsed."""
         request, config, foreign = self.request, self.request.config, self.foreign
         root, toolchain, simulated = self._root()
+        install_command = debian_root.install_command() if simulated else ""
         notes = [f"libraries and source of PyTorch: Debian {root.release}"]
         if simulated:
             notes.append(
                 f"a Debian root of about {8 if config.cuda_version else 2} GB is made first; whether an earlier run's "
                 "tree can be reused is known only then"
             )
-            notes += [
-                f"needed on this machine: {command}" for command in [debian_root.install_command()] if command
-            ]
+            notes += [f"needed on this machine: {command}" for command in [install_command] if command]
         pythons, left_out = self._pythons(root)
         own = [libraries.package(root, toolchain.glibc, config.platform)]
         locks: list[Lock] = []
@@ -94,6 +93,7 @@ class DebianProvider(LocalProvider):
             **prepared,
             stand_ins=made.stand_ins,
             notes=(*self.notes(overrides), *notes),
+            install_command=install_command,
         )
 
     def _root(self) -> tuple[DebianRoot, Toolchain, SimulatedRoot | None]:

@@ -53,6 +53,9 @@ class Environment:
     to_make: int = 0
     to_pack: int = 0  #: Packages of the local channel that are still to be packed, once per machine.
 
+    #: The command that installs what a run lacks on this machine, or an empty string.
+    install_command: str = ""
+
     @property
     def local(self) -> bool:
         """Whether compilers and glibc are this machine's or its root's, not a channel's for old systems."""

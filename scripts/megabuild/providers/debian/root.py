@@ -164,8 +164,10 @@ def _missing(programs: Mapping[str, str]) -> list[str]:
 
 
 def _command(missing: Sequence[str]) -> str:
-    words = ["apt-get", "install", "--no-install-recommends", *missing]
-    return " ".join(words if os.geteuid() == 0 else ["sudo", *words]) if missing else ""
+    words = " ".join(["apt-get", "install", "--no-install-recommends", *missing])
+    if not missing or os.geteuid() == 0:
+        return words if missing else ""
+    return f"sudo {words}" if shutil.which("sudo") else f"su -c '{words}'"
 
 
 def require(programs: Mapping[str, str], report: Callable[[str], None], ask: Callable[[str], bool]) -> None:
@@ -179,7 +181,13 @@ def require(programs: Mapping[str, str], report: Callable[[str], None], ask: Cal
     needed, shown = " and ".join(missing), _command(missing)
     if ask(f"{needed} must be installed on this machine for the debian provider. Run: {shown} ?"):
         report(shown)
-        subprocess.run([*shown.split(), "--yes"], check=False, stdout=subprocess.DEVNULL)
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        subprocess.run(
+            ["sh", "-c", shown.replace("install", "install --yes", 1)],
+            env=environment,
+            check=False,
+            stdout=subprocess.DEVNULL,
+        )
     if any(shutil.which(program) is None for program in programs):
         raise ProviderError(f"the debian provider needs {needed}", f"Run: {shown}")
 

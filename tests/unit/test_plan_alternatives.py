@@ -1,0 +1,123 @@
+"""What is advised in place of a config that needs a conda channel or a container engine: what works here, no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from groundwork.errors import IsolationError, ProviderError
+from megabuild.configs.config import Config, load
+from megabuild.plan import alternatives
+from megabuild.plan.options import Options
+from megabuild.providers.pypi.torch import TorchWheels
+
+
+class Machine:
+    """What there is: a compiler, a Debian mirror, bubblewrap and mmdebstrap, wheels of some configs."""
+
+    def __init__(self) -> None:
+        self.pythons = {"3.13": None}
+        self.compiler = self.mirror = self.namespaces = True
+        self.install_command = ""
+        self.wheels = ("linux_64_cuda130_wheel", "linux_64_cuda132_wheel")
+
+    def find(self, config: Config, *_: object) -> TorchWheels:
+        need(config.name in self.wheels)
+        return TorchWheels(locks={}, left_out={})
+
+
+def need(there: bool, kind: type[ProviderError | IsolationError] = ProviderError) -> None:
+    if not there:
+        raise kind("not here")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    fake = Machine()
+
+    def some_of(*_: object) -> dict[str, None]:
+        need(bool(fake.pythons))
+        return fake.pythons
+
+    monkeypatch.setattr("megabuild.plan.alternatives.interpreters.some_of", some_of)
+    monkeypatch.setattr("megabuild.plan.alternatives.compilers.probe", lambda: need(fake.compiler))
+    monkeypatch.setattr("megabuild.plan.alternatives.apt.debian_lines", lambda _: need(fake.mirror))
+    monkeypatch.setattr(
+        "megabuild.plan.alternatives.debian_root.install_command", lambda: fake.install_command
+    )
+    monkeypatch.setattr(
+        "megabuild.plan.alternatives.Bubblewrap.check", lambda _: need(fake.namespaces, IsolationError)
+    )
+    monkeypatch.setattr("megabuild.plan.alternatives.torch.find", fake.find)
+    monkeypatch.setattr(alternatives, "machine_platform", lambda: "linux-64")
+    alternatives._others.cache_clear()
+    return fake
+
+
+@pytest.fixture
+def options(repository: Path, tmp_path: Path) -> Options:
+    return Options(
+        config=load(repository, "linux_64_cuda130"),
+        root=repository,
+        output=tmp_path,
+        cache=tmp_path / "cache",
+    )
+
+
+DEBIAN = ["linux_64_cpu_debian", "linux_64_cuda124_debian"]
+WHEELS = ["linux_64_cuda130_wheel", "linux_64_cuda132_wheel"]
+
+
+def test_a_machine_that_has_everything_can_rehearse_and_build_what_needs_no_channel(
+    machine: Machine, options: Options
+) -> None:
+    assert alternatives.usable_here(options)[0] == "linux_64_cuda130 --rehearse"
+    assert set(alternatives.usable_here(options)[1:]) == {*DEBIAN, *WHEELS}
+
+
+@pytest.mark.parametrize(
+    ("lack", "left"),
+    [
+        ({"install_command": "apt-get install mmdebstrap"}, WHEELS),
+        ({"mirror": False}, WHEELS),
+        ({"namespaces": False}, WHEELS),
+        ({"wheels": ("linux_64_cpu_wheel",)}, [*DEBIAN, "linux_64_cpu_wheel"]),
+        ({"wheels": ()}, DEBIAN),
+    ],
+)
+def test_what_lacks_something_is_not_advised(
+    machine: Machine, options: Options, lack: dict[str, object], left: list[str]
+) -> None:
+    vars(machine).update(lack)
+    rehearsal, *others = alternatives.usable_here(options)
+    assert rehearsal == "linux_64_cuda130 --rehearse"
+    assert sorted(others) == sorted(left)
+
+
+@pytest.mark.parametrize("lack", [{"compiler": False}, {"pythons": {}}])
+def test_without_a_compiler_or_a_python_nothing_is_advised(
+    machine: Machine, options: Options, lack: dict[str, object]
+) -> None:
+    vars(machine).update(lack)
+    assert alternatives.usable_here(options) == ()
+    told = alternatives.explain(ProviderError("no channel", "Set X"), options, None)
+    assert (told.message, told.remedy) == ("no channel", "Set X.")
+
+
+def test_a_channel_and_an_engine_that_are_both_missing_are_told_at_once(
+    machine: Machine, options: Options
+) -> None:
+    told = alternatives.explain(ProviderError("no channel", "Set X"), options, IsolationError("no engine"))
+    assert "no channel" in told.message
+    assert "no engine" in told.message
+    assert "docker or podman" in told.remedy
+    assert "--rehearse" in told.remedy
+
+
+def test_a_config_for_another_machine_is_not_to_be_rehearsed_here(
+    machine: Machine, options: Options, repository: Path
+) -> None:
+    other = replace(options, config=load(repository, "linux_aarch64_cpu"))
+    assert not any("--rehearse" in one for one in alternatives.usable_here(other))

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_tools.verify.gpu import judged
 from gpu_tools.verify.gpu_probe import archs_here
+from gpu_tools.verify.report import gpu_lines
 
 
 def test_nvidia_smi_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,18 +25,68 @@ def test_nvidia_smi_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert archs_here() == ""
 
 
+def probed(folder: Path, code: str, *, libcuda: str = "", torch: str = "") -> str:
+    """Run some code of the probe beside a libcuda.so.1 and a torch of one's own; return what it prints."""
+    if libcuda:
+        words = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(folder / "libcuda.so.1")]
+        subprocess.run(words, input=libcuda, text=True, check=True)
+    if torch:
+        (folder / "torch.py").write_text(torch)
+    path = os.pathsep.join([str(folder), *sys.path])
+    environ = {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": path, "PATH": "/nowhere"}
+    words = [sys.executable, "-c", f"from gpu_tools.verify.gpu_probe import *; {code}"]
+    return subprocess.run(words, env=environ, capture_output=True, text=True, check=True).stdout
+
+
+NO_GPU = "int cuInit(unsigned f) { return %d; } int cuDriverGetVersion(int *v) { *v = 13020; return 0; }"
+
+
+@pytest.mark.parametrize(
+    ("libcuda", "said"),
+    [
+        ("int cuInit(unsigned f) { return 0; }", "cuDriverGetVersion"),
+        ("int nothing;", "not an NVIDIA driver's"),
+        (NO_GPU % 804, "cuda-compat"),
+        (NO_GPU % 803, "different versions"),
+        (NO_GPU % 999, "dmesg"),
+    ],
+)
+def test_a_driver_that_does_not_work_is_told_from_none(libcuda: str, said: str, tmp_path: Path) -> None:
+    assert said in probed(tmp_path, "print(driver()['error'])", libcuda=libcuda)
+
+
+def test_a_damaged_driver_is_not_called_missing(tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").write_bytes(b"\x7fELF")
+    assert "damaged" in probed(tmp_path, "print(driver()['error'])")
+    (tmp_path / "libcuda.so.1").unlink()
+    assert "no NVIDIA driver" in probed(tmp_path, "print(driver()['error'])")
+
+
+@pytest.mark.parametrize("error", ["ImportError()", "AssertionError", "OSError('')"])
+def test_an_error_without_words_ends_no_probe(error: str, tmp_path: Path) -> None:
+    kind = error.partition("(")[0]
+    assert f'"torch_error": "{kind}"' in probed(tmp_path, "main()", torch=f"raise {error}\n")
+    raising = f"OPERATIONS['torch'] = lambda *_: exec({f'raise {error}'!r})"
+    code = f"{raising}; print(compare(None, 'torch'))"
+    assert f"'error': '{kind}'" in probed(tmp_path, code, torch="x = 1\n")
+
+
+def test_a_driver_without_a_kernel_module_in_sight_is_of_unknown_version(tmp_path: Path) -> None:
+    answer = {
+        "driver": {"cuda": "13.2", "count": 1},
+        "driver_version": None,
+        "torch": "2.13.0",
+        "torch_cuda": "13.0",
+    }
+    shown = "\n".join(gpu_lines(judged(tmp_path, answer)))
+    assert "driver: of unknown version (CUDA 13.2)" in shown
+
+
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 def test_without_nvidia_smi_the_driver_is_asked(tmp_path: Path) -> None:
-    source = tmp_path / "driver.c"
-    source.write_text(
+    source = (
         "int cuInit(unsigned f) { return 0; }\n"
         "int cuDeviceGetCount(int *n) { *n = 2; return 0; }\n"
         "int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 8 + d : 6 * (1 - d); return 0; }\n"
     )
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", source], check=True)
-    code = "from gpu_tools.verify.gpu_probe import archs_here; print(archs_here())"
-    environ = {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path), "PATH": "/nowhere"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "8.6;9.0\n"
+    assert probed(tmp_path, "print(archs_here())", libcuda=source) == "8.6;9.0\n"

@@ -18,19 +18,41 @@ from typing import Any
 MARK = "::gpu-probe::"
 
 
+#: What cuInit answers (cuda.h, CUresult), and what it comes from.
+CODES = {
+    34: "libcuda.so.1 is the toolkit's stub, not the driver's",
+    100: "no device: is the GPU passed to this container or virtual machine?",
+    101: "the device is invalid: see CUDA_VISIBLE_DEVICES",
+    802: "the system is not ready: is nvidia-fabricmanager running?",
+    803: "driver and libcuda.so.1 are of different versions: restart, or install them together",
+    804: "libcuda.so.1 is of a cuda-compat package that this GPU does not support",
+    999: "unknown error: look into dmesg, and restart",
+}
+
+
 def driver() -> dict[str, Any]:
     """Ask the driver itself for its CUDA version and the number of GPUs."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return {"error": "there is no NVIDIA driver (libcuda.so.1)"}
-    code = library.cuInit(0)
-    version, count = ctypes.c_int(), ctypes.c_int()
-    library.cuDriverGetVersion(ctypes.byref(version))
-    if code == 0:
-        library.cuDeviceGetCount(ctypes.byref(count))
+        version, count = ctypes.c_int(), ctypes.c_int()
+        library.cuDriverGetVersion(ctypes.byref(version))
+        code = library.cuInit(0)
+        if code == 0:
+            library.cuDeviceGetCount(ctypes.byref(count))
+    except (OSError, AttributeError) as error:
+        if "cannot open shared object file" in str(error):
+            return {"error": "there is no NVIDIA driver (libcuda.so.1)"}
+        return {"error": f"libcuda.so.1 is not an NVIDIA driver's, or damaged: {words(error)}"}
     found = {"cuda": f"{version.value // 1000}.{version.value % 1000 // 10}", "count": count.value}
-    return found if count.value else {**found, "error": f"the NVIDIA driver finds no GPU (cuInit: {code})"}
+    if count.value:
+        return found
+    return {**found, "error": f"the NVIDIA driver finds no GPU: {CODES.get(code, '')} (cuInit: {code})"}
+
+
+def words(error: BaseException) -> str:
+    """Return an error's first line, and its kind, which may be all that it says."""
+    first = next(iter(str(error).splitlines()), "")[:300]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def archs_here() -> str:
@@ -49,7 +71,7 @@ def archs_here() -> str:
 def _told_by_driver() -> set[str]:
     """Ask the driver itself: a container may have its library without nvidia-smi."""
     found: set[str] = set()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):
         driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
         if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
             for device in range(count.value):
@@ -141,11 +163,7 @@ def compare(torch: Any, name: str) -> dict[str, Any]:
         # TF32, and sums in another order
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-2, atol=1e-2)
     except Exception as error:  # whatever an extension raises is the answer
-        return {
-            "name": name,
-            "ok": False,
-            "error": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}",
-        }
+        return {"name": name, "ok": False, "error": words(error)}
     return {"name": name, "ok": True, "error": ""}
 
 
@@ -165,7 +183,7 @@ def main() -> None:
     try:
         torch = importlib.import_module("torch")
     except Exception as error:  # a library that is missing, an interpreter that does not fit
-        report["torch_error"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        report["torch_error"] = words(error)
     else:
         report |= {"torch": torch.__version__, "torch_cuda": torch.version.cuda}
         if torch.cuda.is_available():

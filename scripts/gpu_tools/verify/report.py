@@ -70,6 +70,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines += _reasons(shown)
     if not verdict.libraries:
         lines.append(f"{UNICODE.failed} there is no library in it: nothing to verify")
+    for note in verdict.notes:
+        lines += ["", *wrapped(f"{UNICODE.warning} {note}")]
     return lines
 
 
@@ -91,9 +93,10 @@ def _reasons(libraries: Sequence[LibraryVerdict]) -> list[str]:
 
 def gpu_lines(report: GpuReport) -> list[str]:
     """Return versions, GPUs, how each library runs on them, operations, and what is wrong."""
+    unknown_version = "of unknown version" if report.driver_cuda else "none"
     lines = [
         f"environment: {report.environment}",
-        f"driver: {report.driver or 'none'} (CUDA {report.driver_cuda or 'none'})",
+        f"driver: {report.driver or unknown_version} (CUDA {report.driver_cuda or 'none'})",
         f"torch: {report.torch or 'none'} (CUDA {report.torch_cuda or 'none'})",
     ]
     unused = f"GPU: {report.present}, which torch cannot use" if report.present else "GPU: none"

@@ -85,10 +85,11 @@ class Verdict:
 
     subject: str
     libraries: tuple[LibraryVerdict, ...]
+    notes: tuple[str, ...] = ()  #: Remarks on the whole.
 
     @property
     def ok(self) -> bool:
-        """Whether there is something to judge, and all of it is what it should be."""
+        """Whether something was judged, and all of it is what it should be."""
         return bool(self.libraries) and all(library.ok for library in self.libraries)
 
     @property
@@ -103,5 +104,6 @@ class Verdict:
             "subject": self.subject,
             "ok": self.ok,
             "unknown": self.unknown,
+            "notes": list(self.notes),
             "libraries": [asdict(library) for library in self.libraries],
         }

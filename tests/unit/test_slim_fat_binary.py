@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cuda_code.cuda_archs import Member
-from gpu_tools.slim.fat_binary import CodeFilter, code_name, needed_entries
+from gpu_tools.slim.fat_binary import CodeFilter, code_for, code_name, needed_entries
 
 KINDS = {"sm": 2, "compute": 1, "lto": 8, "new": 64}
 USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
@@ -39,6 +39,13 @@ USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
 )
 def test_what_stays(there: str, gpus: str, stays: str) -> None:
     assert kept(there, gpus) == stays
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"), [("sm_86", "none"), ("sm_86 compute_86", "ptx"), ("sm_87", "own")]
+)
+def test_the_table_calls_desktop_code_no_code_for_jetson(code: str, answer: str) -> None:
+    assert code_for("sm_87", code.split()) == answer
 
 
 def test_lto_ir_goes_only_when_told() -> None:

@@ -85,6 +85,12 @@ def test_what_is_not_understood_is_refused_rather_than_passed_over(data: bytes, 
         ("sm_103", ["sm_100f"], [], "native"),
         ("sm_103", [], ["compute_100f"], "PTX-only"),
         ("sm_120", [], ["compute_100f"], "missing"),
+        ("sm_87", ["sm_86", "sm_80"], [], "missing"),  # Jetson runs no desktop GPU's code
+        ("sm_87", ["sm_86"], ["compute_86"], "PTX-only"),
+        ("sm_89", ["sm_87"], [], "missing"),
+        ("sm_72", ["sm_70"], [], "missing"),
+        ("sm_101", ["sm_100"], [], "missing"),
+        ("sm_87", ["sm_87"], [], "native"),
     ],
 )
 def test_what_runs_on_a_gpu(device: str, sm: list[str], ptx: list[str], answer: str) -> None:

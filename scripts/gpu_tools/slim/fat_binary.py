@@ -17,8 +17,6 @@ from cuda_code import cuda_archs
 from cuda_code.cuda_archs import LTO_IR, MACHINE_CODE, PTX, Fatbin, Member
 from gpu_tools.slim.layout import Piece
 
-#: GPUs of Jetson and Drive: their machine code runs on no other GPU ("Binary Compatibility": not with desktop).
-_TEGRA = frozenset({53, 62, 72, 87, 101})
 _PREFIXES = {MACHINE_CODE: "sm", PTX: "compute", LTO_IR: "lto"}
 _HEADER, _ENTRY_START = struct.Struct("<4sHHQ"), struct.Struct("<HH")
 _VERSION, _ENTRY_VERSION, _ALIGNED = 1, 0x101, 8
@@ -95,11 +93,10 @@ def needed_entries(members: Sequence[Member], wanted: CodeFilter) -> frozenset[i
     }
     for gpu in wanted.gpus:
         machine_code = _highest(members, MACHINE_CODE, gpu)
-        needed |= machine_code
-        exact = any(_number(members[position]) == cuda_archs.number(gpu) for position in machine_code)
-        # whether desktop code runs on Tegra depends on the driver, so the way out stays
-        if not machine_code or (cuda_archs.number(gpu) in _TEGRA and not exact):
+        if not machine_code:
             needed |= _highest(members, PTX, gpu)
+            machine_code = _highest(members, MACHINE_CODE, gpu, desktop=True)
+        needed |= machine_code
     return frozenset(needed)
 
 
@@ -128,8 +125,14 @@ def _code(members: Sequence[Member]) -> frozenset[str]:
 def _runs(member: Member, gpu: str) -> bool:
     if member.kind == PTX:
         return cuda_archs.runs_on(gpu, [], [code_name(member)]) != "missing"
-    foreign = _number(member) in _TEGRA and _number(member) != cuda_archs.number(gpu)
-    return not foreign and cuda_archs.runs_on(gpu, [code_name(member)], []) == "native"
+    return cuda_archs.runs_on(gpu, [code_name(member)], []) == "native"
+
+
+def _desktop_code(member: Member, gpu: str) -> bool:
+    number, code = cuda_archs.number(gpu), _number(member)
+    if number not in cuda_archs.TEGRA or code in cuda_archs.TEGRA or code_name(member).endswith("a"):
+        return False
+    return code // 10 == number // 10 and code <= number
 
 
 def _number(member: Member) -> int:
@@ -137,12 +140,15 @@ def _number(member: Member) -> int:
     return cuda_archs.number(code_name(member))
 
 
-def _highest(members: Sequence[Member], kind: int, gpu: str) -> set[int]:
-    """Return all entries of the highest number among those of a kind that run on a GPU."""
+def _highest(members: Sequence[Member], kind: int, gpu: str, *, desktop: bool = False) -> set[int]:
+    """Return all entries of the highest number among those of a kind that run on a GPU.
+
+    `desktop`: for a GPU of Jetson or Drive, code of desktop GPUs instead, which some drivers ran on them.
+    """
     able = {
         position: _number(member)
         for position, member in enumerate(members)
-        if member.kind == kind and _runs(member, gpu)
+        if member.kind == kind and (_desktop_code(member, gpu) if desktop else _runs(member, gpu))
     }
     highest = max(able.values(), default=0)
     return {position for position, value in able.items() if value == highest}

@@ -21,6 +21,9 @@ _MAGIC = struct.pack("<I", 0xBA55ED50)
 _FATBIN = struct.Struct("<4sHHQ")
 _ENTRY = struct.Struct("<HHIQ")
 PTX, MACHINE_CODE, LTO_IR = 1, 2, 8
+#: GPUs of Jetson and Drive. Their machine code runs on no other GPU, and they run none of a desktop GPU (CUDA C++
+#: Programming Guide, "Binary Compatibility"); whether a driver accepts it all the same has changed.
+TEGRA = frozenset({53, 62, 72, 87, 101, 110})
 _ALIGNED = 8
 _ARCH_AT, _FLAGS_AT, _SMALLEST_ENTRY = 28, 40, 48
 # sm_90a is for 9.0 only; sm_100f for the family of 10.x: told apart by flags, not by number.
@@ -148,22 +151,37 @@ def wanted(archs: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(sm), frozenset(ptx)
 
 
-def runs_on(device: str, sm: Sequence[str], ptx: Sequence[str]) -> str:
-    """Say how code runs on a GPU: ``native``, ``PTX-only`` (compiled at first use) or ``missing``.
+def code_for(device: str, sm: Sequence[str], ptx: Sequence[str]) -> str:
+    """Return the code of a library that a GPU runs, ``sm_120`` for an sm_121; an empty string for none.
 
-    `sm`, `ptx`: what a library holds. Machine code runs on GPUs of the same major number and the same or a higher
-      minor number (CUDA C++ Programming Guide, "Binary Compatibility"), PTX on everything newer; ``a`` on its own
-      only.
+    Machine code runs on GPUs of the same major number and the same or a higher minor number (CUDA C++ Programming
+    Guide, "Binary Compatibility"), but see :data:`TEGRA`; PTX on everything newer; ``a`` on its own only.
     """
     gpu = number(device)
-    for name in sm:
-        code = number(name)
-        if code == gpu or (not name.endswith("a") and code // 10 == gpu // 10 and code <= gpu):
-            return "native"
-    for name in ptx:
-        code = number(name)
-        if code == gpu or (code <= gpu and not name.endswith(("a", "f"))):
-            return "PTX-only"
-        if name.endswith("f") and code // 10 == gpu // 10 and code <= gpu:
-            return "PTX-only"
-    return "missing"
+    machine_code = [
+        name
+        for name in sm
+        if number(name) == gpu
+        or (not name.endswith("a") and _same_major(name, gpu) and not {number(name), gpu} & TEGRA)
+    ]
+    compilable = [
+        name
+        for name in ptx
+        if number(name) == gpu
+        or (number(name) <= gpu and not name.endswith(("a", "f")))
+        or (name.endswith("f") and _same_major(name, gpu))
+    ]
+    for names in (machine_code, compilable):
+        if names:
+            return max(names, key=lambda name: (number(name), name == device))
+    return ""
+
+
+def _same_major(name: str, gpu: int) -> bool:
+    return number(name) // 10 == gpu // 10 and number(name) <= gpu
+
+
+def runs_on(device: str, sm: Sequence[str], ptx: Sequence[str]) -> str:
+    """Say how code runs on a GPU: ``native``, ``PTX-only`` (compiled at first use) or ``missing``."""
+    code = code_for(device, sm, ptx)
+    return "missing" if not code else "PTX-only" if code.startswith("compute_") else "native"

@@ -19,7 +19,7 @@ from groundwork.result import Result
               help="The environment whose torch they must fit.")  # fmt: skip
 @click.option("--accelerator", default="", metavar="cpu|cudaNNN", help="What they must be built for.")
 @click.option("--arch-list", "archs", default="", metavar="LIST",
-              help='CUDA architectures they must have: "9.0;12.0+PTX" or sm_120.')  # fmt: skip
+              help='GPUs that must run them: "9.0;12.0" or sm_120; +PTX: with PTX of it.')  # fmt: skip
 @click.option("--python", metavar="X.Y", help="The Python they must be built for.")
 @click.option("--torch", "torch_version", metavar="VERSION", help="The torch they must be built for.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
@@ -47,7 +47,11 @@ def verify(
 
     context.obj.json = as_json
     expect = Expectation(
-        accelerator=accelerator, archs=cuda_archs(archs), python=python, torch_version=torch_version
+        accelerator=accelerator,
+        archs=cuda_archs(archs),
+        python=python,
+        torch_version=torch_version,
+        exact_archs=False,
     )
     if expect.archs and expect.cuda is False:
         raise UsageError("--arch-list asks for CUDA, --accelerator for the CPU", "leave one of the two out")

@@ -249,7 +249,7 @@ def _shorter_body(data: bytearray) -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (_cut, "damaged ELF file"),
+        (_cut, "is cut off"),
         (_patched(4, b"\1"), "no 64-bit little-endian ELF file"),
         (_patched(5, b"\2"), "no 64-bit little-endian ELF file"),
         (_patched(16, b"\1"), "neither a shared library nor a program"),

@@ -9,7 +9,7 @@ import pytest
 from cuda_code.torch_abi import c_symbols, cpp_symbols, readable
 from gpu_tools.verify.built_for import fits_torch, from_conda, from_wheel, same_torch
 from gpu_tools.verify.inspected_package import module_of, open_subject
-from gpu_tools.verify.installed_torch import TorchBeside, find
+from gpu_tools.verify.installed_torch import TorchBeside, parse_torch
 from gpu_tools.verify.verdict import Expectation
 from groundwork.errors import IntegrityError, UsageError
 
@@ -29,10 +29,7 @@ def torch(tmp_path: Path) -> TorchBeside:
     package = tmp_path / "lib/python3.12/site-packages/torch"
     (package / "include/c10/util").mkdir(parents=True)
     (package / "include/c10/util/check.h").write_text(HEADER)
-    (package / "version.py").write_text("__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\n")
-    found = find(package.parent, tmp_path)
-    assert found is not None
-    return found
+    return parse_torch(package, tmp_path, "__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\n")
 
 
 def test_torch_is_read_without_importing_it(torch: TorchBeside) -> None:
@@ -40,9 +37,8 @@ def test_torch_is_read_without_importing_it(torch: TorchBeside) -> None:
 
 
 def test_a_torch_without_cuda_has_no_archs(torch: TorchBeside) -> None:
-    (torch.package / "version.py").write_text("__version__ = '2.13.0'\ncuda: Optional[str] = None\n")
-    found = find(torch.package.parent, torch.prefix)
-    assert found is not None
+    text = "__version__ = '2.13.0'\ncuda: Optional[str] = None\n"
+    found = parse_torch(torch.package, torch.prefix, text)
     assert (found.cuda, found.archs) == (None, ())
 
 

@@ -33,10 +33,14 @@ def check(
     ``minor`` or ``stable``.
     """
     libraries: list[LibraryFacts] = []
+    unread: dict[str, str] = {}
     for file in sorted((folder / module).rglob("*.so")):
-        facts = read(file, str(file.relative_to(folder)))
-        if facts is not None:
-            libraries.append(facts)
+        path = str(file.relative_to(folder))
+        try:
+            if facts := read(file, path):
+                libraries.append(facts)
+        except ValueError as error:
+            unread[path] = str(error)
     cuda = accelerator != "cpu"
     wanted = Wanted(
         cuda=cuda,
@@ -47,7 +51,10 @@ def check(
     for facts in libraries:
         abi = "torch's stable ABI only" if facts.stable_abi else "torch's C++"
         print(f"{facts.path}: {' '.join([*facts.archs, *facts.ptx]) or 'no device code'}, {abi}")
-    judged: list[Judgement] = list(judge(module, libraries, wanted)) if libraries else [empty(module)]
+    judged = [Judgement(path=path, reason=why, remedy="build it again") for path, why in unread.items()]
+    judged += (
+        judge(module, libraries, wanted, unread=list(unread)) if libraries or unread else [empty(module)]
+    )
     if torch_pin == "stable":
         judged += filter(None, map(wrong_abi, libraries))
     return [f"{found.path}: {found.reason}\n  {found.remedy}" for found in judged if not found.ok]

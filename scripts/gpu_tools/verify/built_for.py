@@ -10,6 +10,9 @@ from typing import Any
 
 _LOCAL = re.compile(r"(?:\+|\.)?pt(\d)(\d+)(?:\.?(cpu|cu(\d+)(\d)))?$")
 _TORCH_LOCAL = re.compile(r"(cpu|cu(\d+)(\d))$")
+_OTHER_LOCAL = re.compile(r"(rocm|xpu|musa|npu)", re.IGNORECASE)
+_OTHER_NAMES = {"rocm": "ROCm"}
+_LINUX = re.compile(r"linux(?:_\d+_\d+|\d+)?_(\w+)")
 _BUILD = re.compile(r"(?:cpu|cuda(\d+)(\d))_")
 _TORCH_PACKAGES = ("pytorch", "libtorch")
 
@@ -24,6 +27,8 @@ class BuiltFor:
     later: bool = False  #: Also every later torch: for libraries of torch's stable ABI only.
     cuda: str | None = None  #: ``13.0``, ``cpu``, or None.
     python: str | None = None  #: ``3.12``, ``abi3`` (any from some version on), or None.
+    machine: str = ""  #: The processor, ``x86_64``, or an empty string.
+    other: str = ""  #: An accelerator that is not judged here: ``ROCm``.
 
 
 def from_conda(index: Mapping[str, Any]) -> BuiltFor:
@@ -41,7 +46,7 @@ def from_conda(index: Mapping[str, Any]) -> BuiltFor:
                 cuda = f"{build[1]}.{build[2]}" if build[1] else "cpu"
         if name == "python_abi" and rest:
             python = re.sub(r"\.\*$", "", rest[0].split(",")[0]) + ("t" if rest[-1].endswith("t") else "")
-    own = _BUILD.match(str(index.get("build", "")))
+    own, subdir = _BUILD.match(str(index.get("build", ""))), str(index.get("subdir", ""))
     if cuda is None and own:
         cuda = f"{own[1]}.{own[2]}" if own[1] else "cpu"
     if index.get("name") in _TORCH_PACKAGES:
@@ -54,6 +59,9 @@ def from_conda(index: Mapping[str, Any]) -> BuiltFor:
         later=narrowest == "later",
         cuda=cuda,
         python=python,
+        machine={"64": "x86_64"}.get(word := subdir.removeprefix("linux-"), word)
+        if "linux-" in subdir
+        else "",
     )
 
 
@@ -98,7 +106,20 @@ def from_wheel(metadata: str, wheel: str) -> BuiltFor:
     for requirement in headers.get_all("Requires-Dist") or ():
         if torch is None and (exact := re.match(r"torch\s*\(?===?\s*([\d.]+)", requirement)):
             torch = exact[1].rstrip(".")
-    return BuiltFor(source="the wheel's tags and version", torch=torch, cuda=cuda, python=_from_tags(tags))
+    return BuiltFor(
+        source="the wheel's tags and version",
+        torch=torch,
+        cuda=cuda,
+        python=_from_tags(tags),
+        machine=next((found[1] for tag in tags if (found := _LINUX.search(tag))), ""),
+        other=other_accelerator(version),
+    )
+
+
+def other_accelerator(version: str) -> str:
+    """Return the accelerator that a local version names and that is not judged here: ``ROCm`` for ``+rocm6.4``."""
+    found = _OTHER_LOCAL.search(version.partition("+")[2])
+    return _OTHER_NAMES.get(found[1].lower(), found[1].upper()) if found else ""
 
 
 def _from_local(version: str) -> tuple[str | None, str | None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from cuda_code.judge import (
     Judgement,
     Wanted,
+    blank_code,
     empty,
     for_archs,
     for_cpu,
@@ -26,8 +27,10 @@ from gpu_tools.verify.installed_torch import library_name
 from gpu_tools.verify.unchecked_expectations import (
     ComparedModule,
     built_with,
+    other_accelerator,
     remedy,
     unanswered,
+    wrong_machine,
     wrong_torch,
 )
 from gpu_tools.verify.verdict import Expectation, LibraryVerdict, Verdict
@@ -56,14 +59,19 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
     if torch is not None:
         known = replace(
             known,
-            accelerator=accelerator(torch.cuda),
+            accelerator="" if torch.other else accelerator(torch.cuda),
             torch_version=torch.version,
             archs=torch.archs,
             exact_archs=bool(torch.promised),
         )
     asked = expect or Expectation(accelerator="")
     expected = asked.filled(known)
-    verdicts: list[LibraryVerdict] = []
+    verdicts = [
+        LibraryVerdict(
+            path=path, module=module, ok=False, unknown=True, reason=reason, remedy="install it again"
+        )
+        for path, module, reason in {*environment.damaged, *subject.damaged}
+    ]
     extensions = subject.built_for.keys() & KERNELS.keys()
     for name in sorted({library.module for library in subject.libraries} | extensions):
         libraries = [library for library in subject.libraries if library.module == name]
@@ -71,7 +79,7 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
         if subject is environment:
             said = replace(said, python=said.python or subject.python)
             if torch is not None and name == "torch":
-                said = replace(said, torch=torch.version, cuda=torch.cuda or "cpu")
+                said = replace(said, torch=torch.version, cuda=None if torch.other else torch.cuda or "cpu")
         verdicts += _judged(
             ComparedModule(
                 name=name,
@@ -80,19 +88,23 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
                 expected=expected,
                 beside=torch,
                 said=said,
+                machine=environment.machine,
             ),
             libraries,
         )
-    return Verdict(subject=subject.name, libraries=tuple(verdicts))
+    notes = dict.fromkeys((*subject.notes, *environment.notes))
+    return Verdict(subject=subject.name, libraries=tuple(verdicts), notes=tuple(notes))
 
 
 def _judged(module: ComparedModule, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
     found: dict[str, LibraryFacts] = {}
+    unread: list[str] = []
     for library in libraries:
         try:
             if facts := read(library.file, library.path):
                 found[library.path] = facts
         except ValueError as error:
+            unread.append(library.path)
             bad = Judgement(path=library.path, reason=str(error), remedy="get or build it again")
             yield _without_facts(module, bad)
     wanted = _wanted(module)
@@ -100,18 +112,21 @@ def _judged(module: ComparedModule, libraries: Sequence[Library]) -> Iterator[Li
     if not libraries:
         judged = (empty(module.name),)
     elif module.name in KERNELS:
-        judged = judge(module.name, list(found.values()), wanted)
+        judged = judge(module.name, list(found.values()), wanted, unread=unread)
     else:
         judged = tuple(_other(module, facts, wanted) for facts in found.values())
-    for one in judged:
-        facts = found.get(one.path)
+    machines = [facts.machine for facts in found.values()]
+    machine = module.said.machine or module.machine or max(machines, key=machines.count, default="")
+    for judgement in judged:
+        facts = found.get(judgement.path)
         if facts is None:
-            yield _without_facts(module, one)
-        elif one.ok:
+            yield _without_facts(module, judgement)
+            continue
+        judgement = wrong_machine(module, facts, machine) or other_accelerator(module, facts) or judgement
+        if judgement.ok:
             more = wrong_torch if module.name == "torch" else _beside
-            yield _library(module, facts, more(module, facts) or one)
-        else:
-            yield _library(module, facts, one)
+            judgement = more(module, facts) or judgement
+        yield _library(module, facts, judgement)
 
 
 def _wanted(module: ComparedModule) -> Wanted:
@@ -126,6 +141,7 @@ def _wanted(module: ComparedModule) -> Wanted:
         cuda_major=int(cuda_version.split(".")[0]) if cuda_version else None,
         archs=expected.archs if cuda is not False else (),
         exact=expected.exact_archs,
+        explain=bool(module.asked.archs) and not expected.exact_archs,
         python=python,
     )
 
@@ -135,8 +151,9 @@ def _other(module: ComparedModule, facts: LibraryFacts, wanted: Wanted) -> Judge
     if module.name == "torch":
         return _torch(facts, wanted)
     wrong = wrong_python(facts, wanted.python) or wrong_runtime(facts, wanted.cuda_major)
+    wrong = wrong or blank_code(facts)
     if wrong is None and module.asked.archs and facts.units:
-        wrong = for_archs(facts, wanted.archs, exact=wanted.exact)
+        wrong = for_archs(facts, wanted)
     if wrong is None and module.asked.cuda is False:
         wrong = for_cpu(facts)
     return wrong or Judgement(path=facts.path)
@@ -151,16 +168,19 @@ def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     if name in TORCH_KERNELS and not facts.units:
         return Judgement(path=facts.path, reason="libtorch was compiled without device code",
                          remedy="build libtorch again with USE_CUDA=1 and TORCH_CUDA_ARCH_LIST set")  # fmt: skip
-    held = {f"{arch.removesuffix('+PTX')}" for arch in wanted.archs}
-    numbers = {name.partition("_")[2].rstrip("af") for name in facts.archs}
-    lacking = sorted(arch for arch in held if arch.replace(".", "") not in numbers)
-    if not lacking or not facts.units:
+    if not facts.units:
         return Judgement(path=facts.path)
-    reason = f"no code for {', '.join('sm_' + arch.replace('.', '') for arch in lacking)}"
+    archs = tuple(arch.removesuffix("+PTX") for arch in wanted.archs)
+    own = {name.rstrip("af") for name in facts.archs}  # 9.0a alone will do for 9.0
+    if not wanted.exact or {f"sm_{arch.replace('.', '')}" for arch in archs} <= own:
+        judgement = for_archs(facts, replace(wanted, archs=archs, exact=False))
+    else:
+        judgement = for_archs(facts, replace(wanted, archs=archs))
+    if judgement.ok:
+        return judgement
     if name in TORCH_MAY_HAVE_KERNELS:  # the official wheels leave some out
-        return Judgement(path=facts.path, note=reason)
-    return Judgement(path=facts.path, reason=reason,
-                     remedy=f'build libtorch again with TORCH_CUDA_ARCH_LIST="{";".join(wanted.archs)}"')  # fmt: skip
+        return Judgement(path=facts.path, note=judgement.reason)
+    return replace(judgement, remedy=f"build libtorch again: {judgement.remedy}")
 
 
 def _beside(module: ComparedModule, facts: LibraryFacts) -> Judgement | None:
@@ -206,7 +226,7 @@ def _without_facts(module: ComparedModule, one: Judgement) -> LibraryVerdict:
 
 def _library(module: ComparedModule, facts: LibraryFacts, one: Judgement) -> LibraryVerdict:
     said = module.said
-    question = unanswered(module, facts) if one.ok else ""
+    question = one.reason if one.unknown else unanswered(module, facts) if one.ok else ""
     return LibraryVerdict(
         path=facts.path,
         module=module.name,
@@ -220,5 +240,5 @@ def _library(module: ComparedModule, facts: LibraryFacts, one: Judgement) -> Lib
         ok=one.ok and not question,
         unknown=bool(question),
         reason=question or one.reason or one.note,
-        remedy=remedy(module) if question else one.remedy,
+        remedy=remedy(module) if question and not one.unknown else one.remedy,
     )

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from cuda_code.elf_file import opened
 from cuda_code.kernels import KERNELS
 from gpu_tools.verify.built_for import BuiltFor, from_conda, from_wheel
-from gpu_tools.verify.installed_torch import TorchBeside, find, library_name
+from gpu_tools.verify.installed_torch import TorchBeside, library_name, parse_torch
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import unpack
 
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/]+)/")
 _TORCH_LIBRARY = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
 _PYTHON_FOLDER = re.compile(r"python(\d\.\d+t?)")
+_Read = TypeVar("_Read")
 _KINDS = ".conda, .tar.bz2, .whl, or the folder of an environment"
 
 
@@ -43,6 +48,10 @@ class Subject:
     built_for: dict[str, BuiltFor] = field(default_factory=dict)
     torch: TorchBeside | None = None  #: The torch in it, for an environment.
     python: str | None = None  #: An environment's Python, ``3.12``.
+    machine: str = ""  #: The processor that an environment's Python is for: ``x86_64``.
+    #: Metadata that cannot be read: path, module, what is wrong.
+    damaged: tuple[tuple[str, str, str], ...] = ()
+    notes: tuple[str, ...] = ()  #: Remarks on an environment as a whole.
 
 
 @contextmanager
@@ -67,7 +76,8 @@ def open_subject(path: Path) -> Iterator[Subject]:
         except IntegrityError:
             raise
         except Exception as error:  # rattler's errors share no base class
-            raise IntegrityError(f"{path} cannot be read: {error}", "get or build it again") from error
+            words = f"{type(error).__name__} {error}".strip()
+            raise IntegrityError(f"{path} cannot be read: {words}", "get or build it again") from error
         libraries = _named(unpacked, files)
         modules = {library.module for library in libraries} | ({_own_module(path)} & KERNELS.keys())
         yield Subject(name=path.name, libraries=libraries, built_for=dict.fromkeys(modules, built_for))
@@ -94,15 +104,18 @@ def _wheel(path: Path, folder: Path) -> BuiltFor:
         archive.extractall(
             folder, [name for name in archive.namelist() if ".so" in name or ".dist-info/" in name]
         )
-    return _dist_info(next(folder.glob("*.dist-info")))
+    information = next(folder.glob("*.dist-info/METADATA"), None)
+    if information is None:
+        raise IntegrityError(f"{path} has no .dist-info folder with METADATA", "get or build it again")
+    return _dist_info(information.parent)
 
 
 def _dist_info(folder: Path) -> BuiltFor:
     tags = folder / "WHEEL"  # absent where conda installed it
-    return from_wheel(
-        (folder / "METADATA").read_text(encoding="utf-8"),
-        tags.read_text(encoding="utf-8") if tags.is_file() else "",
-    )
+    texts = [
+        path.read_text(errors="replace") if path.is_file() else "" for path in (folder / "METADATA", tags)
+    ]
+    return from_wheel(*texts)
 
 
 def site_packages(prefix: Path) -> tuple[Path, str]:
@@ -110,14 +123,22 @@ def site_packages(prefix: Path) -> tuple[Path, str]:
 
     Raises UsageError: The folder has no Python, or several of them without torch.
     """
-    found = sorted(
-        (folder, version[1])
-        for name in ("site-packages", "dist-packages")
-        for folder in prefix.glob(f"lib*/python3.*/{name}")
-        if (version := _PYTHON_FOLDER.search(folder.parent.name)) and not folder.parent.parent.is_symlink()
-    )
-    with_torch = [(folder, version) for folder, version in found if (folder / "torch").is_dir()]
-    chosen = with_torch or found
+    found: dict[
+        Path, tuple[Path, str]
+    ] = {}  # by its real path: lib64 and conda-forge's lib/python3.1 are links
+    for name in ("site-packages", "dist-packages"):
+        for folder in sorted(prefix.glob(f"lib*/python3.*/{name}")):
+            linked = folder.parent.is_symlink() or folder.parent.parent.is_symlink()
+            if (version := _PYTHON_FOLDER.search(folder.parent.name)) and not (
+                linked and folder.resolve() in found
+            ):
+                found[folder.resolve()] = (folder, version[1])
+    chosen = list(found.values())
+    for part_of_the_one in ("torch", "../os.py"):
+        if len(chosen) > 1:
+            chosen = [
+                (site, version) for site, version in chosen if (site / part_of_the_one).exists()
+            ] or chosen
     if len(chosen) != 1:
         count = f"{len(chosen)} Pythons" if chosen else "no Python"
         raise UsageError(
@@ -129,6 +150,16 @@ def site_packages(prefix: Path) -> tuple[Path, str]:
 
 def _environment(prefix: Path) -> Subject:
     site, python = site_packages(prefix)
+    damaged: list[tuple[str, str, str]] = []
+
+    def checked(path: Path, module: str, read: Callable[[str], _Read]) -> _Read | None:
+        try:
+            return read(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            damaged.append((path.relative_to(prefix).as_posix(), module, f"cannot be read: {reason}"))
+        return None
+
     modules = ("torch", *KERNELS)
     files = [path for module in modules for path in (site / module).rglob("*.so*") if path.is_file()]
     shared = (path for path in prefix.glob("lib/*.so*") if not path.is_symlink())
@@ -139,18 +170,54 @@ def _environment(prefix: Path) -> Subject:
         # without a folder or a file of its own it is installed from where it is developed
         there = (site / module).is_dir() or (site / f"{module}.py").is_file()
         if module in modules and there and (information / "METADATA").is_file():
+            checked(information / "METADATA", module, str)
             built_for[module] = _dist_info(information)
     for record in sorted((prefix / "conda-meta").glob("*.json")):
         module = _module_named(record.name.rpartition("-")[0].rpartition("-")[0])
         if module in KERNELS and (site / module).is_dir():
-            built_for[module] = from_conda(json.loads(record.read_text(encoding="utf-8")))
+            conda = checked(record, module, lambda text: from_conda(json.loads(text)))
+            built_for |= {module: conda} if conda else {}
+    torch, package = None, site / "torch"
+    if (package / "version.py").is_file():
+        torch = checked(package / "version.py", "torch", partial(parse_torch, package, prefix))
     return Subject(
         name=str(prefix),
         libraries=_named(prefix, files),
         built_for=built_for,
-        torch=find(site, prefix),
+        torch=torch,
         python=python,
+        machine=_machine(prefix),
+        damaged=tuple(damaged),
+        notes=tuple(_notes(prefix, torch)),
     )
+
+
+def _machine(prefix: Path) -> str:
+    for name in ("python", "python3"):
+        with contextlib.suppress(OSError, ValueError), opened(prefix / "bin" / name) as program:
+            return program.machine
+    return ""
+
+
+def _notes(prefix: Path, torch: TorchBeside | None) -> Iterator[str]:
+    settings = prefix / "pyvenv.cfg"
+    text = settings.read_text(errors="replace") if settings.is_file() else ""
+    if torch is None and re.search(
+        r"^include-system-site-packages\s*=\s*true", text, re.MULTILINE | re.IGNORECASE
+    ):
+        home = re.search(r"^home\s*=\s*(.+)", text, re.MULTILINE)
+        base = Path(home[1].strip()).parent if home else "ENVIRONMENT"
+        yield (
+            "this venv has no torch of its own but uses its base's packages: nothing was compared with that torch, "
+            f"which takes --beside {base}"
+        )
+    if torch and (second := torch.second):
+        records = (prefix / "conda-meta").glob("libtorch-*.json")
+        other = next((record.name.removeprefix("libtorch-").partition("-")[0] for record in records), "")
+        yield (
+            f"two PyTorches are here: Python loads {torch.version} from {torch.package.relative_to(prefix)}/lib, and "
+            f"{second.relative_to(prefix)} is another one{f' ({other})' * bool(other)}: remove one of them"
+        )
 
 
 def _module_named(name: str) -> str:

@@ -12,10 +12,13 @@ from cuda_code import cuda_archs
 from cuda_code.elf_file import NotElf, opened
 from cuda_code.kernels import TORCH_KERNELS
 from cuda_code.torch_abi import c_symbols
+from gpu_tools.verify.built_for import other_accelerator
 
 _FILE_VERSION = re.compile(r"(?<=\.so)(?:\.\d+)+$")
 _VERSION = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
-_CUDA = re.compile(r"^cuda(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE)
+_CUDA, _HIP = (
+    re.compile(rf"^{name}(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE) for name in ("cuda", "hip")
+)
 _ACTIVATED = re.compile(r'export CF_TORCH_CUDA_ARCH_LIST="([^"]*)"')
 # TORCH_INTERNAL_ASSERT, AT_ASSERT, and macros around them, which are reported at the line where they are used
 _ASSERT = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\s*\(")
@@ -31,12 +34,19 @@ class TorchBeside:
     #: From ``torch/version.py``: ``2.13.0+cu130``; ``13.0`` or None.
     version: str
     cuda: str | None
+    other: str = ""  #: An accelerator that is not judged here: ``ROCm``.
+
+    @property
+    def second(self) -> Path | None:
+        """The libtorch of another torch, which Python does not load: in the prefix's lib, beside one in torch/lib."""
+        own, shared = (folder / "lib/libtorch_cpu.so" for folder in (self.package, self.prefix))
+        return shared if own.is_file() and shared.is_file() and not own.samefile(shared) else None
 
     def libraries(self) -> Iterator[Path]:
-        """Yield libtorch's libraries, which lie in torch/lib or, shared by all Pythons, in the prefix's lib."""
-        for folder in (self.package / "lib", self.prefix / "lib"):
+        """Yield the libraries of the libtorch that Python loads: in torch/lib, or the lib that all Pythons share."""
+        for package in (self.package, self.prefix)[: 1 if self.second else 2]:
             for pattern in ("libtorch*.so", "libc10*.so"):
-                yield from (path for path in sorted(folder.glob(pattern)) if path.is_file())
+                yield from (path for path in sorted((package / "lib").glob(pattern)) if path.is_file())
 
     @cached_property
     def exported(self) -> frozenset[str]:
@@ -122,16 +132,16 @@ def library_name(path: str) -> str:
     return _FILE_VERSION.sub("", path.rpartition("/")[2])
 
 
-def find(site_packages: Path, prefix: Path) -> TorchBeside | None:
-    """Return the torch installed in ``site_packages``, or None."""
-    version_file = site_packages / "torch" / "version.py"
-    if not version_file.is_file():
-        return None
-    text = version_file.read_text(encoding="utf-8")
-    version, cuda = _VERSION.search(text), _CUDA.search(text)
+def parse_torch(package: Path, prefix: Path, text: str) -> TorchBeside:
+    """Return the torch of a folder in site-packages, by the text of its ``version.py``.
+
+    Raises ValueError: It names no version.
+    """
+    version, cuda, hip = _VERSION.search(text), _CUDA.search(text), _HIP.search(text)
     if version is None:
-        return None
-    return TorchBeside(version_file.parent, prefix, version[1], cuda[1] if cuda else None)
+        raise ValueError("no __version__ in it")
+    other = "ROCm" if hip and hip[1] else other_accelerator(version[1])
+    return TorchBeside(package, prefix, version[1], cuda[1] if cuda else None, other)
 
 
 def _closing(text: str, position: int) -> int:

@@ -27,6 +27,7 @@ class ComparedModule:
     expected: Expectation
     beside: TorchBeside | None
     said: BuiltFor
+    machine: str = ""  #: The processor of the environment beside it: ``x86_64``.
 
     @property
     def wants_cuda(self) -> bool | None:
@@ -113,8 +114,43 @@ def wrong_torch(module: ComparedModule, facts: LibraryFacts) -> Judgement | None
     )
 
 
+def wrong_machine(module: ComparedModule, facts: LibraryFacts, machine: str) -> Judgement | None:
+    """Judge whether a library is for the processor that it should be for, and for that of the environment."""
+    wanted = next((name for name in (machine, module.machine) if name and name != facts.machine), "")
+    if not wanted:
+        return None
+    return Judgement(
+        path=facts.path,
+        reason=f"built for {facts.machine}, not for {wanted}",
+        remedy=f"install the build for {wanted}",
+    )
+
+
+def other_accelerator(module: ComparedModule, facts: LibraryFacts) -> Judgement | None:
+    """Judge a library for an accelerator other than CUDA, or beside a torch for one; None where all is for CUDA or CPU.
+
+    It is wrong where another one was asked for. Else nothing here can tell whether it works.
+    """
+    name, evidence = facts.other or (module.said.other, module.said.source)
+    if name and module.asked.accelerator:
+        return Judgement(
+            path=facts.path,
+            reason=f"built for {name} ({evidence}), not for {module.asked.accelerator}",
+            remedy=f"install the build for {module.asked.accelerator}",
+        )
+    if not name and module.name != "torch" and module.beside and module.beside.other:
+        name, evidence = module.beside.other, f"the torch beside it, {module.beside.version}"
+    if not name:
+        return None
+    return Judgement(
+        path=facts.path, reason=f"for {name} ({evidence}), which cannot be judged here", unknown=True
+    )
+
+
 def built_with(module: ComparedModule, facts: LibraryFacts) -> str | None:
-    """Return the CUDA that a library tells of, ``cpu``, or else what metadata say."""
+    """Return the CUDA that a library tells of, another accelerator, ``cpu``, or else what metadata say."""
+    if other := facts.other or ((module.said.other,) if module.said.other else None):
+        return other[0]
     if facts.cuda_runtime:
         return str(facts.cuda_runtime)
     if facts.units or facts.links_cuda:

@@ -19,6 +19,19 @@ _WITHOUT_BYTES = (0, 8)  # SHT_NULL, SHT_NOBITS
 _NAME_ENDS = b"\0"
 _LONGEST_NAME = 4096
 _HEADER_BYTES = 64
+_MACHINES = {3: "i386", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+#: What else lies under a library's name, by its first bytes.
+_OTHER_FILES = (
+    (b"\x7fELF", "is no 64-bit little-endian ELF file"),
+    (b"version https://git-lfs", "is a git-LFS pointer in place of the library"),
+    (b"/annex/objects/", "is a git-annex pointer in place of the library"),
+    (b"<!DOCTYPE", "is a web page"),
+    (b"<html", "is a web page"),
+    (b"MZ", "is a Windows library"),
+    (b"\xcf\xfa\xed\xfe", "is a macOS library"),
+    (b"\xca\xfe\xba\xbe", "is a macOS library"),
+    (bytes(64), "is full of zeros"),
+)
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _DYNAMIC = struct.Struct("<qQ")
@@ -47,13 +60,26 @@ class ElfFile:
     def __init__(self, data: mmap.mmap | bytes) -> None:
         self.data = data
         if len(data) < _HEADER_BYTES or data[:6] != b"\x7fELF\x02\x01":
-            raise NotElf("no 64-bit little-endian ELF file")
+            raise NotElf(_in_place_of_elf(bytes(data[:256]), len(data)))
+        self._check_length()
         try:
             #: all of them in the order of the file's table; two may have one name
             self.every = tuple(self._read_sections())
         except (struct.error, IndexError, OverflowError, ValueError) as error:
-            raise NotElf(f"damaged ELF file: {error}") from error
+            raise NotElf(f"is damaged: {error}") from error
         self.sections = dict(self.every)
+
+    @property
+    def machine(self) -> str:
+        """The processor that it is for: ``x86_64``."""
+        (number,) = struct.unpack_from("<H", self.data, 18)
+        return _MACHINES.get(number, f"machine {number}")
+
+    def _check_length(self) -> None:
+        (table,) = struct.unpack_from("<Q", self.data, 40)
+        size, count = struct.unpack_from("<HH", self.data, 58)
+        if (end := table + size * count) > len(self.data):
+            raise NotElf(f"is cut off: {len(self.data):,} of {end:,} bytes")
 
     def _read_sections(self) -> Iterator[tuple[str, Section]]:
         (table,) = struct.unpack_from("<Q", self.data, 40)
@@ -63,7 +89,7 @@ class ElfFile:
             name = self._text(headers[names][4] + header[0])
             size_there = 0 if header[1] in _WITHOUT_BYTES else header[5]
             if header[4] + size_there > len(self.data):
-                raise NotElf(f"the file is cut off inside {name}")
+                raise NotElf(f"is cut off inside {name}")
             yield name, Section(header[4], size_there)
 
     def content(self, name: str) -> bytes:
@@ -112,6 +138,17 @@ class ElfFile:
         return bytes(self.data[start:end]).decode()
 
 
+def _in_place_of_elf(head: bytes, size: int) -> str:
+    """Say what lies there in place of a library."""
+    if not size:
+        return "is empty"
+    if size < _HEADER_BYTES and head.startswith(b"\x7fELF"):
+        return f"is cut off: {size} bytes"
+    if known := next((words for start, words in _OTHER_FILES if head.lstrip().startswith(start)), None):
+        return known
+    return "is no library but text" if head.isascii() and b"\0" not in head else "is no library"
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[ElfFile]:
     """Open a file as :class:`ElfFile`, mapped into memory.
@@ -122,6 +159,6 @@ def opened(path: Path) -> Iterator[ElfFile]:
         try:
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:
-            raise NotElf(f"{path} is empty") from error
+            raise NotElf("is empty") from error
         with mapped:
             yield ElfFile(mapped)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cuda_code import cuda_archs
 from cuda_code.kernels import KERNELS, Module, split
@@ -23,6 +23,8 @@ class Wanted:
     archs: tuple[str, ...] = ()
     #: Every one of them as machine code of its own; otherwise it is enough that such a GPU can run something.
     exact: bool = True
+    #: Say how such GPUs run code that is not their own.
+    explain: bool = False
     #: ``3.12``, or None where any will do: a module of the stable ABI.
     python: str | None = None
 
@@ -35,6 +37,7 @@ class Judgement:
     reason: str = ""
     remedy: str = ""
     note: str = ""
+    unknown: bool = False  #: The reason is why it cannot be judged.
 
     @property
     def ok(self) -> bool:
@@ -42,11 +45,16 @@ class Judgement:
         return not self.reason
 
 
-def judge(module: str, libraries: Sequence[LibraryFacts], wanted: Wanted) -> tuple[Judgement, ...]:
-    """Judge the libraries of one module of :data:`KERNELS`, one judgement each, and those that are not there."""
+def judge(
+    module: str, libraries: Sequence[LibraryFacts], wanted: Wanted, *, unread: Sequence[str] = ()
+) -> tuple[Judgement, ...]:
+    """Judge the libraries of one module of :data:`KERNELS`, one judgement each, and those that are not there.
+
+    `unread`: paths of those that are there and cannot be read.
+    """
     table = KERNELS[module]
     cuda = any(facts.units or facts.links_cuda for facts in libraries) if wanted.cuda is None else wanted.cuda
-    names = {facts.path.rpartition("/")[2] for facts in libraries}
+    names = {path.rpartition("/")[2] for path in (*unread, *(facts.path for facts in libraries))}
     stems = {split(name)[0] for name in names}
     missing = [
         Judgement(
@@ -84,6 +92,8 @@ def _one(facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted
     if flavour == "cpu" and f"_{stem}_cuda.so" in names:
         return Judgement(path=facts.path, note=f"_{stem}_cuda.so is loaded in its place")
     archs = tuple(arch for arch in wanted.archs if _as_number(arch) >= _as_number(table.oldest))
+    if wrong := blank_code(facts):
+        return wrong
     if flavour == "cpu" or (stem in table.kernels and not facts.units):
         return _without_cuda(facts, flavour, archs)
     if wrong := wrong_runtime(facts, wanted.cuda_major):
@@ -91,7 +101,9 @@ def _one(facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted
     if stem in table.plain and facts.units:
         return Judgement(path=facts.path, note="carries device code, though upstream has none for it")
     return (
-        for_archs(facts, archs, exact=wanted.exact) if stem in table.kernels else Judgement(path=facts.path)
+        for_archs(facts, replace(wanted, archs=archs))
+        if stem in table.kernels
+        else Judgement(path=facts.path)
     )
 
 
@@ -124,21 +136,24 @@ def _without_cuda(facts: LibraryFacts, flavour: str, archs: Sequence[str]) -> Ju
     )
 
 
-def for_archs(facts: LibraryFacts, archs: Sequence[str], *, exact: bool) -> Judgement:
-    """Judge whether a library has code for some architectures; with ``exact`` every one as machine code of its own."""
+def for_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
+    """Judge whether a library has code for the architectures that are wanted."""
+    archs, exact = wanted.archs, wanted.exact
     wanted_sm, wanted_ptx = cuda_archs.wanted(archs)
-    lacking = []
+    lacking, runs_as = [], []
     for name in cuda_archs.ordered(wanted_sm):
-        runs = cuda_archs.runs_on(name, facts.archs, facts.ptx)
-        if name not in facts.archs if exact else runs == "missing":
+        code = cuda_archs.code_for(name, facts.archs, facts.ptx)
+        if name not in facts.archs if exact else not code:
             lacking.append(name)
-    lacking += (
-        [f"PTX for {name}" for name in cuda_archs.ordered(wanted_ptx - set(facts.ptx))] if exact else []
-    )
+        elif code.startswith("compute_"):
+            runs_as.append(f"{name} compiles PTX of {code} at first use")
+        elif code != name:
+            runs_as.append(f"{name} runs it as {code}")
+    lacking += [f"PTX for {name}" for name in cuda_archs.ordered(wanted_ptx - set(facts.ptx))]
     arch_list = ";".join(archs)
     remedy = f'rebuild with TORCH_CUDA_ARCH_LIST="{arch_list}"'
     if lacking:
-        has = ", ".join([*facts.archs, *(f"PTX {name}" for name in facts.ptx)])
+        has = ", ".join([*facts.archs, *(f"PTX {name}" for name in facts.ptx)]) or "none"
         return Judgement(
             path=facts.path, reason=f"no code for {', '.join(lacking)} (it has {has})", remedy=remedy
         )
@@ -154,8 +169,19 @@ def for_archs(facts: LibraryFacts, archs: Sequence[str], *, exact: bool) -> Judg
             remedy=f"objects of another arch list were linked in: clean the build folder and {remedy}",
         )
     more = cuda_archs.ordered(frozenset(facts.archs) - wanted_sm) if archs else ()
+    if more and exact:
+        return Judgement(path=facts.path, note=f"more than asked for: {', '.join(more)}")
+    return Judgement(path=facts.path, note=", ".join(runs_as) if wanted.explain else "")
+
+
+def blank_code(facts: LibraryFacts) -> Judgement | None:
+    """Say whether a library's device code was overwritten."""
+    if not facts.blank:
+        return None
     return Judgement(
-        path=facts.path, note=f"more than asked for: {', '.join(more)}" if more and exact else ""
+        path=facts.path,
+        reason=f"its device code ({cuda_archs.SECTIONS[0]}) is all zeros",
+        remedy="get or build it again",
     )
 
 

@@ -21,6 +21,15 @@ _ASSERTION = re.compile(
 _RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 _PYTHON_LIBRARY = re.compile(r"libpython(\d\.\d+t?)")
 _CUDA_LIBRARIES = ("libcudart.so", "libc10_cuda.so", "libtorch_cuda.so")
+#: Accelerators that are not judged here, by what a library for them links to.
+_OTHERS = (
+    (re.compile(r"lib(?:amdhip64|hiprtc|torch_hip|c10_hip|rocblas|hipblas|MIOpen)\b"), "ROCm"),
+    (re.compile(r"lib(?:sycl|ze_loader|torch_xpu|c10_xpu)\b"), "XPU"),
+    (re.compile(r"lib(?:musart|musa|torch_musa|mublas)\b"), "MUSA"),
+    (re.compile(r"lib(?:ascendcl|torch_npu)\b"), "NPU"),
+)
+_NAMED_LIBRARY = re.compile(r".*\.so(?:\.\d+)*")
+_LINKER_SCRIPT = re.compile(rb"(?:\s|/\*.*?\*/)*(?:OUTPUT_FORMAT|INPUT|GROUP)\s*\(", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +53,11 @@ class LibraryFacts:
     assertions: frozenset[tuple[str, int]]
     #: Everything that other libraries must provide.
     undefined: frozenset[str]
+    machine: str = ""  #: The processor: ``x86_64``.
+    #: Another accelerator than CUDA that it is for, and what shows it: ``("ROCm", "libamdhip64.so.6")``.
+    other: tuple[str, str] | None = None
+    #: It has room for device code, in which there are zeros.
+    blank: bool = False
 
     @property
     def archs(self) -> tuple[str, ...]:
@@ -67,14 +81,17 @@ class LibraryFacts:
 
 
 def read(file: Path, path: str) -> LibraryFacts | None:
-    """Read a library; None for what is no 64-bit ELF file.
+    """Read a library; None for a file that is none and not named like one, and for a linker script.
 
-    Raises NotElf: It begins like an ELF file and is damaged.
+    Raises NotElf: It is damaged, or something else under a library's name.
     Raises ValueError: Its device code is of a form not known here.
     """
     with file.open("rb") as stream:
-        if stream.read(4) != b"\x7fELF":
-            return None
+        head = stream.read(4096)
+    if not head.startswith(b"\x7fELF") and (
+        not _NAMED_LIBRARY.fullmatch(file.name) or _LINKER_SCRIPT.match(head)
+    ):
+        return None
     with opened(file) as library:
         return _facts(library, path)
 
@@ -84,17 +101,26 @@ def _facts(library: ElfFile, path: str) -> LibraryFacts:
     needed, undefined = library.needed(), library.undefined()
     runtime = next((found for name in needed if (found := _RUNTIME.match(name))), None)
     assertions = ((header.decode(), int(line)) for header, line in _ASSERTION.findall(constants))
+    units = cuda_archs.units(library)
     return LibraryFacts(
         path=path,
         needed=needed,
         rpath=library.rpath(),
-        units=cuda_archs.units(library),
+        units=units,
         cuda_runtime=int(runtime[1]) if runtime else None,
         says_not_compiled=NOT_COMPILED in constants,
         pythons=_pythons(path, needed, constants),
         assertions=frozenset(assertions),
         undefined=undefined,
+        machine=library.machine,
+        other=_other_accelerator(library, needed),
+        blank=not units and bool(library.content(cuda_archs.SECTIONS[0])),
     )
+
+
+def _other_accelerator(library: ElfFile, needed: tuple[str, ...]) -> tuple[str, str] | None:
+    linked = ((name, file) for file in needed for pattern, name in _OTHERS if pattern.match(file))
+    return next(linked, ("ROCm", ".hip_fatbin") if ".hip_fatbin" in library.sections else None)
 
 
 def _pythons(path: str, needed: tuple[str, ...], constants: bytes) -> tuple[tuple[str, str], ...]:

@@ -1,0 +1,299 @@
+"""What `megabuild verify` answers on packages and environments that are not as they should be."""
+
+from __future__ import annotations
+
+import _ctypes
+import struct
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from gpu_library import MACHINE_CODE, entry, fatbin
+
+from command_line.main import megabuild
+from command_line.run_command import Invocation, outcome
+
+GOOD = Path(_ctypes.__file__).read_bytes()
+VERSION_FILE = "__version__ = '2.13.0'\ncuda = None\n"
+STEMS = ("basis", "version", "weighting")
+
+Verify = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def verify(invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> Verify:
+    """Run `megabuild verify`, and return its exit code and all that it shows, in one line."""
+
+    def call(*arguments: str | Path) -> tuple[int, str]:
+        words = ["verify", *map(str, arguments)]
+        code = outcome(lambda: megabuild.main(words, standalone_mode=False, obj=invocation), invocation)
+        shown = capsys.readouterr()
+        return code, " ".join((shown.out + shown.err).split())
+
+    return call
+
+
+def wheel(
+    folder: Path, files: Mapping[str, bytes], version: str = "1.2.2", platform: str = "linux_x86_64"
+) -> Path:
+    path = folder / f"torch_spline_conv-{version}-cp312-cp312-{platform}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(f"torch_spline_conv/{name}", content)
+        information = f"torch_spline_conv-{version}.dist-info"
+        archive.writestr(f"{information}/METADATA", f"Name: torch_spline_conv\nVersion: {version}\n")
+        archive.writestr(f"{information}/WHEEL", f"Tag: cp312-cp312-{platform}\n")
+    return path
+
+
+def cpu(content: bytes = GOOD) -> dict[str, bytes]:
+    return {f"_{stem}_cpu.so": content for stem in STEMS}
+
+
+def linked(folder: Path, *libraries: str, code: bytes = b"") -> bytes:
+    """Link a library against others, of which there is nothing but the name."""
+    for name in libraries:
+        subprocess.run(
+            ["cc", "-shared", "-x", "c", "/dev/null", f"-Wl,-soname,{name}", "-o", folder / name], check=True
+        )
+    source = (
+        f'__asm__(".section .nv_fatbin,\\"a\\"\\n.byte {",".join(map(str, code))}\\n.previous\\n");\n'
+        if code
+        else ""
+    )
+    words = ["cc", "-shared", "-fPIC", "-Wl,--no-as-needed", "-x", "c", "-", "-x", "none", f"-L{folder}"]
+    words += [f"-l:{name}" for name in libraries]
+    subprocess.run([*words, "-o", str(folder / "made.so")], input=source, text=True, check=True)
+    return (folder / "made.so").read_bytes()
+
+
+def environment(folder: Path) -> Path:
+    """An environment with a torch and a torch_spline_conv for the CPU; returns its site-packages."""
+    site = folder / "lib/python3.12/site-packages"
+    for name in ("torch/lib", "torch_spline_conv", "torch_spline_conv-1.2.2.dist-info"):
+        (site / name).mkdir(parents=True)
+    (folder / "conda-meta").mkdir()
+    (site / "torch/version.py").write_text(VERSION_FILE)
+    (site / "torch_spline_conv-1.2.2.dist-info/METADATA").write_text(
+        "Name: torch_spline_conv\nVersion: 1.2.2\n"
+    )
+    for name, content in cpu().items():
+        (site / "torch_spline_conv" / name).write_bytes(content)
+    return site
+
+
+# ---- files that are no libraries for this machine -------------------------------------------------------------------
+AARCH64 = GOOD[:18] + struct.pack("<H", 183) + GOOD[20:]
+
+
+@pytest.mark.parametrize(
+    ("platform", "content", "said"),
+    [
+        ("linux_x86_64", AARCH64, "built for aarch64, not for x86_64"),
+        ("manylinux_2_28_aarch64", GOOD, "built for x86_64, not for aarch64"),
+        ("manylinux2014_x86_64", GOOD[:18] + struct.pack("<H", 21) + GOOD[20:], "built for ppc64le"),
+    ],
+)
+def test_a_library_for_another_processor_is_refused(
+    platform: str, content: bytes, said: str, verify: Verify, tmp_path: Path
+) -> None:
+    code, shown = verify(wheel(tmp_path, cpu(content), platform=platform))
+    assert (code, said in shown) == (14, True), shown
+
+
+def test_one_library_for_another_processor_among_others_is_refused(verify: Verify, tmp_path: Path) -> None:
+    site = environment(tmp_path)
+    assert verify(tmp_path)[0] == 0
+    (site / "torch_spline_conv/_basis_cpu.so").write_bytes(AARCH64)
+    code, shown = verify(tmp_path)
+    assert (code, "_basis_cpu.so: built for aarch64, not for x86_64" in shown) == (14, True), shown
+
+
+def test_the_environments_python_says_which_processor_it_is_for(verify: Verify, tmp_path: Path) -> None:
+    environment(tmp_path)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").write_bytes(AARCH64)
+    code, shown = verify(tmp_path)
+    assert (code, "built for x86_64, not for aarch64" in shown) == (14, True), shown
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git-LFS pointer"),
+        (b"../.git/annex/objects/x\n", "text"),
+        (b"/annex/objects/SHA256E-s1\n", "git-annex pointer"),
+        (b"", "is empty"),
+        (b"<!DOCTYPE html>\n<html>", "web page"),
+        (bytes(5000), "full of zeros"),
+        (GOOD[:4] + b"\1" + GOOD[5:], "no 64-bit"),
+        (GOOD[:5000], f"cut off: 5,000 of {len(GOOD):,} bytes"),
+        (GOOD[:9], "cut off: 9 bytes"),
+    ],
+)
+def test_a_file_named_like_a_library_that_is_none_is_named_once(
+    content: bytes, said: str, verify: Verify, tmp_path: Path
+) -> None:
+    code, shown = verify(wheel(tmp_path, {**cpu(), "_basis_cpu.so": content}))
+    assert (code, said in shown) == (14, True), shown
+    assert "has no library for" not in shown
+
+
+def test_a_linker_script_and_a_file_that_only_sounds_like_a_library_are_left_out(
+    verify: Verify, tmp_path: Path
+) -> None:
+    more = {"libx.so": b"/* GNU ld script */\nINPUT ( libx.so.1 )\n", "x.source.py": b"x = 1\n"}
+    code, shown = verify(wheel(tmp_path, {**cpu(), **more}))
+    assert code == 0, shown
+
+
+# ---- other accelerators ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [("libamdhip64.so.7", "ROCm"), ("libze_loader.so.1", "XPU"), ("libmusart.so.4", "MUSA")],
+)
+def test_a_build_for_an_accelerator_that_is_not_judged_here_is_unknown_and_gets_no_advice(
+    library: str, name: str, verify: Verify, tmp_path: Path
+) -> None:
+    path = wheel(tmp_path, {f"_{stem}_cuda.so": linked(tmp_path, library) for stem in STEMS})
+    code, shown = verify(path)
+    assert (code, name in shown, library in shown) == (19, True, True), shown
+    assert not [word for word in ("FORCE_", "CPU build", "install") if word in shown]
+    code, shown = verify(path, "--accelerator", "cuda130")
+    assert (code, f"built for {name}" in shown) == (14, True), shown
+
+
+@pytest.mark.parametrize("local", ["rocm6.4", "xpu"])
+def test_a_version_that_names_such_an_accelerator_is_believed(
+    local: str, verify: Verify, tmp_path: Path
+) -> None:
+    assert verify(wheel(tmp_path, cpu(), version=f"1.2.2+{local}"))[0] == 19
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__version__ = '2.13.0+rocm6.4'\ncuda = None\nhip = '6.4'\n",
+        "__version__ = '2.13.0+xpu'\ncuda = None\n",
+    ],
+)
+def test_nothing_beside_a_torch_for_such_an_accelerator_is_called_right(
+    text: str, verify: Verify, tmp_path: Path
+) -> None:
+    (environment(tmp_path) / "torch/version.py").write_text(text)
+    assert verify(tmp_path)[0] == 19
+
+
+# ---- device code ----------------------------------------------------------------------------------------------------
+def cuda(folder: Path, code: bytes) -> dict[str, bytes]:
+    with_code = linked(folder, "libcudart.so.13", code=code)
+    plain = linked(folder, "libcudart.so.13")
+    return {"_basis_cuda.so": with_code, "_weighting_cuda.so": with_code, "_version_cuda.so": plain}
+
+
+def test_overwritten_device_code_is_called_so(verify: Verify, tmp_path: Path) -> None:
+    code, shown = verify(wheel(tmp_path, cuda(tmp_path, bytes(64))))
+    assert (code, "zeros" in shown, "FORCE_CUDA" in shown) == (14, True, False), shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [
+        ("12.1", 0, "sm_121 runs it as sm_120"),
+        ("12.0", 0, ""),
+        ("10.0", 14, "no code for sm_100"),
+        ("12.0+PTX", 14, "PTX for compute_120"),
+    ],
+)
+def test_an_arch_list_asks_what_such_gpus_run(
+    asked: str, code: int, said: str, verify: Verify, tmp_path: Path
+) -> None:
+    path = wheel(tmp_path, cuda(tmp_path, fatbin(entry(MACHINE_CODE, 120, size=16))))
+    result, shown = verify(path, "--arch-list", asked)
+    assert (result, said in shown) == (code, True), shown
+
+
+# ---- environments ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_second_name_of_the_pythons_folder_is_no_second_python(
+    absolute: bool, verify: Verify, tmp_path: Path
+) -> None:
+    environment(tmp_path)
+    target = tmp_path / "lib/python3.12" if absolute else Path("python3.12")
+    (tmp_path / "lib/python3.1").symlink_to(target)
+    (tmp_path / "lib64").symlink_to("lib")
+    code, shown = verify(tmp_path)
+    assert code == 0, shown
+    assert "3.12" in shown
+
+
+def test_noarch_packages_beside_a_free_threaded_python_are_no_second_python(
+    verify: Verify, tmp_path: Path
+) -> None:
+    environment(tmp_path)
+    (tmp_path / "lib/python3.12t/site-packages").mkdir(parents=True)
+    assert verify(tmp_path)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        (
+            "lib/python3.12/site-packages/torch_spline_conv-1.2.2.dist-info/METADATA",
+            b"Name: x\nAuthor: Ren\xe9\n",
+        ),
+        ("conda-meta/pytorch_spline_conv-1.2.2-py312_0.json", b'{"depends": ["pyt'),
+        ("conda-meta/pytorch_spline_conv-1.2.2-py312_0.json", b"[]"),
+        ("conda-meta/pytorch_spline_conv-1.2.2-py312_0.json", b'{"depends": null}'),
+        ("lib/python3.12/site-packages/torch/version.py", b"\xff\xfejunk"),
+        ("lib/python3.12/site-packages/torch/version.py", b""),
+    ],
+)
+def test_damaged_metadata_are_named_and_the_rest_is_judged(
+    file: str, content: bytes, verify: Verify, tmp_path: Path
+) -> None:
+    site = environment(tmp_path)
+    (tmp_path / file).write_bytes(content)
+    code, shown = verify(tmp_path)
+    assert (code, Path(file).name in shown) == (19, True), shown
+    (site / "torch_spline_conv/_basis_cpu.so").write_bytes(b"")
+    assert verify(tmp_path)[0] == 14
+
+
+def test_a_wheel_without_dist_info_is_refused_in_words(verify: Verify, tmp_path: Path) -> None:
+    path = tmp_path / "nodist-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("nodist.py", "")
+    code, shown = verify(path)
+    assert (code, "no .dist-info" in shown) == (6, True), shown
+
+
+def test_of_two_torches_the_one_that_python_loads_counts(verify: Verify, tmp_path: Path) -> None:
+    site = environment(tmp_path)
+    own, shared = site / "torch/lib/libtorch_cpu.so", tmp_path / "lib/libtorch_cpu.so"
+    for path, function in ((own, "_ZN2at3newEv"), (shared, "_ZN2at3oldEv")):
+        words = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
+        subprocess.run(words, input=f"void {function}(void) {{}}", text=True, check=True)
+    for symbol, expected in (("new", 0), ("old", 14)):
+        library = str(site / "torch_spline_conv/_basis_cpu.so")
+        words = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+        source = f"void _ZN2at3{symbol}Ev(void); void f(void) {{ _ZN2at3{symbol}Ev(); }}"
+        subprocess.run(words, input=source, text=True, check=True)
+        code, shown = verify(tmp_path)
+        assert (code, "two PyTorches" in shown) == (expected, True), shown
+    own.unlink()
+    own.symlink_to(shared)  # as conda packages have it
+    code, shown = verify(tmp_path)
+    assert (code, "two PyTorches" in shown) == (0, False), shown
+
+
+def test_a_venv_that_uses_its_bases_torch_says_that_none_was_seen(verify: Verify, tmp_path: Path) -> None:
+    site = environment(tmp_path)
+    (site / "torch/version.py").unlink()
+    (tmp_path / "pyvenv.cfg").write_text(f"home = {sys.prefix}/bin\ninclude-system-site-packages = true\n")
+    _, shown = verify(tmp_path)
+    assert "no torch of its own" in shown
+    assert f"--beside {sys.prefix}" in shown

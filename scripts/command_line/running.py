@@ -74,7 +74,8 @@ def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
         show(out, ["", *package_lines(rows)])
         _tell_github(error, rows, options, out)
         raise
-    result = summary.result(install_line(made[-1], summary), upload(made[-1], summary))
+    lines = install_line(made[-1], summary), upload(made[-1], summary)
+    result = summary.result(*lines, rehearsal=options.rehearse)
     if github.runs_here(os.environ):
         github.add_to_summary(options.run_name, summary.packages, summary.seconds, summary.error, os.environ)
         result = replace(result, lines=[github.harmless(line) for line in result.lines])

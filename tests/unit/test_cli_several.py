@@ -142,6 +142,13 @@ def test_one_config_is_as_it_always_was(runs: Runs, invocation: Invocation) -> N
     assert "[1/1]" not in result.stdout
 
 
+@pytest.mark.parametrize(("arguments", "told"), [(("linux_64_cpu", "--rehearse"), 1), (("linux_64_cpu",), 0)])
+def test_a_rehearsal_ends_with_a_line_that_its_packages_are_a_model(
+    runs: Runs, invocation: Invocation, arguments: tuple[str, ...], told: int
+) -> None:
+    assert build(invocation, *arguments).stdout.count("not PyTorch") == told
+
+
 def test_a_failure_is_told_and_does_not_stop_the_others(runs: Runs, invocation: Invocation) -> None:
     broken = BuildError("staging of libtorch: x.cpp:2: error: no\nno such header", "install it")
     broken.failure = {"kind": "compiler", "file": "c10/x.cpp", "line": 2, "message": "error: no such header"}
@@ -307,7 +314,7 @@ def test_plans_of_several_end_with_what_they_take_together(runs: Runs, invocatio
     ("arguments", "left"),
     [
         (("linux_64_cuda*", "--exclude", "*_generic", "--provider", "conda-forge"),
-         {"linux_64_cuda129", "linux_64_cuda130"}),
+         {"linux_64_cuda129", "linux_64_cuda130", "linux_64_cuda134"}),
         (("linux_64_*", "--provider", "debian"), {"linux_64_cpu_debian", "linux_64_cuda124_debian"}),
         (("linux_64_cpu", "linux_64_cuda130", "--exclude", "*cuda*"), {"linux_64_cpu"}),
         (("--all", "--filter", "linux_64_cpu*", "--exclude", "*_wheel", "--exclude", "*_debian"),

@@ -18,6 +18,8 @@ from groundwork.wording import counted
 #: In a state folder: the summary of the last run that did something, and the folder of those of all.
 LATEST, RECORDS = "run.json", "runs"
 _HASH_DIGITS = 12
+#: What a rehearsal's packages are: they have PyTorch's names and versions.
+MODEL = "These packages are a small model and not PyTorch."
 _MARKS = {
     "built": f"{UNICODE.done} built",
     "skipped": f"{UNICODE.kept} was there",
@@ -105,11 +107,12 @@ class Summary:
             path, json.dumps(Result(format="run", document=self.to_dict()).to_json(), indent=1) + "\n"
         )
 
-    def result(self, use: str, upload: str = "") -> Result:
+    def result(self, use: str, upload: str = "", *, rehearsal: bool = False) -> Result:
         """Return the command's result; ``use`` is a line that installs the packages, ``upload`` one for uploading."""
         lines = ["", *figure_lines(self)]
         lines += ["to use it:", f"  {use}"] if use else []
         lines += ["to upload it:", f"  {upload}"] if upload else []
+        lines += ["", MODEL] if rehearsal else []
         took = duration(self.seconds)
         took += f", estimated {duration(self.estimated_seconds)}" if self.estimated_seconds else ""
         lines += ["", f"{self.config}: {'done' if self.ok else 'not everything was built'} in {took}"]

@@ -28,8 +28,12 @@ _PAGES = [
 
 
 def lines(text: str) -> Iterator[str]:
-    """Give the commands of a page: behind a prompt, indented and beginning with a program, or a step of a workflow."""
-    for line in text.replace("\\\n", " ").splitlines():
+    """Give a page's commands: in a block of bash or in a text, behind a prompt, indented, or a workflow's step."""
+    text = text.replace("\\\n", " ")
+    for block in re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        yield from (line for line in block.splitlines() if line and not line.startswith("#"))
+    yield from re.findall(r"`((?:python3? |scripts/)[^`\n]+)`", text)
+    for line in text.splitlines():
         if found := re.match(r"\s*(?:\$ |- run: )(.+)", line) or re.match(
             r" {4}(python3? .+|scripts/.+)", line
         ):

@@ -1,0 +1,124 @@
+"""A bare Debian root with an ordinary user: Debian's own Python, and no pyenv, ccache or configuration of pip."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from debian_inputs import debian_cache
+
+from groundwork.errors import ProviderError
+from groundwork.files import FileLock
+from megabuild.providers.debian import apt
+from megabuild.providers.debian.root import SUITE
+
+PACKAGES = ("ca-certificates", "python3", "python3-venv", "python3-dev", "g++", "git")
+_USER = 1000
+_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+#: How the machine reaches the network; nothing else of its environment gets in.
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BareRoot:
+    """A root, read-only, and the home folder of a user who can write nowhere else."""
+
+    root: Path
+    home: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def run(
+        self, *command: str, folder: str = "megabuild", timeout: float = 900.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command as that user, in a folder of its home."""
+        home = "/home/newcomer"
+        words = ["bwrap", "--unshare-pid", "--die-with-parent", "--ro-bind", str(self.root), "/"]
+        words += ["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp"]
+        words += ["--bind", str(self.home), home, "--chdir", f"{home}/{folder}"]
+        words += ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups", "env", "-i"]
+        words += [f"{name}={value}" for name, value in self.environment.items()]
+        words += [f"HOME={home}", "PATH=/usr/bin:/bin", "LANG=C.UTF-8"]
+        return subprocess.run(
+            [*words, *command],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+
+def make(repository: Path, home: Path) -> BareRoot:
+    """Return a root with a clone of the project in the user's home; skips the test where there can be none."""
+    for program in ("mmdebstrap", "bwrap", "setpriv", "git"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a root folder and become another user in it")
+    try:
+        lines = apt.debian_lines(SUITE)[:1]
+    except ProviderError as error:
+        pytest.skip(error.message)
+    root = _kept(lines)
+    cloned = subprocess.run(
+        ["git", "clone", "--quiet", str(repository), str(home / "megabuild")], check=False
+    )
+    if cloned.returncode:
+        pytest.skip("this is not a clone of the repository")
+    subprocess.run(["chown", "-R", f"{_USER}:{_USER}", str(home)], check=True)
+    passed = {name: os.environ[name] for name in (*_PROXIES, *map(str.upper, _PROXIES)) if name in os.environ}
+    return BareRoot(root=root, home=home, environment={**passed, **_index()})
+
+
+def _kept(lines: list[str]) -> Path:
+    """Return the root of earlier runs, or make it."""
+    key = hashlib.sha256(json.dumps([lines, PACKAGES]).encode()).hexdigest()[:16]
+    folder = debian_cache() / "tests" / "bare-root"
+    folder.mkdir(parents=True, exist_ok=True)
+    root = folder / key
+    with FileLock(folder / "lock"):
+        if not root.is_dir():
+            for left in folder.glob("tmp-*"):
+                shutil.rmtree(left)
+            temporary = folder / f"tmp-{uuid.uuid4().hex}"
+            temporary.mkdir()
+            (temporary / "sources.list").write_text("\n".join(lines) + "\n")
+            made = subprocess.run(
+                [
+                    *("unshare", "--mount", "--pid", "--fork", "--kill-child", "mmdebstrap", "--mode=root"),
+                    *("--variant=minbase", f"--include={','.join(PACKAGES)}"),
+                    *(f"--aptopt={option}" for option in (*apt.options(), 'Acquire::Languages "none";')),
+                    f'--customize-hook=chroot "$1" useradd --uid {_USER} --create-home newcomer',
+                    *(SUITE, str(temporary / "root"), str(temporary / "sources.list")),
+                ],
+                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if made.returncode:
+                shutil.rmtree(temporary)
+                pytest.skip(f"no Debian root can be made here: {made.stderr.strip().splitlines()[-1:]}")
+            os.replace(temporary / "root", root)
+            shutil.rmtree(temporary)
+    # as the network of the machine is reached now
+    shutil.copy("/etc/resolv.conf", root / "etc")
+    shutil.copy("/etc/hosts", root / "etc")
+    if _BUNDLE.is_file():
+        shutil.copy(_BUNDLE, root / _BUNDLE.relative_to("/"))
+    return root
+
+
+def _index() -> dict[str, str]:
+    """Return the address of the machine's mirror of PyPI, if pip uses one here, and nothing else of its settings."""
+    asked = ["python3", "-m", "pip", "config", "get", "global.index-url"]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return {"PIP_INDEX_URL": answer} if answer.startswith("http") else {}

@@ -182,11 +182,11 @@ def test_a_server_that_dies_costs_time_only(
         second = First(made, packages(made)).elsewhere()
         asked, get = [0], server.Store._get
 
-        def counted(self: server.Store, path: str) -> bytes | None:
+        def counted(self: server.Store, path: str, limit: int, seconds: float) -> bytes | None:
             asked[0] += 1
             if asked[0] == (1, 3, 5, 6, 7)[moment]:
                 end(http.process)
-            return get(self, path)
+            return get(self, path, limit, seconds)
 
         monkeypatch.setattr(server.Store, "_get", counted)
         assert second.run().ok

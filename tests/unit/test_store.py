@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import os
-import subprocess
+import signal
+import socket
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from groundwork import stopping
 from groundwork.errors import IntegrityError, UsageError
 from megabuild.store import server, tree_archive
 from megabuild.store.server import Store, StoreError
@@ -93,38 +101,61 @@ def test_a_record_of_something_else_is_refused(here: Store, text: str) -> None:
         here.find("a")
 
 
-def test_only_what_somebody_trusted_has_signed_is_taken(here: Store, content: Path, tmp_path: Path) -> None:
-    def key(name: str) -> Path:
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
-        return tmp_path / name
-
-    ours, theirs = key("ours"), key("theirs")
-    signers = tmp_path / "signers"
-    signers.write_text(f"ci@example.org {ours.with_suffix('.pub').read_text()}")
-    careful = Store(here.address, signers=signers)
-    here.put("a", {"file": content}, nothing)
-    with pytest.raises(IntegrityError, match="not signed"):
-        careful.find("a")
-    Store(here.address, key=theirs).put("a", {"file": content}, nothing)
-    with pytest.raises(IntegrityError, match="whom you trust"):
-        careful.find("a")
-    Store(here.address, key=ours).put("a", {"file": content}, nothing)
-    assert careful.find("a")
-    for name in ("json", "json.sig"):  # signed, but as something else
-        Path(here.address, f"b.{name}").write_bytes(Path(here.address, f"a.{name}").read_bytes())
-    with pytest.raises(IntegrityError, match="no record"):
-        careful.find("b")
-    record = Path(here.address, "a.json")
-    record.write_bytes(record.read_bytes() + b" ")
-    with pytest.raises(IntegrityError, match="whom you trust"):
-        careful.find("a")
-
-
 def test_a_server_that_is_not_there_is_said_without_the_password() -> None:
     gone = Store("http://user:sesame@127.0.0.1:9/store")
     with pytest.raises(StoreError, match=r"^http://127.0.0.1:9/store: ") as caught:
         gone.find("a")
     assert "sesame" not in str(caught.value)
+
+
+class _Boasting(BaseHTTPRequestHandler):
+    """Announces more than a machine's memory holds."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "100000000000")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_an_answer_too_long_for_what_was_asked_is_not_read(tmp_path: Path) -> None:
+    listening = HTTPServer(("127.0.0.1", 0), _Boasting)
+    threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+    store = Store(f"http://127.0.0.1:{listening.server_port}")
+    with pytest.raises(IntegrityError, match="100000000000 bytes"):
+        store.find("a")
+    with pytest.raises(IntegrityError, match="100000000000 bytes"):
+        store.fetch(server.StoredFile(size=1, parts=["0" * 64]), tmp_path / "part", nothing)
+    listening.shutdown()
+    listening.server_close()
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store that takes connections and never answers."""
+    monkeypatch.setattr(server, "_silent", set())
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield Store(f"http://127.0.0.1:{listening.getsockname()[1]}/store")
+
+
+def test_a_silent_store_is_asked_once(silent: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_ANSWER_SECONDS", 0.3)
+    with pytest.raises(StoreError, match="did not answer"):
+        silent.find("a")
+    monkeypatch.setattr(server, "_ANSWER_SECONDS", 60)
+    for again in (silent, Store(silent.address)):
+        with pytest.raises(StoreError, match="not asked again"):
+            again.find("b")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_waiting_for_a_silent_store_is_interrupted(silent: Store, number: signal.Signals) -> None:
+    threading.Timer(0.5, os.kill, (os.getpid(), number)).start()
+    with stopping.by_signals(), pytest.raises(KeyboardInterrupt):
+        silent.find("a")
 
 
 def test_the_environment_names_it(tmp_path: Path) -> None:
@@ -137,8 +168,6 @@ def test_the_environment_names_it(tmp_path: Path) -> None:
     for wrong in ("ftp://host", "http://", "redis://host"):
         with pytest.raises(UsageError, match=server.STORE):
             server.store({server.STORE: wrong})
-    with pytest.raises(UsageError, match=server.SIGNERS):
-        server.store({server.STORE: str(tmp_path), server.SIGNERS: str(tmp_path / "none")})
 
 
 def test_a_tree_comes_back_with_its_dates_modes_and_links(tmp_path: Path) -> None:
@@ -147,7 +176,7 @@ def test_a_tree_comes_back_with_its_dates_modes_and_links(tmp_path: Path) -> Non
     (tree / "run").write_text("#!/bin/sh")
     (tree / "run").chmod(0o755)
     (tree / "locked" / "below" / "object.o").write_bytes(bytes(1000))
-    (tree / "link").symlink_to("/usr/lib/libc.so")
+    (tree / "link").symlink_to("locked/below")
     os.link(tree / "run", tree / "same")
     for number, path in enumerate(sorted(tree.rglob("*"), reverse=True)):
         exact = 1_700_000_000_123_456_789 + number
@@ -170,23 +199,66 @@ def test_a_tree_comes_back_with_its_dates_modes_and_links(tmp_path: Path) -> Non
     assert (tmp_path / "back" / "tree" / "same").read_text() == "#!/bin/sh"
 
 
-def test_a_tree_that_reaches_outside_is_refused(tmp_path: Path) -> None:
-    import tarfile
+def _member(
+    name: str, kind: bytes = tarfile.REGTYPE, leads_to: str = "", content: bytes = b""
+) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname, member.size = kind, leads_to, len(content)
+    return member
 
-    import zstandard
 
+SYM, HARD, FOLDER = tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [_member("tree", SYM, "OUTSIDE"), _member("tree/planted")],
+        [_member("tree", FOLDER), _member("tree/x", HARD, "OUTSIDE/victim"), _member("tree/x")],
+        [_member("tree", FOLDER), _member("tree/x", HARD, "../../victim"), _member("tree/x")],
+        [_member("tree", FOLDER), _member("tree/x", HARD, "../../victim")],
+        [_member("tree", FOLDER), _member("tree/x", SYM, "../../victim")],
+        [_member("tree", FOLDER), _member("tree/x", SYM, "OUTSIDE/victim")],
+        # each leads inside at the moment in which it is unpacked
+        [_member("tree", FOLDER), _member("tree/x", SYM, "later/../.."), _member("tree/later", SYM, ".")],
+        [_member("tree", FOLDER), _member("tree/x", SYM, "."), _member("tree/x/planted")],
+        [
+            _member("tree", FOLDER),
+            _member("tree/x", SYM, "y"),
+            _member("tree/y"),
+            _member("tree/z", HARD, "tree/x"),
+        ],
+        [_member("tree/x"), _member("tree/x")],
+        [_member("tree/../../planted")],
+        [_member("tree/device", tarfile.CHRTYPE)],
+    ],
+)
+def test_a_tree_that_reaches_outside_is_refused(members: list[tarfile.TarInfo], tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    for victim in (tmp_path / "victim", tmp_path / "outside" / "victim"):
+        victim.write_text("mine")
+        victim.chmod(0o600)
     with (
         zstandard.open(tmp_path / "evil", "wb") as packed,
         tarfile.open(fileobj=packed, mode="w|") as archive,
     ):
-        link = tarfile.TarInfo("tree")
-        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path)
-        archive.addfile(link)
-        archive.addfile(tarfile.TarInfo("tree/planted"))
+        for member in members:
+            changed = copy.copy(member)
+            changed.linkname = changed.linkname.replace("OUTSIDE", str(tmp_path / "outside"))
+            archive.addfile(changed)
     with pytest.raises(IntegrityError, match="cannot be unpacked"):
-        tree_archive.unpack(tmp_path / "evil", tmp_path / "back")
-    assert not (tmp_path / "planted").exists()
-    (tmp_path / "rest").write_bytes((tmp_path / "evil").read_bytes()[:-20])
+        tree_archive.unpack(tmp_path / "evil", tmp_path / "back" / "unpacked")
+    assert not (tmp_path / "back" / "unpacked").exists()
+    left = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert left == [tmp_path / "evil", tmp_path / "outside" / "victim", tmp_path / "victim"]
+    assert {(path.read_text(), path.stat().st_mode & 0o777) for path in left[1:]} == {("mine", 0o600)}
+
+
+def test_a_tree_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "object").write_bytes(os.urandom(5000))
+    tree_archive.pack({"tree": tmp_path / "tree"}, tmp_path / "packed")
+    (tmp_path / "rest").write_bytes((tmp_path / "packed").read_bytes()[:-200])
     with pytest.raises(IntegrityError):
         tree_archive.unpack(tmp_path / "rest", tmp_path / "again")
 

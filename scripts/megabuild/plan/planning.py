@@ -120,7 +120,7 @@ def make_plan(
             *object_store.notes(os.environ),
         ),
     )
-    plan = stored.look(compare_with_disk(plan), os.environ)
+    plan = stored.look(compare_with_disk(plan), os.environ, report)
     estimated = _add_estimate(stored.when_fetched(plan), report)
     return replace(
         estimated, items=plan.items, extensions=plan.extensions, staging_decision=plan.staging_decision

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from groundwork.errors import IntegrityError
@@ -33,7 +33,7 @@ def _folder(options: Options) -> str:
     return options.run_name if options.own else f"{options.root.resolve().name}/{options.run_name}"
 
 
-def look(plan: Plan, environ: Mapping[str, str]) -> Plan:
+def look(plan: Plan, environ: Mapping[str, str], report: Callable[[str], None]) -> Plan:
     """Return a plan with what the store has of what is missing; as it is where no store is named.
 
     Raises UsageError: The store's address is none.
@@ -41,6 +41,7 @@ def look(plan: Plan, environ: Mapping[str, str]) -> Plan:
     named = store(environ)
     if named is None:
         return plan
+    report(f"asking the store {named.shown}")
     notes: list[str] = []
     found = Stored(address=named.shown)
     try:

@@ -101,7 +101,8 @@ def view(
     environment["RATTLER_CACHE_DIR"] = mount("rattler", cache / "rattler" / options.cache_name, writable=True)
     if not on_host and (bundle := certificates.system_bundle(os.environ)):
         # what the engine fetches in there comes by the same proxy, with the same company's certificate
-        environment["SSL_CERT_FILE"] = environment["GIT_SSL_CAINFO"] = mount("certificates.pem", bundle)
+        trusted = mount("certificates.pem", bundle)
+        environment |= dict.fromkeys(("SSL_CERT_FILE", "GIT_SSL_CAINFO"), trusted)
     objects, writes = cache / "objects", object_store.trusted(os.environ)
     own = mount("ccache", objects / options.cache_name, writable=True)
     (objects / _SHARED).mkdir(parents=True, exist_ok=True)

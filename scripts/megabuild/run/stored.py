@@ -30,23 +30,27 @@ def fetch(plan: Plan, environ: Mapping[str, str], tell: Tell) -> bool:
     came = False
     state = channel_folder.own_folder(plan.options.state)
     with files.scratch(state) as aside:
-        for item in plan.all_items:
-            record = plan.stored.packages.get(item.package.file_name)
-            if record is not None and not item.exists:
-                came |= _tried(item.package.id.label, tell, partial(_package, plan, item, named, aside, tell))
-        # not what was planned: a package that the store had in name only has to be built
-        left = compare_with_disk(plan).missing
-        if plan.stored.staging is not None and any(map(inherits, left)):
-            came |= _tried(plan.staged_name, tell, partial(_staging, plan, named, aside, tell))
+        try:
+            for item in plan.all_items:
+                record = plan.stored.packages.get(item.package.file_name)
+                if record is not None and not item.exists:
+                    came |= _tried(
+                        item.package.id.label, tell, partial(_package, plan, item, named, aside, tell)
+                    )
+            # not what was planned: a package that the store had in name only has to be built
+            left = compare_with_disk(plan).missing
+            if plan.stored.staging is not None and any(map(inherits, left)):
+                came |= _tried(plan.staged_name, tell, partial(_staging, plan, named, aside, tell))
+        except StoreError as error:
+            tell(events.Warned(message=f"the store is left alone, and the rest is built here: {error}"))
     return came
 
 
 def _tried(what: str, tell: Tell, do: Callable[[], None]) -> bool:
     try:
         do()
-    except (StoreError, IntegrityError) as error:
-        why = error.message if isinstance(error, MegabuildError) else str(error)
-        tell(events.Warned(message=f"{what} is built here, and not taken from the store: {why}"))
+    except IntegrityError as error:
+        tell(events.Warned(message=f"{what} is built here, and not taken from the store: {error.message}"))
         return False
     return True
 

@@ -13,23 +13,26 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from groundwork import files, redact
 from groundwork.errors import IntegrityError, UsageError
-from megabuild.store import signature
+from groundwork.network.client import run_with_deadline
 
-#: Where the store is; whether what is built here goes there; the file with the private key that signs it, and the one
-#: with the public keys of whoever may have signed what is fetched.
+#: Where the store is; whether what is built here goes there.
 STORE, WRITES = "MEGABUILD_STORE", "MEGABUILD_STORE_WRITES"
-KEY, SIGNERS = "MEGABUILD_STORE_KEY", "MEGABUILD_STORE_SIGNERS"
-#: Bytes of a part: it is held in memory, and sent again where the connection breaks.
-_PART = 64 << 20
+#: Bytes of a part, which is held in memory and sent again where the connection breaks, and of a record at most.
+_PART, _RECORD = 64 << 20, 1 << 20
+#: How long an answer may take: whether a part is there or what a record says, and the 64 MiB themselves.
+_ANSWER_SECONDS, _PART_SECONDS = 10.0, 600.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEMES = ("http", "https", "s3")
+#: Addresses of stores that gave no answer in time: they are not asked again by this process.
+_silent: set[str] = set()
+Answer = TypeVar("Answer")
 
 
 class StoreError(Exception):
@@ -55,14 +58,16 @@ class Record(msgspec.Struct, forbid_unknown_fields=True):
         return sum(file.size for file in self.files.values())
 
 
+#: Made here: what msgspec makes of a class at its first use is not safe in several threads.
+_RECORDS = msgspec.json.Decoder(Record)
+
+
 @dataclass(frozen=True)
 class Store:
     """A store; nothing is asked of it before there is a question."""
 
     address: str
     writes: bool = False  #: whether what is built here goes there
-    key: Path | None = None  #: what signs it
-    signers: Path | None = None  #: whose signatures are asked for; None for nobody's
     _opened: list[Any] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -73,22 +78,17 @@ class Store:
     def find(self, key: str) -> Record | None:
         """Return what is stored under a key, or None.
 
-        Raises IntegrityError: It is no record of that key, or is not signed as it should be.
+        Raises IntegrityError: It is no record of that key.
         Raises StoreError: The store cannot say.
         """
-        content = self._get(f"{key}.json")
+        content = self._get(f"{key}.json", _RECORD, _ANSWER_SECONDS)
         if content is None:
             return None
-        if self.signers is not None:
-            signed = self._get(f"{key}.json.sig")
-            if signed is None:
-                raise IntegrityError(f"{self.shown}: {key} is not signed", f"{SIGNERS} asks for a signature")
-            signature.check(content, signed, self.signers)
         try:
-            record = msgspec.json.decode(content, type=Record)
+            record = _RECORDS.decode(content)
         except msgspec.MsgspecError:
             record = None
-        # one that was signed for another key would say that something else is what is wanted
+        # one of another key would say that something else is what is wanted
         if record is None or record.key != key or not all(map(_is_sound, record.files.values())):
             raise IntegrityError(f"{self.shown}: {key} is no record of what it is named after", "remove it")
         return record
@@ -103,7 +103,7 @@ class Store:
         with files.replacing(target) as beside:
             with beside.open("xb") as out:
                 for digest in file.parts:
-                    part = self._get(_place(digest))
+                    part = self._get(_place(digest), _PART, _PART_SECONDS)
                     if part is None:
                         raise StoreError(f"{self.shown}: a part of {target.name} is gone")
                     if hashlib.sha256(part).hexdigest() != digest:
@@ -123,7 +123,6 @@ class Store:
         """Store files under a key; parts that are there are not sent. ``went`` is told how many bytes have arrived.
 
         Raises StoreError: They cannot be stored.
-        Raises PreflightError: They cannot be signed.
         """
         done, described = 0, {}
         for name, path in content.items():
@@ -135,32 +134,49 @@ class Store:
                 went(done)
             described[name] = StoredFile(size=path.stat().st_size, parts=parts)
         record = msgspec.json.format(msgspec.json.encode(Record(key=key, files=described)))
-        if self.key is not None:
-            self._put(f"{key}.json.sig", signature.sign(record, self.key))
         self._put(f"{key}.json", record)
 
-    def _get(self, path: str) -> bytes | None:
+    def _get(self, path: str, limit: int, seconds: float) -> bytes | None:
+        def get() -> bytes:
+            answer = self._remote.get(path)
+            if (
+                answer.meta["size"] > limit
+            ):  # before it is read: a length that no memory holds ends the process
+                raise IntegrityError(
+                    f"{self.shown}: {path} has {answer.meta['size']} bytes, more than {limit}",
+                    "remove it there",
+                )
+            return bytes(answer.bytes())
+
         try:
-            return bytes(self._remote.get(path).bytes())
+            return self._asked(get, seconds)
         except FileNotFoundError:
             return None
-        except self._failures as error:
-            raise StoreError(self._why(error)) from error
 
     def _put(self, path: str, content: bytes, *, again: bool = True) -> None:
         """Store bytes; where they are named after their content, only if nothing is there yet."""
-        try:
-            if not again and self._there(path, len(content)):
-                return
-            self._remote.put(path, content)
-        except self._failures as error:
-            raise StoreError(self._why(error)) from error
+        if again or not self._there(path, len(content)):
+            self._asked(lambda: self._remote.put(path, content), _PART_SECONDS)
 
     def _there(self, path: str, size: int) -> bool:
         try:
-            return bool(self._remote.head(path)["size"] == size)
+            return bool(self._asked(lambda: self._remote.head(path)["size"] == size, _ANSWER_SECONDS))
         except FileNotFoundError:
             return False
+
+    def _asked(self, ask: Callable[[], Answer], seconds: float) -> Answer:
+        """Return an answer; in a thread, as the library's own waiting takes notice of no Ctrl-C."""
+        if self.address in _silent:
+            raise StoreError(f"{self.shown} did not answer in time, and is not asked again")
+        try:
+            return run_with_deadline(seconds, ask)
+        except FileNotFoundError:
+            raise
+        except TimeoutError as error:
+            _silent.add(self.address)
+            raise StoreError(f"{self.shown} did not answer within {seconds:.0f} s") from error
+        except self._failures as error:
+            raise StoreError(self._why(error)) from error
 
     def _why(self, error: BaseException) -> str:
         """Return a failure in a line: the library's text goes on with its own innards."""
@@ -197,7 +213,7 @@ class Store:
 def store(environ: Mapping[str, str]) -> Store | None:
     """Return the store that is named, if one is.
 
-    Raises UsageError: An address that is none, or a file with keys that is not there.
+    Raises UsageError: An address that is none.
     """
     address = environ.get(STORE, "")
     if not address:
@@ -207,16 +223,7 @@ def store(environ: Mapping[str, str]) -> Store | None:
         raise UsageError(
             f"{STORE} is not an address of a store", "a folder, https://HOST/FOLDER, or s3://BUCKET/PREFIX"
         )
-    keys = {name: Path(value).absolute() for name in (KEY, SIGNERS) if (value := environ.get(name))}
-    for name, path in keys.items():
-        if not path.is_file():
-            raise UsageError(f"{name}: {path} is not there", "name a file, or leave it out")
-    return Store(
-        address=address,
-        writes=environ.get(WRITES, "") not in ("", "0"),
-        key=keys.get(KEY),
-        signers=keys.get(SIGNERS),
-    )
+    return Store(address=address, writes=environ.get(WRITES, "") not in ("", "0"))
 
 
 def _place(digest: str) -> str:

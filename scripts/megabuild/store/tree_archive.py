@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Mapping
@@ -57,35 +58,50 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 def unpack(source: Path, folder: Path, halt: Callable[[], None] = lambda: None) -> None:
-    """Unpack what :func:`pack` has written; nothing of it lands outside ``folder``, which is made.
+    """Unpack what :func:`pack` has written; nothing of it lands or leads outside ``folder``, which is made.
 
     Raises IntegrityError: It is no such archive, or is out to do harm.
     Raises PreflightError: This Python cannot unpack safely.
     """
-    if not hasattr(tarfile, "tar_filter"):
+    if not hasattr(tarfile, "data_filter"):
         raise PreflightError(
             "this Python unpacks without looking (PEP 706)", "use Python 3.10.12, 3.11.4 or newer"
         )
     folder.mkdir(parents=True)
     folders: list[tuple[Path, int, int]] = []
+    links: list[Path] = []
+    files: set[str] = set()
     try:
         with zstandard.open(source, "rb") as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
             for member in archive:
                 halt()
                 date = _date(member)
-                safe = tarfile.tar_filter(member, str(folder))
+                safe = tarfile.data_filter(member, str(folder))
                 path = folder / safe.name
+                if ".." in path.parts or any(
+                    above.is_symlink() for above in path.parents if folder in above.parents
+                ):
+                    raise ValueError(f"{safe.name} is written through a link")
+                if path.is_symlink() or (path.exists() and not (safe.isdir() and path.is_dir())):
+                    raise ValueError(f"{safe.name} is in it twice")
                 if safe.isdir():
-                    folders.append((path, safe.mode or 0o755, date))
+                    folders.append((path, (member.mode or 0o755) & 0o777, date))
                     safe = safe.replace(mode=0o700, deep=False)
-                elif not (safe.isreg() or safe.issym() or safe.islnk()):
-                    raise IntegrityError(
-                        f"{source.name} holds a device: {safe.name}", "remove it from the store"
-                    )
-                archive.extract(safe, folder, filter="tar")
+                elif safe.islnk() and safe.linkname not in files:
+                    raise ValueError(f"{safe.name} is a link to {safe.linkname}, which is no file of it")
+                elif safe.issym():
+                    links.append(path)
+                else:
+                    files.add(safe.name)
+                    safe = safe.replace(mode=member.mode & 0o777, deep=False)
+                archive.extract(safe, folder, filter="fully_trusted")  # it has been looked at
                 if not safe.isdir():
                     os.utime(path, ns=(date, date), follow_symlinks=False)
-    except (tarfile.TarError, zstandard.ZstdError, EOFError, ValueError) as error:
+        for link in links:  # now that all is there: what one alone leads to may have been a link later
+            if not link.resolve().is_relative_to(folder.resolve()):
+                raise ValueError(f"{link.relative_to(folder)} leads outside")
+    except (tarfile.TarError, zstandard.ZstdError, EOFError, ValueError, RuntimeError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
         raise IntegrityError(
             f"{source.name} cannot be unpacked: {error}", "remove it from the store"
         ) from error

@@ -14,7 +14,6 @@ from command_line.run_command import Invocation, run
 HELPS = {
     "audit": "Compare what upstream, the recipe and conda-forge say of every dependency.",
     "build": "Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.",
-    "ci": "Write a workflow that builds configs in CI.",
     "clean": "Show what builds have left on the disk and what having it again costs, or remove some of it.",
     "completion": "Print a completion script for PROGRAM, or for all of them, to be read by the shell.",
     "configs": "List the configs, or keep them in step with conda_build_config.yaml.",
@@ -22,7 +21,6 @@ HELPS = {
     "install-pyg": "Install PyTorch Geometric's extensions beside an installed PyTorch.",
     "sizes": "Say where the bytes of an installation go.",
     "slim": "Make an environment or a package smaller, and say what still works.",
-    "slurm": "Submit each CONFIG as jobs of Slurm: libtorch and one Python, an array over others, then the rest.",
     "status": "Say where the run of each CONFIG stands, while it goes on and afterwards.",
     "upload": "Print the commands that upload what CONFIG built to anaconda.org, in order; uploads nothing.",
     "verify": "Read built packages, wheels or an environment, without a GPU.",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -20,8 +18,6 @@ from command_line.run_command import Invocation
 from groundwork.result import Result
 from groundwork.text import Signs
 from groundwork.wording import plain
-from megabuild.cluster import jobs, standing
-from megabuild.state import state_file
 from megabuild.state.reading import Found, look, names
 from megabuild.state.report import changes, found_lines, status_result
 
@@ -32,7 +28,7 @@ EXAMPLES = """
 {prog} --json -o /other/output for a script
 """
 SHOW = "Showing"
-_SECONDS, _CLUSTER_SECONDS = 1.0, 15.0
+_SECONDS = 1.0
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
@@ -56,37 +52,12 @@ def status(
 
 
 def show(invocation: Invocation, output: Path, configs: Sequence[str], *, follow: bool = False) -> Result:
-    """Say where runs below an output folder stand, now or until they have ended; those that are jobs of Slurm, too."""
-    submitted = jobs.submitted(output)
-    wanted = names(output, configs, submitted)
-    folders = [output / name for name in wanted if os.path.lexists(output / name / state_file.NAME)]
-    on_cluster = [name for name in wanted if name in submitted]
-    clusters = [_follow_jobs(output, name, invocation) for name in on_cluster] if follow else []
+    """Say where runs below an output folder stand, now or until they have ended."""
+    folders = [output / name for name in names(output, configs)]
     if follow and not configs:
         folders = [folder for folder in folders if look(folder).standing == "running"] or folders
     found = _follow(folders, invocation) if follow else [look(folder) for folder in folders]
-    told = status_result(found, _width(), time.time(), followed=follow)
-    clusters = clusters or [standing.standing(output, name) for name in on_cluster]
-    if not clusters:
-        return told
-    document = {**told.document, "cluster": [asdict(one) for one in clusters]}
-    lines = [line for one in clusters for line in [*standing.lines(one), ""]]
-    code = next((one.exit_code for one in clusters if follow and one.exit_code), told.exit_code)
-    return replace(told, document=document, lines=[*lines, *(told.lines if found else ())], exit_code=code)
-
-
-def _follow_jobs(output: Path, name: str, invocation: Invocation) -> standing.ClusterRun:
-    """Tell what changes until no job of a run goes on; Slurm is not asked more often than clusters like it."""
-    console, before = Console(stderr=invocation.json, soft_wrap=True), None
-    while True:
-        now = standing.standing(output, name)
-        for line in standing.changes(before, now):
-            console.out(Signs.of(console.file).in_place_of_unicode(line), highlight=False)
-        console.file.flush()
-        if now.ended:
-            return now
-        before = now
-        time.sleep(_CLUSTER_SECONDS)
+    return status_result(found, _width(), time.time(), followed=follow)
 
 
 def _follow(folders: Sequence[Path], invocation: Invocation) -> list[Found]:

@@ -31,10 +31,13 @@ class Output:
         self._stream = stream
         self._mask = mask
         self._terminal = stream.isatty()
+        self._on_github = os.environ.get("GITHUB_ACTIONS") == "true"
 
     def write(self, text: str) -> int:
         """Write text without secrets; return its length, as streams do."""
         shown = _COMMAND.sub(lambda found: found[1] or "?", self._mask(text))
+        if self._on_github:
+            shown = shown.replace("##[", "# #[")  # a command of GitHub's, anywhere in a line
         self._attempt(lambda: self._stream.write(shown))
         return len(text)
 

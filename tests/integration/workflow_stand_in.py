@@ -1,18 +1,19 @@
-"""A stand-in for GitHub's runners: runs the jobs of a generated workflow here, one after another, on fresh "machines".
+"""A stand-in for GitHub's runners: runs the jobs of a workflow here, one after another, on fresh "machines".
 
 A machine is a clone of the repository's last commit and an empty folder for temporary files, at the same paths for each
 job as on GitHub. Both are removed after it, but for the driver's private environment, half a minute to make.
-Artifacts and caches are folders. Only what the generated workflows use is understood; anything else is an error.
+Artifacts are folders. Only what contrib/github/megabuild.yml uses is understood; anything else is an error.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,11 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<sign>&&|\|\||==|!=|[!(),])|(?P<name>[A-Za-z_][\w.-]*))"
 )
 _STATUS = ("always()", "cancelled()", "success()", "failure()")
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "fromJSON": json.loads,
+    "join": lambda values, between: between.join(values),
+    "endsWith": lambda text, end: str(text).endswith(end),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +48,7 @@ class Runners:
 
     repository: Path
     folder: Path
-    event: Mapping[str, Any] = field(default_factory=lambda: {"event_name": "workflow_dispatch"})
+    inputs: Mapping[str, str] = field(default_factory=dict)  #: in place of the workflow's defaults
     environ: Mapping[str, str] = field(default_factory=dict)  #: of every machine
     #: of some jobs, by name: comes after what the workflow says, such as another DEADLINE
     overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -50,6 +56,9 @@ class Runners:
     def run(self, workflow: Path) -> dict[str, Job]:
         """Run all jobs in the order of the file, in which each comes after those that it needs."""
         document = YAML(typ="safe").load(workflow.read_text())
+        defined = document["on"]["workflow_dispatch"]["inputs"]
+        assert set(self.inputs) <= set(defined)
+        given = {"inputs": {name: one["default"] for name, one in defined.items()} | dict(self.inputs)}
         done: dict[str, Job] = {}
         results: dict[str, dict[str, Any]] = {}
         for name, job in document["jobs"].items():
@@ -57,15 +66,17 @@ class Runners:
             needs = {one: results[one] for one in needed}
             # GitHub looks at all that a job needs, also at second hand
             fine = all(one["all_fine"] for one in needs.values())
+            failed = any(one["result"] == "failure" for one in needs.values())
             legs: list[dict[str, str]] = [{}]
             for key, values in job.get("strategy", {}).get("matrix", {}).items():
-                legs = [{**leg, key: value} for leg in legs for value in values]
-            wanted = _holds(str(job.get("if", "")), {"needs": needs, **self._github()}, fine=fine)
+                legs = [{**leg, key: value} for leg in legs for value in _filled(values, given)]
+            condition = str(job.get("if", ""))
+            wanted = _holds(condition, {"needs": needs, **given}, fine=fine, failed=failed)
             made: list[Job] = []
             for leg in legs:
                 label = " ".join([name, *leg.values()])
                 one = (
-                    self._job(label, job, document, needs, leg)
+                    self._job(label, job, document, {**given, "needs": needs, "matrix": leg})
                     if wanted
                     else Job(name=label, result="skipped")
                 )
@@ -77,34 +88,14 @@ class Runners:
             results[name] = {"result": result, "outputs": outputs, "all_fine": fine and result == "success"}
         return done
 
-    def _github(self) -> dict[str, Any]:
-        return {
-            "github": {
-                "run_id": "1",
-                "workflow": "megabuild",
-                "ref": "refs/heads/main",
-                "event": {},
-                **self.event,
-            }
-        }
-
-    def _job(
-        self, label: str, job: Any, document: Any, needs: Mapping[str, Any], matrix: Mapping[str, str]
-    ) -> Job:
+    def _job(self, label: str, job: Any, document: Any, given: Mapping[str, Any]) -> Job:
         work, temporary = self.folder / "work", self.folder / "_temp"
         if (work / ".venv").is_dir():
             (work / ".venv").rename(self.folder / "_venv")
         for place in (work, temporary):
             shutil.rmtree(place, ignore_errors=True)
         temporary.mkdir(parents=True)
-        context: dict[str, Any] = {
-            **self._github(),
-            "needs": needs,
-            "matrix": matrix,
-            "runner": {"temp": str(temporary)},
-            "secrets": {},
-            "steps": {},
-        }
+        context: dict[str, Any] = {**given, "runner": {"temp": str(temporary)}, "steps": {}}
         fine, printed, summary = True, {}, temporary / "_summary"
         for number, step in enumerate(job["steps"]):
             if not _holds(str(step.get("if", "")), context, fine=fine):
@@ -112,8 +103,8 @@ class Runners:
             output = temporary / f"_output{number}"
             output.touch()
             if "uses" in step:
-                given = {key: _filled(value, context) for key, value in step.get("with", {}).items()}
-                self._action(step["uses"], given, work)
+                words = {key: _filled(value, context) for key, value in step.get("with", {}).items()}
+                self._action(step["uses"], words, work)
                 continue
             machine = {
                 **_base(os.environ),
@@ -125,8 +116,8 @@ class Runners:
                 "GITHUB_OUTPUT": str(output),
                 "GITHUB_STEP_SUMMARY": str(summary),
             }
-            for given in (document.get("env", {}), job.get("env", {}), step.get("env", {})):
-                machine |= {key: str(_filled(value, context)) for key, value in given.items()}
+            for values in (document.get("env", {}), step.get("env", {})):
+                machine |= {key: str(_filled(value, context)) for key, value in values.items()}
             machine |= self.overrides.get(label, {})
             assert "${{" not in step["run"], "what comes from outside belongs into the environment"
             # what `shell: bash` means (docs.github.com, "Workflow syntax", "jobs.<job_id>.steps[*].shell")
@@ -164,12 +155,6 @@ class Runners:
                     shutil.copytree(
                         artifact, given["path"], dirs_exist_ok=True, copy_function=shutil.copyfile
                     )
-        elif action == "actions/cache/save":
-            shutil.copytree(given["path"], self.folder / "caches" / given["key"])
-        elif action == "actions/cache/restore":
-            kept = sorted((self.folder / "caches").glob(f"{given['restore-keys'].strip()}*"))
-            if kept:
-                shutil.copytree(kept[-1], given["path"], dirs_exist_ok=True)
         else:
             raise NotImplementedError(uses)
 
@@ -189,8 +174,6 @@ class Runners:
                     if file.is_file() and not any(part.startswith(".") for part in name.parts):
                         (target / name).parent.mkdir(parents=True, exist_ok=True)
                         shutil.copyfile(file, target / name)
-        empty = given.get("if-no-files-found", "warn")
-        assert target.exists() or empty != "error", f"nothing is at {given['path']}"
 
 
 def _base(environ: Mapping[str, str]) -> dict[str, str]:
@@ -206,14 +189,16 @@ def _filled(value: Any, context: Mapping[str, Any]) -> Any:
     """Return a value with its expressions evaluated."""
     if not isinstance(value, str):
         return value
+    if whole := re.fullmatch(r"\$\{\{([^}]*)\}\}", value):
+        return _evaluate(whole[1], context)
     return re.sub(r"\$\{\{(.*?)\}\}", lambda match: _text(_evaluate(match[1], context)), value)
 
 
-def _holds(condition: str, context: Mapping[str, Any], *, fine: bool) -> bool:
+def _holds(condition: str, context: Mapping[str, Any], *, fine: bool, failed: bool = False) -> bool:
     """Return whether an ``if`` holds; one without a function of the status asks for success as well."""
     condition = condition.strip().removeprefix("${{").removesuffix("}}").strip() or "success()"
     asked = any(name in condition for name in _STATUS)
-    states = {"always": True, "cancelled": False, "success": fine, "failure": not fine}
+    states = {"always": True, "cancelled": False, "success": fine, "failure": failed}
     return bool(_evaluate(condition, {**context, "()": states})) and (asked or fine)
 
 
@@ -278,8 +263,8 @@ def _one(tokens: list[str], context: Mapping[str, Any]) -> tuple[Any, list[str]]
         while rest[0] != ")":
             value, rest = _or(rest[1:] if rest[0] == "," else rest, context)
             arguments.append(value)
-        if first == "format":
-            return arguments[0].format(*arguments[1:]), rest[1:]
+        if first in _FUNCTIONS:
+            return _FUNCTIONS[first](*arguments), rest[1:]
         return context["()"][first], rest[1:]
     value = context
     for part in first.split("."):

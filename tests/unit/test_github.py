@@ -10,8 +10,10 @@ from rich.console import Console
 
 from command_line import github
 from command_line.progress_display import GitHubReporter, reporter
+from command_line.streams import Output
 from groundwork import events
 from groundwork.package_id import PackageId
+from groundwork.redact import Mask
 from megabuild.run.summary import PackageResult
 
 FAILED = """staging of libtorch: the build script failed
@@ -51,10 +53,22 @@ def test_an_error_is_put_at_the_file_and_line_that_the_compiler_named() -> None:
 
 
 def test_a_build_gives_github_no_commands() -> None:
-    assert "\n: :set-output" in github.harmless(FAILED)
-    assert not [
-        line for line in github.harmless("::a\n  ::b\nc ::d").splitlines() if line.strip().startswith("::")
-    ]
+    hostile = "::a\n  ::b\nc ::d\n"
+    lines = github.harmless(hostile + FAILED).splitlines()
+    assert not [line for line in lines if line.strip().startswith("::")]
+
+
+@pytest.mark.parametrize("on_github", [True, False])
+def test_nothing_that_is_printed_on_github_gives_commands(
+    on_github: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the name of an object in the line of each minute, which a build chooses."""
+    monkeypatch.setenv("GITHUB_ACTIONS", str(on_github).lower())
+    stream = io.StringIO()
+    output = Output(stream, Mask({}))
+    output.writelines(["compile 1/2, 3 s: ##[stop-commands]x.cpp\n", "::group::ours\n"])
+    assert ("##[" in stream.getvalue()) is not on_github
+    assert "\n::group::ours" in stream.getvalue()
 
 
 def test_the_step_summary_grows_by_a_table_of_packages(tmp_path: Path) -> None:

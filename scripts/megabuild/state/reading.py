@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -47,8 +47,8 @@ class Found:
         return self.folder / "logs" / name if name else None
 
 
-def names(output: Path, wanted: Sequence[str], others: Collection[str] = ()) -> list[str]:
-    """Return the runs below an output folder that are meant; without names, all that have a state, and ``others``.
+def names(output: Path, wanted: Sequence[str]) -> list[str]:
+    """Return the runs below an output folder that are meant; without names, all that have a state.
 
     A name means that config's runs, with whatever was added for a rehearsal or another release; patterns are possible.
 
@@ -60,7 +60,7 @@ def names(output: Path, wanted: Sequence[str], others: Collection[str] = ()) -> 
         }
     except (FileNotFoundError, NotADirectoryError):
         states = set()
-    there = sorted(states.union(others))
+    there = sorted(states)
     found: dict[str, None] = {}
     for word in wanted:
         meant = [

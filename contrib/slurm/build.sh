@@ -1,0 +1,50 @@
+#!/bin/bash
+# Build one config as jobs of Slurm: copy this file, change the settings, and run it where jobs are submitted.
+#
+#   CONFIG=linux_64_cuda130 PYTHONS="3.12 3.10 3.11 3.13" bash build.sh --account=torch    # arguments go to sbatch
+#
+# Jobs: libtorch with the first Python; an array with a task for each other Python; then everything else (extensions).
+# Each of them but the last builds in a folder of its own below OUTPUT/slurm. Finished work passes through the store.
+# A build ends before its job's time limit (--deadline, exit code 28), and Slurm requeues the job, which continues it.
+#
+# All nodes need this checkout, OUTPUT and MEGABUILD_CACHE at the same path on a shared file system, and the config's
+# engine (bubblewrap, podman or docker: what is built on the host fits only the folder that it was built in).
+set -euo pipefail
+export CONFIG=${CONFIG:?name a config}
+export PYTHONS=${PYTHONS:-3.12 3.10 3.11 3.13}      # first the one that libtorch is compiled with (torch_python_base)
+export OPTIONS=${OPTIONS:-}                         # of every build: --rehearse --engine bubblewrap
+export MINUTES=${MINUTES:-720} REQUEUES=${REQUEUES:-10}
+export CHECKOUT=${CHECKOUT:-$PWD}
+export OUTPUT=${OUTPUT:-$CHECKOUT/output}
+export MEGABUILD_STORE=${MEGABUILD_STORE:-$OUTPUT/store} MEGABUILD_STORE_WRITES=1
+read -r first others <<<"$PYTHONS"
+
+if [[ -z "${SLURM_JOB_ID:-}" ]]; then               # not in a job: submit them
+    submit() {                                      # the part, then further options of sbatch
+        PART=$1 sbatch --parsable --job-name="$CONFIG:$1" --requeue --open-mode=append --kill-on-invalid-dep=yes \
+            --output="$OUTPUT/slurm/$CONFIG-$1-%A.%a.log" --time="$MINUTES" --cpus-per-task="${CPUS:-16}" \
+            --mem-per-cpu="${MEMORY:-4G}" "${@:2}" "$script"
+    }
+    script=$0 more=("$@")
+    mkdir -p "$OUTPUT/slurm"
+    job=$(submit libtorch "${more[@]}")
+    if [[ -n "$others" ]]; then
+        job=$(submit pytorch --array="1-$(wc -w <<<"$others")" --dependency="afterok:$job" "${more[@]}")
+    fi
+    last=$(submit rest --dependency="afterok:$job" "${more[@]}")
+    echo "submitted; the last job is $last. Logs: $OUTPUT/slurm"
+    exit
+fi
+
+export CPU_COUNT=$SLURM_CPUS_PER_TASK
+python=$first
+[[ "$PART" != pytorch ]] || python=$(cut -d ' ' -f "$SLURM_ARRAY_TASK_ID" <<<"$others")
+words=(-p "$python" --pyg none --remove-trees --output "$OUTPUT/slurm/py$python")
+[[ "$PART" != rest ]] || words=(--output "$OUTPUT")
+code=0
+# shellcheck disable=SC2086  # options are words
+python3 "$CHECKOUT/build-locally.py" "$CONFIG" "${words[@]}" $OPTIONS --deadline "$((MINUTES * 54))s" || code=$?
+if ((code == 28 && ${SLURM_RESTART_COUNT:-0} < REQUEUES)); then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"

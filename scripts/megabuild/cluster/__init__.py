@@ -1,1 +1,0 @@
-"""A run as jobs of a cluster's batch system."""

@@ -25,8 +25,7 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan import planning
 from megabuild.plan.isolation import rehearsal_image
-from megabuild.plan.object_store import SHARE_OBJECTS
-from megabuild.run.launcher import LAUNCHER_FILES
+from megabuild.run.launcher import LAUNCHER_FILES, SHARE_OBJECTS
 from megabuild.run.session import execute
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,6 @@ from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.plan.estimate import estimate
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.limits import limits
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.report import plan_document, plan_lines
@@ -139,7 +138,7 @@ def test_a_plan_says_what_ordinary_objects_take_and_how_many_heavy_ones_run_besi
     options: Options,
 ) -> None:
     plan = a_plan(options)
-    plan = replace(plan, limits=limits(16, 64 * 10**9, plan.estimate, {}))
+    plan = replace(plan, heavy_jobs=7)
     lines = plan_lines(plan)
     assert any("2.6 GB of memory per compile job" in line for line in lines)
     assert "  (heavy objects take 5.3 GB, 7 run at a time)" in lines

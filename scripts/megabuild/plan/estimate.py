@@ -29,6 +29,8 @@ from groundwork.resources.jobs import bytes_per_compile
 GB = 1_000_000_000
 #: For one wheel, Python or compiler of the local channel, two at a time: 50 to 80 take two to four minutes.
 _PACKING_SECONDS = 3.0
+#: For each of nvcc's heavy objects at a time: the most that was reported of one, and an ordinary one beside it.
+HEAVY_BYTES = 6 * GB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +40,8 @@ class Estimate:
     disk: int = 0  #: bytes at the peak, packages included
     #: bytes of the largest compile; of the extensions' compilers, which take turns with PyTorch's, 0 without any
     memory_per_job: int = 0
-    #: bytes of an object that is not heavy; of nvcc's, 0 where none is heavy before it was compiled once
-    memory_of_ordinary: int = 0
-    memory_of_cuda: int = 0
+    memory_of_ordinary: int = 0  #: bytes of an object that is not heavy
+    heavy: bool = False  #: some objects take several times that (:data:`HEAVY_BYTES`)
     memory_of_extensions: int = 0
     cpu_hours: float = 0.0  #: PyTorch's part, on one core
     hours: float = (
@@ -164,7 +165,7 @@ def estimate(
         disk=int(size * GB),
         memory_per_job=int(figures.memory * GB),
         memory_of_ordinary=bytes_per_compile(cuda=False) if figures.heavy else int(figures.memory * GB),
-        memory_of_cuda=bytes_per_compile(cuda=True) if figures.heavy else 0,
+        heavy=figures.heavy,
         memory_of_extensions=bytes_per_compile(cuda=cuda) if compiled else 0,
         basis=figures.basis,
         cpu_hours=cpu,

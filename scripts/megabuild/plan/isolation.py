@@ -14,7 +14,6 @@ from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan import habits
-from megabuild.plan.object_store import object_store
 from megabuild.providers.environment import Environment
 
 AUTO = "auto"
@@ -34,7 +33,7 @@ def choose_isolation(
 
     That is the engine of the requested name, or for ``auto`` or None the one that fits: a rehearsal and wheels run on
     the host, Debian's packages, and what needs an emulator, in their root folder, conda-forge's in its container image.
-    From local channels and sources alone, the build gets no network, unless objects are shared through a server. An
+    From local channels and sources alone, the build gets no network, unless ccache is to ask a server. An
     error names alternatives: configs that do work on this machine.
 
     What is built with this machine's own compilers, by somebody else's recipe, sees of the machine what bubblewrap
@@ -43,7 +42,7 @@ def choose_isolation(
     Raises UsageError: An engine that does not exist.
     Raises IsolationError: None of the engines that fit can be used here.
     """
-    create = partial(_create, network=object_store(os.environ) is not None)
+    create = partial(_create, network="CCACHE_REMOTE_STORAGE" in os.environ)
     if requested not in (None, *ENGINES):
         raise UsageError(f"there is no engine {requested!r}", f"choose one of: {', '.join(ENGINES)}")
     if requested not in (None, AUTO):

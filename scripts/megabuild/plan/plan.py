@@ -17,7 +17,6 @@ from megabuild.plan import fingerprint
 from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.last_run import LastRun
-from megabuild.plan.limits import Limits
 from megabuild.plan.options import Options
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment
@@ -121,7 +120,7 @@ class Plan:
     extensions: Extensions = field(default_factory=Extensions)
     notes: tuple[str, ...] = ()  #: sentences for the user
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
-    limits: Limits = field(default_factory=Limits)  #: how these share the memory
+    heavy_jobs: int = 0  #: of these, how many may be at heavy objects; 0 where none is heavy
     estimate: Estimate = field(default_factory=Estimate)  #: what the build will want
     stored: Stored = field(default_factory=Stored)  #: what comes from a store, and is not built
     last_run: LastRun = field(default_factory=LastRun, repr=False)  #: what it took before

@@ -19,17 +19,14 @@ from megabuild.plan import (
     alternatives,
     fingerprint,
     last_run,
-    object_memory,
-    object_store,
     release,
     solving,
     stored,
     tree_reuse,
 )
-from megabuild.plan.estimate import Estimate, estimate
+from megabuild.plan.estimate import HEAVY_BYTES, Estimate, estimate
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.isolation import choose_isolation
-from megabuild.plan.limits import limits, ordinary_size
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
@@ -117,7 +114,6 @@ def make_plan(
             *planner.notes,
             *release.notes(options),
             *filter(None, [date.note]),
-            *object_store.notes(os.environ),
         ),
     )
     plan = stored.look(compare_with_disk(plan), os.environ, report)
@@ -176,16 +172,16 @@ def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
     """Add the compile jobs that there is memory for, and what is still to be done takes with these."""
     options = plan.options
     plan = replace(plan, last_run=last_run.read(options))
-    known = object_memory.read(options)
     machine, figures = measure(), _estimate(plan)
     machine = replace(machine, memory_free=min(machine.memory_free, options.memory or machine.memory_free))
     jobs = compile_jobs(
         machine,
-        bytes_per_job=ordinary_size(figures, known),
+        bytes_per_job=figures.memory_of_ordinary,
         requested=options.cpu_count,
         environ=os.environ,
     )
-    plan = replace(plan, jobs=jobs, limits=limits(jobs.count, machine.memory_free, figures, known))
+    heavy = min(jobs.count, max(1, machine.memory_free // HEAVY_BYTES)) if figures.heavy else 0
+    plan = replace(plan, jobs=jobs, heavy_jobs=heavy)
     return replace(plan, estimate=_estimate(plan))
 
 
@@ -214,7 +210,8 @@ def _estimate(plan: Plan) -> Estimate:
         figures,
         disk=int(1.2 * last.disk) or figures.disk,
         memory_per_job=memory,
-        memory_of_ordinary=figures.memory_of_ordinary if figures.memory_of_cuda else memory,
+        memory_of_ordinary=figures.memory_of_ordinary if figures.heavy else memory,
+        hours=last.seconds / 3600 if plan.compiles_staging else figures.hours,
         basis="the last run here",
     )
 

@@ -65,9 +65,9 @@ def plan_lines(plan: Plan, *, verbose: bool = False) -> list[str]:
         jobs = counted(plan.jobs.count, "compile job")
         return [*lines, f"no estimate yet: this config has never been built here ({jobs})"]
     lines += [f"needs about {', '.join(_needs(plan))}", f"takes about {_takes(plan)}"]
-    if plan.missing and plan.limits.at_once:
+    if plan.missing and plan.heavy_jobs:
         lines.append(
-            f"  (heavy objects take {size(figures.memory_per_job)}, {plan.limits.at_once} run at a time)"
+            f"  (heavy objects take {size(figures.memory_per_job)}, {plan.heavy_jobs} run at a time)"
         )
     if figures.cpu_hours_of_extensions:
         share = _time(figures.hours_of_extensions)
@@ -98,7 +98,7 @@ def _needs(plan: Plan) -> list[str]:
     """Return what a run needs of disk and memory, the latter for those compilers that will run."""
     figures, found = plan.estimate, []
     if plan.missing and plan.compiles_torch:
-        per_job = figures.memory_of_ordinary if plan.limits.at_once else figures.memory_per_job
+        per_job = figures.memory_of_ordinary if plan.heavy_jobs else figures.memory_per_job
         found.append(f"{size(per_job)} of memory per compile job")
     if figures.memory_of_extensions:
         kind = "compiler of the extensions" if found else "compiler"
@@ -192,7 +192,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "disk_bytes": plan.estimate.disk,
             "memory_per_job_bytes": max(plan.estimate.memory_per_job, plan.estimate.memory_of_extensions),
             "memory_per_ordinary_job_bytes": plan.estimate.memory_of_ordinary,
-            "heavy_at_once": plan.limits.at_once,
+            "heavy_at_once": plan.heavy_jobs,
             "cpu_hours": round(plan.estimate.cpu_hours, 3),
             "hours": round(plan.estimate.hours, 3),
             "extensions_cpu_hours": round(plan.estimate.cpu_hours_of_extensions, 3),

@@ -12,7 +12,7 @@ from pathlib import Path
 from groundwork import events
 from groundwork.progress import MARKER, Phases
 from megabuild.engine.logs import UNKNOWN, ScriptLine
-from megabuild.run.compiling import Tail
+from megabuild.run.tail import Tail
 
 _STAGING_SCRIPT = ("build", "", "")
 STAGING = "staging"

@@ -24,7 +24,6 @@ from megabuild.engine.output_folder import FINISHED, prepare_output
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
 from megabuild.run.build_output import Objects
-from megabuild.run.compiling import InFlightObjects
 from megabuild.run.disk import DiskWatch
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
@@ -51,7 +50,6 @@ class BuildTask(Work):
     def _begin_attempt(self) -> None:
         super()._begin_attempt()
         self._objects = Objects(self._state)
-        self._in_flight = InFlightObjects(self._state)
         self._wanted: dict[str, PlannedPackage] = {}
 
     @property
@@ -113,11 +111,9 @@ class BuildTask(Work):
         self._objects.feed(line)
 
     def occasion(self, event: events.Event | None) -> None:
-        """Look for new packages, where something has come into their folders, and at what compilers are at."""
+        """Look for new packages, where something has come into their folders, and measure."""
         telling = isinstance(event, (events.PhaseStarted, events.PackageStarted, events.TestRun))
         self._disk.tick(occasion=telling)
-        if isinstance(event, events.PhaseStarted):
-            self._in_flight.clear()
         self._measure(at_once=telling)
         if event is not None or not self._changed():
             return
@@ -132,14 +128,13 @@ class BuildTask(Work):
                 self.built(path)
 
     def _measure(self, *, at_once: bool) -> None:
-        """Tell about once a second what is being compiled, and what it takes, where that has changed."""
+        """Tell about once a second what the object cache answered, and what the folder takes, where it changed."""
         now = time.monotonic()
         if now < self._next_look and not at_once:
             return
         self._next_look = now + _LOOK_SECONDS
         self._objects.look()
         found = events.Measured(
-            objects=self._in_flight.look(),
             hits=self._objects.hits,
             misses=self._objects.misses,
             disk=self._disk.taken,

@@ -1,18 +1,27 @@
-"""What stands in front of every compiler: the object cache, and behind it what shares the memory."""
+"""What stands in front of every compiler: the object cache, and behind it slots for what needs most memory."""
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from groundwork import files
-from megabuild.engine.compiler_gate import UNNOTED
-from megabuild.plan.limits import Limits
 
-COMPILER_LAUNCHER, GATE, _SETTINGS = "compiler-launcher", "compiler-gate", "compiler-memory"
+COMPILER_LAUNCHER, HEAVY_GATE = "compiler-launcher", "heavy-gate"
 #: Files of a state folder that are the driver's, and read by builds.
-LAUNCHER_FILES = (COMPILER_LAUNCHER, GATE, _SETTINGS)
+LAUNCHER_FILES = (COMPILER_LAUNCHER, HEAVY_GATE)
+#: Set by whoever trusts what a run compiles: other configs then take its objects.
+SHARE_OBJECTS = "MEGABUILD_SHARE_OBJECTS"
+#: ccache's own: a server of the user's. May have a password.
+REMOTE_STORAGE = "CCACHE_REMOTE_STORAGE"
+#: Objects of nvcc that take several times the memory of others: attention, quantized and grouped products, sorting.
+_HEAVY = (
+    "*flash_att*", "*mem_eff_att*", "*fbgemm_genai*", "*GroupMM*", "*RowwiseScaledMM*", "*SparseSemiStructured*",
+    "*/Indexing", "*/MixedDtypesLinear", "*/UniqueCub",
+)  # fmt: skip
 _LAUNCHER = """\
 #!/bin/sh
 # In front of every compiler of this config: the object cache where there is one, else the compiler itself. Always this
@@ -27,73 +36,67 @@ command -v "$program" >/dev/null 2>&1 || exec "$gate" "$@"
 case "${{program##*/}}" in
     # only a compiler that really runs waits for memory: the prefix is no part of what is looked for in the cache
     ccache*) CCACHE_PREFIX=$gate ;;
-    # others may run the compiler elsewhere: what this process takes says nothing
-    *) exec "$gate" {unnoted} "$program" "$@" ;;
+    *) exec "$program" "$@" ;;  # may leave a server behind, which would keep the slot
 esac
 CCACHE_DIR={folder}
-CCACHE_REMOTE_STORAGE={shared}
+CCACHE_REMOTE_STORAGE={storage}
 CCACHE_STATSLOG={stats}
 CCACHE_MAXSIZE={size}
-case {reshare} in yes) export CCACHE_RESHARE=1 ;; esac
 export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_STATSLOG CCACHE_MAXSIZE CCACHE_PREFIX
 exec "$program" "$@"
 """
-_GATE_SCRIPT = """\
+_GATE = """\
 #!/bin/sh
-# In front of every compiler that really runs. No Python of the build's environment where there is another one: it may
-# be for another processor.
-for python in {python} /opt/conda/bin/python3 /usr/bin/python3 python3; do
-    command -v "$python" >/dev/null 2>&1 && break
+# In front of every compiler that really runs: one of a heavy object waits for a slot. The compiler inherits the lock:
+# the kernel frees the slot when the last process of the compiler has ended, however that was.
+slots={slots}
+heavy=
+for word; do
+    case $word in {heavy}) heavy=$slots ;; esac
 done
-exec "$python" -IS {script} {settings} {notes} "$@"
+[ -n "$heavy" ] && command -v flock >/dev/null && (: >>{locks}/heavy-1) 2>/dev/null || exec "$@"
+while :; do
+    for slot in $slots; do
+        exec 9>>{locks}/heavy-"$slot"
+        flock -n 9 && exec "$@"
+    done
+    sleep 0.2
+done
 """
 
 
+def trusts_objects(environ: Mapping[str, str]) -> bool:
+    """Return whether other configs may take what a run compiles."""
+    return environ.get(SHARE_OBJECTS, "") not in ("", "0")
+
+
 def write_launcher(
-    state: Path,
-    limits: Limits,
-    *,
-    inside: str,
-    scripts: str,
-    python: str,
-    folder: str,
-    shared: str,
-    reshare: bool = False,
-    stats: str,
+    state: Path, *, inside: str, folder: str, shared: str, stats: str, heavy_jobs: int = 0
 ) -> None:
     """Write the files into a state folder, which builds see at ``inside``.
 
-    ``scripts`` and ``python`` are the driver's modules and a Python there; ``folder``, ``shared`` and ``stats`` the
-    object cache's own folder, its remote storage and its log. With ``reshare``, what is found in the own folder goes to
-    the remote storage as well.
+    ``folder`` and ``shared`` are the config's own objects and those of trusted runs, ``stats`` is the cache's log. So
+    many compilers of heavy objects as ``heavy_jobs`` says run at a time; where that is 0, all of them.
     """
-    gate = f"{inside}/{GATE}"
-    # The engine gives scripts an environment of their own, which has neither.
-    program = os.environ.get("TORCH_CCACHE", "") or "ccache"
-    size = os.environ.get("CCACHE_MAXSIZE", "") or "40G"
+    access = "" if trusts_objects(os.environ) else "|read-only"
+    storage = " ".join(filter(None, [f"file:{quote(shared)}{access}", os.environ.get(REMOTE_STORAGE, "")]))
+    # The engine gives scripts an environment of their own, which has none of these.
     _write(
         state / COMPILER_LAUNCHER,
         _LAUNCHER,
-        program=program,
-        unnoted=UNNOTED,
-        gate=gate,
+        program=os.environ.get("TORCH_CCACHE", "") or "ccache",
+        gate=f"{inside}/{HEAVY_GATE}",
         folder=folder,
-        shared=shared,
-        reshare="yes" if reshare else "no",
+        storage=storage,
         stats=stats,
-        size=size,
+        size=os.environ.get("CCACHE_MAXSIZE", "") or "40G",
     )
-    _write(
-        state / GATE,
-        _GATE_SCRIPT,
-        python=python,
-        script=f"{scripts}/megabuild/engine/compiler_gate.py",
-        settings=f"{inside}/{_SETTINGS}",
-        notes=f"{inside}/tmp",
-    )
-    files.write(state / _SETTINGS, limits.text())
+    slots = " ".join(str(number + 1) for number in range(heavy_jobs))
+    gate = _GATE.replace("{heavy}", "|".join(f"{pattern}.cu.o" for pattern in _HEAVY))
+    _write(state / HEAVY_GATE, gate, slots=slots, locks=f"{inside}/tmp")
 
 
 def _write(path: Path, text: str, **values: str) -> None:
+    """Write a program for this user alone: it may hold the password of a storage."""
     words = {name: shlex.quote(value) for name, value in values.items()}
-    files.write(path, text.format(**words), mode=0o755)
+    files.write(path, text.format(**words), mode=0o700)

@@ -136,7 +136,8 @@ def _memory(plan: Plan) -> str:
             "build on a machine with more memory",
         )
     jobs = f"{counted(plan.jobs.count, 'compile job')} ({plan.jobs.reason})"
-    return ", ".join(filter(None, (f"{machine.memory_free / GB:.1f} GB free", jobs, plan.limits.words())))
+    heavy = f", heavy objects {plan.heavy_jobs} at a time" if 0 < plan.heavy_jobs < plan.jobs.count else ""
+    return f"{machine.memory_free / GB:.1f} GB free, {jobs}{heavy}"
 
 
 def _source(plan: Plan) -> str:

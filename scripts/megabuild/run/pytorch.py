@@ -17,7 +17,6 @@ from megabuild.engine.supervisor import TESTS
 from megabuild.isolation.base import Isolation
 from megabuild.plan import tree_reuse
 from megabuild.plan.fingerprint import inherits
-from megabuild.plan.limits import Limits
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.report import staging_decided
@@ -63,7 +62,7 @@ class PyTorchWork(BuildTask):
         return contextlib.nullcontext(self._log)
 
     def describe(self, jobs: int) -> tuple[View, Job]:
-        return describe_pytorch(self._plan, self._run.isolation, jobs, self._memory_budget.limits)
+        return describe_pytorch(self._plan, self._run.isolation, jobs, self._memory_budget.heavy_jobs)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Check the compiler, and prepare the tree before anything is compiled in it."""
@@ -143,8 +142,10 @@ class PyTorchWork(BuildTask):
 
     def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
         """Return the event for another attempt, with fewer jobs."""
-        limits = self._memory_budget.limits
-        why = ", ".join(filter(None, (f"once more with {counted(jobs, 'compile job')}", limits.words())))
+        heavy = self._memory_budget.heavy_jobs
+        why = f"once more with {counted(jobs, 'compile job')}" + (
+            f", {heavy} of heavy objects" if heavy else ""
+        )
         return events.Warned(message=f"{error.message.splitlines()[0]}: {why}")
 
     def add_to(self, summary: Summary) -> Summary:
@@ -165,15 +166,13 @@ class PyTorchWork(BuildTask):
         )
 
 
-def describe_pytorch(
-    plan: Plan, isolation: Isolation, jobs: int, limits: Limits | None = None
-) -> tuple[View, Job]:
+def describe_pytorch(plan: Plan, isolation: Isolation, jobs: int, heavy_jobs: int = 0) -> tuple[View, Job]:
     """Lay out what the engine sees of PyTorch's task, and describe it to the worker."""
-    options, channels, limits = plan.options, plan.environment.channels, limits or plan.limits
+    options, channels = plan.options, plan.environment.channels
     written = ("tree",) if plan.stages else ()
     seen = view(
         plan, isolation, state=options.state, recipe=options.recipe, channels=channels, written=written,
-        limits=limits,
+        heavy_jobs=heavy_jobs,
     )  # fmt: skip
     source = {"torch_source_path": (seen.source,)} if seen.source is not None else {}
     env = {

@@ -18,12 +18,10 @@ from megabuild.configs.overrides import chosen
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
-from megabuild.plan import object_store
-from megabuild.plan.limits import Limits
 from megabuild.plan.options import INSIDE
 from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STATS
-from megabuild.run.launcher import COMPILER_LAUNCHER, LAUNCHER_FILES, write_launcher
+from megabuild.run.launcher import COMPILER_LAUNCHER, LAUNCHER_FILES, trusts_objects, write_launcher
 
 VARIANT = "variant.yaml"
 #: How the engine is told of virtual packages.
@@ -31,8 +29,6 @@ _OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"
 #: What a build writes, below its task's folder: all else there is the driver's, and it sees single files of that.
 _WRITABLE = ("out", "tmp")
 _SHARED = "shared"
-#: Where compilers do not share memory: their number is one for which there is enough.
-_NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +58,14 @@ def view(
     channels: Sequence[Path | str],
     more: Mapping[str, Path] | None = None,
     written: Sequence[str] = (),
-    limits: Limits = _NO_LIMITS,
+    heavy_jobs: int = 0,
 ) -> View:
     """Lay out mounts and paths for one task; folders that are missing are made.
 
     ``state`` belongs to this task alone; the recipe file is below the folder of PyTorch's; channels are in order of
     priority. ``more`` are further folders to show, by a name for them; ``written`` names further folders below
-    ``state`` to which the build writes; ``limits`` are for its compilers.
+    ``state`` to which the build writes; so many compilers of heavy
+    objects as ``heavy_jobs`` says run at a time (0: all).
     """
     options, cache = plan.options, plan.options.cache
     mounts: list[Mount] = []
@@ -103,21 +100,18 @@ def view(
         # what the engine fetches in there comes by the same proxy, with the same company's certificate
         trusted = mount("certificates.pem", bundle)
         environment |= dict.fromkeys(("SSL_CERT_FILE", "GIT_SSL_CAINFO"), trusted)
-    objects, writes = cache / "objects", object_store.trusted(os.environ)
+    objects = cache / "objects"
     own = mount("ccache", objects / options.cache_name, writable=True)
     (objects / _SHARED).mkdir(parents=True, exist_ok=True)
-    shared = mount("objects", objects / _SHARED, writable=writes)
+    shared = mount("objects", objects / _SHARED, writable=trusts_objects(os.environ))
     python = sys.executable if on_host else "python3"
     write_launcher(
         state,
-        limits,
         inside=state_inside,
-        scripts=scripts,
-        python=python,
         folder=own,
-        shared=object_store.remote_storage(shared, os.environ),
-        reshare=object_store.object_store(os.environ) is not None and writes,
+        shared=shared,
         stats=f"{state_inside}/{STATS}",
+        heavy_jobs=heavy_jobs,
     )
     seen = View(
         isolation=isolation,

@@ -213,7 +213,7 @@ class _Run:
             self._tell(
                 events.Warned(
                     message=f"{jobs.count} compile jobs ({jobs.reason}) may take {jobs.count * per_job / GB:.0f} GB "
-                    f"of memory, and there are {memory / GB:.0f}: compilers that find none wait"
+                    f"of memory, and there are {memory / GB:.0f}"
                 )
             )
         ended = end_strays(options.state)

@@ -87,8 +87,6 @@ class Summary:
     object_cache: Mapping[str, int] = field(default_factory=dict)
     disk: DiskUse = field(default_factory=DiskUse)
     memory: int = 0  #: bytes of the largest process that this machine ran for it, 0 where nobody knows
-    #: bytes of the largest single process of a compile, by object, for those that took most
-    largest_objects: Mapping[str, int] = field(default_factory=dict)
     #: what the plan said of duration and memory, 0 where nothing was built
     estimated_seconds: float = 0.0
     estimated_memory: int = 0

@@ -7,15 +7,12 @@ import sys
 import time
 from dataclasses import replace
 
-from megabuild.plan import last_run, object_memory
+from megabuild.plan import last_run
 from megabuild.plan.plan import Plan
-from megabuild.run.extension import folder
 from megabuild.run.summary import Summary
 from megabuild.run.time_left import Pace
 
 _UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
-#: So many of the largest objects are recorded.
-_LARGEST = 20
 
 
 class Meter:
@@ -34,7 +31,7 @@ class Meter:
 
     def compared(self, plan: Plan, summary: Summary, pace: Pace, *, estimated_seconds: float) -> Summary:
         """Return a summary with what was measured, beside what had been estimated; it is remembered, too."""
-        summary = replace(summary, memory=self._memory(), largest_objects=_remembered(plan))
+        summary = replace(summary, memory=self._memory())
         if summary.ok and plan.compiles_staging:
             run = last_run.LastRun(
                 seconds=pace.seconds,
@@ -58,16 +55,6 @@ class Meter:
         """Bytes of the largest program so far; 0 where nobody knows, one before us having been larger."""
         largest = _largest()
         return largest if largest > self._largest and not self.blind else 0
-
-
-def _remembered(plan: Plan) -> dict[str, int]:
-    """Keep what PyTorch's objects took for the next build; return the largest of these and of the extensions'."""
-    options = plan.options
-    compiled = object_memory.noted(options.state) if plan.missing else []
-    object_memory.keep(options, compiled)
-    for task in plan.extensions.missing:
-        compiled += object_memory.noted(folder(options) / task.name)
-    return object_memory.largest(compiled, _LARGEST)
 
 
 def _largest() -> int:

@@ -22,7 +22,7 @@ HELPS = {
     "sizes": "Say where the bytes of an installation go.",
     "slim": "Make an environment or a package smaller, and say what still works.",
     "status": "Say where the run of each CONFIG stands, while it goes on and afterwards.",
-    "upload": "Print the commands that upload what CONFIG built to anaconda.org, in order; uploads nothing.",
+    "upload": "Show what CONFIG built in the order of uploading, and upload it with --apply.",
     "verify": "Read built packages, wheels or an environment, without a GPU.",
     "verify-gpu": "Try an environment's torch and extensions on this machine's GPUs.",
     "wheels": "Make wheels of what CONFIG built, and an index of them for pip, uv and poetry.",

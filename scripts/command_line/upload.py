@@ -1,63 +1,88 @@
-"""`megabuild upload`: the commands that upload what a config built, and whether conda-forge would take it."""
+"""`megabuild upload`: what a config built, for a channel on anaconda.org."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from command_line.options import GroupedCommand, option
 from command_line.root import output_folder
 from command_line.run_command import Invocation
+from groundwork.errors import VerdictError
 from groundwork.result import Result
+from groundwork.text import UNICODE, size
+from groundwork.wording import counted
 
 EXAMPLES = """
-{prog} linux_64_cuda130                             the commands, for a channel of yours
-{prog} linux_64_cuda130 --check --logs logs.zip     read every package; pack the logs
-{prog} linux_64_cuda130 --user conda-forge --check  for a member of its core team
+{prog} linux_64_cuda130 --check                  what there is, in order; every package is read
+{prog} linux_64_cuda130 --user me --apply        uploads it to a channel of yours
+{prog} linux_64_cuda130 --user conda-forge       as a member of its core team would
 """
 WHERE = "Where it goes"
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("config")
-@option(WHERE, "--user", metavar="CHANNEL",
+@option(WHERE, "--user", metavar="CHANNEL", default="YOUR_CHANNEL",
         help="The channel on anaconda.org.  [default: a place to put yours]")  # fmt: skip
 @option(WHERE, "--label", metavar="LABEL",
         help="[default: cfep03; for conda-forge main, of a release candidate pytorch_rc]")  # fmt: skip
-@option("What is looked at", "--check", is_flag=True,
-        help="Read every package by conda-forge's rules.")  # fmt: skip
+@option(WHERE, "--apply", is_flag=True, help="Upload. ANACONDA_API_KEY has the token.")
+@option("What is looked at", "--check", is_flag=True, help="Read every package.")
 @option("What is looked at", "--output", "-o", metavar="DIR",
         help="The build's.  [default: output/ in the repository]")  # fmt: skip
-@option("What is written", "--logs", metavar="FILE.zip", type=click.Path(path_type=Path),
-        help="Put the logs of all runs into a zip file, as CFEP-03 asks for them.")  # fmt: skip
-@option("What is written", "--json", "as_json", is_flag=True,
+@option("Showing", "--json", "as_json", is_flag=True,
         help="One JSON document on standard output, nothing else.")  # fmt: skip
 @click.pass_context
 def upload(context: click.Context, /, **given: Any) -> Result:
-    """Print the commands that upload what CONFIG built to anaconda.org, in order; uploads nothing.
+    """Show what CONFIG built in the order of uploading, and upload it with --apply.
 
-    CONFIG is what its run was called. Of several builds of a package the newest is taken. Exit code 14: there is
-    something for which conda-forge would refuse a package; then no commands are printed.
+    CONFIG is what its run was called. Of several builds of a package the newest is taken. Exit code 14: conda-forge
+    would refuse a package; then nothing is uploaded.
     """
-    from command_line.progress_display import reporter
-    from megabuild.upload import release, report, rules, steps
+    from megabuild import upload as uploading
 
     invocation: Invocation = context.obj
     invocation.json = given["as_json"]
-    output, user, label = output_folder(given["output"]), given["user"], given["label"]
-    for name, value in (("--user", user), ("--label", label)):
-        if value is not None and (not value or value.startswith("-")):
-            raise click.UsageError(f"{name} names nothing")
-    found = release.of_config(output, given["config"])
-    findings = list(rules.of_release(found, label))
-    if given["check"]:
-        with reporter(Console(stderr=True, soft_wrap=True)) as shown:
-            findings += rules.of_packages(found, shown.note)
-    logs = steps.logs(output / given["config"])
-    if given["logs"]:
-        steps.pack(logs, given["logs"], os.environ)
-    return report.result(found, findings, logs, user=user, label=label, checked=given["check"])
+    user, apply = given["user"], given["apply"]
+    for name in ("user", "label"):
+        if given[name] is not None and (not given[name] or given[name].startswith("-")):
+            raise click.UsageError(f"--{name} names nothing")
+    if apply and user == "YOUR_CHANNEL":
+        raise click.UsageError("--apply needs a channel: --user CHANNEL")
+    release = uploading.find_release(output_folder(given["output"]), given["config"])
+    direct = user == uploading.CONDA_FORGE
+    label = given["label"] or (release.label if direct else uploading.DELEGATE)
+    faults = list(uploading.find_faults(release, label))
+    faults += uploading.find_faults_inside(release) if given["check"] or apply else []
+    copies = [] if direct or faults else uploading.copy_commands(release, user, label)
+    if apply and not faults:
+        uploading.upload(release, user, label)
+    packages = [
+        {"file": str(one.path), **one.package._asdict(), "size": one.size, "sha256": one.sha256}
+        for one in release.artifacts
+    ]
+    lines = [f"{one.path.name}  {size(one.size)}\n  sha256 {one.sha256}" for one in release.artifacts]
+    lines += [f"{counted(len(packages), 'package')}, {size(sum(one.size for one in release.artifacts))}", ""]
+    lines += [f"{UNICODE.failed} {fault}" for fault in faults]
+    if not faults:
+        lines += [
+            f"{UNICODE.done} uploaded to {user}, label {label}"
+            if apply
+            else "upload it: --user CHANNEL --apply"
+        ]
+    if copies:
+        lines += ["then, for a member of conda-forge's core team (CFEP-03), in this order:", *copies]
+    return Result(
+        format="upload",
+        document={
+            "label": label,
+            "uploaded": apply and not faults,
+            "packages": packages,
+            "faults": faults,
+            "copy": copies,
+        },
+        lines=lines,
+        exit_code=VerdictError.exit_code if faults else 0,
+    )

@@ -109,11 +109,10 @@ def find_faults(release: Release, label: str) -> Iterator[str]:
     """Yield why conda-forge would refuse a release, by names and dependencies."""
     if {label, release.label} == {MAIN, CANDIDATES}:
         yield f"a release like this belongs to the label {release.label}, not {label}"
-    foreign = [
-        channel for channel in release.channels if channel.rstrip("/").rpartition("/")[2] != CONDA_FORGE
-    ]
+    foreign = [channel for channel in release.channels if not _CONDA_FORGE.fullmatch(channel)]
     if foreign or not release.channels:
-        yield f"conda-forge takes only what was made with its own packages, not with {', '.join(foreign) or 'unknown ones'}"
+        others = ", ".join(foreign) or "unknown ones"
+        yield f"conda-forge takes only what was made with its own packages, not with {others}"
     for one in release.artifacts:
         for spec in one.depends:
             own = [other.package for other in release.artifacts if other.package.name == spec.split()[0]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -147,7 +146,7 @@ def test_a_file_that_was_changed_is_left_with_its_original_until_it_is_moved_awa
     assert call(invocation, "slim", str(copied), "--undo") == NotUndoneError.exit_code
     told = capsys.readouterr()
     assert "is as it was" not in told.out
-    for word in (TORCH, "torch-2.13.0", f"{copied}/{BACKUP}", "MB", "--forget"):
+    for word in (TORCH, "torch-2.13.0", f"{copied}/{BACKUP}", "--forget"):
         assert word in told.err
     assert (copied / TORCH).read_bytes() == b"mine"
     assert [*originals(copied)] == [TORCH]
@@ -161,53 +160,19 @@ def test_originals_of_a_package_that_was_upgraded_are_kept_until_they_are_forgot
 ) -> None:
     assert call(invocation, "slim", str(env), "--apply") == 0
     former = upgrade(env)
+    whole = tree(env)
+    assert call(invocation, "slim", str(env), "--keep", "symbols", "--apply") == NotUndoneError.exit_code
+    assert "torch-2.13.0" in capsys.readouterr().err
+    assert tree(env) == whole
     upgraded = content(env / SITE / "torch")
-    assert call(invocation, "slim", str(env), "--keep", "symbols", "--apply") == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "of a former slimming could not be put back" in told
-    assert "torch-2.13.0" in told
-    assert originals(env)[TORCH] == former
     assert call(invocation, "slim", str(env), "--undo") == NotUndoneError.exit_code
     assert content(env / SITE / "torch") == upgraded
-    assert wrong_in_records(env) == []
     assert (env / SITE / "triton/__init__.py").exists()
     assert originals(env)[TORCH] == former
     assert call(invocation, "slim", str(env), "--forget") == 0
     assert not (env / BACKUP).exists()
-
-
-def test_killed_while_slimming_anew_it_loses_no_original(env: Path, invocation: Invocation) -> None:
     assert call(invocation, "slim", str(env), "--apply") == 0
-    upgrade(env)
-    once = copy(env)
-    kept = {path: data for path, data in originals(env).items() if path.startswith(f"{SITE}/torch")}
-    count = int(killed(once, 0, "--apply").stderr.split()[-1])
-    for at in range(count // 2, count, max(1, count // 24)):
-        shutil.rmtree(once)
-        copy(env)
-        assert killed(once, at, "--apply").returncode == -signal.SIGKILL
-        assert call(invocation, "slim", str(once), "--undo") == NotUndoneError.exit_code
-        assert kept.items() <= originals(once).items(), f"killed at change {at} of {count}"
-
-
-def test_a_manifest_without_digests_is_undone_in_place_and_loses_nothing_in_a_copy(
-    env: Path, invocation: Invocation
-) -> None:
-    before = content(env)
-    assert call(invocation, "slim", str(env), "--apply") == 0
-    path = env / BACKUP / "manifest.json"
-    document = json.loads(path.read_text())
-    for one in document["touched"]:
-        del one["digest"]
-    path.write_text(json.dumps({**document, "version": 1}))
-    copied = copy(env)
-    kept = originals(copied)
-    assert call(invocation, "slim", str(copied), "--undo") == NotUndoneError.exit_code
-    there = originals(copied)
-    assert all(there.get(path) == data or (copied / path).read_bytes() == data for path, data in kept.items())
-    assert TORCH in there
-    assert call(invocation, "slim", str(env), "--undo") == 0
-    assert content(env) == before
+    assert wrong_in_records(env) == []
 
 
 def test_originals_that_a_copy_left_out_are_missed(
@@ -221,9 +186,8 @@ def test_originals_that_a_copy_left_out_are_missed(
     ):
         (env / BACKUP / "originals" / path).unlink()
     copied = copy(env)
-    assert call(invocation, "slim", str(copied), "--apply") == 0
     assert call(invocation, "slim", str(copied), "--undo") == NotUndoneError.exit_code
-    assert "2 not, as their originals are gone (of torch-2.13.0: " in capsys.readouterr().err
+    assert "torch-2.13.0: " in capsys.readouterr().err
     assert (copied / SITE / "triton/__init__.py").exists()
     assert loads(copied / TORCH)
 

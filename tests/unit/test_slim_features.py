@@ -19,7 +19,7 @@ from command_line.run_command import Invocation
 from gpu_tools.slim.environment import contents_of
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
-from groundwork.errors import UsageError
+from groundwork.errors import IntegrityError, UsageError
 
 HEADER, STATIC = (
     {"nvidia/cu13/include/cuda_fp16.h": "//\n" * 99},
@@ -67,11 +67,15 @@ def test_only_libraries_known_to_be_unused_go_though_nothing_names_the_others(tm
     assert {path for path in gone(env) if ".so" in path} == taken - {"nvidia/cu13/lib/libcusolverMg.so.11"}
 
 
-def test_a_verdict_names_what_is_there(tmp_path: Path) -> None:
+def test_a_verdict_names_what_is_there(
+    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
     env = venv(tmp_path / "env")
     install(env, "numpy", {"numpy/__init__.py": "", "numpy/libnpymath.a": b"!<arch>\n" * 99})
     of_numpy = plan(env)
     assert [one.name for one in (*of_numpy.works, *of_numpy.lost)] == ["import", "extensions"]
+    assert call(invocation, "slim", str(env)) == 0
+    assert "compiling extensions (numpy)" in capsys.readouterr().out
     install(env, "jaxlib", {"jaxlib/__init__.py": ""})
     install(env, "onnxruntime-gpu", {"onnxruntime/__init__.py": ""})
     assert [one.name for one in plan(env).works] == ["import", "jax", "onnxruntime", "profiler"]
@@ -289,8 +293,10 @@ def test_links_are_named_and_left_and_a_copy_has_files(
     said = " ".join(capsys.readouterr().out.split())
     assert f"2 links of packages to {cache}" in said
     assert "--link-mode copy" in said
-    assert call(invocation, "slim", str(env), "--apply") == 0
-    assert tree(env) == before
+    for forget in ([], ["--forget"]):
+        assert call(invocation, "slim", str(env), "--apply", *forget) == 0
+        assert "originals" not in capsys.readouterr().out
+        assert tree(env) == before
     assert call(invocation, "slim", str(env), "--output", str(tmp_path / "copy")) == 0
     copied = tmp_path / "copy" / SITE / "pk/lib.so"
     assert not copied.is_symlink()
@@ -309,6 +315,8 @@ def test_a_folder_of_packages_that_is_a_link_is_named(
     (env / SITE).symlink_to(elsewhere)
     assert call(invocation, "slim", str(env)) == 0
     assert f"{SITE} is a link: name {elsewhere} itself" in " ".join(capsys.readouterr().out.split())
+    assert call(invocation, "slim", str(env), "--apply") == 0
+    assert (elsewhere / "pk/libx.a").exists()
 
 
 @pytest.mark.parametrize("target", ["{name}", "{folder}/{name}", "/nowhere"])
@@ -328,6 +336,21 @@ def test_a_second_name_of_the_packages_folder_changes_nothing(
         assert wrong_in_records(root, SITE) == []
     assert call(invocation, "slim", str(env), "--undo") == 0
     assert tree(env) == before
+
+
+@pytest.mark.parametrize("text", ["{cut off", "[1]", "{}", '{"name": "pk", "files": null}', "\xff", ""])
+def test_damaged_metadata_are_named(
+    text: str, tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a full disk leaves them."""
+    env = venv(tmp_path / "env")
+    record = install(env, "pk", {"pk/__init__.py": ""})
+    record.with_name("METADATA").write_bytes("Name: pk\nVersion: 1\nAuthor: Ren\u00e9\n".encode("latin-1"))
+    assert call(invocation, "slim", str(env)) == 0
+    (env / "conda-meta").mkdir()
+    (env / "conda-meta/pk-1-0.json").write_bytes(text.encode("latin-1"))
+    assert call(invocation, "slim", str(env)) == IntegrityError.exit_code
+    assert "conda-meta/pk-1-0.json" in "".join(capsys.readouterr().err.split())
 
 
 def test_a_record_keeps_the_ends_of_its_lines(tmp_path: Path, invocation: Invocation) -> None:

@@ -5,8 +5,7 @@ all that is to be replaced or removed. What happened of it is told by the files 
 was replaced or removed. A library is linked into the folder first and then replaced by renaming, so that at any moment
 there is one at its place, whole; programs that run keep the file they have opened.
 
-An original whose place others have changed since is never deleted but by ``forget``: it stays where it is, or, when the
-environment is slimmed anew, moves with its manifest into a folder of its own beside (``left-1``).
+An original whose place others have changed since stays in the folder: only ``forget`` deletes it.
 """
 
 from __future__ import annotations
@@ -15,37 +14,18 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from gpu_tools.sizes.installed import source_of
 from gpu_tools.slim.listing import BACKUP
-from gpu_tools.slim.manifest import (
-    Folder,
-    Manifest,
-    Touched,
-    digest,
-    files_below,
-    is_original,
-    is_replacement,
-)
+from gpu_tools.slim.manifest import Folder, Manifest, Touched, digest, is_alike
 from gpu_tools.slim.savings import SlimPlan
 from groundwork.errors import PreflightError
 
 #: Held while an environment is changed.
 LOCK = "lock"
-_MANIFEST = "manifest.json"
-_ORIGINALS = "originals"
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptOriginals:
-    """Originals that are not back: their number and bytes, and the packages that they are of."""
-
-    files: int
-    size: int
-    packages: tuple[str, ...]
 
 
 class Backup:
@@ -55,14 +35,12 @@ class Backup:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._root, self._real_root = root, root.resolve()
         self._folder = root / BACKUP
-        self._originals = self._folder / _ORIGINALS
-        self._path = self._folder / _MANIFEST
+        self._originals = self._folder / "originals"
+        self._path = self._folder / "manifest.json"
         #: for new files
         self.new = self._folder / "new"
-        #: paths whose originals were gone when they were to be put back, and that Python does not make again
-        self.lost: tuple[Touched, ...] = ()
         self._manifest = Manifest.read(self._path, self._originals)
 
     @property
@@ -70,83 +48,59 @@ class Backup:
         """Whether there is something to put back."""
         return self._manifest is not None and self._manifest.state in ("applying", "applied")
 
-    def kept(self, *, former: bool = False) -> KeptOriginals:
-        """Return what is kept in the folder, or only what is of former slimmings and could not be put back."""
-        files: list[Path] = []
-        packages: dict[str, None] = {}
-        for folder in (*([] if former else [self._folder]), *self._left()):
-            originals = folder / _ORIGINALS
-            here = {path.relative_to(originals).as_posix(): path for path in files_below(originals)}
-            manifest = Manifest.read(folder / _MANIFEST, originals)
-            for one in manifest.touched if manifest else ():
-                if one.path in here and not one.comes_again:
-                    packages[one.package] = None
-            files += here.values()
-        return KeptOriginals(
-            files=len(files), size=sum(path.lstat().st_size for path in files), packages=tuple(packages)
-        )
+    @property
+    def size(self) -> int:
+        """Bytes of the originals."""
+        files = (path.lstat() for path in self._originals.rglob("*"))
+        return sum(one.st_size for one in files if not stat.S_ISDIR(one.st_mode))
 
     def originals(self) -> dict[str, Path]:
-        """Return the originals by path, save those whose place or package was changed by others since."""
-        if self._manifest is None or not self.applied:
-            return {}
-        touched, others = self._manifest.touched, self._of_others()
+        """Return the originals that can be put back, by path."""
+        others = self._of_others()
         return {
             one.path: self._originals / one.path
-            for one in touched
-            if one.record not in others and os.path.lexists(self._originals / one.path) and self._ours(one)
+            for one in self._touched
+            if one.record not in others and os.path.lexists(self._originals / one.path) and self._is_ours(one)
         }
 
-    def put_back(self) -> list[str]:
-        """Put the originals back, with modes and dates of folders; return paths of what was left.
+    def left(self) -> tuple[Touched, ...]:
+        """Return what cannot be put back: its place or package was changed by others since, or its original is gone."""
+        return self._left(self.originals())
 
-        That is what others changed since; their originals, and the manifest, stay.
-        """
+    def put_back(self) -> tuple[Touched, ...]:
+        """Put the originals back, with modes and dates of folders; return what was left, which stays as it is."""
         if self._manifest is None or not self.applied:
-            return []
-        mine, others = self.originals(), self._of_others()
-        self.lost = tuple(
-            one
-            for one in self._manifest.touched
-            if one.record not in others
-            and not one.comes_again
-            and not os.path.lexists(self._originals / one.path)
-            and is_replacement(one, self._root / one.path)
-        )
-        if self._manifest.state == "applied":
-            self._note(replace(self._manifest, state="applying"))
-        modes = {one.path: one.mode for one in self._manifest.folders}
+            return ()
+        mine = self.originals()
+        left = self._left(mine)
+        self._note(replace(self._manifest, state="applying"))
         for path, original in mine.items():
-            self._make_folders(Path(path).parent, modes)
+            self._make_folders(Path(path).parent)
             os.replace(original, self._root / path)
             original.unlink(missing_ok=True)  # two links to one file: renaming leaves both
         self._restore_folders()
-        left = tuple(one for one in self._manifest.touched if os.path.lexists(self._originals / one.path))
         if left:
             self._note(replace(self._manifest, state="applied", touched=left))
         else:
             self._manifest = replace(self._manifest, state="begun", touched=())
-        return [one.path for one in left]
+        return left
 
     def commit(self, plan: SlimPlan) -> None:
         """Replace and remove what a plan says; should that fail, everything is put back.
 
         Raises PreflightError: The file system has no hard links.
         """
-        if self._manifest is None:
-            raise ValueError("not held")
-        self._move_left()
         lists = {path: record.path for record in plan.contents.records for path in record.files}
-        touched = {one.path: one for one in self.lost}  # still nothing is as it was
+        touched = []
         for path in (*plan.new, *sorted(plan.gone)):
-            record = lists.get(path) or lists.get(source_of(path), "")
-            one = Touched(path=path, record=record)
+            one = Touched(path=path, record=lists.get(path) or lists.get(source_of(path), ""))
             if path in plan.new:
-                new, status = plan.new[path], plan.new[path].lstat()
-                one = replace(one, size=status.st_size, when=status.st_mtime_ns, digest=digest(new))
-            touched[path] = one
-        every = tuple(touched.values())
-        applying = Manifest(state="applying", folders=self._folders_of(every), touched=every)
+                status = plan.new[path].lstat()
+                one = replace(
+                    one, size=status.st_size, when=status.st_mtime_ns, digest=digest(plan.new[path])
+                )
+            touched.append(one)
+        applying = Manifest(state="applying", folders=self._folders_of(touched), touched=tuple(touched))
         self._write(applying)
         try:
             for path, file in plan.new.items():
@@ -173,56 +127,50 @@ class Backup:
         # from here on nothing can be put back, however far the deleting comes
         self._write(Manifest(state="forgotten", folders=(self._folder_of("."),)))
 
-    def remove(self) -> None:
-        """Delete the folder, unless originals are left, and leave the environment's own date as it was."""
+    def begin(self) -> None:
+        """Clear what is left over, and note the date of the environment's folder."""
         shutil.rmtree(self.new, ignore_errors=True)
         if self._manifest is not None and self._manifest.state == "forgotten":
-            for folder in (self._originals, *self._left()):
-                if folder.is_dir():
-                    shutil.rmtree(folder)
-        else:
-            for at, _, _ in os.walk(self._originals, topdown=False):
-                with contextlib.suppress(OSError):  # something is left in it
-                    os.rmdir(at)
-        for path in (*self._folder.glob(f"{_MANIFEST}.*.new"), self._folder / LOCK, self._path):
+            shutil.rmtree(self._originals, ignore_errors=True)
+            self._manifest = None
+        if self._manifest is None:
+            self._write(Manifest(state="begun", folders=(self._folder_of("."),)))
+
+    def remove(self) -> None:
+        """Delete the folder, and leave the environment's own date as it was."""
+        shutil.rmtree(self.new, ignore_errors=True)
+        if self._manifest is not None and self._manifest.state == "forgotten":
+            shutil.rmtree(self._originals, ignore_errors=True)
+        for at, _, _ in os.walk(self._originals, topdown=False):
+            with contextlib.suppress(OSError):  # something is left in it
+                os.rmdir(at)
+        for path in (*self._folder.glob(f"{self._path.name}.*.new"), self._folder / LOCK, self._path):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # something is left in it
             self._folder.rmdir()
         self._restore_folders(only_root=True)
 
-    def begin(self) -> None:
-        """Clear what is left over, and note the date of the environment's folder."""
-        shutil.rmtree(self.new, ignore_errors=True)
-        if self._manifest is not None and self._manifest.state == "forgotten":
-            for folder in (self._originals, *self._left()):
-                shutil.rmtree(folder, ignore_errors=True)
-            self._manifest = None
-        for folder in self._left():
-            if not (folder / _ORIGINALS).is_dir():  # cut short before they moved there
-                shutil.rmtree(folder)
-        if self._manifest is None:
-            self._write(Manifest(state="begun", folders=(self._folder_of("."),)))
+    def _left(self, mine: Collection[str]) -> tuple[Touched, ...]:
+        others = self._of_others()
 
-    def _left(self) -> list[Path]:
-        return sorted(
-            one for one in self._folder.glob("left-*") if one.name.removeprefix("left-").isdecimal()
+        def is_lost(one: Touched) -> bool:
+            place = self._root / one.path
+            return one.record not in others and not one.comes_again and one.is_at(place, by_date=False)
+
+        return tuple(
+            one
+            for one in self._touched
+            if one.path not in mine and (os.path.lexists(self._originals / one.path) or is_lost(one))
         )
 
-    def _move_left(self) -> None:
-        """Make room for new originals: those that could not be put back move, with their manifest."""
-        if self._manifest is None or not self.applied:
-            return
-        number = 1 + max((int(one.name.removeprefix("left-")) for one in self._left()), default=0)
-        folder = self._folder / f"left-{number}"
-        self._make_folders(folder.relative_to(self._root), {})
-        self._write(self._manifest, folder / _MANIFEST)
-        os.rename(self._originals, folder / _ORIGINALS)
+    @property
+    def _touched(self) -> tuple[Touched, ...]:
+        return self._manifest.touched if self._manifest and self.applied else ()
 
-    def _write(self, manifest: Manifest, path: Path | None = None) -> None:
-        manifest.write(path or self._path)
-        give_to_owner(path or self._path, self._root)
-        if path is None:
-            self._manifest = manifest
+    def _write(self, manifest: Manifest) -> None:
+        manifest.write(self._path)
+        give_to_owner(self._path, self._root)
+        self._manifest = manifest
 
     def _note(self, manifest: Manifest) -> None:
         """Write the manifest if that is possible: a full disk must not keep anybody from going back."""
@@ -242,28 +190,27 @@ class Backup:
 
     def _original(self, path: str) -> Path:
         original = self._originals / path
-        self._make_folders(original.parent.relative_to(self._root), {})
+        self._make_folders(original.parent.relative_to(self._root))
         return original
 
     def _of_others(self) -> set[str]:
         """Return the lists of packages that were installed again or removed since: all of them is left alone."""
-        touched = self._manifest.touched if self._manifest else ()
-        by_path = {one.path: one for one in touched}
+        by_path = {one.path: one for one in self._touched}
         return {
             record
-            for record in {one.record for one in touched} - {""}
+            for record in {one.record for one in self._touched} - {""}
             if not os.path.lexists(self._root / record)
-            or (record in by_path and not self._ours(by_path[record]))
+            or (record in by_path and not self._is_ours(by_path[record]))
         }
 
-    def _ours(self, one: Touched) -> bool:
+    def _is_ours(self, one: Touched) -> bool:
         """Say whether a place is as it was left; what was not touched yet, or is back already, counts as well."""
         original, place = self._originals / one.path, self._root / one.path
         if not os.path.lexists(original):
             return True
-        if place.parent.resolve() != self._root.resolve() / Path(one.path).parent:
+        if place.parent.resolve() != self._real_root / Path(one.path).parent:
             return False  # by a link it may be anybody's
-        return is_replacement(one, place) or one.comes_again or is_original(original, place)
+        return one.is_at(place, by_date=True) or one.comes_again or is_alike(original, place)
 
     def _folders_of(self, touched: Iterable[Touched]) -> tuple[Folder, ...]:
         assert self._manifest is not None
@@ -275,7 +222,8 @@ class Backup:
         status = (self._root / path).stat()
         return Folder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns)
 
-    def _make_folders(self, folder: Path, modes: Mapping[str, int]) -> None:
+    def _make_folders(self, folder: Path) -> None:
+        modes = {one.path: one.mode for one in self._manifest.folders} if self._manifest else {}
         missing = []
         while not (self._root / folder).is_dir():
             missing.append(folder)

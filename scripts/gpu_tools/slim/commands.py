@@ -62,22 +62,17 @@ def apply(
     made = environment.apply(root, request, note, check)
     lines = checked_lines(check.result) if check else []
     more: dict[str, object] = {"checked": asdict(check.result) if check else None}
-    if forget:
+    if forget and (made.gone or made.new):
         environment.forget(root)
         return _result("applied", made, [*lines, "the originals are deleted: there is no way back"], **more)
+    if not (made.gone or made.new):
+        return _result("applied", made, [*lines, f"{root} is as it was: nothing can be taken away"], **more)
     command = f"megabuild slim {shlex.quote(str(root))}"
     lines += wrapped(
         f"the originals are kept in {root / BACKUP} and take their room until they are put back or deleted:"
     )
     lines += [f"  {command} --undo", f"  {command} --forget"]
     lines += ["Programs that run go on with what they have loaded."]
-    older = environment.not_put_back(root)
-    if older.files:
-        more["not_back"] = {"files": older.files, "bytes": older.size, "packages": older.packages}
-        lines += wrapped(
-            f"{counted(older.files, 'original')} of a former slimming could not be put back ({size(older.size)} of "
-            f"{', '.join(older.packages)}) and are kept there as well"
-        )
     return _result("applied", made, lines, **more)
 
 

@@ -8,14 +8,15 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from filelock import Timeout
 
-from gpu_tools.slim.backup import LOCK, Backup, KeptOriginals, give_to_owner
+from gpu_tools.slim.backup import LOCK, Backup, give_to_owner
 from gpu_tools.slim.check import Check
 from gpu_tools.slim.listing import BACKUP, Contents, Note, scan
+from gpu_tools.slim.manifest import Touched
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import BusyError, NotUndoneError, OutOfSpaceError, UsageError, of_system
@@ -35,10 +36,16 @@ def apply(root: Path, request: SlimRequest, note: Note, check: Check | None = No
     the environment before and after: if it fails, or is interrupted, everything is put back.
 
     Raises BusyError: Another process is slimming this environment.
+    Raises NotUndoneError: An earlier slimming cannot be undone as a whole; nothing was changed.
     Raises OutOfSpaceError: The disk has no room for the new files; nothing was changed.
     Raises SlimmedTooFarError: Something does not work any more; everything was put back.
     """
     with locked(root) as backup:
+        if left := backup.left():
+            raise NotUndoneError(
+                f"{root} was slimmed before, and could not be put back as it was: {_told(left)}; nothing was changed",
+                "--undo puts the rest back, --forget then deletes the originals that are left; then slim it again",
+            )
         try:
             plan = make_plan(contents_of(root), request, note, into=backup.new)
         except OSError as error:
@@ -72,27 +79,13 @@ def undo(root: Path) -> int:
     _there(root)
     with locked(root) as backup:
         count = len(backup.originals())
-        left = backup.put_back()
-        kept, lost = backup.kept(), backup.lost
-    happened, remedies = [f"{root}: {counted(count, 'file')} put back"], []
-    if kept.files:
-        example = f": {_some(left)}" if left else ""
-        happened.append(
-            f"{kept.files} not ({kept.size / 1e6:,.1f} MB), as they were installed anew, changed or removed since (of "
-            f"{_some(kept.packages)}{example})"
-        )
-        remedies.append(
-            f"the originals are kept below {root / BACKUP}, under their own paths: take what you need, or move away "
-            "what is in their places and undo again; --forget deletes them"
-        )
-    if lost:
-        packages = dict.fromkeys(one.package for one in lost)
-        happened.append(
-            f"{len(lost)} not, as their originals are gone (of {_some(packages)}: {_some(one.path for one in lost)})"
-        )
-        remedies.append("what lost its originals comes back by installing its package again")
-    if remedies:
-        raise NotUndoneError(", ".join(happened), "; ".join(remedies))
+        if left := backup.put_back():
+            raise NotUndoneError(
+                f"{root}: {counted(count, 'file')} put back, {_told(left)}",
+                f"the originals that are still there are kept below {root / BACKUP}, under their own paths: take what "
+                "you need, or move away what is in their places and undo again; --forget deletes them. What lost its "
+                "original comes back by installing its package again",
+            )
     return count
 
 
@@ -104,14 +97,17 @@ def forget(root: Path) -> int:
     """
     _there(root)
     with locked(root) as backup:
-        size = backup.kept().size
+        size = backup.size
         backup.forget()
     return size
 
 
-def not_put_back(root: Path) -> KeptOriginals:
-    """Return what is kept of former slimmings because it could not be put back."""
-    return Backup(root).kept(former=True)
+def _told(left: Collection[Touched]) -> str:
+    packages = dict.fromkeys(one.package for one in left)
+    return (
+        f"{len(left)} not, as they were installed anew, changed or removed since, or their originals are gone (of "
+        f"{_some(packages)}: {_some(one.path for one in left)})"
+    )
 
 
 def copy(root: Path, folder: Path, request: SlimRequest, note: Note) -> SlimPlan:

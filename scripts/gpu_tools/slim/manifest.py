@@ -1,4 +1,4 @@
-"""What a slimming in place replaces and removes, and what lies in these places since.
+"""What a slimming in place replaces and removes, and whether its places are as it left them.
 
 The manifest is written before anything is touched. A replacement is known by size and date where it was never copied,
 else by its content: copies, archives and images lose dates, or cut them to seconds.
@@ -10,15 +10,16 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
+from typing import Literal
+
+import msgspec
 
 from gpu_tools.sizes.installed import source_of
 from groundwork.errors import IntegrityError
 from groundwork.files import sha256, sync, write
 
-#: 1 had no digests: what was copied since cannot be told from what others wrote, and is left alone.
 _VERSION = 2
 
 
@@ -27,7 +28,7 @@ class Touched:
     """A file that is replaced, by one of this size, date and content, or removed (no size)."""
 
     path: str
-    record: str  #: the installer's list that names it, or an empty string
+    record: str  #: The installer's list that names it, or an empty string.
     size: int | None = None
     when: int = 0
     digest: str = ""
@@ -43,6 +44,20 @@ class Touched:
         """Whether it is byte code that was removed: Python writes it again."""
         return self.size is None and source_of(self.path) != ""
 
+    def is_at(self, place: Path, *, by_date: bool) -> bool:
+        """Say whether a place holds what replaced the original, or nothing; ``by_date``: date and size suffice."""
+        try:
+            there = place.lstat()
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError:  # a file in place of a folder
+            return False
+        if self.size is None or not stat.S_ISREG(there.st_mode):
+            return False
+        if by_date and (there.st_size, there.st_mtime_ns) == (self.size, self.when):
+            return True
+        return (there.st_size == self.size or _is_list(place)) and digest(place) == self.digest
+
 
 @dataclass(frozen=True, kw_only=True)
 class Folder:
@@ -57,13 +72,14 @@ class Folder:
 class Manifest:
     """What is to be put back one day."""
 
-    state: str  # begun, applying, applied, forgotten
+    state: Literal["begun", "applying", "applied", "forgotten"]
     folders: tuple[Folder, ...]
     touched: tuple[Touched, ...] = ()
+    version: int = _VERSION
 
     def write(self, path: Path) -> None:
         """Write it, and wait until it is on the disk."""
-        write(path, json.dumps({"version": _VERSION, **asdict(self)}))
+        write(path, json.dumps(asdict(self)))  # msgspec encodes no names that are not UTF-8
         sync(path)
 
     @classmethod
@@ -74,31 +90,19 @@ class Manifest:
         """
         way_out = f"the originals lie in {originals}, under their own paths: move them back"
         try:
-            document = json.loads(path.read_text())
-            if document["version"] not in range(1, _VERSION + 1):
-                raise ValueError("a later version of this program wrote it")
-            found = cls(
-                state=document["state"],
-                folders=tuple(Folder(**one) for one in document["folders"]),
-                touched=tuple(Touched(**one) for one in document["touched"]),
-            )
-            for named in [*(one.path for one in found.folders), *(one.path for one in found.touched)]:
-                if os.path.isabs(named) or os.path.normpath(named).split(os.sep)[0] == os.pardir:
-                    raise ValueError("it names a place outside of the environment")
-            return found
+            manifest = msgspec.convert(json.loads(path.read_text()), cls)
         except FileNotFoundError:
-            if next(files_below(originals), None):
+            if originals.is_dir():
                 raise IntegrityError(f"{path} is not there, but originals are", way_out) from None
             return None
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, msgspec.MsgspecError) as error:
             raise IntegrityError(f"{path} cannot be read: {error}", way_out) from error
-
-
-def files_below(folder: Path) -> Iterator[Path]:
-    """Give the files and links in a folder and all below it; none where there is no such folder."""
-    for at, folders, names in os.walk(folder):
-        links = (name for name in folders if os.path.islink(os.path.join(at, name)))
-        yield from (Path(at, name) for name in (*names, *links))
+        paths = [*(one.path for one in manifest.folders), *(one.path for one in manifest.touched)]
+        if manifest.version != _VERSION or any(
+            os.path.isabs(named) or os.path.normpath(named).split(os.sep)[0] == os.pardir for named in paths
+        ):
+            raise IntegrityError(f"{path} is of another version, or names places outside", way_out)
+        return manifest
 
 
 def digest(path: Path) -> str:
@@ -108,22 +112,7 @@ def digest(path: Path) -> str:
     return sha256(path)
 
 
-def is_replacement(one: Touched, place: Path) -> bool:
-    """Say whether a place holds what the original was replaced by, or nothing."""
-    try:
-        there = place.lstat()
-    except FileNotFoundError:
-        return True
-    except NotADirectoryError:  # a file in place of a folder
-        return False
-    if one.size is None or not stat.S_ISREG(there.st_mode):
-        return False
-    if (there.st_size, there.st_mtime_ns) == (one.size, one.when):
-        return True
-    return one.digest != "" and (there.st_size == one.size or _is_list(place)) and digest(place) == one.digest
-
-
-def is_original(original: Path, place: Path) -> bool:
+def is_alike(original: Path, place: Path) -> bool:
     """Say whether a place holds the original, or its like."""
     try:
         there, status = place.lstat(), original.lstat()

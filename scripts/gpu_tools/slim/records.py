@@ -52,14 +52,16 @@ def records(root: Path, original: Callable[[str], Path]) -> Iterator[FileList]:
         name = path.relative_to(root).as_posix()
         if (file := original(name)).is_file():
             document = _read(file)
-            if name == PATHS:
-                listed = [str(entry["_path"]) for entry in document["paths"]]
-                document = _read(root / "info" / "index.json")
-            else:
-                listed = [str(one) for one in document.get("files", ())]
-            yield FileList(
-                path=name, owner=canonicalize_name(str(document.get("name", ""))), files=tuple(listed)
-            )
+            try:
+                if name == PATHS:
+                    listed = [str(entry["_path"]) for entry in document["paths"]]
+                    document = _read(root / "info" / "index.json")
+                else:
+                    listed = [str(one) for one in document["files"]]
+                owner = canonicalize_name(str(document["name"]))
+            except (LookupError, TypeError) as error:
+                raise _unreadable(file, error) from error
+            yield FileList(path=name, owner=owner, files=tuple(listed))
 
 
 def described_in(record: str) -> str:
@@ -152,9 +154,11 @@ def _inside(record: str, listed: str) -> str:
 def _read(file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise _unreadable(file, error) from error
 
 
 def _unreadable(file: Path, error: Exception) -> IntegrityError:
-    return IntegrityError(f"{file} cannot be read: {error}", "install its package again")
+    return IntegrityError(
+        f"{file} cannot be read: {error or type(error).__name__}", "install its package again"
+    )

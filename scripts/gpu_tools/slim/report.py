@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from gpu_tools.slim.check import CheckResult
-from gpu_tools.slim.features import Feature
+from gpu_tools.slim.features import COMPILE_CPU, EXTENSIONS, Feature
 from gpu_tools.slim.savings import Saving, SlimPlan
 from groundwork.text import UNICODE, size, table, wrapped
 from groundwork.wording import counted
@@ -104,6 +104,10 @@ def _remarks(plan: SlimPlan) -> Iterator[str]:
 
 def _words(plan: SlimPlan, feature: Feature) -> str:
     packages = feature.packages(frozenset(plan.contents.owners.values())) if feature.is_vital else ()
+    if feature is EXTENSIONS and not COMPILE_CPU.is_in(plan.contents.owners.values()):
+        packages = tuple(
+            sorted({name for row in plan.rows if feature in row.step.costs for name in row.packages})
+        )
     return f"{feature.words} ({', '.join(packages)})" if packages else feature.words
 
 

@@ -27,11 +27,12 @@ _LEAST = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Saving:
-    """A step: the bytes it gives, and the number of files it removes or makes smaller."""
+    """A step: the bytes it gives, the files it removes or makes smaller, and of which packages it removes some."""
 
     step: SlimStep
     saves: int
     files: int
+    packages: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +208,8 @@ def _removed(
         gone |= picked
         if picked:
             saved = sum(contents.every[path].size for path in picked)
-            rows.append(Saving(step=step, saves=saved, files=len(picked)))
+            packages = frozenset(contents.owners[path] for path in picked)
+            rows.append(Saving(step=step, saves=saved, files=len(picked), packages=packages))
     return gone, rows
 
 
@@ -249,7 +251,9 @@ def _libraries(
 def _lists(contents: Contents, gone: set[str], new: dict[str, Path], into: Path) -> None:
     """Write the installers' lists as they become, into ``into``."""
     for record in contents.records:
-        entry = contents.every[record.path]
+        entry = contents.every.get(record.path)
+        if entry is None:  # in a folder that is a link to another place
+            continue
         # lists tell of a link what its target holds
         linked = {path: new[to] for path, to in contents.links.items() if to in new}
         text = corrected(entry.source, record.path, gone, {**linked, **new})
@@ -258,6 +262,8 @@ def _lists(contents: Contents, gone: set[str], new: dict[str, Path], into: Path)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
             _like(entry, target)
+            # of the same size at times: by date, too, rsync and undoing tell it from the original
+            os.utime(target, ns=(entry.status.st_atime_ns, entry.status.st_mtime_ns + 10**9))
             new[record.path] = target
 
 

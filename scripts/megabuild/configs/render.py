@@ -27,6 +27,14 @@ from megabuild.configs.config_file import Scalar
 from megabuild.configs.overrides import CHANNELS, complete
 
 
+@dataclass(frozen=True)
+class SourceArchive:
+    """A file that a recipe downloads."""
+
+    urls: tuple[str, ...]  #: each has it
+    sha256: str  #: or empty
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlannedPackage:
     """One package of a megabuild. Requirements are match specs; bare names carry the config's pin already."""
@@ -52,12 +60,14 @@ class PlannedPackage:
     names_channels: bool = False
     #: address and revision (``refs/tags/v1`` for a tag, empty for none) of what is taken from git
     git: tuple[tuple[str, str], ...] = ()
+    archives: tuple[SourceArchive, ...] = ()  #: what is downloaded for it, staging included
     skipped: bool = False  #: the recipe leaves this one out for this config
 
     @property
     def facts(self) -> dict[str, Any]:
         """What it is built as, with its requirements, for fingerprints."""
-        return {key: value for key, value in asdict(self).items() if key not in ("staging", "names_channels")}
+        left_out = ("staging", "names_channels", "archives")
+        return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     @property
     def id(self) -> PackageId:
@@ -186,6 +196,7 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
         names_channels=CHANNELS in variant.recipe.used_variant
         and CHANNELS not in build.get("variant", {}).get("ignore_keys", ()),
         git=_git([recipe, *caches]),
+        archives=tuple(_archives([recipe, *caches])),
         skipped=bool(build.get("skip")),
     )
 
@@ -193,6 +204,12 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
 def _git(parts: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
     found = (source for part in parts for source in part.get("source") or () if "git" in source)
     return tuple(dict.fromkeys((str(source["git"]), str(source.get("rev") or "")) for source in found))
+
+
+def _archives(parts: Iterable[Mapping[str, Any]]) -> Iterator[SourceArchive]:
+    for source in (source for part in parts for source in part.get("source") or () if "url" in source):
+        urls = [source["url"]] if isinstance(source["url"], str) else source["url"]
+        yield SourceArchive(tuple(map(str, urls)), str(source.get("sha256") or ""))
 
 
 def _spec(item: Any, pins: Mapping[str, Any]) -> str:

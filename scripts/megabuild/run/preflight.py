@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from groundwork import files
+from groundwork import files, redact
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
+from groundwork.network.client import Client, NetworkError, Timeouts
 from groundwork.resources.machine import disk_free, disk_of, measure
 from groundwork.resources.shortage import Watch
 from groundwork.text import size
@@ -53,6 +55,10 @@ _RECIPE, _FOLDER = "preflight/recipe.yaml", "tmp/preflight"
 _COMPILERS = re.compile(r"(gcc|gxx|clang|clangxx|sysroot|macosx_deployment_target)_")
 _ANSWER, _COMPILER = "::megabuild:: answer 42", "::megabuild:: compiler "
 
+#: A server has the file, and does not give parts of it.
+_NO_PARTS = (200, 416, 501)
+_CLIENT = Client(timeouts=Timeouts(total=15.0))
+
 Check = tuple[str, str]
 
 
@@ -60,6 +66,8 @@ def before_preparation(plan: Plan) -> Iterator[Check]:
     """Run what can be checked before anything is downloaded; raises as :func:`checks` does."""
     yield "path", _path(plan.options.state, str(plan.options.state))
     yield "disk", _disk(plan)
+    if reached := reach_sources(plan):
+        yield "source", reached
 
 
 def checks(plan: Plan, isolation: Isolation) -> Iterator[Check]:
@@ -140,12 +148,40 @@ def _memory(plan: Plan) -> str:
     return f"{machine.memory_free / GB:.1f} GB free, {jobs}{heavy}"
 
 
+def reach_sources(plan: Plan) -> str:
+    """Say where archives come from, once a server has answered for each that the engine has not kept."""
+    answering: dict[str, None] = {}
+    kept = {path.name.partition("_")[2] for path in (plan.options.state / "out/src_cache").glob("*_*")}
+    for source in dict.fromkeys(source for package in plan.missing for source in package.archives):
+        if any(url.rpartition("/")[2] in kept for url in source.urls):
+            continue
+        reasons = {url: _why_unreachable(url) for url in source.urls}
+        if all(reasons.values()):
+            url, reason = next(iter(reasons.items()))
+            raise PreflightError(
+                f"the source {redact.address(url)} cannot be had: {reason}",
+                "check the network, or name another address in the recipe",
+            )
+        hosts = (urlsplit(url).netloc.rpartition("@")[2] for url, reason in reasons.items() if not reason)
+        answering |= dict.fromkeys(filter(None, hosts))
+    return f"{', '.join(answering)} answers" if answering else ""
+
+
+def _why_unreachable(url: str) -> str:
+    """Ask for one byte of a file, as servers answer that which refuse HEAD; an empty string where it is there."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        return ""
+    try:
+        _CLIENT.get(url, headers={"Range": "bytes=0-0"})
+    except NetworkError as error:
+        return "" if error.status in _NO_PARTS else error.message
+    return ""
+
+
 def _source(plan: Plan) -> str:
-    options = plan.options
+    options, reached = plan.options, reach_sources(plan)
     if "torch_source" not in options.config.variant:
-        return (
-            "as the recipe names it"  # with its digest, which the engine looks at before it builds anything
-        )
+        return reached or "in the recipe's folder"
     kind = next(iter(plan.overrides.get("torch_source", ())), options.config.variant["torch_source"][0])
     if kind == "official" and options.torch_source is None:
         digest = plan.overrides.get("torch_sha256", options.config.variant.get("torch_sha256", ("",)))[0]
@@ -154,7 +190,8 @@ def _source(plan: Plan) -> str:
                 f"{options.config.name} names no sha256 for the source of PyTorch {options.config.torch_version}",
                 "add torch_sha256 to conda_build_config.yaml",
             )
-        return f"official {options.config.torch_version}, sha256 {digest[:12]}…"
+        there = f", {reached}" if reached else ""
+        return f"official {options.config.torch_version}, sha256 {digest[:12]}…{there}"
     own = kind == "model" and options.torch_source is None
     folder = options.root / "rehearsal" / "model" if own else plan.environment.source
     if folder is None or not folder.is_dir() or not os.listdir(folder):
@@ -162,6 +199,13 @@ def _source(plan: Plan) -> str:
             f"there is no source tree at {folder}", "fetch it again: the provider's cache is incomplete"
         )
     return f"{kind} at {folder}"
+
+
+def compilers(planned: Sequence[PlannedPackage]) -> list[str]:
+    """Return what staging, or the first package, compiles C++ with; nothing where it does not."""
+    tools = next((package.staging_build or package.build for package in planned if package.build), ())
+    specs = [spec for spec in tools if _COMPILERS.match(spec)]
+    return specs if any("xx_" in spec for spec in specs) else []
 
 
 def toolchain(
@@ -176,21 +220,16 @@ def toolchain(
 
     It goes through everything the real build will go through: the isolation, its mounts, the channel, the engine, the
     activation of the compilers, which are those of the plan's staging, or of its first package. A missing mount or a
-    compiler that cannot link, shows here within seconds. Where
-    nothing of the plan is compiled with a C++ compiler, the answer is empty. ``template`` is the build's own job; what
+    compiler that cannot link, shows here within seconds. ``template`` is the build's own job; what
     ``on_tick`` raises ends the check.
 
     Raises PreflightError: It does not work; the message shows what the compiler said.
     Raises OutOfSpaceError, OutOfMemoryError, KilledError: It is not the toolchain's fault.
     """
-    tools = next((package.staging_build or package.build for package in planned if package.build), ())
-    specs = [spec for spec in tools if _COMPILERS.match(spec)]
-    if not any("xx_" in spec for spec in specs):
-        return ""
     recipe = {
         "package": {"name": "megabuild-check", "version": "1"},
         "build": {"number": 0, "script": [_SCRIPT]},
-        "requirements": {"build": specs},
+        "requirements": {"build": compilers(planned)},
     }
     files.write(seen.state / _RECIPE, json.dumps(recipe))  # JSON is YAML
     seen = replace(seen, mounts=[*seen.mounts, seen.mount(_RECIPE)])

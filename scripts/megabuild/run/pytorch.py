@@ -67,11 +67,12 @@ class PyTorchWork(BuildTask):
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Check the compiler, and prepare the tree before anything is compiled in it."""
         plan = self._plan
-        self._phase_began("toolchain")
-        compiler = preflight.toolchain(
-            plan.missing, seen, job, on_log=lambda line: self.write(log, line), on_tick=self.halt
-        )
-        self.tell(events.Checked(check="toolchain", detail=compiler or "no C++ compiler is used"))
+        if preflight.compilers(plan.missing):
+            self._phase_began("toolchain")
+            compiler = preflight.toolchain(
+                plan.missing, seen, job, on_log=lambda line: self.write(log, line), on_tick=self.halt
+            )
+            self.tell(events.Checked(check="toolchain", detail=compiler))
         decision = plan.staging_decision
         self._phase_began("environment")
         if not plan.stages:
@@ -93,9 +94,8 @@ class PyTorchWork(BuildTask):
 
     def _phase_began(self, phase: str) -> None:
         """Say what is done before a build script says it."""
-        self.tell(
-            events.PhaseStarted(phase=phase, package=self._plan.staged_name if self._plan.stages else NAME)
-        )
+        made = self._plan.staged_name if self._plan.stages else self._plan.missing[0].name
+        self.tell(events.PhaseStarted(phase=phase, package=made))
 
     def run(self, jobs: int) -> Made:
         """Build what is missing; nothing that an attempt before this one has published is made again."""

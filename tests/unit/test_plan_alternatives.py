@@ -121,3 +121,14 @@ def test_a_config_for_another_machine_is_not_to_be_rehearsed_here(
 ) -> None:
     other = replace(options, config=load(repository, "linux_aarch64_cpu"))
     assert not any("--rehearse" in one for one in alternatives.usable_here(other))
+
+
+def test_of_another_feedstock_nothing_is_said_to_work_that_was_not_tried(
+    machine: Machine, options: Options, tmp_path: Path
+) -> None:
+    (tmp_path / ".ci_support").mkdir()
+    (tmp_path / ".ci_support" / "linux_64_.yaml").write_text("target_platform: [linux-64]\n")
+    foreign = replace(options, config=load(tmp_path, "linux_64_"), root=tmp_path)
+    assert alternatives.usable_here(foreign) == ()
+    remedy = alternatives.explain(ProviderError("no channel", "Set X"), foreign, None).remedy
+    assert remedy == "Set X, or try linux_64_ --provider local."

@@ -21,11 +21,13 @@ from groundwork.errors import ProviderError
 from groundwork.network import resolver
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import load
+from megabuild.providers import catalogue
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.provider import base_python
-from megabuild.providers.pypi import download, lock, nvidia, torch
+from megabuild.providers.pypi import download, lock, nvidia, projects, torch, wheel_to_conda
 from megabuild.providers.pypi.lock import Lock
 
 PURE = "py3-none-any"
@@ -422,3 +424,38 @@ def test_a_cache_that_cannot_be_used_is_no_fault_of_the_network(said: str, exit_
     error = resolver._error(said, "3.12", Path("/cache/uv"))
     assert error.exit_code == exit_code
     assert ("MEGABUILD_CACHE" in error.remedy and "network" not in error.remedy) == (exit_code != 5)
+
+
+CYTHON = "cython-3.1.0-cp312-cp312-manylinux_2_17_x86_64.whl"
+
+
+def test_what_the_catalogue_does_not_list_is_a_wheel_where_an_index_has_one(
+    site: Site, tmp_path: Path
+) -> None:
+    wheels = (CYTHON, f"setuptools_scm-9.0-{PURE}.whl", f"msgpack-1.1-{PURE}.whl", f"libfoo-1-{PURE}.whl")
+    _offer(site, tmp_path / "index", dict.fromkeys(wheels, ()))
+    site.answers["/simple/nccl/"] = b'<a href="/simple/files/nccl-1.tar.gz">nccl-1.tar.gz</a>'
+    asked = ["cython", "setuptools_scm", "msgpack-python", "libfoo", "nccl", "cuda-nvcc_linux-64", "absent"]
+    table = catalogue.load()
+    pythons = [replace(_interpreter(), platforms=("manylinux_2_17_x86_64",))]
+    found = projects.with_wheels(asked, table, pythons)
+    assert found == ("cython", "msgpack-python", "setuptools_scm")
+    both = [*pythons, replace(_interpreter("3.13"), platforms=("manylinux_2_17_x86_64",))]
+    assert projects.with_wheels(["cython"], table, both) == (), "a Python without a wheel"
+
+
+def test_an_index_that_does_not_answer_is_no_index_without_a_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    configured_by_the_test(monkeypatch)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    with pytest.raises(ProviderError, match="looking for wheels of cython"):
+        projects.with_wheels(["cython"], catalogue.load(), [_interpreter()])
+
+
+def test_a_project_asked_for_by_two_names_is_one_package_and_another_that_needs_it() -> None:
+    table = catalogue.load().with_wheels(["setuptools_scm"])
+    assert table.conda_name("setuptools-scm") == "setuptools_scm"
+    made = LocalPackage(name="setuptools_scm", version="9.0", platform="linux-64")
+    (other,) = wheel_to_conda.other_names(
+        [made], ["setuptools_scm", "setuptools-scm", "numpy"], table, "linux-64"
+    )
+    assert (other.name, other.version, other.depends) == ("setuptools-scm", "9.0", ("setuptools_scm ==9.0",))

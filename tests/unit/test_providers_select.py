@@ -18,6 +18,7 @@ from megabuild.providers import local_channel
 from megabuild.providers.environment import Environment, machine_platform
 from megabuild.providers.local import interpreters
 from megabuild.providers.provider import ProviderRequest, requirements
+from megabuild.providers.pypi import projects
 from megabuild.providers.select import provide
 
 
@@ -87,13 +88,26 @@ def test_a_channel_that_answers_is_the_environment(
     assert environment.pythons == config.pythons
 
 
-def test_a_channel_that_does_not_answer_names_the_configs_that_work(
+def test_a_channel_that_does_not_answer_is_an_error(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
-    with pytest.raises(ProviderError, match="does not answer") as raised:
+    with pytest.raises(ProviderError, match="does not answer"):
         _ask(config, tmp_path)
-    assert "linux_64_cpu --rehearse" in raised.value.remedy
+
+
+@pytest.mark.parametrize("rehearsable", [True, False])
+def test_a_remedy_is_offered_only_where_it_is_accepted(
+    config: Config, rehearsable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projects, "with_wheels", lambda *_: ())
+    if not rehearsable:  # as of another feedstock
+        variant = {key: values for key, values in config.variant.items() if not key.startswith("torch_")}
+        config = replace(config, variant=variant, torch_version="")
+    needs_glib = [replace(_planned("mine"), host=("glib", "python 3.11.*"))]
+    with pytest.raises(ProviderError, match="cannot provide: glib") as raised:
+        _ask(replace(config, provider="local"), tmp_path, planned=needs_glib)
+    assert ("--rehearse" in raised.value.remedy) == rehearsable
 
 
 def test_the_local_channel_refuses_other_platforms(repository: Path, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def offered(
     Where two have the same file, the first counts. Pages are fetched by `groundwork.network.client.Client.get`, or a
     cache before it.
 
-    Raises NetworkError: No index answers, or none has anything of it.
+    Raises NetworkError: No index answers; NotFound: None has anything of it.
     """
     found: dict[str, File] = {}
     troubles: list[str] = []
@@ -139,9 +139,10 @@ def offered(
             continue
         except NetworkError as error:
             troubles.append(error.message)
+    if not found and troubles:
+        raise NetworkError("; ".join(troubles), _REMEDY)
     if not found:
-        nothing = f"no index that pip is configured to use has {name}"
-        raise NetworkError("; ".join(troubles) or nothing, _REMEDY)
+        raise NotFound(f"no index that pip is configured to use has {name}", _REMEDY)
     return tuple(found.values()), tuple(troubles)
 
 

@@ -24,8 +24,8 @@ def usable_here(options: Options) -> tuple[str, ...]:
     config = options.config
     folder = config.path.parent
     compiled = _compiles_here(config.pythons)
-    rehearsal = "--rehearse" if "torch_source" in config.variant else "--provider local"
-    own = (f"{config.name} {rehearsal}",) if compiled and config.platform == machine_platform() else ()
+    rehearses = compiled and "torch_source" in config.variant and config.platform == machine_platform()
+    own = (f"{config.name} --rehearse",) if rehearses else ()
     return own + (_others(folder, options.cache) if compiled else ())
 
 
@@ -36,9 +36,11 @@ def explain(error: ProviderError, options: Options, isolation: IsolationError | 
         message += f"; {isolation.message}"
         remedy += " and install or start docker or podman"
     works = usable_here(options)
-    return ProviderError(
-        message, f"{remedy}, or use what works here: {', '.join(works)}." if works else f"{remedy}."
-    )
+    if works:
+        remedy += f", or use what works here: {', '.join(works)}"
+    elif "torch_source" not in options.config.variant:  # whether pip's indexes have all of it was not asked
+        remedy += f", or try {options.config.name} --provider local"
+    return ProviderError(message, f"{remedy}.")
 
 
 def _compiles_here(pythons: tuple[str, ...]) -> bool:

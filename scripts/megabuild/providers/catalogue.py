@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 
@@ -52,6 +52,10 @@ class Catalogue:
         """Return the conda name of a project on PyPI; names that are not listed are the same on both sides."""
         normal = canonicalize_name(pypi)
         return self._conda_names.get(normal, normal)
+
+    def with_wheels(self, names: Iterable[str]) -> Catalogue:
+        """Return a catalogue in which these, too, are wheels; where two names are one project, these are preferred."""
+        return replace(self, wheels={**self.wheels, **{name: PythonWheel() for name in names}})
 
     def pypi_name(self, conda: str) -> str:
         """Return the name on PyPI of a conda package."""

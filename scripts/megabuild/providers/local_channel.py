@@ -28,7 +28,7 @@ from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter, running
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.store import Store, StoredPackage, planned
-from megabuild.providers.pypi import download, lock, wheel_to_conda
+from megabuild.providers.pypi import download, lock, projects, wheel_to_conda
 
 #: Where system programs are searched.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -48,6 +48,7 @@ class LocalChannel:
     interpreters: Mapping[str, Interpreter]  #: X.Y(t) to the interpreter that was packaged.
     toolchain: Toolchain  #: The compiler that was packaged.
     stand_ins: tuple[str, ...]  #: Names of the packages that are empty.
+    by_name: tuple[str, ...]  #: Names of those that are wheels only because pip's indexes have that name.
     #: By sha256 of the wheel, of a channel that was only planned: bytes still to be downloaded, and to be packed.
     pending: Mapping[str, int]
     unpacked: Mapping[str, int]
@@ -68,12 +69,15 @@ def make(
     more: Sequence[str] = (),
     pythons: Collection[str] = (),
     plan: bool = False,
+    any_wheel: bool = False,
+    remedy: str = "Use a config or --provider that has these packages.",
 ) -> LocalChannel:
     """Make, or find in the cache, the channel that serves ``needs``.
 
     Required versions of Pythons and compilers are ignored: the channel has the given interpreters by X.Y(t), and the
     given toolchain or this machine's. Besides these it holds the ``extra`` packages, wheels of pip's indexes and of
     ``more`` (addresses, or folders), and for what cannot be provided an empty package where ``stand_ins`` are allowed.
+    With ``any_wheel``, packages that the catalogue does not list are wheels of the same name, if the indexes have one.
     Where ``pythons`` are named, what is for the other interpreters alone is neither downloaded nor packed; what there
     is stays the same, package by package, as in a channel for all of them.
     Of a ``plan`` there is an index alone, for a solver: in seconds, and with hardly anything downloaded.
@@ -83,7 +87,6 @@ def make(
     compiler = toolchain or probe()
     catalogue = table.load()
     asked = specs.parse(needs)
-    wheels = _wheel_requirements(asked, catalogue)
     needed = [python for python in interpreters if not pythons or python in pythons]
     own = [package for one in needed for package in python.packages(interpreters[one], platform)]
     own += [*compilers.packages(compiler, platform), *extra]
@@ -92,13 +95,14 @@ def make(
         for name in asked
         if (program := _system_program(name, catalogue))
     ]
-    known = {*wheels, *catalogue.companions, *(package.name for package in own)}
+    known = {*catalogue.wheels, *catalogue.tools, *catalogue.companions, *(package.name for package in own)}
     missing = {name: wanted for name, wanted in asked.items() if name not in known}
+    by_name = projects.with_wheels(missing, catalogue, interpreters.values(), more) if any_wheel else ()
+    catalogue = catalogue.with_wheels(by_name)
+    wheels = _wheel_requirements(asked, catalogue)
+    missing = {name: wanted for name, wanted in missing.items() if name not in by_name}
     if missing and not stand_ins:
-        raise ProviderError(
-            f"this machine cannot provide: {', '.join(sorted(missing))}",
-            "Use a config or --provider that has these packages, or --rehearse, where empty ones stand in.",
-        )
+        raise ProviderError(f"this machine cannot provide: {', '.join(sorted(missing))}", remedy)
     own += stand_in.packages(missing, catalogue.stand_ins, compiler, platform)
     kept = cache / "wheels"
     wanted = [(wheels, interpreters)]
@@ -114,6 +118,7 @@ def make(
 
     files = download.download(locks, kept, report, only=wheel_to_conda.needs_content, more=more)
     described = wheel_to_conda.packages(locks, files, catalogue, platform)
+    described += wheel_to_conda.other_names(described, wheels, catalogue, platform)
     of_wheels = [package for package in described if package.python in ("", *needed)]
     sizes = {wheel.sha256: wheel.size for one in locks for wheel in one.wheels}
     folder, every = cache / "channel", [*own, *of_wheels]
@@ -147,6 +152,7 @@ def make(
         interpreters=interpreters,
         toolchain=compiler,
         stand_ins=tuple(sorted(missing)),
+        by_name=by_name,
         pending={sha256: size for sha256, size in left.items() if plan and sha256 in unpacked},
         unpacked={sha256: sizes.get(sha256, 0) for sha256 in unpacked},
         ready=not plan or found is not None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from megabuild.configs.config import Config
 from megabuild.providers import local_channel
 from megabuild.providers.conda_forge import CondaForgeProvider
 from megabuild.providers.debian import foreign
@@ -49,14 +50,25 @@ class MachineProvider(LocalProvider):
             report=request.report,
             pythons=self.needed_pythons(found, base),
             plan=request.plan,
+            any_wheel=not request.rehearsal,
+            remedy=_remedy(config),
         )
         overrides = self.overrides({**machine_values(made, needs), "torch_python_base": base})
+        notes = self.notes(overrides)
+        if made.by_name:
+            notes.append(f"wheels of pip's indexes, by their names alone: {', '.join(made.by_name)}")
         return Environment(
             channels=(made.path,),
             pythons=tuple(made.interpreters),
             overrides=overrides,
             virtual_packages=virtual_gpu(config),
             **self.to_prepare(made),
-            notes=tuple(self.notes(overrides)),
+            notes=tuple(notes),
             stand_ins=made.stand_ins,
         )
+
+
+def _remedy(config: Config) -> str:
+    """Return what to do where packages are missing; a recipe that has no model cannot be rehearsed."""
+    elsewhere = "build it with a conda channel: leave out --provider, CONDA_CHANNEL_ALIAS names a mirror"
+    return f"{elsewhere}; or --rehearse, with empty ones" if "torch_source" in config.variant else elsewhere

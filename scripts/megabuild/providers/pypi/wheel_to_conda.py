@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +45,27 @@ def packages(
             for use in same[:1] if pure else same:
                 made += _library(wheel, use, path, catalogue, platform, pure=pure)
     return made
+
+
+def other_names(
+    described: Sequence[LocalPackage], asked: Iterable[str], catalogue: Catalogue, platform: str
+) -> list[LocalPackage]:
+    """Describe an empty package for each further name by which a wheel's project is asked for."""
+    mains = {name: catalogue.conda_name(catalogue.pypi_name(name)) for name in asked}
+    versions = dict.fromkeys((package.name, package.version) for package in described)
+    return [
+        LocalPackage(
+            name=name,
+            version=version,
+            platform=platform,
+            noarch="generic",
+            depends=(f"{main} =={version}",),
+            summary=f"Another name of {main}",
+        )
+        for name, main in mains.items()
+        for described_name, version in versions
+        if name != main == described_name
+    ]
 
 
 def needs_content(wheel: Wheel) -> bool:

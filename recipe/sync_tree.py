@@ -65,7 +65,7 @@ def sync(source: Path, tree: Path) -> Synced:
     tree.mkdir(parents=True, exist_ok=True)
     newest, set_back = tree_dates.mend(tree)
     manifest = tree / MANIFEST
-    before: set[str] = set(json.loads(manifest.read_text())) if manifest.exists() else set()
+    before = _read(manifest)
     now = list(source_files(source))
     # The list grows before the tree does: a killed run must not leave files that no later run would remove.
     _write(manifest, sorted(before | {path.as_posix() for path in now}))
@@ -119,6 +119,15 @@ def generate(output: Path, command: Sequence[str]) -> bool:
             return False
         former.unlink()
     return True
+
+
+def _read(path: Path) -> set[str]:
+    """Return the names in a manifest; none where a power cut has damaged it: only removed sources are then missed."""
+    try:
+        names = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return set()
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
 def _write(path: Path, names: list[str]) -> None:

@@ -18,6 +18,7 @@ from groundwork.errors import DeadlineError, UsageError
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 _FORM = re.compile(rf"(?:{_NUMBER}h)?(?:{_NUMBER}m(?:in)?)?(?:{_NUMBER}s)?")
 #: Ending compilers takes up to five seconds, what was just finished is published, and the summary written.
+_LONGEST = 366 * 24 * 3600.0
 _RESERVE_SECONDS, _RESERVE_SHARE = 60.0, 0.1
 
 
@@ -78,8 +79,8 @@ def seconds_of(text: str) -> float:
     match = _FORM.fullmatch(text.strip().lower())
     hours, minutes, seconds = (float(group or 0) for group in match.groups()) if match else (0.0, 0.0, 0.0)
     whole = hours * 3600 + minutes * 60 + seconds
-    if not whole:
-        raise UsageError(f"'{text}' is no duration", "write it as 5h30m, 90m or 3600s")
+    if not 0 < whole <= _LONGEST:
+        raise UsageError(f"'{text}' is no duration of at most a year", "write it as 5h30m, 90m or 3600s")
     return whole
 
 

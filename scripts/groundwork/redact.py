@@ -10,10 +10,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 # An @ belongs to the user's part if no slash, question mark or blank comes before it; passwords may hold further ones.
 _USER = re.compile(r"(?<=://)[^/?#\s'\"]*@")
 _QUERY = re.compile(r"(://[^\s?#]*)\?[^\s'\")>\]]*")
-#: Tokens of conda channels stand in the path: ``/t/<token>/conda-forge``.
-_TOKEN = re.compile(r"/t/[^/\s]+(?=/)")
-#: The same within an address, where a line of a log holds other paths too.
-_TOKEN_OF_ADDRESS = re.compile(r"(://[^\s'\"]*?/t/)[^/\s'\"]+(?=/)")
+#: Tokens of conda channels are in the path, ``https://host/t/<token>/conda-forge``; a folder may be called t as well.
+_TOKEN = re.compile(r"(https?://[^\s'\"]*?/t/)[^/\s'\"]+(?=/)", re.IGNORECASE)
 _PARAMETER = re.compile(
     r"([?&][^=&\s]*(?:token|key|pass|secret|auth|sig|credential)[^=&\s]*=)[^&\s'\"#]+", re.IGNORECASE
 )
@@ -54,7 +52,7 @@ class Mask:
             text = self._secrets.sub(MASK, text)
         if "://" in text:
             text = _USER.sub(f"{MASK}@", text)
-            text = _TOKEN_OF_ADDRESS.sub(rf"\1{MASK}", text)
+            text = _TOKEN.sub(rf"\1{MASK}", text)
         return _PARAMETER.sub(rf"\1{MASK}", text) if "=" in text else text
 
 
@@ -62,9 +60,9 @@ def address(url: str) -> str:
     """Return an address without user, password, token, query and fragment."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, _TOKEN.sub("/t/…", parts.path), "", ""))
+    return _TOKEN.sub(r"\1…", urlunsplit((parts.scheme, host, parts.path, "", "")))
 
 
 def text(message: str) -> str:
     """Return a message in which no address shows user, password, token or query."""
-    return _TOKEN.sub("/t/…", _QUERY.sub(r"\1", _USER.sub("", message)))
+    return _TOKEN.sub(r"\1…", _QUERY.sub(r"\1", _USER.sub("", message)))

@@ -271,3 +271,32 @@ def test_a_name_with_an_expression_stands_for_all_that_it_may_mean(make: Make) -
     assert found is not None
     assert all(known[name].text in found.text for name in names[:2])
     assert known[names[2]].text not in found.text
+
+
+_LINKED = [f"{CONFIG_FOLDER}/{SINGLE}x.yaml", "conda-forge.yml", "recipe/variants.yaml", CONFIG_FOLDER]
+_CONTEXT = 'context: {name: small, version: "1"}'
+_TEN = "${{ aPREVIOUS }}" * 10
+_DOUBLING = "".join(f"  a{n}: {_TEN.replace('PREVIOUS', str(n - 1))}\n" for n in range(1, 11))
+
+
+@pytest.mark.parametrize("path", _LINKED)
+def test_a_link_out_of_a_feedstock_is_not_followed(path: str, make: Make, tmp_path: Path) -> None:
+    root = make()
+    secret = tmp_path / "secret"
+    secret.mkdir() if path == CONFIG_FOLDER else secret.write_text("root:*:20228:0\n")
+    (root / path).parent.mkdir(exist_ok=True)
+    (root / path).symlink_to(secret)
+    with pytest.raises(ConfigError, match="link to outside") as refused:
+        feedstock.check(root)
+    assert "root:" not in refused.value.message
+
+
+@pytest.mark.parametrize("bomb", [_DOUBLING, "  a1: ${{ a0 * 1000000000 }}\n"])
+def test_a_recipe_that_takes_all_memory_is_told_of(
+    bomb: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feedstock, "_TRIAL_BYTES", 1 << 30)
+    context = f"context:\n  name: x\n  version: '1'\n  a0: xxxxxxxxxx\n{bomb}"
+    root = make(RECIPE.replace(_CONTEXT, context))
+    with pytest.raises(ConfigError, match="memory to render"):
+        feedstock.check(root)

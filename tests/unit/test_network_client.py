@@ -244,9 +244,17 @@ def test_credentials_do_not_follow_to_another_host(tmp_path: Path) -> None:
         ("https://user:pa@ss@host/simple/?q=1#f", "https://host/simple/"),
         ("https://host/t/token-1/conda-forge", "https://host/t/…/conda-forge"),
         ("https://__token__:x@host:8080/a", "https://host:8080/a"),
+        ("file:///home/t/sec-out/packages/", "file:///home/t/sec-out/packages/"),
         ("https://host/a@b", "https://host/a@b"),
     ],
 )
 def test_addresses_are_shown_without_secrets(url: str, shown: str) -> None:
     assert redact.address(url) == shown
     assert redact.text(f"see {url} now").startswith(f"see {shown}")
+
+
+def test_a_folder_named_t_is_no_token() -> None:
+    command = "micromamba create -c file:///data/t/out/packages -c https://host/t/tk-1/conda-forge"
+    masked = redact.Mask({})(command)
+    assert masked == redact.Mask({})(masked) == command.replace("tk-1", "***")
+    assert redact.text("cannot read /data/t/out/packages/x") == "cannot read /data/t/out/packages/x"

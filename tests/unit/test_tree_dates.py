@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -155,3 +156,14 @@ def test_links_are_not_followed_and_a_pipe_is_not_waited_for(tmp_path: Path) -> 
 
 def test_a_tree_that_is_not_there_needs_nothing(tmp_path: Path) -> None:
     assert tree_dates.mend(tmp_path / "none") == (0, 0)
+
+
+@pytest.mark.parametrize("left", ["", '["a.cpp", "b.c', "{}", '[1, ["x"]]', "\0\0"])
+def test_a_list_that_a_power_cut_has_damaged_is_as_none(left: str, tmp_path: Path) -> None:
+    source, tree = tmp_path / "source", tmp_path / "tree"
+    source.mkdir()
+    (source / "a.cpp").write_text("int a;")
+    sync_tree.sync(source, tree)
+    (tree / sync_tree.MANIFEST).write_text(left)
+    assert sync_tree.sync(source, tree).written == 0
+    assert json.loads((tree / sync_tree.MANIFEST).read_text()) == ["a.cpp"]

@@ -17,7 +17,7 @@ from groundwork.text import picked, table
 from megabuild.configs import config_file, feedstock
 from megabuild.configs.config_file import Content, Scalar
 
-CONFIG_FOLDER = ".ci_support"
+CONFIG_FOLDER = feedstock.CONFIG_FOLDER
 MATRIX_FILE = "conda_build_config.yaml"
 #: The folder of PyTorch's recipe, with those of official wheels and of extensions below it.
 RECIPES = "recipe"

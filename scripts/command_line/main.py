@@ -14,7 +14,7 @@ from command_line.run_command import Invocation, run
 HELPS = {
     "audit": "Compare what upstream, the recipe and conda-forge say of every dependency.",
     "build": "Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.",
-    "clean": "Show what builds have left on the disk and what having it again costs, or remove some of it.",
+    "clean": "Show what builds have left on the disk, and remove some of it with --apply.",
     "completion": "Print a completion script for PROGRAM, or for all of them, to be read by the shell.",
     "configs": "List the configs, or keep them in step with conda_build_config.yaml.",
     "env": "Make environments of what was built.",

@@ -20,6 +20,9 @@ from groundwork.errors import LOCKLESS, PreflightError
 #: What configs share: channels, Debian roots, wheels. What belongs to one config has its name.
 SHARED = "cache"
 _FOLDER, _OUTPUTS = "in-use", "outputs"
+_MARK = ".megabuild"
+#: What may be in a folder before it is marked: nothing of this is ever cleaned.
+_HARMLESS = frozenset({_FOLDER, "audit", "install-pyg", "logs", "tmp", "venv", "lock", "lock.pid"})
 _BUSY = frozenset({errno.EACCES, errno.EAGAIN})
 
 
@@ -29,6 +32,7 @@ def using(cache: Path, *names: str) -> Iterator[None]:
 
     Where that cannot be noted (a cache that is read-only or has no locks), whoever cleans cannot either.
     """
+    mark(cache)
     with contextlib.ExitStack() as held:
         for name in (SHARED, *names):
             with contextlib.suppress(OSError):
@@ -73,9 +77,18 @@ def _locked(cache: Path, name: str, how: int) -> int:
     return file
 
 
-def is_ours(cache: Path) -> bool:
-    """Return whether a folder is a cache that this program has used, and not just any folder that was named."""
-    return (cache / _FOLDER / f"{SHARED}.lock").is_file()
+def mark(folder: Path) -> None:
+    """Mark a folder as one of this program, unless somebody else's files were there before it."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not is_marked(folder) and not {path.name for path in folder.iterdir()} - _HARMLESS:
+            (folder / _MARK).touch()
+
+
+def is_marked(folder: Path) -> bool:
+    """Return whether a folder is this program's, and not just any that was named."""
+    mark = folder / _MARK
+    return mark.is_file() and not mark.is_symlink()
 
 
 def note_output(cache: Path, output: Path) -> None:
@@ -87,11 +100,10 @@ def note_output(cache: Path, output: Path) -> None:
             files.write(note, os.fsencode(text))
 
 
-def outputs(cache: Path) -> list[Path]:
-    """Return the output folders that were noted and exist."""
-    found = []
+def outputs(cache: Path) -> dict[Path, Path]:
+    """Return the output folders that were noted, with their notes."""
+    found = {}
     for note in sorted((cache / _FOLDER / _OUTPUTS).glob("*")):
         with contextlib.suppress(OSError, ValueError):
-            folder = Path(os.fsdecode(note.read_bytes()))
-            found += [folder] if folder.is_absolute() and folder.is_dir() else []
+            found[Path(os.fsdecode(note.read_bytes()))] = note
     return found

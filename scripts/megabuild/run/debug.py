@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 
+from groundwork import in_use
 from groundwork.errors import BuildError, UsageError
 from groundwork.result import Result
 from groundwork.text import display
@@ -36,6 +37,7 @@ def debug_package(plan: Plan, output: str | None) -> Result:
     output = output or staging or packages[0].name
     isolation = plan.usable_isolation()
     isolation.check()
+    in_use.mark(options.state)
     options.state.mkdir(parents=True, exist_ok=True)
     with locked(options):  # a worker that starts ends what is left of others
         seen, work = describe_pytorch(plan, isolation, plan.jobs.count)

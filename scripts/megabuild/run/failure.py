@@ -196,7 +196,7 @@ class Failure:
         if self.unlinked:
             return BuildError(
                 f"{self.what}: an environment was solved, and could not be made{shown}",
-                f"run again; where that does not help, `megabuild clean --kind engine-packages --apply`. {_KEPT}",
+                f"run again; where that does not help, `megabuild clean --kind downloads --apply`. {_KEPT}",
             )
         if outcome.kind == "solve":
             return PreflightError(

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from filelock import Timeout
 
-from groundwork import events, files, stopping
+from groundwork import events, files, in_use, stopping
 from groundwork.errors import (
     BuildError,
     BusyError,
@@ -69,6 +69,8 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
     Raises MegabuildError: What stopped the run; everything finished is kept.
     """
     options = plan.options
+    in_use.mark(options.output)
+    in_use.mark(options.state)
     files.writable(options.state, "choose another folder with --output")
     give_back_memory()
     with (

@@ -9,7 +9,7 @@ from groundwork.result import Result
 
 
 @click.command()
-@click.argument("subjects", nargs=-1, required=True, metavar="SUBJECT")
+@click.argument("subjects", nargs=-1, required=True, metavar="SUBJECT...")
 @click.option("--compare", is_flag=True, help="Two subjects, side by side.")
 @click.option(
     "--python", metavar="X.Y", help="The Python that a requirement is for; this program's by default."
@@ -28,19 +28,16 @@ def sizes(
     """Say where the bytes of an installation go.
 
     A SUBJECT is the folder of an environment (venv or conda), a .conda, .tar.bz2 or .whl file, a channel's folder, or
-    a requirement such as torch==2.15.0, which is looked up on pip's indexes without fetching a wheel. Nothing is
-    installed, imported or run.
+    a requirement such as torch==2.15.0, which is looked up on pip's indexes without fetching a wheel. Several
+    requirements are one environment. Nothing is installed, imported or run.
     """
     from gpu_tools.sizes import report
     from gpu_tools.sizes.measure import measure
 
     context.obj.json = as_json
-    if len(subjects) != (2 if compare else 1):
-        raise UsageError(
-            "--compare takes two subjects" if compare else "one subject is measured at a time",
-            "compare two of them: megabuild sizes --compare A B",
-        )
-    found = [measure(subject, python=python) for subject in subjects]
-    if compare:
-        return report.compared(*found, everything=everything)
-    return report.measured(found[0], everything=everything)
+    if not compare:
+        return report.measured(measure(*subjects, python=python), everything=everything)
+    if len(subjects) != 2:
+        raise UsageError("--compare takes two subjects", "megabuild sizes --compare A B")
+    first, second = (measure(subject, python=python) for subject in subjects)
+    return report.compared(first, second, everything=everything)

@@ -67,7 +67,8 @@ def test_json_adds_up_at_every_level(
     [
         ("sizes", "missing.whl"),
         ("sizes", "a b c"),
-        ("sizes", "torch", "tensorflow"),
+        ("sizes", "torch", "missing.whl"),
+        ("sizes", "torch", "."),
         ("sizes", "--compare", "torch"),
         ("sizes", "--python", "3", "torch"),
     ],

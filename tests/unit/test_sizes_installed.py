@@ -184,6 +184,17 @@ def test_condas_records_say_owner_download_and_dependencies(tmp_path: Path) -> N
     assert "torch" not in {package.name for package in sizes.packages}
 
 
+def test_two_pytorches_are_remarked(venv: Path) -> None:
+    """pip's over conda's, with symbols that only one of both has."""
+    write(venv / "lib/libtorch.so", elf([(".text", b"t" * 800)]))
+    record = {"name": "libtorch", "version": "2.12.0", "depends": [], "files": ["lib/libtorch.so"]}
+    write(venv / "conda-meta/libtorch-2.12.0-h0.json", json.dumps(record).encode())
+    assert any("torch 1.0 and libtorch 2.12.0" in remark for remark in measure(str(venv)).remarks)
+    (venv / "lib/libtorch.so").unlink()
+    (venv / "conda-meta/libtorch-2.12.0-h0.json").unlink()
+    assert not measure(str(venv)).remarks
+
+
 def test_what_a_conda_client_installs_is_what_its_packages_say(tmp_path: Path) -> None:
     channel = tmp_path / "channel"
     for name, files in (

@@ -12,7 +12,8 @@ from audit_site import Answer, Site, serving
 from audit_wheels import configured_by_the_test, html, metadata
 from wheel_files import make_wheel
 
-from gpu_tools.sizes import requirement as subject
+from gpu_tools.sizes import report
+from gpu_tools.sizes.requirement import measure_requirements
 from gpu_tools.sizes.tree import ContentPart, Kind, Sizes
 from groundwork.errors import ProviderError
 
@@ -51,8 +52,8 @@ def index(folder: Path, **attributes: str) -> Iterator[Site]:
         yield site
 
 
-def measured(text: str, python: str = "3.12") -> Sizes:
-    return subject.requirement(text, python)
+def measured(*texts: str, python: str = "3.12") -> Sizes:
+    return measure_requirements(texts, python)
 
 
 def versions(sizes: Sizes) -> dict[str, str]:
@@ -86,7 +87,7 @@ def test_a_wheel_that_says_itself_that_it_is_for_another_python_is_passed_over(t
     made(tmp_path, "thing", "2.0", python=">=3.13")
     with index(tmp_path):
         assert versions(measured("thing")) == {"thing": "1.0"}
-        assert versions(measured("thing", "3.13")) == {"thing": "2.0"}
+        assert versions(measured("thing", python="3.13")) == {"thing": "2.0"}
 
 
 def test_two_packages_that_exclude_each_other_are_an_error_that_names_them(tmp_path: Path) -> None:
@@ -155,8 +156,57 @@ def test_a_dependency_that_cannot_be_had_is_a_remark(tmp_path: Path) -> None:
     with index(tmp_path):
         sizes = measured("thing")
     assert versions(sizes) == {"thing": "1.2", "absent": "", "other": "", "named": ""}
+    assert report.measured(sizes, everything=False).exit_code == ProviderError.exit_code
     assert len(sizes.remarks) == 3
     assert any("only other==1.0 is available and you require other>5" in one for one in sizes.remarks)
+
+
+def test_what_cannot_be_had_is_told_in_a_sentence(tmp_path: Path) -> None:
+    made(tmp_path, "thing", "1.2", "tagged")
+    made(tmp_path, "tagged", "1.0", tag="cp310-cp310-manylinux_2_17_x86_64")
+    made(tmp_path, "later", "1.0", python=">=3.13")
+    with index(tmp_path) as site:
+        site.answers["/simple/old/"] = html({"old-0.6.tar.gz": ""})
+        sizes = measured("thing")
+        assert sizes.lacking == ("tagged",)
+        assert sizes.remarks == ("tagged has no wheel for Python 3.12 on this machine",)
+        for text, reason, remedy in (
+            ("old==0.6", "old==0.6 has no wheel, only a source archive", "install it"),
+            ("old", "old has no wheel for Python 3.12", "install it"),
+            ("later==1.0", "later==1.0 requires Python >=3.13", "check name and version, --python"),
+            ("later", "later requires Python >=3.13", "check name and version, --python"),
+            ("absent", "absent was not found", "check name and version"),
+            ("thing==99", "no version of thing==99", "check name and version"),
+            ("tagged", "tagged has no wheel for Python 3.12", "install it"),
+        ):
+            with pytest.raises(ProviderError) as raised:
+                measured(text)
+            assert reason in raised.value.message
+            assert "\n" not in raised.value.message
+            assert remedy in raised.value.remedy
+
+
+def test_an_extra_that_is_not_there_is_remarked(tmp_path: Path) -> None:
+    made(tmp_path, "thing", "1.2", "other; extra == 'gpu_code'")
+    made(tmp_path, "other", "1.0")
+    wheel = next(tmp_path.glob("thing*"))
+    text = metadata("other; extra == 'gpu-code'", name="thing", version="1.2")
+    text = text.replace(b"\n\n", b"\nProvides-Extra: gpu-code\n\n", 1)
+    make_wheel(tmp_path, wheel.name, {"thing/x.py": b"x"}, metadata=text)
+    with index(tmp_path):
+        assert not measured("thing[GPU_code]").remarks
+        assert measured("thing[gpu]").remarks == ("thing 1.2 has no extra gpu",)
+
+
+def test_several_requirements_are_one_environment(tmp_path: Path) -> None:
+    made(tmp_path, "thing", "1.2", "other")
+    for version in ("1.0", "2.0"):
+        made(tmp_path, "other", version)
+    with index(tmp_path):
+        sizes = measured("thing==1.2", "other<2", "third; python_version < '3'")
+        assert versions(sizes) == {"thing": "1.2", "other": "1.0"}
+        with pytest.raises(ProviderError, match="other"):
+            measured("thing==1.2", "other<1")
 
 
 def test_metadata_that_nobody_understands_is_an_error_that_names_the_wheel(tmp_path: Path) -> None:

@@ -56,6 +56,11 @@ def environment(prefix: Path) -> Sizes:
     files: dict[str, list[File]] = {}
     for owner, file in _files(prefix, owners, remarks):
         files.setdefault(owner, []).append(file)
+    if "torch" in files and (others := [name for name in ("pytorch", "libtorch") if name in files]):
+        torches = " and ".join(f"{name} {installed[name].version}" for name in ("torch", *others))
+        remarks.append(
+            f"two PyTorches: {torches}; Python loads torch's own libraries, not those of {others[-1]}"
+        )
     required = _requirers(installed, prefix)
     packages = [
         Package(

@@ -19,37 +19,44 @@ _REMEDY = (
 )
 
 
-def measure(subject: str, *, python: str | None = None) -> Sizes:
-    """Measure a path, or a requirement as pip takes it, for a Python (``3.12``), by default the one that runs this.
+def measure(*subjects: str, python: str | None = None) -> Sizes:
+    """Measure a path, or requirements as pip takes them, for a Python (``3.12``), by default the one that runs this.
 
     Raises UsageError: It is neither, or ``python`` is not a version.
     Raises IntegrityError: A package or wheel is damaged.
     Raises ProviderError: A requirement cannot be looked up.
     """
-    path = Path(subject)
+    if len(subjects) == 1 and (sizes := _measure_path(Path(subjects[0]))):
+        return sizes
+    python = python or f"3.{sys.version_info.minor}"
+    if not re.fullmatch(r"3\.\d{1,3}", python):
+        raise UsageError(f"{python} is not a version of Python such as 3.12", "see --python")
+    for subject in subjects:
+        if Path(subject).exists():
+            raise UsageError(f"{subject} is measured alone", "megabuild sizes --compare A B compares two")
+        try:
+            Requirement(subject)
+        except InvalidRequirement:
+            raise UsageError(f"there is no {subject}", _REMEDY) from None
+        if subject.endswith((".whl", *CONDA)):
+            raise UsageError(f"there is no {subject}", _REMEDY)
+    # a client of indexes takes a moment to import
+    from gpu_tools.sizes.requirement import measure_requirements
+
+    return measure_requirements(subjects, python)
+
+
+def _measure_path(path: Path) -> Sizes | None:
     if path.is_dir():
         if is_environment(path):  # conda's own has a folder with packages, too
             return environment(path)
         if packages_in(path):
             return channel(path)
         raise UsageError(f"{path} is neither an environment nor a channel", _REMEDY)
-    if path.is_file():
-        if path.suffix == ".whl":
-            return Sizes(subject=path.name, kind="wheel", packages=(wheel(path),))
-        if path.name.endswith(CONDA):
-            return Sizes(subject=path.name, kind="package", packages=(conda_package(path)[0],))
-        raise UsageError(f"{path} cannot be measured", _REMEDY)
-    python = python or f"3.{sys.version_info.minor}"
-    if not re.fullmatch(r"3\.\d{1,3}", python):
-        raise UsageError(f"{python} is not a version of Python such as 3.12", "see --python")
-    try:
-        Requirement(subject)
-    except InvalidRequirement:
-        known = False
-    else:
-        known = not subject.endswith((".whl", *CONDA))
-    if not known:
-        raise UsageError(f"there is no {subject}", _REMEDY)
-    from gpu_tools.sizes.requirement import requirement  # a client of indexes takes a moment to import
-
-    return requirement(subject, python)
+    if not path.is_file():
+        return None
+    if path.suffix == ".whl":
+        return Sizes(subject=path.name, kind="wheel", packages=(wheel(path),))
+    if path.name.endswith(CONDA):
+        return Sizes(subject=path.name, kind="package", packages=(conda_package(path)[0],))
+    raise UsageError(f"{path} cannot be measured", _REMEDY)

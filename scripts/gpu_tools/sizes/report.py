@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpu_tools.sizes.tree import ContentPart, Difference, Kind, Package, Sizes, differences
+from groundwork.errors import ProviderError
 from groundwork.result import Result
 from groundwork.text import UNICODE, plain, size, table, wrapped
 from groundwork.wording import counted
@@ -17,7 +18,12 @@ _SMALL = 0.01
 def measured(sizes: Sizes, *, everything: bool) -> Result:
     """Return a measurement; rows for people add up at every level."""
     least = 0.0 if everything else _SMALL * sizes.installed
-    return Result(format="sizes", document=sizes.to_json(), lines=list(_lines(sizes, least)))
+    return Result(
+        format="sizes",
+        document=sizes.to_json(),
+        lines=list(_lines(sizes, least)),
+        exit_code=ProviderError.exit_code if sizes.lacking else 0,
+    )
 
 
 def compared(first: Sizes, second: Sizes, *, everything: bool) -> Result:
@@ -31,6 +37,7 @@ def compared(first: Sizes, second: Sizes, *, everything: bool) -> Result:
             "differences": [one.to_json() for one in found],
         },
         lines=list(_compared_lines(first, second, found, least)),
+        exit_code=ProviderError.exit_code if first.lacking or second.lacking else 0,
     )
 
 
@@ -110,7 +117,8 @@ def _large(sums: Mapping[str, int], least: float) -> list[tuple[str, int]]:
 def _totals(sizes: Sizes) -> str:
     download = "" if sizes.download is None else f", {size(sizes.download)} to download"
     fetched = f" ({size(sizes.fetched)} were fetched to find out)" if sizes.fetched else ""
-    return f"{size(sizes.installed)} installed{download}{fetched}"
+    without = f", without {', '.join(sizes.lacking)}" if sizes.lacking else ""
+    return f"{size(sizes.installed)} installed{without}{download}{fetched}"
 
 
 def _left_open(sizes: Sizes, name: str = "") -> Iterator[str]:

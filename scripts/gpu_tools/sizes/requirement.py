@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -21,24 +22,32 @@ from groundwork.network.resolver import Target, Unsatisfied
 from groundwork.network.wheel_contents import Content, Contents, required
 
 _REMEDY = "check name and version, --python, and what pip is configured with"
+_NO_WHEEL = "install it and measure the environment"
 _AT_ONCE = 8  # ends of wheels on their way
 #: How uv names requirements of packages that it could not meet.
 _DEPENDS = re.compile(r"depends? on (\S+)")
+_WITHOUT_WHEEL = re.compile(r"(all versions of )?(\S+) ha(?:s|ve) no usable wheels")
 _BY_ADDRESS = re.compile(r"Package `(\S+)` was included as a URL dependency")
 
 
-def requirement(text: str, python: str) -> Sizes:
-    """Measure what a requirement (``torch==2.15.0``) would install into an empty environment on this machine.
+def measure_requirements(texts: Sequence[str], python: str) -> Sizes:
+    """Measure what requirements (``torch==2.15.0``) would install into one empty environment on this machine.
 
-    Raises ProviderError: No index answers or has a wheel for it, or what it requires does not fit together.
+    Raises ProviderError: No index answers or has a wheel for one, or what they require does not fit together.
     """
-    wanted, version = Requirement(text), full_version(python)
-    if wanted.marker and not wanted.marker.evaluate(marker_environment(version)):
-        raise ProviderError(f"{text} asks for nothing on this machine", _REMEDY)
-    if wanted.url:
-        raise ProviderError(f"{wanted.name} is asked for by its address, which is not looked at", _REMEDY)
+    version = full_version(python)
+    wanted = [
+        one
+        for one in map(Requirement, texts)
+        if one.marker is None or one.marker.evaluate(marker_environment(version))
+    ]
+    subject = " ".join(texts)
+    if not wanted:
+        raise ProviderError(f"{subject} asks for nothing on this machine", _REMEDY)
+    if addressed := [one.name for one in wanted if one.url]:
+        raise ProviderError(f"{addressed[0]} is asked for by its address, which is not looked at", _REMEDY)
     where = index.places()
-    chosen, lacking = _resolved(wanted, Target(version=version), where)
+    chosen, lacking = _resolve(wanted, Target(version=version), where)
     contents = Contents(where, None)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         looked = pool.map(lambda file: (file, contents.of(file)), chosen)
@@ -46,35 +55,52 @@ def requirement(text: str, python: str) -> Sizes:
 
     def requires(name: str) -> list[str]:
         if not name:
-            return [text]
+            return [*map(str, wanted)]
         return [str(one) for one in required(found[name][1])] if name in found else []
 
     by = required_by([""], requires, python)
+    missing = tuple(name for name in by if name in lacking)
     return Sizes(
-        subject=text,
+        subject=subject,
         kind="requirement",
         packages=largest_first(_package(name, found.get(name), by[name] - {""}) for name in by),
         fetched=contents.fetched,
-        remarks=tuple(lacking[name] for name in by if name in lacking),
+        lacking=missing,
+        remarks=(*(lacking[name] for name in missing), *_unknown_extras(wanted, found)),
     )
 
 
-def _resolved(
-    wanted: Requirement, target: Target, where: Configured
+def _unknown_extras(
+    wanted: Iterable[Requirement], found: Mapping[str, tuple[File, Content]]
+) -> Iterator[str]:
+    for one in wanted:
+        if (name := canonicalize_name(one.name)) in found:
+            file, content = found[name]
+            provided = parse_email(content.metadata)[0].get("provides_extra", [])
+            for extra in {*map(canonicalize_name, one.extras)} - {*map(canonicalize_name, provided)}:
+                yield f"{name} {file.version} has no extra {extra}"
+
+
+def _resolve(
+    wanted: Sequence[Requirement], target: Target, where: Configured
 ) -> tuple[tuple[File, ...], dict[str, str]]:
     """Return what would be installed, and by project why some of it cannot be had."""
     lacking: dict[str, str] = {}
     while True:
         try:
-            return resolver.resolve([str(wanted)], target, where, without=lacking), lacking
+            return resolver.resolve([*map(str, wanted)], target, where, without=lacking), lacking
         except ProviderError as error:
-            more = _lacking(error.message, target, where)
-            if not more or canonicalize_name(wanted.name) in more or not lacking.keys().isdisjoint(more):
+            more = _find_lacking(error.message, target, where)
+            own = {canonicalize_name(one.name) for one in wanted}
+            if not more or not more.keys().isdisjoint(own | lacking.keys()):
+                if isinstance(error, Unsatisfied):
+                    reason = _shorten(error.message, wanted[0] if len(wanted) == 1 else None, target)
+                    raise ProviderError(reason, _NO_WHEEL if "no wheel" in reason else _REMEDY) from error
                 raise
             lacking |= more
 
 
-def _lacking(said: str, target: Target, where: Configured) -> dict[str, str]:
+def _find_lacking(said: str, target: Target, where: Configured) -> dict[str, str]:
     """Return a project that cannot be had even by itself, of those that uv named, and why."""
     if by_address := _BY_ADDRESS.search(said):
         name = canonicalize_name(by_address[1])
@@ -84,10 +110,26 @@ def _lacking(said: str, target: Target, where: Configured) -> dict[str, str]:
             need = Requirement(one.rstrip(".,"))
             resolver.resolve([str(need)], target, where, dependencies=False)
         except Unsatisfied as error:
-            return {canonicalize_name(need.name): error.message}
+            return {canonicalize_name(need.name): _shorten(error.message, need, target)}
         except InvalidRequirement:
             continue
     return {}
+
+
+def _shorten(said: str, need: Requirement | None, target: Target) -> str:
+    """Return in a sentence what uv said; where several are needed together its own words."""
+    reason = said.partition(": ")[2]
+    if found := _WITHOUT_WHEEL.fullmatch(reason):
+        several, name = found.groups()
+        where = f" for Python {target.python} on this machine" if several else ", only a source archive"
+        return f"{name} has no wheel{where}"
+    if need and re.search(r"matching .* tag|usable wheels", reason):
+        return f"{need} has no wheel for Python {target.python} on this machine"
+    if need and (
+        found := re.search(rf"does not satisfy Python(\S+) and (?:you require )?{need.name}", reason)
+    ):
+        return f"{need} requires Python {found[1]}"
+    return reason
 
 
 def _package(name: str, found: tuple[File, Content] | None, by: Iterable[str]) -> Package:

@@ -96,6 +96,7 @@ class Sizes:
     kind: str  #: ``environment``, ``wheel``, ``package``, ``channel`` or ``requirement``.
     packages: tuple[Package, ...]  #: The largest first.
     fetched: int = 0  #: Bytes that came over the network for this.
+    lacking: tuple[str, ...] = ()  #: Packages that are needed and could not be measured.
     remarks: tuple[str, ...] = ()  #: Sentences about what could not be read.
 
     @cached_property
@@ -124,7 +125,7 @@ class Sizes:
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values; files of several parts one by one."""
         return {
-            **picked(self, "subject kind installed download fetched"),
+            **picked(self, "subject kind installed download fetched lacking"),
             "not_attributed": self.unattributed,
             "parts": _parts_json(self.parts),
             "packages": [

@@ -62,7 +62,7 @@ def create(context: click.Context, /, **given: Any) -> Result:
         python=given["python"],
         channels=given["channels"],
     )
-    install.check_place(folder)
+    install.check_folder(folder)
     solution = prefix.solve(wanted)
     if given["plan_only"]:
         return report.planned(folder, solution)

@@ -177,26 +177,70 @@ def test_what_another_process_makes_is_left_alone(output: Path, tmp_path: Path) 
     make(folder, output, "greeting")
 
 
-@pytest.mark.parametrize("after", range(4))
-def test_what_was_cut_short_while_it_was_moved_up_is_ended(
-    output: Path, tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
+#: Makes an environment in a process of its own, as `env create` does.
+MADE = """
+import os, sys
+from pathlib import Path
+from groundwork.errors import MegabuildError
+from megabuild.environments import install, prefix
+folder, output, name, cache, *specs = sys.argv[1:]
+wish = prefix.EnvironmentRequest(specs=tuple(specs), published=prefix.find(Path(output), name))
+try:
+    install.create(Path(folder), wish, prefix.solve(wish), cache=Path(cache), report=lambda line: None)
+except MegabuildError as error:
+    os._exit(error.exit_code)
+os._exit(0)  # threads of rattler's outlive an interpreter
+"""
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_processes_at_work_on_one_environment_leave_it_whole(
+    existed: bool, output: Path, tmp_path: Path
 ) -> None:
-    folder, rename, left = tmp_path / "env", os.rename, [after]
+    folder = tmp_path / "env"
+    if existed:
+        make(folder, output, "greeting")
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", MADE, str(folder), str(output), NAME, str(tmp_path / "cache")]
+    running = [
+        subprocess.Popen([*command, *specs], env=environ)
+        for specs in [
+            ("greeting", "python 3.11.*"),
+            ("tool",),
+            ("greeting",),
+            ("python", "tool"),
+            ("greeting",),
+        ]
+        * 2
+    ]
+    codes = [process.wait(timeout=120) for process in running]
+    assert set(codes) <= {0, BusyError.exit_code}
+    assert 0 in codes
+    assert not (folder / UNFINISHED).exists()
+    records = [json.loads(path.read_text()) for path in folder.glob("conda-meta/*.json")]
+    assert {record["name"] for record in records} >= {"tool"}
+    for record in records:
+        assert [name for name in record["files"] if not (folder / name).is_file()] == []
+    make(folder, output, "greeting", "python 3.12.*")
+
+
+def test_what_was_cut_short_while_it_was_moved_up_is_named(
+    output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, rename = tmp_path / "env", os.rename
 
     def cut_short(source: Path, target: Path) -> None:
-        if not left[0]:
+        if MARKER.parts[0] in str(source):
             raise KeyboardInterrupt
-        left[0] -= 1
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", cut_short)
     with pytest.raises(KeyboardInterrupt):
-        make(folder, output, "greeting", "python 3.11.*")
+        make(folder, output, "greeting")
     monkeypatch.undo()
-    make(folder, output, "greeting", "python 3.12.*")
-    assert [path.name for path in (folder / "conda-meta").glob("python-*")] == ["python-3.12.1-0.json"]
-    assert {path.name for path in folder.iterdir()} >= {"activate", "bin", "share", "etc"}
-    assert not (folder / UNFINISHED).exists()
+    with pytest.raises(UsageError, match="no finished environment") as refused:
+        make(folder, output, "greeting")
+    assert "delete" in refused.value.remedy
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"unfinished": 1}', None])

@@ -173,8 +173,8 @@ def test_what_cannot_be_had_is_told_in_a_sentence(tmp_path: Path) -> None:
         for text, reason, remedy in (
             ("old==0.6", "old==0.6 has no wheel, only a source archive", "install it"),
             ("old", "old has no wheel for Python 3.12", "install it"),
-            ("later==1.0", "later==1.0 requires Python >=3.13", "check name and version, --python"),
-            ("later", "later requires Python >=3.13", "check name and version, --python"),
+            ("later==1.0", "no version of later==1.0 is for Python 3.12", "check name and version, --python"),
+            ("later", "no version of later is for Python 3.12", "check name and version, --python"),
             ("absent", "absent was not found", "check name and version"),
             ("thing==99", "no version of thing==99", "check name and version"),
             ("tagged", "tagged has no wheel for Python 3.12", "install it"),

@@ -125,10 +125,8 @@ def _shorten(said: str, need: Requirement | None, target: Target) -> str:
         return f"{name} has no wheel{where}"
     if need and re.search(r"matching .* tag|usable wheels", reason):
         return f"{need} has no wheel for Python {target.python} on this machine"
-    if need and (
-        found := re.search(rf"does not satisfy Python(\S+) and (?:you require )?{need.name}", reason)
-    ):
-        return f"{need} requires Python {found[1]}"
+    if need and re.search(r"does not satisfy Python|requires Python", reason):
+        return f"no version of {need} is for Python {target.python}"
     return reason
 
 

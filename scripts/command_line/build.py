@@ -38,7 +38,6 @@ EXAMPLES = """
 {prog} --all --exclude '*_generic' --plan   what they take together
 {prog} linux_64_cpu --deadline 5h30m        in time; again goes on
 {prog} linux_64_cpu --status                where its runs stand
-{prog} --all --notify 'notify-send "$MEGABUILD_SUMMARY"'
 {prog} --root ../zstd-feedstock linux_64_   another feedstock's
 """
 CHOICE = "Choosing what is built"
@@ -110,9 +109,6 @@ _TAKEN = (
 @option(HOW, "--remove-trees", is_flag=True,
         help="Once a config is done, remove what it was compiled in: 4 to 30 GB. Packages, logs and the object cache "
         "stay.")  # fmt: skip
-@option(HOW, "--notify", metavar="CMD",
-        help="Run this in a shell when all is over, however it went; MEGABUILD_STATUS, MEGABUILD_SUMMARY and others "
-        "are set, and the document of --json is its standard input.")  # fmt: skip
 @option(HOW, "--output", "-o", metavar="DIR",
         help="Packages, logs and work trees.  [default: output/ in the repository or FEEDSTOCK]")  # fmt: skip
 @option(
@@ -190,12 +186,10 @@ def build(context: click.Context, /, **given: Any) -> Result:
 
         return debug(options[chosen[0]](), given["output_id"])
     if given["plan_only"]:
-        return _build(options, folder, given, invocation)
-    from command_line.conclusion import concluded
+        return _build(options, given, invocation)
+    from command_line.conclusion import conclude
 
-    return concluded(
-        lambda: _build(options, folder, given, invocation), chosen, folder, invocation, given["notify"]
-    )
+    return conclude(lambda: _build(options, given, invocation), folder, invocation)
 
 
 def main() -> None:
@@ -211,7 +205,6 @@ def _machine_platform() -> str:
 
 def _build(
     options: Mapping[str, Callable[[], Options]],
-    folder: Path,
     given: dict[str, Any],
     invocation: Invocation,
 ) -> Result:
@@ -232,7 +225,7 @@ def _build(
         return one(only(), invocation)
     from command_line.several_configs import build_each
 
-    return build_each(options, one, invocation, folder, plan_only=given["plan_only"])
+    return build_each(options, one, invocation, plan_only=given["plan_only"])
 
 
 def options_of(file: Config, root: Path, folder: Path, given: dict[str, Any]) -> Options:

@@ -46,8 +46,7 @@ class Invocation:
     batch: bool = False  #: one of several runs, among which nothing is asked
     log: Path | None = None  #: the log of the run in progress, named beside an error
     show: Callable[[object], None] = _print  #: takes the JSON document
-    #: plans of the runs that were made, by the runs' names
-    plans: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    runs: list[str] = field(default_factory=list)  #: names of the runs that were begun
     #: takes every document, printed or not
     noted: Callable[[object], None] = lambda document: None
     beside: dict[str, object] = field(default_factory=dict)  #: what an error's document has beside the error

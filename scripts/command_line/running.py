@@ -45,7 +45,7 @@ def plan_and_build(
         result = plan_result(plan, verbose=invocation.verbose)
         if plan_only:
             return result
-        invocation.plans[options.run_name] = result.document
+        invocation.runs.append(options.run_name)
         show(out, result.lines)
         return _built(plan, out, invocation)
 

@@ -2,88 +2,186 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from command_line import running
 from command_line.progress_display import show
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import Interrupted
-from groundwork.resources.machine import disk_free
 from groundwork.result import Result
+from groundwork.text import UNICODE, duration, size, table
 from megabuild.plan.options import Options
 from megabuild.plan.report import plan_result
-from megabuild.run.several import Attempt, Figures, closing, each, plan_table, room_lines
+
+_FIGURES = ("build", "there", "cpu_hours", "hours", "disk_bytes")
+_MOST_REASON = 200
+
+
+@dataclass(kw_only=True)
+class Attempt:
+    """The outcome of one config: each has its own plan, log, result and errors."""
+
+    config: str
+    exit_code: int | None = None  #: None: not started
+    seconds: float = 0.0
+    log: str | None = None  #: of a run that came so far
+    result: object = None  #: the document that it would have given alone
+    plan: dict[str, float] | None = None  #: None: it cannot be planned
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The result where it is one."""
+        return self.result if isinstance(self.result, dict) else {}
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, in a line: file, line and message of the first error, where they are known."""
+        error = self.document.get("error") or ""
+        told: dict[str, Any] = error if isinstance(error, dict) else {"message": error}
+        failures: list[dict[str, Any]] = self.document.get("failures", [])
+        for failure in [told["failure"]] if told.get("failure") else failures:
+            if failure["file"]:
+                place = f"{failure['file']}:{failure['line']}" if failure["line"] else failure["file"]
+                return f"{place}: {failure['message']}"[:_MOST_REASON]
+        return str(told["message"]).partition("\n")[0][:_MOST_REASON]
+
+    def packages(self) -> dict[str, int]:
+        """Return how many packages were built, were there, and are missing, and the bytes of those that exist."""
+        rows = [
+            row for row in self.document.get("packages", []) if "status" in row
+        ]  # those of a plan have none
+        states = [row["status"] for row in rows]
+        return {
+            "built": states.count("built"),
+            "there": states.count("skipped"),
+            "failed": states.count("failed") + states.count("missing"),
+            "bytes": sum(row.get("size", 0) for row in rows),
+        }
 
 
 def build_each(
     options: Mapping[str, Callable[[], Options]],
     build: Callable[[Options, Invocation], Result],
     invocation: Invocation,
-    output: Path,
     *,
     plan_only: bool,
 ) -> Result:
     """Plan all configs, then build one after the other, whatever becomes of each; or, with ``plan_only``, just plan.
 
-    What is wrong with one, its options among that, is told once and keeps no other from being built.
+    What is wrong with one, its options among that, is told once and keeps no other from being built. Ctrl-C ends all.
     """
     console = running.console(invocation)
     say = partial(show, console)
     attempts = [Attempt(config=name) for name in options]
 
-    def attempt(one: Attempt) -> int:
-        return _outcome(one, lambda own: build(options[one.config](), own), invocation)
+    def plan(one: Attempt, own: Invocation) -> Result:
+        made = running.planned(options[one.config](), running.console(own), only_plan=True)
+        made.require_programs()
+        return replace(plan_result(made), lines=())
 
-    if not plan_only:
-        _plan(attempts, options, invocation, say)
-        say(["", *plan_table(attempts), *room_lines(attempts, disk_free(output)), ""])
-    if any(one.exit_code == Interrupted.exit_code for one in attempts):
-        code = Interrupted.exit_code
-    else:
-        code = each(attempts, say, attempt)
+    def build_one(one: Attempt, own: Invocation) -> Result:
+        return build(options[one.config](), own)
+
+    interrupted = 0
+    try:
+        for number, one in enumerate(attempts, 1) if not plan_only else ():
+            say([f"[{number}/{len(attempts)}] planning {one.config}"])
+            one.exit_code = _try(one, partial(plan, one), invocation) or None
+            if one.exit_code is None:
+                one.plan, one.result = _figures(one.document), None
+        if not plan_only:
+            say(["", *_plan_table(attempts), ""])
+        for number, one in enumerate(attempts, 1):
+            if one.exit_code is None:
+                say([*([""] if number > 1 else []), f"[{number}/{len(attempts)}] {one.config}"])
+                with _timed(one):
+                    one.exit_code = _try(one, partial(build_one, one), invocation)
+    except KeyboardInterrupt:  # also between two of them
+        interrupted = Interrupted.exit_code
     if plan_only:
         for one in attempts:
-            one.plan = Figures.of(one.result) if one.exit_code == 0 and isinstance(one.result, dict) else None
-    return running.shown(closing(attempts, code, planned=plan_only), console, invocation)
+            one.plan = _figures(one.document) if one.exit_code == 0 else None
+    code = next((one.exit_code for one in attempts if one.exit_code), interrupted)
+    return running.shown(_closing(attempts, code, plan_only=plan_only), console, invocation)
 
 
-def _plan(
-    attempts: Sequence[Attempt],
-    options: Mapping[str, Callable[[], Options]],
-    invocation: Invocation,
-    say: Callable[[Sequence[str]], None],
-) -> None:
-    """Plan all of them, before hours go into the first; those that cannot be planned have an exit code then."""
-    for number, one in enumerate(attempts, 1):
-        say([f"[{number}/{len(attempts)}] planning {one.config}"])
+def _try(one: Attempt, action: Callable[[Invocation], Result], invocation: Invocation) -> int:
+    """Do something for a config, report what goes wrong, and return the exit code; documents are kept, not printed.
 
-        def act(own: Invocation, one: Attempt = one) -> Result:
-            plan = running.planned(options[one.config](), running.console(own), only_plan=True)
-            plan.require_programs()
-            return replace(plan_result(plan), lines=())
-
-        code = _outcome(one, act, invocation)
-        if code:
-            one.exit_code = code
-        elif isinstance(one.result, dict):
-            one.plan, one.result = Figures.of(one.result), None
-        if code == Interrupted.exit_code:
-            return
-
-
-def _outcome(one: Attempt, action: Callable[[Invocation], Result], invocation: Invocation) -> int:
-    """Do something for a config, report what goes wrong, and return the exit code; documents are kept, not printed."""
-    own = replace(
-        invocation,
-        batch=True,
-        log=None,
-        show=lambda document: None,
-        noted=partial(setattr, one, "result"),
-        beside={},
-    )
+    Raises KeyboardInterrupt: It was interrupted.
+    """
+    noted = partial(setattr, one, "result")
+    own = replace(invocation, batch=True, log=None, show=lambda document: None, noted=noted, beside={})
     code = outcome(lambda: action(own), own)
     one.log = str(own.log) if own.log else one.log
+    if code == Interrupted.exit_code:
+        one.exit_code = code
+        raise KeyboardInterrupt
     return code
+
+
+@contextmanager
+def _timed(one: Attempt) -> Iterator[None]:
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        one.seconds = round(time.monotonic() - began, 1)
+
+
+def _figures(plan: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a config will take, by its plan's document."""
+    tasks = plan["extensions"]["tasks"]
+    exist = [one["exists"] for one in plan["packages"]]
+    exist += [task["exists"] for task in tasks for _ in task["file_names"]]
+    figures = plan["estimate"] if False in exist else dict.fromkeys(plan["estimate"], 0)
+    hours = (figures[name] + figures[f"extensions_{name}"] for name in ("cpu_hours", "hours"))
+    values = exist.count(False), exist.count(True), *hours, figures["disk_bytes"]
+    return dict(zip(_FIGURES, values, strict=True))
+
+
+def _plan_table(attempts: list[Attempt]) -> list[str]:
+    """Return what each of them will take, and all together: of the disk, if nothing is removed in between."""
+
+    def cells(plan: Mapping[str, float]) -> tuple[str, ...]:
+        hours = (duration(3600 * plan[name]) if plan[name] else "" for name in ("cpu_hours", "hours"))
+        return f"{plan['build']}", f"{plan['there']}", *hours, size(int(plan["disk_bytes"]))
+
+    none = ("", "", "", f"{UNICODE.failed} no plan", "")
+    rows = [(one.config, *(cells(one.plan) if one.plan else none)) for one in attempts]
+    together = {name: sum(one.plan[name] for one in attempts if one.plan) for name in _FIGURES}
+    heads = ("config", "build", "there", "CPU", "time", "disk")
+    return table(heads, [*rows, ("together", *cells(together))], right=frozenset(range(1, 6)))
+
+
+def _closing(attempts: list[Attempt], exit_code: int, *, plan_only: bool) -> Result:
+    """Return what is said in the end: of plans alone what they would take, else what was made, and what went wrong."""
+    if plan_only:
+        faults = (f"{UNICODE.failed} {one.config}: {one.reason}" for one in attempts if one.exit_code)
+        lines = [*_plan_table(attempts), *faults]
+    else:
+        rows = []
+        for one in attempts:
+            found = one.packages()
+            state = f"{UNICODE.failed} {one.reason} ({one.exit_code})" if one.exit_code else UNICODE.done
+            state = "not started" if one.exit_code is None else state
+            numbers = [str(found[name]) for name in ("built", "there", "failed")]
+            numbers += [size(found["bytes"]) if found["bytes"] else "", duration(one.seconds)]
+            rows.append((one.config, *numbers, state))
+        heads = ("config", "built", "there", "failed", "size", "time", "")
+        done = sum(one.exit_code == 0 for one in attempts)
+        lines = table(heads, rows, right=frozenset(range(1, 6)))
+        lines.append(f"{done} of {len(attempts)} done in {duration(sum(one.seconds for one in attempts))}")
+    logs = [f"  {one.log}" for one in attempts if one.log]
+    configs = [{**vars(one), "packages": one.packages(), "reason": one.reason} for one in attempts]
+    return Result(
+        format="runs",
+        document={"configs": configs, "exit_code": exit_code},
+        lines=["", *lines, *(["", "logs:", *logs] if logs else [])],
+        exit_code=exit_code,
+    )

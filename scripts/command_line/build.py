@@ -146,6 +146,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
     invocation: Invocation = context.obj
     invocation.json = as_json = given["as_json"]
     invocation.quiet, invocation.verbose = given["quiet"], given["verbose"]
+    invocation.after_stop = "finished packages are kept; run again to continue"
     if invocation.quiet and invocation.verbose:
         raise click.UsageError("--quiet and --verbose exclude each other")
     root, pattern = feedstock(given["root"]), given["pattern"]

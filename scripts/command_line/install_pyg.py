@@ -15,6 +15,7 @@ from command_line.root import log_folder
 from command_line.run_command import Invocation, run
 from groundwork import in_use
 from groundwork.arch_list import cuda_archs
+from groundwork.errors import NoGpuError
 from groundwork.files import cache_folder
 from groundwork.network.index import PYG_INDEX
 from groundwork.resources.machine import measure
@@ -53,7 +54,13 @@ def _extension_names(
         help="An interpreter or an environment's folder; the active environment without it.")  # fmt: skip
 @option(WHERE, "--wheel-dir", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
         help="Copy the installed wheels into DIR, for use elsewhere.")  # fmt: skip
-@option(WHERE, "--plan", "only_plan", is_flag=True, help="Say what would be done, and change nothing.")
+@option(
+    WHERE,
+    "--plan",
+    "only_plan",
+    is_flag=True,
+    help="Say what would be done, try the compilers, change nothing.",
+)
 @option(WHERE, "--force", is_flag=True, help="Reinstall what is there and fits.")
 @option(WHAT, "--pyg", "mode", type=click.Choice(["auto", "source", "prebuilt"]), default="auto", show_default=True,
         help="auto: a wheel if one fits and passes a look inside, else compile.")  # fmt: skip
@@ -61,8 +68,8 @@ def _extension_names(
         help="Where wheels are looked for.")  # fmt: skip
 @option(WHAT, "--pyg-sources", "sources", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="Source archives (and wheels of build tools), taken before pip's index is asked.")  # fmt: skip
-@option(HOW, "--arch-list", metavar="LIST",
-        help='CUDA archs: "9.0;12.0+PTX". Without it those of the GPUs here, else PyTorch\'s own.')  # fmt: skip
+@option(HOW, "--arch-list", metavar="LIST|native",
+        help='CUDA archs: "9.0;12.0+PTX", or native: of the GPUs here. Without it those, else PyTorch\'s.')  # fmt: skip
 @option(HOW, "--jobs", "-j", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs; without it CPU_COUNT, or what fits into memory.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
@@ -100,9 +107,13 @@ def install_pyg(
 
     invocation: Invocation = context.obj
     invocation.json = as_json
-    archs = cuda_archs(arch_list or "")
+    invocation.after_stop = "what was installed or compiled by then stays; run again for the rest"
     requests = requested(extensions, matrix())
+    native = arch_list == "native"
+    archs = () if native else cuda_archs(arch_list or "")
     environment = look(interpreter(python, os.environ))
+    if native and not environment.devices:
+        raise NoGpuError("PyTorch sees no GPU here", "name those to compile for: --arch-list 12.0")
     fitting = jobs_for(environment, measure(), jobs)
     lines = environment_lines(environment, environment.archs(archs), fitting)
     if not extensions:  # nobody asked for these very ones

@@ -45,6 +45,7 @@ class Invocation:
     verbose: bool = False  #: every line of the builds is shown
     batch: bool = False  #: one of several runs, among which nothing is asked
     log: Path | None = None  #: the log of the run in progress, named beside an error
+    after_stop: str = ""  #: what an interrupted command leaves, and how to go on
     show: Callable[[object], None] = _print  #: takes the JSON document
     runs: list[str] = field(default_factory=list)  #: names of the runs that were begun
     #: takes every document, printed or not
@@ -100,14 +101,14 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
         return ended.exit_code
     except click.Abort as abort:
         if isinstance(abort.__cause__, KeyboardInterrupt):
-            return _told(_stopped(abort.__cause__), invocation)
+            return _told(_stopped(abort.__cause__, invocation), invocation)
         return _told(Interrupted("nothing was chosen"), invocation)
     except click.ClickException as error:
         _give(_document("UsageError", error.format_message(), "", error.exit_code, invocation), invocation)
         error.show(sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as stop:
-        return _told(_stopped(stop), invocation)
+        return _told(_stopped(stop, invocation), invocation)
     except MegabuildError as error:
         return _told(error, invocation)
     except BrokenPipeError:
@@ -130,10 +131,8 @@ def _show(result: Result, invocation: Invocation) -> None:
         click.echo(Signs.of(sys.stdout).in_place_of_unicode(text))
 
 
-def _stopped(by: KeyboardInterrupt) -> Interrupted:
-    return Interrupted(
-        f"interrupted by {str(by) or 'Ctrl-C'}", "finished packages are kept; run again to continue"
-    )
+def _stopped(by: KeyboardInterrupt, invocation: Invocation) -> Interrupted:
+    return Interrupted(f"interrupted by {str(by) or 'Ctrl-C'}", invocation.after_stop)
 
 
 def _told(error: MegabuildError, invocation: Invocation) -> int:
@@ -181,7 +180,7 @@ def _crashed(error: Exception, invocation: Invocation) -> int:
 
 def as_told(error: BaseException, invocation: Invocation) -> tuple[int, str, dict[str, object]]:
     """Return the exit code of an exception that ends a command, what is said of it, and the document."""
-    told = _stopped(error) if isinstance(error, KeyboardInterrupt) else error
+    told = _stopped(error, invocation) if isinstance(error, KeyboardInterrupt) else error
     if isinstance(told, MegabuildError):
         return told.exit_code, told.message, document_of(told, invocation)
     message = f"unexpected {type(error).__name__}: {error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import stat
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from groundwork.process import run
 from pyg_extensions.find_wheel import check_sha256, fetch
 from pyg_extensions.table import Extension, ExtensionRelease
 
-_CLONE_SECONDS = 600.0
+_CLONE_SECONDS, _ASK_SECONDS = 600.0, 30.0
 _LARGEST = 64 << 20  # bytes; the four have up to 0.2 MB
 
 
@@ -63,6 +64,32 @@ def source_identity(extension: Extension, wanted: ExtensionRelease, folder: Path
     return wanted.sha256 or f"{extension.repository} {wanted.version}"
 
 
+def check_sources(
+    extension: Extension, wanted: ExtensionRelease, *, folder: Path | None, cache: Path
+) -> None:
+    """Check that :func:`unpack_sources` will find something, without fetching it.
+
+    Raises ProviderError: The sources are not available.
+    """
+    if folder and (wanted.within(folder) or extension.checkout_within(folder)):
+        return
+    what = f"no sources of {extension.name} {wanted.version}"
+    if not extension.has_sdist:
+        tag = f"refs/tags/{wanted.version}"
+        _git(extension, what, "ls-remote", "--exit-code", extension.git, tag, timeout=_ASK_SECONDS)
+    elif not (cache / "sdists" / wanted.archive).is_file():
+        try:
+            _address(wanted, configured())
+        except ProviderError as error:
+            raise _not_available(what, error) from error
+
+
+def _not_available(what: str, error: ProviderError) -> ProviderError:
+    return ProviderError(
+        f"{what}: {error.message}", f"{error.remedy}, or name a folder with it: --pyg-sources FOLDER"
+    )
+
+
 def unpack_sources(
     extension: Extension, wanted: ExtensionRelease, work: Path, *, folder: Path | None, cache: Path
 ) -> Path:
@@ -83,9 +110,7 @@ def unpack_sources(
     try:
         archive = archive or download([wanted], cache) / wanted.archive
     except ProviderError as error:
-        raise ProviderError(
-            f"{what}: {error.message}", f"{error.remedy}, or name a folder with it: --pyg-sources FOLDER"
-        ) from error
+        raise _not_available(what, error) from error
     check_sha256(archive, wanted.sha256)
     files.unpack(archive, work / "unpacked")
     found = sorted((work / "unpacked").glob("*/setup.py"))
@@ -108,16 +133,21 @@ def _copy_checkout(checkout: Path, target: Path) -> Path:
 
 def _clone(extension: Extension, version: str, target: Path, what: str) -> Path:
     """Clone upstream's repository with its submodules, for an extension without archives."""
+    words = ["clone", "--quiet", "--depth", "1", "--branch", version]
+    words += ["--recurse-submodules", "--shallow-submodules", extension.git, str(target)]
+    _git(extension, what, *words, timeout=_CLONE_SECONDS)
+    return target
+
+
+def _git(extension: Extension, what: str, *words: str, timeout: float) -> None:
     where = f"put a checkout with its submodules into a folder as {extension.conda}/"
     remedy = f"{where} and name it: --pyg-sources FOLDER"
     git = shutil.which("git")
     if git is None:
         raise ProviderError(f"{what}: git is not installed", remedy)
-    argv = [git, "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1", "--branch", version]
-    argv += ["--recurse-submodules", "--shallow-submodules", extension.git, str(target)]
-    done = run(argv, timeout=_CLONE_SECONDS)
+    environ = {**os.environ, "LC_ALL": "C.UTF-8", "GIT_TERMINAL_PROMPT": "0"}
+    done = run([git, "-c", "advice.detachedHead=false", *words], timeout=timeout, environ=environ)
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.startswith(("fatal: ", "error: "))]
         last = (errors or done.stderr.splitlines() or ["git gave no reason"])[-1]
         raise ProviderError(f"{what}: {last.removeprefix('fatal: ')}", remedy)
-    return target

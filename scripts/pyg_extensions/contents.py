@@ -7,12 +7,15 @@ from pathlib import Path
 from cuda_code.judge import empty
 from gpu_tools.verify.check import verify
 from gpu_tools.verify.verdict import Expectation
-from groundwork.errors import IntegrityError, MegabuildError
+from groundwork.errors import IntegrityError
 from pyg_extensions.find_wheel import WantedWheel
 
 
 def look_inside(path: Path, wanted: WantedWheel) -> str:
-    """Return what is wrong with a wheel, or with one extension in an environment; an empty string if nothing is."""
+    """Return what is wrong with a wheel, or with one extension in an environment; an empty string if nothing is.
+
+    Raises UsageError: The environment cannot be looked into, which is no fault of the extension's.
+    """
     target = wanted.target
     expect = Expectation(
         accelerator=target.tag.replace("cu", "cuda"),
@@ -24,7 +27,7 @@ def look_inside(path: Path, wanted: WantedWheel) -> str:
     beside = wanted.beside if path != wanted.beside else None
     try:
         verdict = verify(path, beside=beside, expect=expect)
-    except MegabuildError as error:
+    except IntegrityError as error:
         return f"cannot be read: {error.message}"
     mine = [library for library in verdict.libraries if wanted.extension.name in Path(library.path).parts]
     if not any(library.path.endswith(".so") for library in mine):

@@ -335,3 +335,67 @@ def test_a_kept_wheel_that_fails_is_compiled_again(place: Place) -> None:
     assert code == 0, said
     assert rows["torch_spline_conv"]["source"] == "source"
     assert "installed, and removed again" in rows["torch_spline_conv"]["notes"][-1]
+
+
+def test_what_the_place_or_the_judge_cannot_do_costs_no_kept_wheel(place: Place) -> None:
+    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
+    words = ["--json", "--arch-list", "9.0", "--force", *asked("torch_spline_conv")]
+    site = place.site
+    (place.venv / "lib/python3.1").symlink_to(site.parent.name)  # as in conda-forge's environments
+    code, rows, said = place.install(*words)
+    assert (code, rows["torch_spline_conv"]["source"]) == (0, "source"), said
+    (kept,) = (place.folder / "cache/pyg-compiled").glob("*/*.whl")
+    before = kept.stat()
+    (place.venv / "lib/python3.99/site-packages/torch").mkdir(
+        parents=True
+    )  # an environment that cannot be judged
+    code, rows, said = place.install(*words)
+    assert (code, rows["torch_spline_conv"]["source"]) == (0, "kept"), said
+    assert "not looked into" in rows["torch_spline_conv"]["notes"][0]
+    pip = site / "pip/__main__.py"
+    pip.write_text("import sys\nsys.exit('ERROR: [Errno 28] No space left on device')\n")
+    code, rows, said = place.install(*words)
+    assert code == 12, said
+    assert str(site) in rows["torch_spline_conv"]["remedy"]
+    assert "with 2 jobs" not in said
+    assert kept.stat() == before
+
+
+def test_a_plan_says_what_the_run_would_say(place: Place) -> None:
+    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
+    words = ["--json", "--arch-list", "9.0", "--pyg", "source"]
+    for changes, code, said in (
+        ({"CUDA_HOME": "/nowhere"}, 4, "no bin/nvcc"),
+        ({"CXX": "true"}, 4, "writes no code"),
+    ):
+        for more in (["--plan"], []):
+            result, rows, shown = place.install(*words, *more, *asked("torch_spline_conv"), **changes)
+            assert (result, said in rows["torch_spline_conv"]["error"]) == (code, True), shown
+    closed = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+    for more in (["--plan"], []):
+        result, rows, shown = place.install(*words, *more, *asked("torch_scatter"), **closed)
+        assert (result, rows["torch_scatter"]["error"][:3]) == (5, "no "), shown
+
+
+@pytest.mark.parametrize(
+    ("english", "german"),
+    [
+        ("x.h: error: not there", "x.h: Fehler: fehlt"),
+        ("undefined reference to f", "nicht definierter Verweis auf f"),
+    ],
+)
+def test_a_compilers_words_are_found_whatever_the_users_language(
+    english: str, german: str, place: Place
+) -> None:
+    """A compiler that speaks German unless it is told to speak English, as gcc and ld do with their translations."""
+    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
+    program = place.folder / "cc"
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in *csrc*) ;; *) exec gcc "$@";; esac\n'
+        f'case "$LC_ALL" in C*) echo "{english}";; *) echo "{german}";; esac >&2\nexit 1\n'
+    )
+    program.chmod(0o755)
+    changes = {"CC": str(program), "LANG": "de_DE.UTF-8", "LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}
+    code, rows, said = place.install("--json", "--arch-list", "9.0", *asked("torch_spline_conv"), **changes)
+    assert code == 8, said
+    assert english in rows["torch_spline_conv"]["error"]

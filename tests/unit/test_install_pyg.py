@@ -19,18 +19,35 @@ from packaging.version import Version
 
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
-from groundwork.errors import BuildError, PreflightError, UsageError
+from groundwork.errors import (
+    BuildError,
+    KilledError,
+    OutOfSpaceError,
+    PreflightError,
+    ProviderError,
+    UsageError,
+)
 from groundwork.network.index import File
 from groundwork.resources.jobs import Jobs
 from groundwork.resources.machine import Machine
 from megabuild.configs.config import load
+from pyg_extensions.install import user_environment
 from pyg_extensions.install.compile_wheel import Workshop, jobs_for
 from pyg_extensions.install.installation import ExtensionRequest, Installation, Origin, requested
-from pyg_extensions.install.pip import last_words
+from pyg_extensions.install.pip import Pip, last_words
 from pyg_extensions.install.report import environment_lines, install_result, plan_result
-from pyg_extensions.install.toolchain import cuda_home
-from pyg_extensions.install.user_environment import UserEnvironment, archs_from_flags, interpreter, look
+from pyg_extensions.install.toolchain import check_cpp, cuda_home
+from pyg_extensions.install.user_environment import (
+    UserEnvironment,
+    archs_from_flags,
+    clean,
+    interpreter,
+    look,
+    why_unfit,
+)
 from pyg_extensions.table import ExtensionRelease, find
+
+ask_python = Path(user_environment.__file__).with_name("ask_python.py")
 
 
 def environment(**changes: Any) -> UserEnvironment:
@@ -139,13 +156,117 @@ def test_nvcc_is_found_in_nvidias_wheels(tmp_path: Path) -> None:
 def test_no_nvcc_names_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="nvcc was not found") as raised:
         cuda_home(environment(site=tmp_path, prefix=tmp_path), {"PATH": str(tmp_path)}, tmp_path / "cuda")
-    assert '"cuda-toolkit[nvcc,cccl,curand,profiler]==13.0.*"' in raised.value.remedy
+    assert 'uv pip install --python /e/bin/python "cuda-toolkit[nvcc,' in raised.value.remedy
+    with_pip = environment(site=tmp_path, prefix=tmp_path, distributions={"pip": "25"})
+    with pytest.raises(PreflightError) as raised:
+        cuda_home(with_pip, {"PATH": str(tmp_path)}, tmp_path / "cuda")
+    assert raised.value.remedy.startswith(
+        '/e/bin/python -m pip install "cuda-toolkit[nvcc,cccl,curand,profiler]==13.0.*"'
+    )
+    (tmp_path / ".megabuild-slim").mkdir()
+    with pytest.raises(PreflightError) as raised:
+        cuda_home(with_pip, {"PATH": str(tmp_path)}, tmp_path / "cuda")
+    assert "--undo" in raised.value.remedy
 
 
-def test_pips_errors_are_kept_and_its_warnings_are_not() -> None:
-    said = "WARNING: Retrying\nERROR: Could not find a version\nERROR: No matching distribution\n[notice] new pip\n"
-    assert last_words(said) == "ERROR: Could not find a version; ERROR: No matching distribution"
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "connection broken by 'NewConnectionError(...: [Errno 111] Connection refused')': /simple/ninja/",
+        "connection broken by 'ProxyError('Cannot connect to proxy.')': /simple/ninja/",
+        "The repository located at index.example is not a trusted or secure host and is being ignored.",
+        "401 Error, Credentials not correct for https://index.example/simple/ninja/",
+        "Could not fetch URL https://index.example/ninja/: There was a problem confirming the ssl certificate",
+    ],
+)
+def test_pips_errors_come_with_the_reason(reason: str) -> None:
+    said = f"WARNING: Retrying after {reason}\nERROR: Could not find a version\nERROR: No match\n[notice] new pip\n"
+    assert last_words(said) == f"{reason}; ERROR: Could not find a version; ERROR: No match"
+
+
+def test_of_a_program_without_errors_the_last_lines_are_kept() -> None:
+    assert last_words("WARNING: old\nit stopped\n") == "it stopped"
     assert last_words("\n") == "it printed nothing"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+            OutOfSpaceError,
+        ),
+        ("OSError: [Errno 122] Disk quota exceeded", OutOfSpaceError),
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 13] Permission denied: '/e'",
+            PreflightError,
+        ),
+        ("ERROR: No matching distribution found for ninja", ProviderError),
+    ],
+)
+def test_a_place_that_is_full_or_closed_is_told_from_an_index(
+    said: str, kind: type[Exception], tmp_path: Path
+) -> None:
+    python = fake_python(tmp_path, f'echo "{said}" >&2; exit 1')
+    pip = Pip(environment=environment(interpreter=python, distributions={"pip": "25"}))
+    with pytest.raises(kind):
+        pip.run("install", "x", what="pip does not install x")
+
+
+def test_programs_whose_words_are_read_speak_english() -> None:
+    kept = clean({"LANG": "de_DE.UTF-8", "LANGUAGE": "de", "LC_MESSAGES": "fr_FR.UTF-8", "PYTHONPATH": "/x"})
+    assert (kept["LC_ALL"], "LANGUAGE" in kept, "PYTHONPATH" in kept) == ("C.UTF-8", False, False)
+
+
+@pytest.mark.parametrize("compiler", ["true", "echo"])
+def test_a_compiler_that_writes_nothing_is_refused(compiler: str, tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="writes no code"):
+        check_cpp({"CXX": compiler, "PATH": os.environ["PATH"]}, tmp_path)
+
+
+@pytest.mark.parametrize("variable", ["PYTHONPATH", "PYTHONUSERBASE"])
+def test_a_torch_of_the_users_is_named(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tmp_path / "user"
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    site = base if variable == "PYTHONPATH" else base / "lib" / version / "site-packages"
+    (site / "torch").mkdir(parents=True)
+    (site / "torch/__init__.py").touch()
+    monkeypatch.setenv(variable, str(base))
+    with pytest.raises(PreflightError) as raised:
+        look(Path(sys.executable).resolve())
+    assert str(site) in raised.value.message
+    assert "-m venv" in raised.value.remedy
+
+
+def test_what_an_interrupted_pip_left_is_no_distribution(tmp_path: Path) -> None:
+    for folder, version in (("~orch_scatter-2.0.9", "2.0.9"), ("torch_scatter-2.1.2", "2.1.2")):
+        information = tmp_path / f"{folder}.dist-info"
+        information.mkdir()
+        (information / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: torch_scatter\nVersion: {version}\n"
+        )
+    (tmp_path / "damaged-1.dist-info").mkdir()
+    (tmp_path / "damaged-1.dist-info/METADATA").write_bytes(b"Name: damaged\nAuthor: \xff\n")
+    words = [sys.executable, str(ask_python)]
+    done = subprocess.run(
+        words, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout.splitlines()[-1])["distributions"]["torch_scatter"] == "2.1.2"
+
+
+def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyg_extensions.install.user_environment._SECONDS", 0.2)
+    with pytest.raises(PreflightError, match="takes more than"):
+        why_unfit(
+            find("torch_scatter"), environment(interpreter=fake_python(tmp_path / "slow", "exec sleep 9"))
+        )
+    killed = fake_python(tmp_path / "killed", "kill -9 $$")
+    with pytest.raises(KilledError):
+        why_unfit(find("torch_scatter"), environment(interpreter=killed))
 
 
 def test_an_interrupted_compile_leaves_no_compiler_behind(tmp_path: Path) -> None:
@@ -225,6 +346,8 @@ def test_help_fits_80_columns(invocation: Invocation) -> None:
     [
         (("torch_scater",), "'torch_scater' is not an extension"),
         (("torch_scatter==new",), "'new' is not a version"),
+        (("torch-scatter>=2.1",), "'torch-scatter>=2.1': only == can be asked for"),
+        (("torch_scatter~=2.1",), "'torch_scatter~=2.1': only == can be asked for"),
         (("--arch-list", "Hopper"), "'Hopper' is not a CUDA architecture"),
         (("--python", "/nowhere/python"), "'/nowhere/python' is not a Python"),
     ],
@@ -299,13 +422,30 @@ def test_a_plan_names_the_wheel_its_size_and_what_compiling_takes(tmp_path: Path
 
 
 def test_what_was_found_is_said_first() -> None:
-    lines = environment_lines(environment(), ("9.0", "12.0+PTX"), Jobs(count=2, reason="2 cores"))
+    jobs = Jobs(count=2, reason="2 cores")
+    lines = environment_lines(environment(), ("9.0", "12.0+PTX"), jobs, {})
     assert lines == [
         "/e: Python 3.12, linux-64",
         "PyTorch 2.13.0+cu130, CUDA 13.0",
         "compiling for 9.0 12.0+PTX (no GPU here)",
         "2 compile jobs (2 cores)",
     ]
+
+
+def test_variables_of_other_guides_and_another_accelerator_are_named() -> None:
+    jobs = Jobs(count=2, reason="2 cores")
+    xpu = environment(torch_version="2.13.0+xpu", cuda_version=None)
+    shown = environment_lines(xpu, (), jobs, {"FORCE_CUDA": "1", "TORCH_CUDA_ARCH_LIST": "9.0"})
+    assert "XPU" in shown[1]
+    assert any("not used: TORCH_CUDA_ARCH_LIST, FORCE_CUDA" in line for line in shown)
+
+
+def test_a_reason_of_several_extensions_is_said_once() -> None:
+    error = PreflightError("nvcc was not found", "venv/bin/pip install nvcc")
+    found = [ended(name, error=error) for name in ("torch_scatter", "torch_sparse", "torch_cluster")]
+    result = plan_result(environment(), found)
+    assert "\n".join(result.lines).count("nvcc was not found") == 1
+    assert result.exit_code == 4
 
 
 def test_with_json_a_mistake_is_a_document_too(

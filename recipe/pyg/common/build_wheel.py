@@ -62,6 +62,12 @@ class ModulesAtOnce(cpp_extension.BuildExtension):
         try:
             # the largest first: the last one to end should be a small one
             modules = sorted(self.extensions, key=_weight, reverse=True)
+            # the first object may take minutes: until then this is what whoever reads ninja's output sees
+            names = [module.name.rpartition(".")[2] for module in modules]
+            print(
+                f"[0/{len(modules[0].sources)} 0.0s {names[0]} of {self._objects}] {' '.join(names)}",
+                flush=True,
+            )
             failed = run_all(
                 [(module.name, partial(self._build_one, module)) for module in modules], jobserver
             )

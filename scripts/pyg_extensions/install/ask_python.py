@@ -40,9 +40,13 @@ def _torch() -> dict[str, Any]:
 def _distributions() -> dict[str, str]:
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:
-            found.setdefault(re.sub(r"[-_.]+", "_", name).lower(), distribution.version)
+        folder = os.path.basename(str(getattr(distribution, "_path", "")))
+        try:
+            name, version = distribution.metadata["Name"], distribution.version
+        except Exception:  # damaged metadata
+            continue
+        if name and not folder.startswith("~"):  # what an interrupted pip left behind
+            found.setdefault(re.sub(r"[-_.]+", "_", name).lower(), version)
     return found
 
 

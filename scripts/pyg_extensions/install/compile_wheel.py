@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -118,10 +119,11 @@ class Workshop:
         if self.environment.cuda_version is not None:
             check_cuda(self.environment, Path(environ["CUDA_HOME"]), archs, environ, self.folder)
 
-    def prepare(self, extension: Extension, pip: Pip) -> None:
-        """Put build tools that are missing into `tools`.
+    def prepare(self, extension: Extension, pip: Pip, *, only_try: bool = False) -> None:
+        """Put build tools that are missing into `tools`, or only ask whether pip could.
 
         Raises ProviderError: pip cannot get them.
+        Raises PreflightError: They cannot be started where they are.
         """
         path = os.pathsep.join(
             [str(self.tools / "bin"), str(self.environment.interpreter.parent), os.environ["PATH"]]
@@ -137,9 +139,17 @@ class Workshop:
         if missing:
             pip.run(
                 "install",
+                *(["--dry-run"] if only_try else []),
                 *("--target", str(self.tools), "--upgrade", "--no-deps", *missing),
                 what=f"no build tools ({', '.join(missing)})",
             )
+            if not only_try and any("ninja" in name for name in missing):
+                started = run([self.tools / "bin" / "ninja", "--version"], timeout=30)
+                if started.returncode:
+                    raise PreflightError(
+                        f"{self.folder}: programs cannot be started there: {started.stderr.strip()}",
+                        "choose a folder on a disk without noexec: MEGABUILD_CACHE",
+                    )
 
     def ask(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:
         """Run setup.py without compiling.
@@ -176,7 +186,10 @@ class Workshop:
         )
         wheels = sorted(out.glob("*.whl"))
         if status == 0 and len(wheels) == 1:
-            return wheels[0]
+            with zipfile.ZipFile(wheels[0]) as archive:
+                if any(".so" in name for name in archive.namelist()):
+                    return wheels[0]
+            raise BuildError(f"no library came out of compiling it, see {log}", "check CXX, CC and CXXFLAGS")
         text = log.read_text(errors="replace")
         killed = was_killed(text)
         if lacked_memory(text) or (killed and memory.short()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -118,6 +119,9 @@ def requested(words: Sequence[str], variant: Variant) -> tuple[ExtensionRequest,
     asked: dict[str, str] = {}
     for word in words or [extension.name for extension in EXTENSIONS]:
         name, _, version = word.partition("==")
+        if re.search(r"[<>~!=;\[]", name):
+            known = re.split(r"[<>~!=;\[ ]", name)[0]
+            raise UsageError(f"'{word}': only == can be asked for", f"write {known}, or {known}==VERSION")
         try:
             asked[find(name).name] = str(Version(version)) if version else ""
         except InvalidVersion as error:

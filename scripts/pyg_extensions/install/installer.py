@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from groundwork import files
-from groundwork.errors import IntegrityError, MegabuildError, ProviderError, UsageError
+from groundwork.errors import BuildError, IntegrityError, MegabuildError, ProviderError, UsageError
 from groundwork.progress import Phases
+from groundwork.wheel_file import why_broken
 from groundwork.wording import counted
-from pyg_extensions.archives import source_identity, unpack_sources
+from pyg_extensions.archives import check_sources, source_identity, unpack_sources
 from pyg_extensions.contents import look_inside
 from pyg_extensions.find_wheel import WantedWheel, find_wheel, offers
 from pyg_extensions.install.compile_wheel import Workshop, log_folder
@@ -27,11 +29,22 @@ from pyg_extensions.install.user_environment import why_unfit
 
 
 def plan(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[Installation]:
-    """Choose the origin of each, in the order of their dependencies; nothing is changed, fetched or reported."""
-    decider = _Planner(replace(options, report=lambda sentence: None), fetch=False)
-    found: list[Installation] = []
-    for request in requests:
-        found.append(decider.decide(request, after=found))
+    """Choose the origin of each, in the order of their dependencies, and try what compiling needs.
+
+    Nothing is changed, fetched or reported.
+
+    Raises PreflightError: The environment cannot be written to.
+    """
+    options.environment.check_writable()
+    options = replace(options, report=lambda sentence: None)
+    with tempfile.TemporaryDirectory() as folder:
+        decider = _Planner(options, fetch=False)
+        installer = _Installer(options, decider, Path(folder))
+        found: list[Installation] = []
+        for request in requests:
+            found.append(decider.decide(request, after=found))
+            with found[-1].attempt(options.report):
+                installer.prepare(found[-1], only_try=True)
     return found
 
 
@@ -91,7 +104,7 @@ class _Planner:
         if asked and there.partition("+")[0] != asked:
             one.notes.append(f"{there} was there, {asked} was asked for")
             return ""
-        problem = look_inside(self._environment.prefix, self.wanted(one))
+        problem = self.look(self._environment.prefix, one)
         if not problem and imported:
             problem = why_unfit(one.request.extension, self._environment)
         if problem:
@@ -154,6 +167,14 @@ class _Planner:
             return Origin(how="kept", wheel=wheel, archs=archs, place=place)
         return Origin(how="source", named=version, archs=archs, place=place)
 
+    def look(self, path: Path, one: Installation) -> str:
+        """Look into a wheel, or into the environment; what cannot be judged is left to the import that follows."""
+        try:
+            return look_inside(path, self.wanted(one))
+        except UsageError as error:
+            one.notes.append(f"not looked into: {error.message}")
+            return ""
+
     def wanted(self, one: Installation) -> WantedWheel:
         """Return the requirements on an extension; one compiled here must have code for all requested archs."""
         compiled = one.origin.how in ("kept", "source")
@@ -187,8 +208,8 @@ class _Installer:
         self._compilers: dict[tuple[str, ...], MegabuildError | None] = {}
         self._ready: dict[str, tuple[Path, dict[str, str]]] = {}
 
-    def prepare(self, one: Installation) -> None:
-        """Step 2: before a compile, get everything that it needs, and try it."""
+    def prepare(self, one: Installation, *, only_try: bool = False) -> None:
+        """Step 2: before a compile, get everything that it needs, and try it; or only ask whether it can be had."""
         if one.origin.how != "source":
             return
         extension, archs, options = one.request.extension, one.origin.archs, self._options
@@ -204,10 +225,13 @@ class _Installer:
                 self._compilers[archs] = error
         if problem := self._compilers[archs]:
             raise problem
+        release = one.request.release
+        if only_try:
+            check_sources(extension, release, folder=options.sources, cache=options.cache)
+            self._workshop.prepare(extension, self._pip, only_try=True)
+            return
         self._workshop.prepare(extension, self._pip)
-        source = unpack_sources(
-            extension, one.request.release, work, folder=options.sources, cache=options.cache
-        )
+        source = unpack_sources(extension, release, work, folder=options.sources, cache=options.cache)
         self._workshop.ask(source, self._log(one), environ)
         self._ready[one.name] = (source, environ)
 
@@ -223,7 +247,7 @@ class _Installer:
             try:
                 self._install(one, wheel)
                 break
-            except (IntegrityError, ProviderError) as error:
+            except IntegrityError as error:  # the wheel's fault; a full disk or pip's own trouble ends it
                 one.notes.append(f"wheel: {error.message}")
                 if self._options.mode == "prebuilt":
                     raise ProviderError(one.notes[-1], "allow compiling it: --pyg auto") from error
@@ -254,8 +278,8 @@ class _Installer:
 
         seen("::megabuild:: phase compile")
         made = self._workshop.build(source, log, environ, seen)
-        if problem := look_inside(made, self._decider.wanted(one)):
-            raise IntegrityError(f"it was compiled, but {problem} (see {log})", "fix what the log reports")
+        if problem := self._decider.look(made, one):
+            raise BuildError(f"it was compiled, but {problem} (see {log})", "fix what the log reports")
         assert origin.place is not None
         wheel = self._decider.kept.keep(made, origin.place)
         shutil.rmtree(self._folder / one.name)
@@ -265,7 +289,12 @@ class _Installer:
         """Step 5: install a wheel and its requirements, keeping PyTorch, and verify it."""
         self._report(f"{one.name}: installing {wheel.name}")
         what = f"pip does not install {wheel.name}"
-        self._pip.run("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=what)
+        try:
+            self._pip.run("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=what)
+        except ProviderError as error:
+            if why_broken(wheel) or "not a supported wheel" in error.message:
+                raise IntegrityError(error.message, error.remedy) from error
+            raise
         constraints = self._folder / "constraints.txt"
         constraints.write_text(f"torch=={self._environment.torch_version}\n")
         lacking: ProviderError | None = None
@@ -274,7 +303,7 @@ class _Installer:
             self._pip.run("install", "--constraint", str(constraints), str(wheel), what=what)
         except ProviderError as error:
             lacking = error
-        problem = look_inside(self._environment.prefix, self._decider.wanted(one))
+        problem = self._decider.look(self._environment.prefix, one)
         problem = problem or why_unfit(one.request.extension, self._environment)
         if problem and lacking is not None:
             raise ProviderError(f"{problem} ({lacking.message})", lacking.remedy)

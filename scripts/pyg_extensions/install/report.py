@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpu_tools.verify.built_for import other_accelerator
 from groundwork.resources.jobs import Jobs
 from groundwork.result import Result
 from groundwork.text import UNICODE, display, duration, picked, size, table, wrapped
@@ -13,12 +15,18 @@ from groundwork.wording import counted
 from pyg_extensions.install.installation import Installation
 from pyg_extensions.install.user_environment import UserEnvironment
 
+#: What other guides tell to set for a compile.
+_UNUSED = ("TORCH_CUDA_ARCH_LIST", "FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 _FROM = {"prebuilt": "wheel", "kept": "compiled earlier", "source": "source", "there": "was there"}
 
 
-def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: Jobs) -> list[str]:
+def environment_lines(
+    environment: UserEnvironment, archs: Sequence[str], jobs: Jobs, environ: Mapping[str, str] = os.environ
+) -> list[str]:
     """Return what was found, for people."""
     cuda = f"CUDA {environment.cuda_version}" if environment.cuda_version else "CPU"
+    if other := other_accelerator(environment.torch_version):
+        cuda = f"{other}: the extensions are for the CPU alone"
     lines = [
         f"{display(environment.prefix)}: Python {environment.python}, {environment.platform}",
         f"PyTorch {environment.torch_version}, {cuda}",
@@ -26,6 +34,8 @@ def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: 
     if archs:
         gpus = "GPUs here: " + ", ".join(environment.devices) if environment.devices else "no GPU here"
         lines += wrapped(f"compiling for {' '.join(archs)} ({gpus})", rest="")
+    if unused := [name for name in _UNUSED if environ.get(name)]:
+        lines += wrapped(f"not used: {', '.join(unused)} (PyTorch and --arch-list decide)", rest="")
     return [*lines, f"{counted(jobs.count, 'compile job')} ({jobs.reason})"]
 
 
@@ -137,13 +147,17 @@ def _install_lines(found: Sequence[Installation], wheel_dir: Path | None = None)
 def _explained(
     found: Sequence[Installation], more: Callable[[Installation], Sequence[str]] = lambda _: ()
 ) -> list[str]:
-    """Return the notes on each extension below a table."""
-    lines: list[str] = []
+    """Return the notes on each extension below a table; what holds for several is said once."""
+    names: dict[str, list[str]] = {}
     for one in found:
         failed = (one.error.message, one.error.remedy) if one.error else ()
         for text in dict.fromkeys(filter(None, (*one.notes, *more(one), *failed))):
-            lines += wrapped(f"{one.name}: {text}", first="  ", rest="    ")
-    return lines
+            names.setdefault(text, []).append(one.name)
+    return [
+        line
+        for text, those in names.items()
+        for line in wrapped(f"{', '.join(those)}: {text}", first="  ", rest="    ")
+    ]
 
 
 def _offered(one: Installation) -> str:

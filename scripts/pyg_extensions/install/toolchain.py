@@ -28,6 +28,7 @@ _CUDA = """\
 #endif
 __global__ void add(float *x) {{ *x += 1; }}
 """
+_OBJECTS = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
 _ERROR = re.compile(r"\b(?:fatal error|error|fatal)\b\s*:?\s*(.*)", re.IGNORECASE)
 _MISSING = re.compile(r"([\w./]+\.c?u?h(?:pp)?): No such file")
 
@@ -80,7 +81,7 @@ def cuda_home(
     for place in _places(environment, environ, usual):
         if (place / "bin" / "nvcc").is_file():
             return place
-    raise PreflightError(f"nvcc was not found, and PyTorch here is for CUDA {version}", _remedy(version))
+    raise PreflightError(f"nvcc was not found, and PyTorch here is for CUDA {version}", _remedy(environment))
 
 
 def _places(environment: UserEnvironment, environ: Mapping[str, str], usual: Path) -> Iterator[Path]:
@@ -117,11 +118,11 @@ def check_cuda(
     status, output = _run([nvcc, "--version"], environ)
     release = re.search(r"release (\d+)\.(\d+)", output)
     if status or release is None:
-        raise PreflightError(f"{nvcc} does not run: {_first_error(output, status)}", _remedy(version))
+        raise PreflightError(f"{nvcc} does not run: {_first_error(output, status)}", _remedy(environment))
     if release[1] != major:  # within a major version they fit together (CUDA Compatibility Guide)
         raise PreflightError(
             f"{nvcc} is for CUDA {release[1]}.{release[2]}, PyTorch here is for CUDA {version}",
-            _remedy(version),
+            _remedy(environment),
         )
     source = folder / "trial.cu"
     source.write_text(_CUDA.format(major=major, version=version))
@@ -132,7 +133,7 @@ def check_cuda(
         flags += [f"-gencode=arch=compute_{number},code={kind}_{number}" for kind in kinds]
     problem = _problem([nvcc, *flags, "-c", str(source), "-o", str(folder / "trial.o")], environ, folder)
     if missing := _MISSING.search(problem):
-        raise PreflightError(f"CUDA's headers in {home} lack {missing[1]}", _remedy(version))
+        raise PreflightError(f"CUDA's headers in {home} lack {missing[1]}", _remedy(environment))
     if problem:
         raise PreflightError(
             f"{nvcc} does not compile a kernel of one line for {' '.join(archs)}: {problem}",
@@ -141,16 +142,22 @@ def check_cuda(
         )
 
 
-def _remedy(version: str) -> str:
-    return (
-        f'pip install "cuda-toolkit[nvcc,cccl,curand,profiler]=={version}.*" in that environment, or '
-        "set CUDA_HOME"
-    )
+def _remedy(environment: UserEnvironment) -> str:
+    if (environment.prefix / ".megabuild-slim").is_dir():
+        undo = shlex.join(["python3", "scripts/megabuild", "slim", str(environment.prefix), "--undo"])
+        return f"`megabuild slim` took away what compiling needs: {undo}, or slim it with --keep extensions"
+    line = environment.install_line(f"cuda-toolkit[nvcc,cccl,curand,profiler]=={environment.cuda_version}.*")
+    return f"{line}, or set CUDA_HOME"
 
 
 def _problem(argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> str:
+    """Run a compiler whose last word is the file to write; return what is wrong."""
+    output_file = Path(argv[argv.index("-o") + 1])
+    output_file.unlink(missing_ok=True)
     status, output = _run(argv, environ, folder)
-    return _first_error(output, status) if status else ""
+    if status:
+        return _first_error(output, status)
+    return "" if output_file.is_file() and output_file.read_bytes()[:4] in _OBJECTS else "it writes no code"
 
 
 def _first_error(output: str, status: int) -> str:

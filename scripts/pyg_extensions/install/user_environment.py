@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from groundwork.errors import PreflightError, UsageError
+from groundwork.errors import KilledError, PreflightError, UsageError
 from groundwork.files import writable
 from groundwork.process import TIMED_OUT, run
 from groundwork.user_folders import expanded
@@ -43,6 +44,7 @@ if wanted is not None and compiled.split(".")[0] != wanted.split(".")[0]:
     sys.exit("it was compiled with CUDA %s, PyTorch here is for CUDA %s" % (compiled, wanted))
 """
 _PLATFORM = re.compile(r"(?P<system>linux|macosx|win)(?:[-_][\d.]+)?[-_](?P<machine>\w+)")
+_HARMFUL = ("PYTHONPATH", "PYTHONHOME", "LANGUAGE")
 _SYSTEMS = {"linux": "linux", "macosx": "osx", "win": "win"}
 
 
@@ -68,6 +70,16 @@ class UserEnvironment(WheelTarget):
             raise PreflightError(f"{self.prefix} belongs to the system: pip installs nothing into it", remedy)
         writable(self.site, f"see to its permissions, or {remedy}")
 
+    def install_line(self, requirement: str) -> str:
+        """Return a command that installs something into it, as it can be typed."""
+        program = self.interpreter.with_name("pip")
+        words = [str(program), "install"]
+        if "pip" not in self.distributions:
+            words = ["uv", "pip", "install", "--python", str(self.interpreter)]
+        elif not program.is_file():
+            words = [str(self.interpreter), "-m", "pip", "install"]
+        return f'{shlex.join(words)} "{requirement}"'
+
     def archs(self, asked: Sequence[str]) -> tuple[str, ...]:
         """Return the architectures to compile for: the requested ones, the machine's GPUs, else PyTorch's own list.
 
@@ -86,6 +98,14 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
 
     Raises UsageError: It has no Python.
     """
+    try:
+        return _interpreter(named, environ)
+    except OSError as error:
+        message = f"{error.filename or named}: {error.strerror}"
+        raise UsageError(message, "name an environment that you may use: --python PATH") from error
+
+
+def _interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
     if named is None:
         for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
             if environ.get(variable):
@@ -121,6 +141,13 @@ def look(python: Path) -> UserEnvironment:
             f"repair that first ({python} -m pip install --force-reinstall torch), or name another environment: "
             "--python PATH",
         )
+    if torch is None and (elsewhere := _torch_elsewhere(python)):
+        raise PreflightError(
+            f"{python} has no PyTorch of its own: that in {elsewhere} is the user's (~/.local) or on PYTHONPATH, "
+            "where no extension is installed",
+            f"make an environment with both: {python} -m venv DIR && DIR/bin/pip install torch, and name it: "
+            "--python DIR",
+        )
     if torch is None:
         raise PreflightError(
             f"{python} has no PyTorch",
@@ -150,6 +177,15 @@ def look(python: Path) -> UserEnvironment:
         distributions=facts["distributions"],
         managed=facts["managed"],
     )
+
+
+def _torch_elsewhere(python: Path) -> str:
+    """Return where a Python that is not isolated from its user finds PyTorch, or an empty string."""
+    code = "import importlib.util as u; s = u.find_spec('torch'); print(s and s.origin or '')"
+    with tempfile.TemporaryDirectory() as empty:
+        done = run([str(python), "-c", code], timeout=_SECONDS, folder=Path(empty))
+    origin = (done.stdout.strip().splitlines() or [""])[-1] if done.returncode == 0 else ""
+    return str(Path(origin).parent.parent) if origin else ""
 
 
 def archs_from_flags(flags: list[str]) -> tuple[str, ...]:
@@ -186,10 +222,16 @@ def _query(python: Path) -> dict[str, Any]:
 
 
 def why_unfit(extension: Extension, environment: UserEnvironment) -> str:
-    """Import an installed extension with its PyTorch and check it; return why it does not work, or an empty string."""
+    """Import an installed extension with its PyTorch and check it; return why it does not work, or an empty string.
+
+    Raises PreflightError: It takes too long.
+    Raises KilledError: It was killed.
+    """
     done = _run(environment.interpreter, "-c", _CHECK, extension.name)
     if done.returncode == TIMED_OUT:
-        return f"`import {extension.name}` takes more than {_SECONDS:.0f} s"
+        raise PreflightError(f"`import {extension.name}` takes more than {_SECONDS:.0f} s", "try again")
+    if done.returncode == -signal.SIGKILL:
+        raise KilledError(f"`import {extension.name}` was killed: did memory run out?", "try again")
     if done.returncode == 0:
         return ""
     problem = _last_line(done)
@@ -197,9 +239,18 @@ def why_unfit(extension: Extension, environment: UserEnvironment) -> str:
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables without those that make a Python import another one's modules."""
-    kept = {name: value for name, value in environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore", "PIP_DEFAULT_TIMEOUT": "10"}
+    """Return environment variables without those that make a Python import another one's modules.
+
+    Programs speak English: what went wrong is looked for in their words.
+    """
+    kept = {name: value for name, value in environ.items() if name not in _HARMFUL}
+    return {
+        **kept,
+        "LC_ALL": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONWARNINGS": "ignore",
+        "PIP_DEFAULT_TIMEOUT": "10",
+    }
 
 
 def _run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

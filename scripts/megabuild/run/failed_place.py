@@ -64,7 +64,11 @@ def forget(state: Path) -> None:
 
 
 def write_program(path: Path, seen: View, commands: list[str], *, name: str) -> None:
-    """Write a program that runs bash's commands where a build runs, as long as each succeeds, with a terminal."""
+    """Write a program that runs bash's commands where a build runs, as long as each succeeds, with a terminal.
+
+    In bubblewrap that is a terminal of its own, as in a container: into the user's own, what a build has left could
+    type commands for the user's shell (TIOCSTI).
+    """
     isolation = seen.isolation
     command = isolation.command(
         ["bash", "-c", " && ".join(commands)],
@@ -77,7 +81,15 @@ def write_program(path: Path, seen: View, commands: list[str], *, name: str) -> 
         command.insert(command.index("--interactive"), "--tty")
     passed = {key: value for key, value in isolation.environment({}).items() if os.environ.get(key) != value}
     exports = [f"export {key}={shlex.quote(value)}" for key, value in passed.items()]
-    text = "\n".join(["#!/bin/sh", *exports, f"exec {shlex.join(command)}", ""])
+    start = [f"exec {shlex.join(command)}"]
+    if "--die-with-parent" in command:
+        own = f"exec script -qec {shlex.quote(shlex.join(command))} /dev/null"
+        command.insert(command.index("--die-with-parent"), "--new-session")
+        start = [
+            f"if [ -t 0 ] && command -v script >/dev/null; then {own}; fi",
+            f"exec {shlex.join(command)}",
+        ]
+    text = "\n".join(["#!/bin/sh", *exports, *start, ""])
     files.write(path, text, mode=0o755)  # where no build can replace it
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -10,6 +11,7 @@ import json
 import os
 import shutil
 import stat
+import sys
 import tarfile
 import tempfile
 import threading
@@ -158,6 +160,16 @@ def sync(path: Path) -> None:
     """Flush a file's content to the disk (fsync)."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def sync_disk(path: Path) -> None:
+    """Flush all of a file system to the disk (syncfs)."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if sys.platform != "linux" or ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+            os.sync()
+    finally:
+        os.close(descriptor)
 
 
 def sha256(path: Path) -> str:

@@ -96,6 +96,8 @@ DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
     *((f"{STATE}/out/linux-64/repodata.json", how) for how in (cut, lose)),
     *((f"{STATE}/out/.megabuild-inputs", how) for how in (cut, lose)),
     *((f"{STATE}/out/build_cache/staging_*/metadata.json", how) for how in (cut, empty, lose)),
+    *((f"{STATE}/stagings.json", how) for how in (cut, lose)),
+    *((f"{STATE}/out/build_cache/staging_*/prefix/lib/*.so", how) for how in (cut, empty)),
     *((f"{STATE}/tree/build/t3.o", how) for how in (flip, empty, lose)),
     (f"{STATE}/tree/build", lose),
     (f"{STATE}/tree", lose),

@@ -10,7 +10,7 @@ from tiny import make_channel, make_package
 
 from groundwork import files
 from groundwork.errors import IntegrityError
-from megabuild.engine.output_folder import FINISHED, INPUTS, prepare_output
+from megabuild.engine.output_folder import FINISHED, INPUTS, prepare_output, seal_stagings
 
 LIBRARY, MODULE = "torch-1-0.conda", "module-1-0.conda"
 
@@ -47,6 +47,7 @@ def test_nothing_below_the_folder_becomes_readable_to_others(state: Path) -> Non
     program.parent.mkdir(parents=True)
     program.touch(0o755)
     (state / "out" / "build_cache" / "staging_1" / "metadata.json").write_text("{}")
+    seal_stagings(state / "out")
     (state / "out" / "linux-64" / LIBRARY).chmod(0o600)
     prepare_output(state, inputs={LIBRARY: "a"}, published=(), platform="linux-64")
     assert program.stat().st_mode & 0o777 == 0o755

@@ -26,6 +26,7 @@ def test_a_staging_without_its_metadata_goes_and_a_whole_one_stays(out: Path) ->
         (out / "build_cache" / name / "work_dir").mkdir(parents=True)
     (out / "build_cache" / "staging_torn" / "metadata.json").write_text('{"name": ')
     (out / "build_cache" / "staging_whole" / "metadata.json").write_text("{}")
+    output_folder.seal_stagings(out)
     told = output_folder.heal(out)
     assert [path.name for path in (out / "build_cache").iterdir()] == ["staging_whole"]
     assert sorted(told) == [
@@ -35,6 +36,33 @@ def test_a_staging_without_its_metadata_goes_and_a_whole_one_stays(out: Path) ->
     output_folder.drop_stagings(out)
     assert not output_folder.staging_caches(out)
     assert not output_folder.staging_caches(out)
+
+
+@pytest.mark.parametrize(
+    "damage", ["a header is empty", "a file is gone", "a file is new", "never sealed", "seal"]
+)
+def test_a_staging_that_a_power_cut_has_damaged_goes(out: Path, damage: str) -> None:
+    staging = out / "build_cache" / "staging_1"
+    header = staging / "prefix" / "include" / "Linalg.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("#pragma once")
+    (header.parent / "other.h").symlink_to("Linalg.h")
+    (staging / "metadata.json").write_text("{}")
+    if damage != "never sealed":
+        output_folder.seal_stagings(out)
+        assert output_folder.staging_caches(out) == [staging]
+    if damage == "a header is empty":
+        dated = header.stat()
+        header.write_text("")
+        os.utime(header, ns=(dated.st_atime_ns, dated.st_mtime_ns))
+    elif damage == "a file is gone":
+        header.unlink()
+    elif damage == "a file is new":
+        header.with_name("new.h").touch()
+    elif damage == "seal":
+        (out.parent / "stagings.json").write_text('{"staging_1')
+    assert output_folder.staging_caches(out) == []
+    assert output_folder.heal(out) == ["half-written staging cache staging_1"]
 
 
 def test_a_package_cut_off_goes(out: Path) -> None:

@@ -13,6 +13,7 @@ from tiny import ROOT
 import cmake_python_swap
 from groundwork.errors import ConfigError, IntegrityError, PreflightError
 from groundwork.files import sha256
+from megabuild.engine import output_folder
 from megabuild.plan import fingerprint, tree_reuse
 from megabuild.plan.fingerprint import Fingerprint, differences
 from megabuild.plan.recipe_parts import parts
@@ -201,6 +202,7 @@ def test_an_unfinished_compile_of_the_same_things_goes_on(tmp_path: Path) -> Non
     assert tree_reuse.decide(tree, out, CORE).decision == "resume"
     (out / "build_cache" / "staging_1").mkdir(parents=True)
     (out / "build_cache" / "staging_1" / "metadata.json").write_text("{}")
+    output_folder.seal_stagings(out)
     assert tree_reuse.decide(tree, out, CORE).decision == "reuse"
 
 
@@ -251,6 +253,7 @@ def test_a_staging_without_its_tree_is_not_used(tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / "build_cache" / "staging_1").mkdir(parents=True)
     (out / "build_cache" / "staging_1" / "metadata.json").write_text("{}")
+    output_folder.seal_stagings(out)
     decision = tree_reuse.decide(tmp_path / "tree", out, CORE)
     assert decision.decision == "fresh"
     tree_reuse.apply(decision, tmp_path / "tree", out, CORE)

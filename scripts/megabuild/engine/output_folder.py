@@ -10,7 +10,9 @@ where the driver looks are removed first.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +25,8 @@ from megabuild.engine import archive
 #: Folders that only a running engine needs.
 _TRANSIENT = ("bld", "test", "broken")
 _STAGINGS, _METADATA = "build_cache", "metadata.json"
+#: In a task's state folder, where no build can write: the sizes of finished stagings' files, as they were flushed.
+_SEALS = "stagings.json"
 #: Beside the packages: what each of them will be made from, written before the engine starts.
 INPUTS = ".megabuild-inputs"
 #: In a task's state folder: packages that passed their tests, while they are normalised and verified. What no
@@ -99,8 +103,9 @@ def heal(output_dir: Path) -> list[str]:
                 shutil.rmtree(rest, ignore_errors=True)
             elif rest.name.startswith(".tmp") or (place == output_dir and rest.name in _TRANSIENT):
                 files.remove(rest)
+    seals = _read_seals(output_dir)
     for staging in _stagings(output_dir):
-        if not _is_complete(staging):
+        if not _is_complete(staging, seals):
             files.remove(staging)
             removed.append(f"half-written staging cache {staging.name[:20]}")
     for package in list(channel_folder.package_files(output_dir)):
@@ -116,7 +121,7 @@ def _stagings(output_dir: Path) -> list[Path]:
     ]
 
 
-def _is_complete(staging: Path) -> bool:
+def _has_metadata(staging: Path) -> bool:
     try:
         metadata = json.loads(files.read_untrusted(staging / _METADATA) or b"")
         return not staging.is_symlink() and isinstance(metadata, dict)
@@ -124,20 +129,63 @@ def _is_complete(staging: Path) -> bool:
         return False
 
 
+def _is_complete(staging: Path, seals: Mapping[str, str]) -> bool:
+    return _has_metadata(staging) and seals.get(staging.name) == _sizes(staging)
+
+
+def seal_stagings(output_dir: Path) -> None:
+    """Flush stagings that the engine has just finished to the disk, with their tree, and note their files' sizes.
+
+    A power cut leaves files of no length with their dates, and headers without a word would end up in packages.
+    """
+    seals = _read_seals(output_dir)
+    new = [
+        staging for staging in _stagings(output_dir) if staging.name not in seals and _has_metadata(staging)
+    ]
+    if new:
+        files.sync_disk(output_dir)
+        seals |= {staging.name: _sizes(staging) for staging in new}
+        files.write(output_dir.parent / _SEALS, json.dumps(seals))
+
+
+def _read_seals(output_dir: Path) -> dict[str, str]:
+    try:
+        seals = json.loads((output_dir.parent / _SEALS).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return seals if isinstance(seals, dict) else {}
+
+
+def _sizes(staging: Path) -> str:
+    """Return a digest over the names and sizes of what a staging has installed."""
+    digest = hashlib.sha256()
+    for folder, folders, names in os.walk(staging / "prefix"):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            digest.update(
+                f"{os.path.relpath(path, staging)}\0{os.lstat(path).st_size}\0".encode(errors="replace")
+            )
+    return digest.hexdigest()
+
+
 def staging_caches(output_dir: Path) -> list[Path]:
     """Return the finished stagings that the engine would find."""
-    return [path for path in _stagings(output_dir) if _is_complete(path)]
+    seals = _read_seals(output_dir)
+    return [path for path in _stagings(output_dir) if _is_complete(path, seals)]
 
 
 def take_stagings(fetched: Path, output_dir: Path) -> None:
     """Move finished stagings that were made elsewhere to where the engine finds them."""
     target = channel_folder.own_folder(channel_folder.own_folder(output_dir) / _STAGINGS)
     for staging in channel_folder.entries(fetched):
-        if staging.name.startswith("staging_") and _is_complete(staging):
+        if staging.name.startswith("staging_") and _has_metadata(staging):
             staging.rename(target / staging.name)
+    seal_stagings(output_dir)
 
 
 def drop_stagings(output_dir: Path) -> None:
     """Remove all finished stagings."""
-    for staging in staging_caches(output_dir):
+    for staging in _stagings(output_dir):
         files.remove(staging)
+    (output_dir.parent / _SEALS).unlink(missing_ok=True)

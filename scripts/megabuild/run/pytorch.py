@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import runpy
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from groundwork import channel_folder, events, files
-from groundwork.errors import MegabuildError, SwapRefused
+from groundwork.errors import MegabuildError, PreflightError, SwapRefused
 from groundwork.wording import counted
 from megabuild.engine import output_folder
 from megabuild.engine.job import Job, Outcome
@@ -69,9 +70,18 @@ class PyTorchWork(BuildTask):
         plan = self._plan
         if preflight.compilers(plan.missing):
             self._phase_began("toolchain")
-            compiler = preflight.toolchain(
-                plan.missing, seen, job, on_log=lambda line: self.write(log, line), on_tick=self.halt
-            )
+            try:
+                compiler = self._check_toolchain(seen, job, log)
+            except PreflightError as error:  # perhaps a power cut while the engine unpacked its packages
+                unpacked = plan.options.cache / "rattler" / plan.options.cache_name / "pkgs"
+                if not os.path.lexists(unpacked):
+                    raise
+                what = (
+                    f"{error.message.splitlines()[0]}; packages are unpacked again, and it is tried once more"
+                )
+                self.tell(events.Warned(message=what))
+                files.remove(unpacked)
+                compiler = self._check_toolchain(seen, job, log)
             self.tell(events.Checked(check="toolchain", detail=compiler))
         decision = plan.staging_decision
         self._phase_began("environment")
@@ -91,6 +101,11 @@ class PyTorchWork(BuildTask):
                     f"{seconds} s; otherwise ninja would not see what has changed"
                 )
             )
+
+    def _check_toolchain(self, seen: View, job: Job, log: LogFile) -> str:
+        return preflight.toolchain(
+            self._plan.missing, seen, job, on_log=lambda line: self.write(log, line), on_tick=self.halt
+        )
 
     def _phase_began(self, phase: str) -> None:
         """Say what is done before a build script says it."""
@@ -114,6 +129,12 @@ class PyTorchWork(BuildTask):
         self.shelved.append(copy)
         self._run.there(package.name)
 
+    def occasion(self, event: events.Event | None) -> None:
+        """Look for what is new, and flush a staging that has come to its end, before what is made from it."""
+        if isinstance(event, events.PackageStarted):
+            output_folder.seal_stagings(self._out)
+        super().occasion(event)
+
     def put_aside(self, built: Path) -> None:
         """Take a package that has failed its test out of what the next run goes on from."""
         files.link(built, self._state / TESTS / BROKEN / built.name)  # others are tested with it
@@ -128,6 +149,7 @@ class PyTorchWork(BuildTask):
 
     def collect(self, outcome: Outcome, jobs: int, log: Path) -> Made:
         """Return what went wrong, if anything: the packages have tasks of their own."""
+        output_folder.seal_stagings(self._out)
         return Made(seconds=self.seconds, error=self.error_of(outcome, jobs, log))
 
     def mend(self, error: MegabuildError) -> str:

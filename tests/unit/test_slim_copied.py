@@ -113,15 +113,6 @@ def test_a_copy_of_what_was_cut_short_comes_back(env: Path, invocation: Invocati
         assert call(invocation, "slim", str(env), "--undo") == 0
 
 
-def test_what_a_list_s_lines_end_in_makes_no_package_another(env: Path, invocation: Invocation) -> None:
-    before = content(env)
-    assert call(invocation, "slim", str(env), "--apply") == 0
-    listing = env / TORCHS_LIST
-    listing.write_bytes(listing.read_bytes().replace(b"\n", b"\r\n"))
-    assert call(invocation, "slim", str(env), "--undo") == 0
-    assert content(env) == before
-
-
 def test_what_was_installed_again_as_it_was_is_nobody_else_s(env: Path, invocation: Invocation) -> None:
     before = content(env)
     assert call(invocation, "slim", str(env), "--apply") == 0

@@ -17,7 +17,7 @@ from slim_world import HOSTILE, SITE, environment, record, tree, wrong_in_record
 from test_sizes_cli import call
 
 from command_line.run_command import Invocation
-from gpu_tools.slim.environment import locked
+from gpu_tools.slim.backup import hold_backup
 from groundwork.errors import (
     BusyError,
     NoGpuError,
@@ -256,7 +256,7 @@ def test_killed_while_undoing_it_is_undone_by_the_next(env: Path, invocation: In
 
 
 def test_two_at_once(env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
-    with locked(env):
+    with hold_backup(env):
         assert call(invocation, "slim", str(env), "--apply") == BusyError.exit_code
     assert not (env / ".megabuild-slim").exists()
 

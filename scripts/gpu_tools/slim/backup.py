@@ -10,26 +10,54 @@ An original whose place others have changed since stays in the folder: only ``fo
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from filelock import Timeout
+
 from gpu_tools.sizes.installed import source_of
 from gpu_tools.slim.listing import BACKUP
-from gpu_tools.slim.manifest import Folder, Manifest, Touched, digest, is_alike
+from gpu_tools.slim.manifest import Folder, Manifest, Touched, is_alike
 from gpu_tools.slim.savings import SlimPlan
-from groundwork.errors import PreflightError
+from groundwork.errors import BusyError, PreflightError
+from groundwork.files import FileLock, sha256
 
-#: Held while an environment is changed.
-LOCK = "lock"
+
+@contextmanager
+def hold_backup(root: Path) -> Iterator[Backup]:
+    """Hold an environment's folder of originals, which is made if there is none, and removed if nothing came of it.
+
+    Raises BusyError: Another process is slimming this environment.
+    """
+    folder = root / BACKUP
+    if not folder.is_dir():
+        with _keep_date(root):
+            folder.mkdir()
+        _give_to_owner(folder, root)
+    lock = FileLock(folder / "lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BusyError(f"another process is slimming {root}", "wait for it") from None
+    _give_to_owner(folder / "lock", root)
+    with lock:
+        lock.release()  # counted: the context holds it once more
+        backup = Backup(root)
+        shutil.rmtree(backup.new, ignore_errors=True)
+        try:
+            yield backup
+        finally:
+            if not backup.applied:
+                backup.remove()
 
 
 class Backup:
-    """The folder with the originals of an environment; whoever changes anything holds it: ``environment.locked``.
+    """The folder with the originals of an environment; whoever changes anything holds it.
 
     Raises IntegrityError: Its manifest cannot be read.
     """
@@ -39,14 +67,13 @@ class Backup:
         self._folder = root / BACKUP
         self._originals = self._folder / "originals"
         self._path = self._folder / "manifest.json"
-        #: for new files
-        self.new = self._folder / "new"
+        self.new = self._folder / "new"  #: For new files.
         self._manifest = Manifest.read(self._path, self._originals)
 
     @property
     def applied(self) -> bool:
         """Whether there is something to put back."""
-        return self._manifest is not None and self._manifest.state in ("applying", "applied")
+        return self._manifest is not None
 
     @property
     def size(self) -> int:
@@ -69,7 +96,7 @@ class Backup:
 
     def put_back(self) -> tuple[Touched, ...]:
         """Put the originals back, with modes and dates of folders; return what was left, which stays as it is."""
-        if self._manifest is None or not self.applied:
+        if self._manifest is None:
             return ()
         mine = self.originals()
         left = self._left(mine)
@@ -78,11 +105,12 @@ class Backup:
             self._make_folders(Path(path).parent)
             os.replace(original, self._root / path)
             original.unlink(missing_ok=True)  # two links to one file: renaming leaves both
-        self._restore_folders()
-        if left:
-            self._note(replace(self._manifest, state="applied", touched=left))
-        else:
-            self._manifest = replace(self._manifest, state="begun", touched=())
+        for folder in self._manifest.folders:
+            if (place := self._root / folder.path).is_dir():
+                os.utime(place, ns=(place.stat().st_atime_ns, folder.when))
+        self._note(replace(self._manifest, state="applied", touched=left))
+        if not left:
+            self._manifest = None
         return left
 
     def commit(self, plan: SlimPlan) -> None:
@@ -96,11 +124,12 @@ class Backup:
             one = Touched(path=path, record=lists.get(path) or lists.get(source_of(path), ""))
             if path in plan.new:
                 status = plan.new[path].lstat()
-                one = replace(
-                    one, size=status.st_size, when=status.st_mtime_ns, digest=digest(plan.new[path])
-                )
+                content = sha256(plan.new[path])
+                one = replace(one, size=status.st_size, when=status.st_mtime_ns, digest=content)
             touched.append(one)
-        applying = Manifest(state="applying", folders=self._folders_of(touched), touched=tuple(touched))
+        parents = {str(parent) for one in touched for parent in Path(one.path).parents}
+        folders = tuple(map(self._folder_of, sorted(parents)))
+        applying = Manifest(state="applying", folders=folders, touched=tuple(touched))
         self._write(applying)
         try:
             for path, file in plan.new.items():
@@ -124,31 +153,19 @@ class Backup:
                 f"the last slimming of {self._root} was cut short",
                 "end it with --apply, or go back with --undo",
             )
-        # from here on nothing can be put back, however far the deleting comes
-        self._write(Manifest(state="forgotten", folders=(self._folder_of("."),)))
-
-    def begin(self) -> None:
-        """Clear what is left over, and note the date of the environment's folder."""
-        shutil.rmtree(self.new, ignore_errors=True)
-        if self._manifest is not None and self._manifest.state == "forgotten":
-            shutil.rmtree(self._originals, ignore_errors=True)
-            self._manifest = None
-        if self._manifest is None:
-            self._write(Manifest(state="begun", folders=(self._folder_of("."),)))
+        self._originals.rename(
+            self.new
+        )  # from here on nothing can be put back, however far the deleting comes
+        self._manifest = None
 
     def remove(self) -> None:
-        """Delete the folder, and leave the environment's own date as it was."""
-        shutil.rmtree(self.new, ignore_errors=True)
-        if self._manifest is not None and self._manifest.state == "forgotten":
-            shutil.rmtree(self._originals, ignore_errors=True)
-        for at, _, _ in os.walk(self._originals, topdown=False):
-            with contextlib.suppress(OSError):  # something is left in it
-                os.rmdir(at)
-        for path in (*self._folder.glob(f"{self._path.name}.*.new"), self._folder / LOCK, self._path):
+        """Delete the folder, in which nothing is to be put back."""
+        for folder in (self.new, self._originals):
+            shutil.rmtree(folder, ignore_errors=True)
+        for path in (*self._folder.glob(f"{self._path.name}.*.new"), self._folder / "lock", self._path):
             path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # something is left in it
+        with suppress(OSError), _keep_date(self._root):  # something is left in it
             self._folder.rmdir()
-        self._restore_folders(only_root=True)
 
     def _left(self, mine: Collection[str]) -> tuple[Touched, ...]:
         others = self._of_others()
@@ -165,17 +182,17 @@ class Backup:
 
     @property
     def _touched(self) -> tuple[Touched, ...]:
-        return self._manifest.touched if self._manifest and self.applied else ()
+        return self._manifest.touched if self._manifest else ()
 
     def _write(self, manifest: Manifest) -> None:
         manifest.write(self._path)
-        give_to_owner(self._path, self._root)
+        _give_to_owner(self._path, self._root)
         self._manifest = manifest
 
     def _note(self, manifest: Manifest) -> None:
         """Write the manifest if that is possible: a full disk must not keep anybody from going back."""
         self._manifest = manifest
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._write(manifest)
 
     def _replace(self, path: str, file: Path) -> None:
@@ -212,12 +229,6 @@ class Backup:
             return False  # by a link it may be anybody's
         return one.is_at(place, by_date=True) or one.comes_again or is_alike(original, place)
 
-    def _folders_of(self, touched: Iterable[Touched]) -> tuple[Folder, ...]:
-        assert self._manifest is not None
-        known = {one.path: one for one in self._manifest.folders}
-        paths = {str(parent) for one in touched for parent in Path(one.path).parents} - known.keys()
-        return (*known.values(), *map(self._folder_of, sorted(paths)))
-
     def _folder_of(self, path: str) -> Folder:
         status = (self._root / path).stat()
         return Folder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns)
@@ -231,14 +242,8 @@ class Backup:
         for one in reversed(missing):
             made = self._root / one
             made.mkdir()
-            give_to_owner(made, made.parent)
+            _give_to_owner(made, made.parent)
             made.chmod(modes.get(str(one), 0o755))
-
-    def _restore_folders(self, *, only_root: bool = False) -> None:
-        for one in self._manifest.folders if self._manifest else ():
-            folder = self._root / one.path
-            if (one.path == "." or not only_root) and folder.is_dir():
-                os.utime(folder, ns=(folder.stat().st_atime_ns, one.when))
 
     def _remove_empty(self, folders: set[str]) -> None:
         for folder in sorted(folders, key=len, reverse=True):
@@ -250,7 +255,16 @@ class Backup:
                 folder = os.path.dirname(folder)
 
 
-def give_to_owner(path: Path, like: Path) -> None:
+@contextmanager
+def _keep_date(folder: Path) -> Iterator[None]:
+    before = folder.stat()
+    try:
+        yield
+    finally:
+        os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _give_to_owner(path: Path, like: Path) -> None:
     """Give what root made in somebody's environment to the owner of another path."""
     if os.geteuid() == 0:
         status = like.stat()

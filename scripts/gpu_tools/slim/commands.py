@@ -93,7 +93,7 @@ def write(subject: Path, folder: Path, request: SlimRequest, note: Note, *, for_
         documents = [{**one.to_json(), "output": str(file)} for one, file in several]
         rows = [(file.name, size(one.before), size(one.after)) for one, file in several]
         return Result(
-            format="slim-channel",
+            format="slim",
             document={"state": "written", "packages": documents},
             lines=[*table(("", "before", "now"), rows, right=frozenset({1, 2})), "", f"written to {folder}"],
         )
@@ -107,14 +107,14 @@ def undo(root: Path) -> Result:
     """Put the originals back."""
     count = environment.undo(root)
     lines = wrapped(f"{counted(count, 'file')} put back; {root} is as it was")
-    return Result(format="slim-undo", document={"restored": count}, lines=lines)
+    return Result(format="slim", document={"state": "undone", "restored": count}, lines=lines)
 
 
 def forget(root: Path) -> Result:
     """Delete the originals."""
     freed = environment.forget(root)
     lines = [f"{size(freed)} freed; there is no way back now"]
-    return Result(format="slim-forget", document={"freed": freed}, lines=lines)
+    return Result(format="slim", document={"state": "forgotten", "freed": freed}, lines=lines)
 
 
 def _result(state: str, made: SlimPlan, lines: Iterable[str], **more: object) -> Result:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from filelock import Timeout
-
-from gpu_tools.slim.backup import LOCK, Backup, give_to_owner
+from gpu_tools.slim.backup import Backup, hold_backup
 from gpu_tools.slim.check import Check
 from gpu_tools.slim.listing import BACKUP, Contents, Note, scan
 from gpu_tools.slim.manifest import Touched
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
-from groundwork.errors import BusyError, NotUndoneError, OutOfSpaceError, UsageError, of_system
-from groundwork.files import FileLock
+from groundwork.errors import NotUndoneError, OutOfSpaceError, UsageError, of_system
 from groundwork.wording import counted
 
 
@@ -40,7 +36,7 @@ def apply(root: Path, request: SlimRequest, note: Note, check: Check | None = No
     Raises OutOfSpaceError: The disk has no room for the new files; nothing was changed.
     Raises SlimmedTooFarError: Something does not work any more; everything was put back.
     """
-    with locked(root) as backup:
+    with hold_backup(root) as backup:
         if left := backup.left():
             raise NotUndoneError(
                 f"{root} was slimmed before, and could not be put back as it was: {_told(left)}; nothing was changed",
@@ -77,7 +73,7 @@ def undo(root: Path) -> int:
     Raises NotUndoneError: Some could not be put back; what there is of these is kept.
     """
     _there(root)
-    with locked(root) as backup:
+    with hold_backup(root) as backup:
         count = len(backup.originals())
         if left := backup.put_back():
             raise NotUndoneError(
@@ -96,7 +92,7 @@ def forget(root: Path) -> int:
     Raises PreflightError: The last slimming was cut short.
     """
     _there(root)
-    with locked(root) as backup:
+    with hold_backup(root) as backup:
         size = backup.size
         backup.forget()
     return size
@@ -174,32 +170,3 @@ def _some(names: Iterable[str]) -> str:
 def _there(root: Path) -> None:
     if not (root / BACKUP).is_dir():
         raise UsageError(f"nothing was slimmed in place in {root}", "megabuild slim --apply does that")
-
-
-@contextlib.contextmanager
-def locked(root: Path) -> Iterator[Backup]:
-    """Hold an environment's folder of originals, which is made if there is none, and removed if nothing came of it.
-
-    Raises BusyError: Another process is slimming this environment.
-    """
-    before = root.stat()
-    folder = root / BACKUP
-    if not folder.is_dir():
-        folder.mkdir()
-        give_to_owner(folder, root)
-        os.utime(root, ns=(before.st_atime_ns, before.st_mtime_ns))
-    lock = FileLock(folder / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise BusyError(f"another process is slimming {root}", "wait for it") from None
-    give_to_owner(folder / LOCK, root)
-    with lock:
-        lock.release()  # counted: the context holds it once more
-        backup = Backup(root)
-        backup.begin()
-        try:
-            yield backup
-        finally:
-            if not backup.applied:
-                backup.remove()

@@ -6,7 +6,6 @@ else by its content: copies, archives and images lose dates, or cut them to seco
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -52,11 +51,9 @@ class Touched:
             return True
         except NotADirectoryError:  # a file in place of a folder
             return False
-        if self.size is None or not stat.S_ISREG(there.st_mode):
+        if there.st_size != self.size or not stat.S_ISREG(there.st_mode):
             return False
-        if by_date and (there.st_size, there.st_mtime_ns) == (self.size, self.when):
-            return True
-        return (there.st_size == self.size or _is_list(place)) and digest(place) == self.digest
+        return (by_date and there.st_mtime_ns == self.when) or sha256(place) == self.digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +69,9 @@ class Folder:
 class Manifest:
     """What is to be put back one day."""
 
-    state: Literal["begun", "applying", "applied", "forgotten"]
+    state: Literal["applying", "applied"]
     folders: tuple[Folder, ...]
-    touched: tuple[Touched, ...] = ()
+    touched: tuple[Touched, ...]
     version: int = _VERSION
 
     def write(self, path: Path) -> None:
@@ -105,13 +102,6 @@ class Manifest:
         return manifest
 
 
-def digest(path: Path) -> str:
-    """Return what tells a file's content; of an installer's list, whatever its lines end in."""
-    if _is_list(path):
-        return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
-    return sha256(path)
-
-
 def is_alike(original: Path, place: Path) -> bool:
     """Say whether a place holds the original, or its like."""
     try:
@@ -124,8 +114,4 @@ def is_alike(original: Path, place: Path) -> bool:
         return False
     if stat.S_ISLNK(there.st_mode):
         return os.readlink(place) == os.readlink(original)
-    return (there.st_size == status.st_size or _is_list(place)) and digest(place) == digest(original)
-
-
-def _is_list(path: Path) -> bool:
-    return path.name == "RECORD" or path.suffix == ".json"
+    return there.st_size == status.st_size and sha256(place) == sha256(original)

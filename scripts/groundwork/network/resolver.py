@@ -77,6 +77,9 @@ class _Pylock:
     packages: list[_Package]
 
 
+msgspec.json.Decoder(_Pylock)  # before threads decode: msgspec's first look at a class is not safe in several
+
+
 def resolve(
     requirements: Sequence[str],
     target: Target,

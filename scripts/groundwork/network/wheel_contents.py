@@ -32,6 +32,9 @@ class Content:
     members: Mapping[str, int]
 
 
+_CONTENTS = msgspec.json.Decoder(Content)
+
+
 class Contents:
     """What the wheels of some indexes contain.
 
@@ -79,7 +82,7 @@ class Contents:
 def noted(folder: Path, sha256: str) -> Content | None:
     """Return a wheel's cached content, or None."""
     try:
-        return msgspec.json.decode(_note_file(folder, sha256).read_bytes(), type=Content)
+        return _CONTENTS.decode(_note_file(folder, sha256).read_bytes())
     except (OSError, msgspec.MsgspecError):
         return None
 

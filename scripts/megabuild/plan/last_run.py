@@ -22,12 +22,13 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     pythons: int = 0  #: for how many it was
 
 
+_LAST_RUNS = msgspec.json.Decoder(LastRun)
+
+
 def read(options: Options) -> LastRun:
     """Return what is known."""
     with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(
-            (options.cache / "last-run" / f"{options.key}.json").read_bytes(), type=LastRun
-        )
+        return _LAST_RUNS.decode((options.cache / "last-run" / f"{options.key}.json").read_bytes())
     return LastRun()
 
 

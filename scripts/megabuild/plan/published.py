@@ -32,6 +32,9 @@ class PublishedPackage:
     modified: int = 0
 
 
+_PUBLISHED = msgspec.json.Decoder(dict[str, PublishedPackage])
+
+
 def records(channel: Path) -> dict[str, PublishedPackage]:
     """Return the published packages by file name; damaged records count as none, as do those of files elsewhere.
 
@@ -42,7 +45,7 @@ def records(channel: Path) -> dict[str, PublishedPackage]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     try:
-        known = msgspec.json.decode(data, type=dict[str, PublishedPackage])
+        known = _PUBLISHED.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return {}
     return {

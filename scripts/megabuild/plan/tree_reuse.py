@@ -43,7 +43,7 @@ def read(tree: Path) -> Fingerprint | None:
     """Return what a tree was made with, or None where it has no stamp that can be read."""
     try:
         with files.open_regular(tree / STAMP) as file:
-            return msgspec.json.decode(file.read(), type=_Stamp).fingerprint()
+            return _STAMPS.decode(file.read()).fingerprint()
     except (OSError, IntegrityError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
@@ -56,6 +56,9 @@ class _Stamp(msgspec.Struct):
 
     def fingerprint(self) -> Fingerprint:
         return Fingerprint(dependency=self.dependency, source=self.source)
+
+
+_STAMPS = msgspec.json.Decoder(_Stamp)
 
 
 def write(tree: Path, fingerprint: Fingerprint) -> None:

@@ -66,6 +66,10 @@ class Catalogue:
         return self.wheels.get(conda, PythonWheel()).run_exports
 
 
+# before threads convert: msgspec's first look at a class is not safe in several
+msgspec.json.Decoder(Catalogue)
+
+
 def load() -> Catalogue:
     """Read the table beside this module."""
     text = files(__package__).joinpath("catalogue.yaml").read_text()

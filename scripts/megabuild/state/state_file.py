@@ -20,6 +20,7 @@ _FORMAT, _VERSION = "run-state", 1
 _SECONDS = 1.0
 #: A state with a thousand objects in flight takes a tenth of it.
 _MOST_BYTES = 1 << 20
+_STATES = msgspec.json.Decoder(RunState)
 
 
 class _Head(msgspec.Struct):
@@ -27,6 +28,9 @@ class _Head(msgspec.Struct):
 
     format: str
     format_version: int
+
+
+_HEADS = msgspec.json.Decoder(_Head)
 
 
 class StateFile:
@@ -64,7 +68,7 @@ def read(folder: Path) -> RunState | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        head = msgspec.json.decode(content, type=_Head)
+        head = _HEADS.decode(content)
         if head.format != f"megabuild/{_FORMAT}":
             raise IntegrityError(f"{path} is something else ({head.format[:80]})", "delete it")
         if head.format_version != _VERSION:
@@ -72,6 +76,6 @@ def read(folder: Path) -> RunState | None:
                 f"{path} is of another version of this program (format {head.format_version}, not {_VERSION})",
                 "ask the version that runs there",
             )
-        return msgspec.json.decode(content, type=RunState)
+        return _STATES.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise IntegrityError(f"{path} is damaged: {error}", "the next run writes it anew") from error

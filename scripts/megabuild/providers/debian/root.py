@@ -263,9 +263,12 @@ class _Record(msgspec.Struct):
     release: str
 
 
+_RECORDS = msgspec.json.Decoder(_Record)
+
+
 def _read(entry: Path, foreign: Foreign | None = None) -> DebianRoot | None:
     try:
-        record = msgspec.json.decode((entry / "record.json").read_bytes(), type=_Record)
+        record = _RECORDS.decode((entry / "record.json").read_bytes())
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     root = entry / "root"

@@ -33,6 +33,9 @@ class AptAnswer:
     size: int
 
 
+_ANSWERS = msgspec.json.Decoder(AptAnswer)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SimulatedRoot:
     """A root that does not exist yet."""
@@ -54,7 +57,7 @@ def simulate_root(
     kept = entry.with_suffix(".json")
     try:
         known = time.time() - kept.stat().st_mtime < _DAY
-        answer = msgspec.json.decode(kept.read_bytes() if known else b"", type=AptAnswer)
+        answer = _ANSWERS.decode(kept.read_bytes() if known else b"")
     except (OSError, msgspec.MsgspecError):
         report(f"asking the Debian mirror for the packages of a {debian_root.SUITE} root")
         answer = ask_mirror(lines, packages, debian_root.SOURCE, foreign)

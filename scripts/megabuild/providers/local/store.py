@@ -56,6 +56,9 @@ class StoredPackage:
         return cls(*package.id, package.subdir, package.id.file_name, sha256, package.key)
 
 
+_STORED = msgspec.json.Decoder(StoredPackage)
+
+
 class Store:
     """Packages under `<folder>/store/<key>/`, channels under `<folder>/channels`.
 
@@ -162,7 +165,7 @@ class Store:
 
     def _known(self, key: str, report: Notes) -> StoredPackage | None:
         try:
-            record = msgspec.json.decode((self._entry(key) / "record.json").read_bytes(), type=StoredPackage)
+            record = _STORED.decode((self._entry(key) / "record.json").read_bytes())
         except (OSError, msgspec.MsgspecError):
             return None
         if record.key == key and verified(self.path(record), record.sha256):

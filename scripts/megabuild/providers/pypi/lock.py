@@ -54,6 +54,9 @@ class Lock:
     wheels: tuple[Wheel, ...]
 
 
+_LOCKS = msgspec.json.Decoder(Lock)
+
+
 def resolve(
     requirements: Sequence[str],
     interpreter: Interpreter,
@@ -82,7 +85,7 @@ def resolve(
     ]
     path = folder / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Lock)
+        return _LOCKS.decode(path.read_bytes())
     except (OSError, msgspec.MsgspecError):
         pass
     where = pip_indexes.places(more, index)

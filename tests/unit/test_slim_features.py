@@ -369,12 +369,12 @@ def test_what_a_package_serves_or_reads_is_no_documentation(tmp_path: Path) -> N
     read = {
         "pk/templates/pk/docs/index.html": "<p>",
         "pk/static/docs/x.css": "p {}",
-        "pk/docs/guide.md": "# pk",
+        "pk/docs/guide.txt": "# pk",
         "doc/__init__.py": "",
         "doc/page.html": "<p>",
         "pk/models/diode.lib": ".model D1 D",
         "pk/letters.a": "a",
     }
-    install(env, "pk", {"pk/__init__.py": "", **read, "docs/guide.md": "# pk", "docs/LICENSE.md": "all rights",
+    install(env, "pk", {"pk/__init__.py": "", **read, "docs/guide.txt": "# pk", "docs/LICENSE": "all rights",
                         "../../../share/man/man1/pk.1": "pk", "pk/libpk.a": "!<arch>\n"})  # fmt: skip
-    assert gone(env) == {"docs/guide.md", "share/man/man1/pk.1", "pk/libpk.a"}
+    assert gone(env) == {"docs/guide.txt", "share/man/man1/pk.1", "pk/libpk.a"}

@@ -47,7 +47,7 @@ def create(context: click.Context, /, **given: Any) -> Result:
     DIR must be new or empty, or have been made so: then it is brought up to date. Where the machine has no GPU that
     the packages ask for, CONDA_OVERRIDE_CUDA stands in.
     """
-    from command_line.progress_display import reporter
+    from command_line.progress_display import Screen
     from groundwork import in_use
     from groundwork.files import cache_folder
     from megabuild.environments import install, prefix, report
@@ -67,7 +67,7 @@ def create(context: click.Context, /, **given: Any) -> Result:
     if given["plan_only"]:
         return report.planned(folder, solution)
     cache = cache_folder(os.environ)
-    with in_use.using(cache), reporter(Console(stderr=invocation.json, soft_wrap=True)) as shown:
+    with in_use.using(cache), Screen(Console(stderr=invocation.json, soft_wrap=True)) as shown:
         shown.note(report.summary(solution))
         install.create(folder, wanted, solution, cache=cache, report=shown.note)
     return report.created(folder, solution, time.monotonic() - began)

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from command_line.options import SETTINGS, GroupedCommand, option, version
-from command_line.progress_display import reporter
+from command_line.progress_display import Screen
 from command_line.root import log_folder
 from command_line.run_command import Invocation, run
 from groundwork import in_use
@@ -119,7 +119,7 @@ def install_pyg(
     if not extensions:  # nobody asked for these very ones
         lines += wrapped(note_on_retired(EXTENSIONS), rest="")
     click.echo("\n".join(lines), err=True)
-    with reporter(Console(stderr=True, soft_wrap=True)) as shown:
+    with Screen(Console(stderr=True, soft_wrap=True)) as shown:
         options = InstallOptions(
             environment=environment,
             mode=mode,
@@ -132,7 +132,7 @@ def install_pyg(
             wheel_dir=wheel_dir.absolute() if wheel_dir else None,
             jobs=fitting.count,
             report=shown.tell,
-            progress=shown,
+            progress=shown.count,
         )
         if only_plan:
             return plan_result(environment, plan(requests, options))

@@ -6,21 +6,24 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 
 from command_line import github
 from command_line.configs import person_present
-from command_line.progress_display import PlainReporter, reporter, show
+from command_line.progress_display import Screen, show
 from command_line.run_command import Invocation
-from groundwork import events, in_use
+from groundwork import in_use
 from groundwork.errors import DeadlineError, MegabuildError, ProviderError
+from groundwork.notes import Notes
 from groundwork.result import Result
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
 from megabuild.plan.report import plan_result, rendered_lines
 from megabuild.run.summary import PackageResult
+from megabuild.status.status import Status
 
 
 def plan_and_build(
@@ -60,14 +63,18 @@ def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
     options = plan.options
     made = [plan]
     try:
-        with reporter(out) as told:
+        with Screen(out, verbose=invocation.verbose) as screen:
 
-            def prepare(report: events.Notes) -> Plan:
+            def follow(status: Status) -> None:
+                invocation.log = Path(status.record.log)
+                screen.follow(status)
+
+            def prepare(report: Notes) -> Plan:
                 with _within(options):
-                    made.append(make_plan(options, report, asking(told, batch=invocation.batch)))
+                    made.append(make_plan(options, report, asking(screen, batch=invocation.batch)))
                 return made[-1]
 
-            summary = execute(plan, _noting(told, invocation), prepare)
+            summary = execute(plan, follow, prepare)
     except MegabuildError as error:
         rows = packages_of_last_run(options.state)
         invocation.beside["packages"] = [row.to_dict() for row in rows]
@@ -116,8 +123,8 @@ def shown(result: Result, out: Console, invocation: Invocation) -> Result:
 
 def planned(options: Options, out: Console, *, only_plan: bool = True) -> Plan:
     """Make the plan; what the providers do for it is shown meanwhile, and what they ask is put to the user."""
-    with reporter(out) as told, _within(options):
-        return make_plan(options, told.note, asking(told), only_plan=only_plan)
+    with Screen(out) as screen, _within(options):
+        return make_plan(options, screen.note, asking(screen), only_plan=only_plan)
 
 
 def _within(options: Options) -> AbstractContextManager[object]:
@@ -125,17 +132,5 @@ def _within(options: Options) -> AbstractContextManager[object]:
     return options.deadline.ends(f"preparing {options.run_name}") if options.deadline else nullcontext()
 
 
-def asking(told: PlainReporter, *, batch: bool = False) -> Callable[[str], bool]:
-    return lambda question: not batch and person_present() and told.ask(question)
-
-
-def _noting(told: PlainReporter, invocation: Invocation) -> events.Reporter:
-    def report(event: events.Event, /) -> None:
-        if isinstance(event, events.RunStarted):
-            invocation.log = event.log
-        line = event.event if isinstance(event, events.InTask) else event
-        if invocation.verbose and isinstance(line, events.LogLine):
-            told.tell(f"{line.source}: {line.text}")
-        told(event)
-
-    return report
+def asking(screen: Screen, *, batch: bool = False) -> Callable[[str], bool]:
+    return lambda question: not batch and person_present() and screen.ask(question)

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 
 from command_line.options import GroupedCommand, option
-from command_line.progress_display import reporter
+from command_line.progress_display import Screen
 from groundwork.errors import UsageError
 from groundwork.result import Result
 
@@ -96,7 +96,7 @@ def slim(
     request = SlimRequest(
         gpus=gpu_names(gpus), keep=wanted(keep), lto_ir=not drop_lto_ir, unsupported=unsupported
     )
-    with reporter(Console(stderr=True, soft_wrap=True)) as shown:
+    with Screen(Console(stderr=True, soft_wrap=True)) as shown:
         if output is not None:
             return commands.write(subject, output, request, shown.note, for_myself=for_myself)
         if apply:

@@ -18,7 +18,6 @@ import pytest
 from package_files import published, rot
 from tiny import ROOT, Tiny, driver, make_channel, provider, wait_for
 
-from groundwork import events
 from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
 from megabuild.run.launcher import LAUNCHER_FILES
@@ -119,10 +118,10 @@ def test_any_file_may_be_damaged(
     changed(tiny)
     assert tiny.run(cpu_count=2).ok
     assert contents(tiny) == undisturbed
-    said = [event for event in tiny.seen if isinstance(event, (events.Warned, events.Healed))]
-    print(f"{how.__name__} {victims[0].name}: {[str(event) for event in said]}")
+    removed = [text for text in tiny.sentences() if text.startswith("removed ")]
+    print(f"{how.__name__} {victims[0].name}: {[*tiny.warnings(), *removed]}")
     assert tiny.run().ok
-    assert not tiny.of(events.PackageBuilt), "the run after that has nothing to do"
+    assert not tiny.phases(), "the run after that has nothing to do"
 
 
 def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_finish(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -17,7 +18,6 @@ import tiny_pyg
 from tiny import PACKAGES, make_channel, provider, wait_for
 from tiny_pyg import TinyPyg
 
-from groundwork import events
 from groundwork.errors import IntegrityError, IsolationError, UsageError
 from groundwork.resources.shortage import Watch
 from megabuild.engine.supervisor import strays
@@ -25,8 +25,8 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import extensions, planning
 from megabuild.plan.report import plan_document, plan_lines
 from megabuild.run import work
-from megabuild.run.session import execute
 from megabuild.run.summary import Summary, package_lines
+from megabuild.status.status import Task
 from pyg_extensions import contents
 from pyg_extensions.find_wheel import Choice
 
@@ -83,7 +83,7 @@ def test_a_second_run_has_nothing_to_do(tiny: TinyPyg) -> None:
     tiny.run(pythons=("3.11",))
     again = tiny.run(pythons=("3.11",))
     assert set(statuses(again).values()) == {"skipped"}
-    assert not tiny.of(events.TaskStarted)
+    assert not tiny.phases()
 
 
 def test_another_python_builds_only_what_is_new(tiny: TinyPyg) -> None:
@@ -107,7 +107,7 @@ def test_an_extension_that_another_ones_test_needs_comes_with_it_and_is_publishe
 ) -> None:
     summary = tiny.run(pythons=("3.12",), extensions=("sparse",))
     assert statuses(summary) == {"scatter py312": "built", "sparse py312": "built"}
-    begun = [event.task for event in tiny.of(events.TaskStarted)]
+    begun = [text.removesuffix(": started") for text in tiny.sentences() if text.endswith(": started")]
     assert begun == ["pytorch_scatter-py312", "pytorch_sparse-py312"]
 
 
@@ -192,7 +192,7 @@ def test_a_test_that_the_network_has_ended_is_tried_again_without_another_build(
     assert tiny.run(pythons=("3.11",), extensions=("scatter",)).ok
     assert calls.read_text().count("called") == 3
     assert len(tiny.compiles()) == 4 * 2
-    said = [str(event.message) for event in tiny.of(events.Warned)]
+    said = tiny.warnings()
     assert [text.rpartition(": ")[2] for text in said if "530" in text] == [
         "tried once more in 0 s", "tried once more in 0 s"
     ]  # fmt: skip
@@ -209,8 +209,8 @@ def test_a_package_that_is_not_what_it_should_be_is_not_published(
     assert statuses(summary) == {"cluster py311": "failed"}
     assert summary.packages[-1].note == "compiled without CUDA"
     assert not list((tiny.options().packages / "linux-64").glob("pytorch_cluster*"))
-    (failed,) = (event for event in tiny.of(events.TaskEnded) if event.status == "failed")
-    assert "FORCE_CUDA=1" in failed.message
+    (failed,) = tiny.sentences(logging.ERROR)
+    assert "FORCE_CUDA=1" in failed
 
 
 def test_a_file_that_a_published_package_owns_is_refused_in_another_one(tiny: TinyPyg) -> None:
@@ -244,21 +244,21 @@ def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_ar
     kills = itertools.count()  # the kernel's, one more at every look
     monkeypatch.setattr(work, "Watch", lambda: Watch(lambda: next(kills)))
     killed: list[str] = []
-    seen: list[events.Event] = []
+    advance = Task.advance
 
-    def kill(event: events.Event) -> None:
-        seen.append(event)
-        if isinstance(event, events.InTask) and isinstance(event.event, events.Progress) and not killed:
-            killed.append(event.task)
-            for process in strays(tiny.options().state / "pyg" / event.task):
+    def kill(task: Task, done: int, total: int) -> None:
+        advance(task, done, total)
+        if task.name.startswith("pytorch_") and not killed:
+            killed.append(task.name)
+            for process in strays(tiny.options().state / "pyg" / task.name):
                 process.kill()  # the engine, ninja and its compilers: nobody gives a job back
 
-    summary = execute(tiny.plan(pythons=("3.11",)), kill)
-    assert summary.ok
-    begun = [event.task for event in seen if isinstance(event, events.TaskStarted)]
+    monkeypatch.setattr(Task, "advance", kill)
+    assert tiny.run(rehearse=False, pythons=("3.11",)).ok
+    begun = [text.removesuffix(": started") for text in tiny.sentences() if text.endswith(": started")]
     assert [begun.count(task) for task in killed] == [2]
     assert len(begun) == 4
-    assert any(isinstance(event, events.JobsChanged) and killed[0] in event.reason for event in seen)
+    assert any("compile job" in text and killed[0] in text for text in tiny.sentences(logging.INFO))
 
 
 def test_a_rehearsal_leaves_them_out_and_says_so(tiny: TinyPyg) -> None:

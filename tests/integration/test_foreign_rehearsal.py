@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tiny import kept_sentences
 
-from groundwork import events
 from groundwork.errors import ProviderError
 from groundwork.files import cache_folder
 from megabuild.configs.config import load
@@ -42,11 +42,11 @@ def test_the_model_is_compiled_for_aarch64_and_its_packages_run_there(
         made = make_plan(options, print)
     except ProviderError as error:
         pytest.skip(error.message)
-    seen: list[events.Event] = []
-    summary = execute(made, seen.append)
+    with kept_sentences() as seen:
+        summary = execute(made)
     assert summary.ok
     assert {name: swap["core"] for name, swap in summary.swaps.items()} == {"3.11": 0, "3.13": 0}
-    tested = {event.name.split()[0] for event in seen if isinstance(event, events.TestRun)}
+    tested = {text.split()[1] for record in seen if ": tested in" in (text := record.getMessage())}
     assert tested == {"libtorch", "pytorch", "pytorch-cpu"}
     assert all("linux-aarch64" in str(row.path) for row in summary.packages)
     libraries = [path for path in (options.state / "tree").rglob("*.so") if not path.is_symlink()]

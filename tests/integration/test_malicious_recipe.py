@@ -263,7 +263,7 @@ def run(tiny: Tiny, name: str) -> str:
         cache=tiny.channel.parent / "cache", engine=os.environ["TINY_ENGINE"], pythons=("3.12",)
     )
     options = replace(options, config=load(tiny.root, name))
-    execute(planning.make_plan(options, lambda text: None), tiny.seen.append)
+    execute(planning.make_plan(options, lambda text: None))
     return (options.state / "logs" / "latest.log").read_text()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -12,8 +13,8 @@ from pathlib import Path
 
 import future
 import pytest
+from tiny import kept_sentences
 
-from groundwork import events
 from groundwork.files import cache_folder
 from megabuild.configs.config import load
 from megabuild.engine import archive
@@ -24,6 +25,7 @@ from megabuild.plan.planning import make_plan
 from megabuild.providers.local.interpreters import find
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
+from megabuild.status.status import script_lines
 
 CONFIG = "linux_64_cuda130"
 pytestmark = pytest.mark.slow
@@ -36,7 +38,8 @@ class Rehearsal:
     options: Options
     plan: Plan
     summary: Summary
-    events: Sequence[events.Event]
+    sentences: Sequence[str]
+    lines: Sequence[str]  #: of the build scripts
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +58,11 @@ def rehearsal(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Reh
         cpu_count=len(os.sched_getaffinity(0)),
     )
     made = make_plan(options, print)
-    seen: list[events.Event] = []
-    return Rehearsal(options=options, plan=made, summary=execute(made, seen.append), events=seen)
+    script_lines.setLevel(logging.INFO)
+    with kept_sentences() as seen, kept_sentences(script_lines) as printed:
+        summary = execute(made)
+    sentences, lines = ([record.getMessage() for record in records] for records in (seen, printed))
+    return Rehearsal(options=options, plan=made, summary=summary, sentences=sentences, lines=lines)
 
 
 def archives(rehearsal: Rehearsal) -> dict[str, archive.Archive]:
@@ -75,11 +81,8 @@ def test_every_output_is_there_for_every_python(rehearsal: Rehearsal) -> None:
 
 
 def test_both_linalg_flavours_come_from_one_staging(rehearsal: Rehearsal) -> None:
-    phases = [
-        (event.package, event.phase) for event in rehearsal.events if isinstance(event, events.PhaseStarted)
-    ]
     for phase in ("compile", "install"):
-        assert phases.count(("staging", phase)) == 1
+        assert rehearsal.sentences.count(f"libtorch: {phase}") == 1
     made = [row.package for row in rehearsal.summary.packages]
     flavours = [package.build_string for package in made if package.name == "libtorch-cuda-linalg"]
     assert sorted("nomagma" if "nomagma" in flavour else "magma" for flavour in flavours) == [
@@ -91,7 +94,7 @@ def test_both_linalg_flavours_come_from_one_staging(rehearsal: Rehearsal) -> Non
 def test_every_pytorch_is_tested_with_the_flavour_that_users_get_and_both_flavours_with_pytorch(
     rehearsal: Rehearsal,
 ) -> None:
-    lines = [(event.source, event.text) for event in rehearsal.events if isinstance(event, events.LogLine)]
+    lines = [tuple(line.split(": ", 1)) for line in rehearsal.lines]
     pythons = {item.package.python for item in rehearsal.plan.items if item.package.name == "pytorch"}
     met = [text for source, text in lines if source.startswith("test:") and "linear algebra on GPUs:" in text]
     assert len(met) == len(pythons)
@@ -115,7 +118,7 @@ def test_no_library_waits_for_what_the_linker_noted(rehearsal: Rehearsal) -> Non
 
 
 def test_every_package_was_tested(rehearsal: Rehearsal) -> None:
-    tested = {event.name.split()[0] for event in rehearsal.events if isinstance(event, events.TestRun)}
+    tested = {text.split()[1] for text in rehearsal.sentences if ": tested in" in text}
     assert tested == {"libtorch", "libtorch-cuda-linalg", "pytorch", "pytorch-gpu"}
 
 
@@ -149,7 +152,7 @@ def test_the_log_has_a_time_on_every_line_and_no_line_twice_over(rehearsal: Rehe
 def test_a_second_run_does_nothing(rehearsal: Rehearsal) -> None:
     again = make_plan(rehearsal.options, print)
     assert not again.missing
-    summary = execute(again, lambda event: None)
+    summary = execute(again)
     assert summary.ok
     assert {row.status for row in summary.packages} == {"skipped"}
     assert summary.seconds < 5
@@ -161,12 +164,13 @@ def test_a_tree_of_tomorrow_goes_on_where_it_stopped(rehearsal: Rehearsal) -> No
     future.send(options.state / "tree", 86400)
     shutil.rmtree(options.packages)
     shutil.rmtree(options.state / "out")
-    seen: list[events.Event] = []
-    summary = execute(make_plan(options, print), seen.append)
+    script_lines.setLevel(logging.INFO)
+    with kept_sentences() as seen, kept_sentences(script_lines) as printed:
+        summary = execute(make_plan(options, print))
     assert summary.ok
-    warned = [event.message for event in seen if isinstance(event, events.Warned)]
+    warned = [record.getMessage() for record in seen if record.levelno == logging.WARNING]
     assert any("the clock was set back" in message for message in warned)
-    lines = [event.text for event in seen if isinstance(event, events.LogLine) and event.source == "staging"]
+    lines = [record.getMessage() for record in printed if record.getMessage().startswith("staging: ")]
     again = sum("Re-running CMake" in line for line in lines)
     compiled = [line.split()[-1] for line in lines if "Building" in line and " object " in line]
     # the Python side goes back from the last Python to staging's

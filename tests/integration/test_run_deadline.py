@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from tiny import Tiny, make_channel, provider
 
-from groundwork import events
 from groundwork.deadline import Deadline
 from groundwork.errors import DeadlineError
 from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
-from megabuild.state import state_file
+from megabuild.status import record as state_file
 
 #: Ending compilers takes two seconds of grace at most, and three more where they do not follow; twice that when busy.
 PROMPT_SECONDS = 10.0
@@ -54,8 +53,7 @@ def test_it_ends_in_time_and_the_next_run_goes_on_from_there(
     assert tiny.run().ok
     assert {name: (tree / name).stat().st_mtime_ns for name in objects} == objects, "none was compiled again"
     if objects:
-        (decided,) = tiny.of(events.StagingDecided)
-        assert decided.decision == "resume"
+        assert [decided for decided, _ in tiny.decisions()] == ["resume"]
 
 
 def test_one_that_has_passed_ends_it_before_anything_is_compiled(tiny: Tiny) -> None:

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 from tiny import Tiny, driver, make_channel, provider, wait_for
 
-from groundwork import events
 from groundwork.errors import BuildError
-from groundwork.run_state import RunState
 from megabuild.plan import planning
-from megabuild.state import state_file
-from megabuild.state.reading import Found, look
-from megabuild.state.report import found_lines
+from megabuild.status import record as state_file
+from megabuild.status.reading import LastRun, read_last_run
+from megabuild.status.record import RunRecord
+from megabuild.status.show import run_lines
 
 NOBODY = 65534
 
@@ -33,27 +32,27 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
     return Tiny(output=tmp_path / "output", channel=channel)
 
 
-def state_of(tiny: Tiny) -> RunState:
+def state_of(tiny: Tiny) -> RunRecord:
     state = state_file.read(tiny.options().state)
     assert state is not None
     return state
 
 
-def found_when(tiny: Tiny, condition: Callable[[Found], bool]) -> Found:
+def found_when(tiny: Tiny, condition: Callable[[LastRun], bool]) -> LastRun:
     """Wait until a look from outside finds something."""
-    found = look(tiny.options().state)
+    found = read_last_run(tiny.options().state)
 
     def there() -> bool:
         nonlocal found
-        found = look(tiny.options().state)
+        found = read_last_run(tiny.options().state)
         return condition(found)
 
     assert wait_for(there), found
     return found
 
 
-def is_compiling(found: Found) -> bool:
-    return found.state is not None and any(going.done >= 1 for going in found.state.going)
+def is_compiling(found: LastRun) -> bool:
+    return found.record is not None and any(row.done >= 1 for row in found.record.activities)
 
 
 def status(tiny: Tiny, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -66,7 +65,7 @@ def status(tiny: Tiny, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_run_that_did_its_work_says_so_and_one_with_nothing_to_do_erases_nothing(tiny: Tiny) -> None:
     tiny.run()
     state, folder = state_of(tiny), tiny.options().state
-    assert (state.status, state.exit_code, state.going) == ("done", 0, ())
+    assert (state.status, state.exit_code, state.activities) == ("done", 0, [])
     assert set(state.packages.values()) == {"published"}
     kept = {name: (folder / name).read_bytes() for name in ("run.json", state_file.NAME)}
     log = (folder / "logs" / "latest.log").resolve()
@@ -78,8 +77,6 @@ def test_a_run_that_did_its_work_says_so_and_one_with_nothing_to_do_erases_nothi
         assert len(records) == count
         assert records[0].read_bytes() == kept["run.json"]
         assert {row["status"] for row in json.loads(records[-1].read_text())["packages"]} == {"skipped"}
-    # whoever watches a run is told all the same
-    assert tiny.of(events.Stands)
 
 
 def test_a_failed_run_says_why_and_the_next_one_takes_its_place(
@@ -101,21 +98,21 @@ def test_a_run_is_seen_from_outside_and_after_kill_9_where_it_died(tiny: Tiny) -
     with driver(tiny, TINY_SECONDS="0.5") as process:
         found = found_when(tiny, is_compiling)
         assert found.standing == "running"
-        assert found.state is not None
-        assert found.state.pid == process.pid
-        assert found.state.memory > 20_000_000, "the driver and its worker"
+        assert found.record is not None
+        assert found.record.pid == process.pid
+        assert found.record.memory > 20_000_000, "the driver and its worker"
         during = status(tiny)
         process.kill()
         process.wait()
     assert during.returncode == 0, during.stderr
     assert f"process {process.pid}" in during.stdout
-    found = look(tiny.options().state)
+    found = read_last_run(tiny.options().state)
     assert found.standing == "died"
     said = status(tiny)
     assert said.returncode == 0
     assert "died at " in said.stdout
     assert "of 6 (tiny-build: compile)" in said.stdout
-    assert "run again to go on" in said.stdout
+    assert "run the same command again to continue" in said.stdout
     assert status(tiny, "--follow").returncode == 23
     tiny.run()
     assert state_of(tiny).status == "done"
@@ -127,9 +124,9 @@ def test_a_run_killed_after_its_last_package_is_not_called_dead_for_ever(tiny: T
     document = json.loads((folder / state_file.NAME).read_text())
     (folder / state_file.NAME).write_text(json.dumps({**document, "status": "building", "pid": 2**30}))
     kept = (folder / "run.json").read_bytes()
-    assert look(folder).standing == "died"
+    assert read_last_run(folder).standing == "died"
     tiny.run()
-    assert look(folder).standing == "ended"
+    assert read_last_run(folder).standing == "ended"
     assert (folder / "run.json").read_bytes() == kept
 
 
@@ -153,7 +150,7 @@ def test_another_user_sees_it_and_writes_nothing(tiny: Tiny) -> None:
         os.chdir(tiny.options().state)  # the folders above it are pytest's, for nobody else to enter
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-        lines = found_lines(look(Path()), 80, time.time())
+        lines = run_lines(read_last_run(Path()), 80, time.time())
         os._exit(0 if "done after" in lines[0] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert sorted(path.name for path in tiny.options().state.iterdir()) == before

@@ -10,7 +10,6 @@ import pytest
 from shared_servers import end, running
 from tiny import Tiny, make_channel, provider
 
-from groundwork import events
 from megabuild.plan import planning
 from megabuild.store import server
 
@@ -32,7 +31,7 @@ def packages(tiny: Tiny) -> dict[str, bytes]:
 
 def compiled(tiny: Tiny) -> list[str]:
     """For which Pythons the last run has built something, or what else."""
-    return [event.package.build_string.split("_")[0] for event in tiny.of(events.PackageBuilt)]
+    return [text for text in tiny.sentences() if ": built" in text]
 
 
 @dataclass
@@ -82,9 +81,8 @@ def test_a_python_is_built_on_the_stored_tree(tmp_path: Path, first: First) -> N
     plan = second.plan()
     assert plan.stored.staging is not None
     assert second.run().ok
-    assert compiled(second) == ["py312"]
-    (decided,) = second.of(events.StagingDecided)
-    assert decided.decision == "reuse"
+    assert compiled(second) == ["✓ tinypy 1.0: built"]
+    assert [decided for decided, _ in second.decisions()] == ["reuse"]
     assert packages(second) == first.packages
 
 
@@ -101,7 +99,7 @@ def test_what_was_damaged_is_built(tmp_path: Path, first: First) -> None:
     second = first.elsewhere()
     assert second.run().ok
     assert len(compiled(second)) == len(first.packages)
-    warned = [event.message for event in second.of(events.Warned)]
+    warned = second.warnings()
     assert sum("is built here, and not taken from the store" in text for text in warned) == 4, (
         "the tree as well"
     )
@@ -119,9 +117,10 @@ def test_what_only_its_name_makes_a_package_is_built(tmp_path: Path, first: Firs
     named.put(key, {aside.name: aside}, lambda done: None)
     second = first.elsewhere()
     assert second.run().ok
-    assert compiled(second) == ["py312"]
-    (decided,) = second.of(events.StagingDecided)
-    assert decided.decision == "reuse", "the tree is in the store all the same"
+    assert compiled(second) == ["✓ tinypy 1.0: built"]
+    assert [decided for decided, _ in second.decisions()] == ["reuse"], (
+        "the tree is in the store all the same"
+    )
     assert packages(second) == first.packages
 
 
@@ -135,7 +134,7 @@ def test_a_store_that_is_gone_costs_time_only(
     monkeypatch.setenv(server.WRITES, "1")
     assert second.run().ok
     assert len(compiled(second)) == len(first.packages)
-    assert any("not everything was stored" in event.message for event in second.of(events.Warned))
+    assert any("not everything was stored" in text for text in second.warnings())
 
 
 def test_further_pythons_are_built_on_what_the_first_has_stored(
@@ -146,7 +145,7 @@ def test_further_pythons_are_built_on_what_the_first_has_stored(
     assert made.run(pythons=("3.11",)).ok
     second = First(made, packages(made)).elsewhere()
     assert second.run(pythons=("3.12",)).ok
-    assert compiled(second) == ["py312"]
+    assert compiled(second) == ["✓ tinypy 1.0: built"]
     third = First(second, packages(second)).elsewhere()
     assert third.run().ok
     assert compiled(third) == [], "the store has what both have made"
@@ -160,9 +159,8 @@ def test_a_real_server_keeps_it(tmp_path: Path, channel: Path, monkeypatch: pyte
         assert made.run(pythons=("3.11",)).ok
         second = First(made, packages(made)).elsewhere()
         assert second.run().ok
-        assert compiled(second) == ["py312"]
-        (decided,) = second.of(events.StagingDecided)
-        assert decided.decision == "reuse"
+        assert compiled(second) == ["✓ tinypy 1.0: built"]
+        assert [decided for decided, _ in second.decisions()] == ["reuse"]
         assert http.tamper() >= 4
         third = First(second, packages(second)).elsewhere()
         assert third.run().ok
@@ -192,5 +190,5 @@ def test_a_server_that_dies_costs_time_only(
         assert second.run().ok
         assert asked[0] >= (1, 3, 5, 6, 7)[moment]
         assert len(packages(second)) == 3
-        lost = [event.message for event in second.of(events.Warned)]
+        lost = second.warnings()
         assert lost, "it is said"

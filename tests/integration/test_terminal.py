@@ -13,7 +13,7 @@ import pytest
 from terminal import Session, run_on_terminal
 from tiny import ROOT, make_channel
 
-from megabuild.state import state_file
+from megabuild.status import record as state_file
 
 HERE = Path(__file__).resolve().parent.parent
 #: What rich draws with: styles, the cursor up and hidden, lines erased.
@@ -60,7 +60,7 @@ def test_a_first_build_on_a_terminal(tmp_path: Path, channel: Path, width: int) 
     # nothing draws but us, though a package was packed with an engine that has bars of its own
     assert (tmp_path / "cache" / "channel" / "store").is_dir()
     assert set(re.findall(r"\x1b\[[^A-Za-z]*[A-Za-z]", seen.raw)) == set(OURS.findall(seen.raw))
-    assert not re.search(r"[⠁⠂⠄⡀⢀⠠⠐⠈━─]|Compressing|\d\d:\d\d:\d\d\]", seen.raw)
+    assert not re.search(r"[⠁⠂⠄⡀⢀⠠⠐⠈─]|Compressing|\d\d:\d\d:\d\d\]", seen.raw)
 
     # the plan stands before anything is prepared, and what goes on is called by its name
     assert first_line(seen, "downloads first: 2 wheels (3.0 MB)") <= first_line(seen, "packing wheels 0/1")
@@ -70,7 +70,7 @@ def test_a_first_build_on_a_terminal(tmp_path: Path, channel: Path, width: int) 
     for expected in (
         r"preparing, \d",
         r"tiny-build: compile \d/6, \d+ s",
-        r"testing tinylib 1\.0: \d+ s",
+        r"testing tinylib 1\.0, \d+ s",
     ):
         assert any(re.search(expected, line) for line in moving), expected
     assert "built in 0 s" not in seen.raw
@@ -78,7 +78,7 @@ def test_a_first_build_on_a_terminal(tmp_path: Path, channel: Path, width: int) 
     # the lines that move fit, so that none of them is left behind
     assert not [line for line in seen.last.splitlines() if "so far" in line or "packages published" in line]
     assert "✓ tinylib 1.0: built" in seen.last
-    assert re.search(r"^done in \d+ s; channel: ", seen.last, re.MULTILINE)
+    assert re.search(r": done in \d+ s", seen.last)
 
 
 def test_a_second_run_prepares_nothing_and_a_run_without_a_terminal_says_it_in_lines(

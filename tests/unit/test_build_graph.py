@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
 import pytest
+from tiny import kept_sentences
 
-from groundwork import events
 from groundwork.errors import (
     BuildError,
     DeadlineError,
@@ -23,6 +25,7 @@ from groundwork.resources.jobs import Budget, Jobs
 from megabuild.engine.archive import Archive
 from megabuild.run.graph import Graph, Inbox, There
 from megabuild.run.work import Made, Need, Stopped, Work
+from megabuild.status.status import Status
 
 
 @dataclass
@@ -47,7 +50,9 @@ class Fake:
     there: Callable[[str], None] = lambda name: None
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, jobs: int) -> Made:
+    labels: tuple[str, ...] = ()
+
+    def go(self, jobs: int) -> Made:
         self.jobs.append(jobs)
         self.notes.append(f"begin {self.name}")
         for name in self.provides:
@@ -65,8 +70,8 @@ class Fake:
     def mend(self, error: MegabuildError) -> str:
         return self.mends if isinstance(error, SwapRefused) else ""
 
-    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
-        return events.JobsChanged(count=jobs, reason=self.name)
+    def report_retry(self, error: MegabuildError, jobs: int) -> None:
+        self.notes.append(f"{self.name} with {jobs} jobs")
 
 
 class Run:
@@ -75,7 +80,7 @@ class Run:
     def __init__(self, *, jobs: int = 2, tasks: int = 2, keep_going: bool = False) -> None:
         self.keep_going = keep_going
         self.notes: list[str] = []
-        self.told: list[events.Event] = []
+        self.said: list[logging.LogRecord] = []
         self.failed: dict[str, MegabuildError] = {}
         self.fakes: list[Fake] = []
         self.publishing: BaseException | None = None
@@ -92,11 +97,13 @@ class Run:
         inbox: Inbox = queue.SimpleQueue()
         for fake in self.fakes:
             fake.there = lambda name: inbox.put(There(name=name))
-        Graph(
-            cast("list[Work]", self.fakes), done=(), failed=self.failed, tell=self.told.append,
+        graph = Graph(
+            cast("list[Work]", self.fakes), done=(), failed=self.failed, status=Status("x", Path("/nonexistent")),
             publish=self._publish, inbox=inbox, stop=threading.Event(),
             keep_going=self.keep_going, refuse=lambda work: self.refused.get(work.name),
-        ).run()  # fmt: skip
+        )  # fmt: skip
+        with kept_sentences() as self.said:
+            graph.run()
 
     def _publish(self, work: Work, made: Made) -> None:
         if self.publishing is not None:
@@ -104,7 +111,11 @@ class Run:
         self.published.append(work.name)
 
     def ended(self) -> dict[str, str]:
-        return {event.task: event.status for event in self.told if isinstance(event, events.TaskEnded)}
+        """By task: whether it was built or has failed."""
+        names = {fake.name for fake in self.fakes}
+        failed = dict.fromkeys(names & self.failed.keys(), "failed")
+        sentences = {record.getMessage() for record in self.said}
+        return failed | {name: "built" for name in names if f"{name}: built" in sentences}
 
     def order(self, *notes: str) -> bool:
         return sorted(notes, key=self.notes.index) == list(notes)
@@ -168,7 +179,7 @@ def test_what_ran_out_of_memory_is_tried_with_half_the_jobs_until_there_is_but_o
     always = run.add("cluster", errors=[OutOfMemoryError(f"killed {number}") for number in range(9)])
     run.go()
     assert (always.jobs, run.ended()) == ([4, 2, 1], {"cluster": "failed"})
-    assert [event.count for event in run.told if isinstance(event, events.JobsChanged)] == [2, 1]
+    assert [note for note in run.notes if " with " in note] == ["cluster with 2 jobs", "cluster with 1 jobs"]
 
 
 def test_what_can_be_mended_is_tried_again() -> None:
@@ -176,7 +187,7 @@ def test_what_can_be_mended_is_tried_again() -> None:
     run.add("pytorch", vital=True, errors=[SwapRefused("damaged\nlog")], mends="staging runs once more")
     run.go()
     assert run.notes.count("begin pytorch") == 2
-    assert events.Warned(message="damaged: staging runs once more") in run.told
+    assert "damaged: staging runs once more" in [record.getMessage() for record in run.said]
 
 
 def test_what_shares_objects_does_not_run_at_the_same_time() -> None:
@@ -206,9 +217,7 @@ def test_ctrl_c_while_a_package_is_published_ends_the_run() -> None:
     with pytest.raises(KeyboardInterrupt):
         run.go()
     assert run.failed == {}
-    assert "SIGTERM: ending what is running" in [
-        one.message for one in run.told if isinstance(one, events.Warned)
-    ]
+    assert "SIGTERM: ending what is running" in [record.getMessage() for record in run.said]
     assert not [thread for thread in threading.enumerate() if thread.name in ("cluster", "scatter")]
 
 
@@ -260,7 +269,7 @@ def test_a_run_that_keeps_going_publishes_nothing_without_what_it_needs() -> Non
     with pytest.raises(BuildError, match="wrong numbers"):
         run.go()
     assert run.published == ["build", "cluster"]
-    assert run.ended() == {"cluster": "built", "scatter": "failed"}
+    assert run.ended() == {"cluster": "built", "scatter": "failed", "test lib": "failed"}
 
 
 def test_what_needs_each_other_to_be_published_is_published_in_the_end() -> None:
@@ -288,10 +297,3 @@ def test_what_is_refused_ends_the_run_when_nothing_else_runs() -> None:
         run.go()
     assert run.published == ["a"]
     assert "begin b" not in run.notes
-
-
-def test_whoever_looks_is_told_when_nothing_of_a_task_runs_any_more() -> None:
-    run = Run()
-    run.add("a", errors=[OutOfMemoryError("killed")])
-    run.go()
-    assert [event.task for event in run.told if isinstance(event, events.Idle)] == ["a", "a"]

@@ -1,4 +1,4 @@
-"""Events from lines."""
+"""Steps from lines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from groundwork import events
 from groundwork.package_id import PackageId
 from megabuild.engine.logs import ScriptLine
-from megabuild.run.build_output import STATS, Objects, Parser, Totals
+from megabuild.run.build_output import STATS, BuildStep, Objects, Parser, Totals
 
 
 class Clock:
@@ -28,24 +27,15 @@ def line(
     return ScriptLine(kind=kind, package=PackageId(package, "1", build), python=python, text=text)
 
 
-def feed(parser: Parser, *lines: ScriptLine) -> list[events.Event]:
-    return [event for one in lines for event in parser.feed(one)]
+def feed(parser: Parser, *lines: ScriptLine) -> list[BuildStep]:
+    return [step for one in lines for step in parser.feed(one)]
 
 
 def test_a_ninja_line_is_progress_of_the_phase_announced_before() -> None:
     found = feed(
         Parser(), line("::megabuild:: phase compile"), line("[12/1374 34.5s] Building CXX object a.o")
     )
-    assert found[-1] == events.Progress(
-        phase="compile",
-        package="staging",
-        python="",
-        done=12,
-        total=1374,
-        seconds=34.5,
-        eta_seconds=None,
-        step_name="a.o",
-    )
+    assert found[-1] == BuildStep(kind="count", phase="compile", done=12, total=1374)
 
 
 def test_ninjas_side_by_side_are_added_up() -> None:
@@ -56,7 +46,7 @@ def test_ninjas_side_by_side_are_added_up() -> None:
         line("[1/2 31.0s _fps_cpu of 5] c++"),
         line("[2/2 60.0s _knn_cpu of 5] c++"),
     )
-    counted = [(event.done, event.total) for event in found if isinstance(event, events.Progress)]
+    counted = [(step.done, step.total) for step in found if step.kind == "count"]
     assert counted == [(1, 5), (2, 5), (3, 5)]
 
 
@@ -93,8 +83,8 @@ def test_scripts_are_told_apart_and_timed() -> None:
         "the next package has no script of its own, and another one's test is not its time"
     )
     assert found == [
-        events.PhaseStarted(phase="staging", package="staging"),
-        events.PackageStarted(package=PackageId("pytorch", "1", "cpu_py312_h0_0"), python="3.12"),
+        BuildStep(kind="phase", phase="staging"),
+        BuildStep(kind="package", package="pytorch", python="3.12", label="pytorch 1 py3.12"),
     ]
 
 
@@ -104,7 +94,7 @@ def test_the_scripts_of_one_package_s_test_are_one_test() -> None:
         line("import torch", kind="test", package="pytorch"),
         line("python x.py", kind="test", package="pytorch", build="cpu_py312_h0_0"),
     )
-    assert found == [events.TestRun(name="pytorch")]
+    assert found == [BuildStep(kind="test", package="pytorch")]
 
 
 def test_swaps_and_reused_objects_are_told_and_kept() -> None:
@@ -114,9 +104,9 @@ def test_swaps_and_reused_objects_are_told_and_kept() -> None:
         line("::megabuild:: swap from=3.12 to=3.11 steps=163 core=0"),
         line("::megabuild:: reused objects=100 of=120 source=ccache"),
     )
-    assert found[1:] == [
-        events.Swapped(from_python="3.12", to_python="3.11", steps=163, core=0),
-        events.Reused(objects=100, of=120, source="ccache"),
+    assert [step.sentence for step in found[1:]] == [
+        "Python 3.12 -> 3.11: 163 steps to run, 0 core objects among them",
+        "100 of 120 objects reused from ccache",
     ]
     assert parser.totals.swaps == {"3.11": {"steps": 163, "core": 0}}
     assert parser.totals.reused == {"ccache": 100}
@@ -137,7 +127,7 @@ def test_objects_that_the_tree_kept_are_those_that_nobody_compiled(tmp_path: Pat
     objects.feed(line("[2/3 0.1s] g++ -O2 -MF e.o.d -o e.o -c /x/e.cpp"))
     objects.feed(line("[3/3 0.1s] g++ -shared -o lib.so a.o b.o"))
     make(tmp_path / "tree", "d", "e")
-    assert list(objects.reused(totals)) == [events.Reused(objects=3, of=5, source="tree")]
+    assert list(objects.reused(totals)) == ["3 of 5 objects reused from tree"]
     assert totals.reused == {"tree": 3}
 
 
@@ -160,5 +150,5 @@ def test_hits_of_the_object_cache_are_counted(tmp_path: Path) -> None:
         "# a.cpp\ndirect_cache_hit\nlocal_storage_hit\n"
         "# b.cpp\npreprocessed_cache_hit\nremote_storage_hit\n# c.cpp\ncache_miss\n"
     )
-    assert list(objects.reused(totals)) == [events.Reused(objects=2, of=3, source="ccache")]
+    assert list(objects.reused(totals)) == ["2 of 3 objects reused from ccache"]
     assert totals.object_cache == {"hits": 2, "misses": 1, "shared": 1}

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
-from rich.console import Console
-
-from command_line.progress_display import LiveReporter, PlainReporter
-from groundwork import events
 from groundwork.package_id import PackageId
 from megabuild.configs.config import load
 from megabuild.plan.extensions import choose_source, render_tasks
@@ -17,22 +12,6 @@ from megabuild.plan.report import extension_lines
 from megabuild.run.summary import PackageResult, package_lines
 from pyg_extensions.find_wheel import Choice
 from pyg_extensions.table import recipes
-
-
-def progress(done: int) -> events.Progress:
-    return events.Progress(
-        phase="compile",
-        package="pytorch_scatter",
-        python="3.12",
-        done=done,
-        total=8,
-        seconds=10,
-        eta_seconds=30,
-    )
-
-
-def live(width: int = 80) -> LiveReporter:
-    return LiveReporter(Console(file=io.StringIO(), force_terminal=True, width=width))
 
 
 def choose(extension: str, python: str) -> Choice:
@@ -76,18 +55,7 @@ def test_only_wheels_or_no_sources_means_nothing_where_none_fits(repository: Pat
     }
 
 
-def test_without_a_terminal_a_task_that_is_done_compiling_says_so() -> None:
-    text = io.StringIO()
-    shown = PlainReporter(Console(file=text, soft_wrap=True))
-    shown(events.InTask(task="pytorch_scatter-py312", event=progress(3)))
-    shown(events.InTask(task="pytorch_scatter-py312", event=progress(8)))
-    assert text.getvalue().count("\n") == 1
-    assert "pytorch_scatter 3.12: compile 8/8" in text.getvalue()
-
-
 def test_a_failed_task_is_told_with_its_reason() -> None:
-    line = events.TaskEnded(task="pytorch_sparse-py312", status="failed", message="no header").sentence()
-    assert line == "✗ pytorch_sparse-py312: no header"
     row = PackageResult(
         package=PackageId("pytorch_sparse", "0.6.18", "cpu_mkl_py312_h0_100"),
         status="failed",

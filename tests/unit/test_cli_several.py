@@ -19,15 +19,15 @@ from rich.console import Console
 
 from command_line import running, several_configs
 from command_line.main import megabuild
-from command_line.progress_display import PlainReporter
+from command_line.progress_display import Screen
 from command_line.run_command import Invocation, outcome
-from groundwork import events
 from groundwork.errors import BuildError, IsolationError, MegabuildError, ProviderError
 from groundwork.package_id import PackageId
 from groundwork.result import Result
 from megabuild.plan.options import Options
 from megabuild.run import commands, session
 from megabuild.run.summary import PackageResult, Summary
+from megabuild.status.status import Status
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "linux_64_cuda129")
 Act = Callable[[], None]
@@ -56,11 +56,13 @@ class Runs:
         self.plans.get(options.config.name, lambda: None)()
         return FakePlan(options, self.programs.get(options.config.name, lambda: None))
 
-    def execute(self, plan: FakePlan, report: events.Reporter, prepare: object) -> Summary:
+    def execute(self, plan: FakePlan, follow: Callable[[Status], None], prepare: object) -> Summary:
         self.options.append(plan.options)
         name = plan.options.config.name
         log = Path("/state") / name / "run.log"
-        report(events.RunStarted(config=name, log=log, isolation="host"))
+        status = Status(name, Path("/nonexistent"))
+        status.record.log = str(log)
+        follow(status)
         self.acts.get(name, lambda: None)()
         row = PackageResult(package=PackageId("libtorch", "2.13.0", "cpu_h0_0"), status="built")
         return Summary(ok=True, config=name, packages=(row,), seconds=1.0, log=log, channel=Path("/channel"))
@@ -246,7 +248,7 @@ def test_nothing_is_asked_among_several(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(running, "person_present", lambda: True)
     asked: list[str] = []
 
-    class Terminal(PlainReporter):
+    class Terminal(Screen):
         def ask(self, question: str) -> bool:
             asked.append(question)
             return True

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from command_line.progress_display import PlainReporter
+from command_line.progress_display import Screen
 from command_line.run_command import Invocation, outcome
 from command_line.streams import Output
 from groundwork.errors import BuildError
@@ -40,7 +40,7 @@ def test_foreign_commands_reach_neither_log_nor_screen(
 
     outcome(fail, invocation)
     screen = io.StringIO()
-    PlainReporter(Console(file=screen)).note(f"! {HOSTILE}")
+    Screen(Console(file=screen)).note(f"! {HOSTILE}")
     for told in (text, shown, capsys.readouterr().err, screen.getvalue()):
         assert not any(sign in told for sign in _STEERING)
         assert "52;c;ZXZpbA==" in told  # it is shown, not obeyed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,8 @@ from calling import call
 from rich.console import Console
 
 from command_line import conclusion, running
-from command_line.progress_display import LiveReporter, PlainReporter, reporter
+from command_line.progress_display import Screen, moving_lines
 from command_line.run_command import Invocation
-from groundwork import events
 from groundwork.errors import BuildError, Interrupted, ProviderError
 from groundwork.package_id import PackageId
 from groundwork.text import fitted
@@ -31,11 +31,10 @@ from megabuild.providers.environment import Download, Environment
 from megabuild.run import session
 from megabuild.run.preparation import Prepare
 from megabuild.run.summary import PackageResult, Summary, figure_lines
+from megabuild.status.record import Activity, RunRecord
+from megabuild.status.status import PHASE, Status, logger, script_lines
 
 SHA256 = "0123456789abcdef" * 4
-COMPILING = events.Progress(
-    phase="compile", package="staging", python="", done=812, total=1374, seconds=100.0, eta_seconds=69.2
-)
 
 
 def a_plan(options: Options) -> Plan:
@@ -246,73 +245,63 @@ def test_packages_have_short_names(name: str, build: str, expected: str) -> None
     assert PackageId(name, "2.6.0", build).label == expected
 
 
-def events_of_a_run() -> list[events.Event]:
-    return [
-        events.RunStarted(config="linux_64_cpu", log=Path("/state/logs/run.log"), isolation="host"),
-        events.Checked(check="disk", detail="80 GB free"),
-        events.Healed(what="build_cache/staging_1"),
-        events.StagingDecided(decision="resume", reasons=("1 patch changed",)),
-        events.PhaseStarted(phase="compile", package="staging"),
-        COMPILING,
-        events.Reused(objects=1057, of=1234, source="ccache"),
-        events.Swapped(from_python="3.12", to_python="3.11", steps=163, core=0),
-        events.PackageStarted(package=PackageId("pytorch", "2.6.0", "cpu_generic_py311_h0_0"), python="3.11"),
-        events.LogLine(source="staging", text="a line of the compiler"),
-        events.PackageBuilt(package=PackageId("pytorch", "2.6.0", "cpu_generic_py311_h0_0"), seconds=61),
-        events.TestRun(name="pytorch 3.11"),
-        events.Warned(message="little memory"),
-    ]
-
-
-def test_off_a_terminal_lines_are_few_and_plain() -> None:
-    stream = io.StringIO()
-    with PlainReporter(Console(file=stream)) as shown:
-        for event in events_of_a_run():
-            shown(event)
+def a_run(screen: Screen, folder: Path) -> None:
+    """Say what a run says, with ninja in the middle of a compile."""
+    status = Status("linux_64_cpu", folder)
+    screen.follow(status)
+    with status.task("pytorch", level=PHASE) as task:
+        logger.debug("run of linux_64_cpu, isolation: host")
+        logger.info("checked disk: 80 GB free")
+        task.phase("libtorch: configure")
+        task.phase("libtorch: compile")
         for done in range(1374):
-            shown(events.Progress(**(vars(COMPILING) | {"done": done})))
-    lines = stream.getvalue().splitlines()
-    assert 8 <= len(lines) <= 12
-    assert all(line.startswith("[0:00:0") and line.isascii() for line in lines)
-    assert "a line of the compiler" not in stream.getvalue()
-    assert "0 core objects" in stream.getvalue()
+            task.advance(done, 1374)
+        script_lines.info("staging: a line of the compiler")
+        logger.info("✓ pytorch 2.6.0 py3.11: built in 1:01 min")
+        logger.warning("little memory")
+        task.advance(1374, 1374)
 
 
-def test_the_end_of_a_compile_is_always_told() -> None:
+@pytest.mark.parametrize("verbose", [False, True])
+def test_off_a_terminal_lines_are_few_and_plain(tmp_path: Path, verbose: bool) -> None:
     stream = io.StringIO()
-    with PlainReporter(Console(file=stream)) as shown:
-        shown(events.Progress(**(vars(COMPILING) | {"done": 1374, "eta_seconds": 0.0})))
-    assert "libtorch: compile 1374/1374" in stream.getvalue()
+    with Screen(Console(file=stream, soft_wrap=True), verbose=verbose) as screen:
+        a_run(screen, tmp_path)
+    lines = stream.getvalue().splitlines()
+    assert 6 <= len(lines) <= 7
+    assert all(line.startswith("[0:00:0") and line.isascii() for line in lines)
+    assert ("a line of the compiler" in stream.getvalue()) == verbose
+    assert "! little memory" in stream.getvalue()
+    assert lines[-1].endswith("libtorch: compile 1374/1374")
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_the_moving_line_fits_the_terminal(width: int) -> None:
+def test_the_moving_lines_fit_the_terminal(width: int) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=width)
-    live = LiveReporter(console)
-    live(COMPILING)
-    text = console.render_lines(live.line(), pad=False)
-    assert len(text) == 1
-    shown = "".join(segment.text for segment in text[0])
-    assert "812/1374" in shown
-    assert "1:09 min left" in shown or width == 40
-    assert len(shown) <= width
+    compiling = Activity(
+        task="pytorch", what="libtorch: compile", since=time.time() - 100, done=812, total=1374
+    )
+    testing = Activity(task="test", what="testing pytorch 2.13.0 py3.12", since=time.time())
+    record = RunRecord(
+        config="x", status="building", began=time.time() - 200, activities=[compiling, testing]
+    )
+    rows = console.render_lines(moving_lines(record, time.time()), pad=False)
+    texts = ["".join(segment.text for segment in row) for row in rows]
+    assert 3 <= len(texts) <= 4
+    assert max(map(len, texts)) <= width
+    assert "building, 3:20 min so far" in texts[0]
+    assert "libtorch: compile" in texts[1]
+    assert "1:09 min left" in texts[1] or width == 40
 
 
-def test_no_color_means_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_means_no_color(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     stream = io.StringIO()
-    with LiveReporter(Console(file=stream, force_terminal=True, width=80)) as shown:
-        for event in events_of_a_run():
-            shown(event)
+    with Screen(Console(file=stream, force_terminal=True, width=80)) as screen:
+        a_run(screen, tmp_path)
+    assert "built in 1:01 min" in stream.getvalue()
     assert "\x1b[32m" not in stream.getvalue()
     assert "\x1b[33m" not in stream.getvalue()
-
-
-def test_the_reporter_suits_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(reporter(Console(file=io.StringIO())), PlainReporter)
-    assert isinstance(reporter(Console(file=io.StringIO(), force_terminal=True)), LiveReporter)
-    monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(reporter(Console(file=io.StringIO(), force_terminal=True)), PlainReporter)
 
 
 @pytest.fixture
@@ -328,10 +317,10 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
         assert not ask("may I?")  # nobody sits at the terminal
         return a_plan(options)
 
-    def execute(plan: Plan, report: events.Reporter, prepare: Prepare) -> Summary:
-        report(
-            events.RunStarted(config="linux_64_cuda130", log=Path("/state/logs/run.log"), isolation="host")
-        )
+    def execute(plan: Plan, follow: Callable[[Status], None], prepare: Prepare) -> Summary:
+        status = Status("linux_64_cuda130", Path("/nonexistent"))
+        status.record.log = "/state/logs/run.log"
+        follow(status)
         return a_summary()
 
     monkeypatch.setattr(running, "make_plan", plan)
@@ -402,10 +391,10 @@ def test_a_package_that_failed_is_an_exit_code(
 def test_an_interrupted_run_shows_what_there_is_and_knows_its_log(
     faked: list[Options], tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def execute(plan: Plan, report: events.Reporter, prepare: Prepare) -> Summary:
-        report(
-            events.RunStarted(config="linux_64_cuda130", log=Path("/state/logs/run.log"), isolation="host")
-        )
+    def execute(plan: Plan, follow: Callable[[Status], None], prepare: Prepare) -> Summary:
+        status = Status("linux_64_cuda130", Path("/nonexistent"))
+        status.record.log = "/state/logs/run.log"
+        follow(status)
         plan.options.state.mkdir(parents=True)
         a_summary(ok=False).write(plan.options.state / "run.json")
         raise Interrupted("interrupted", "run again to continue")
@@ -420,7 +409,7 @@ def test_an_interrupted_run_shows_what_there_is_and_knows_its_log(
 @pytest.mark.parametrize("terminal", [False, True])
 def test_what_was_damaged_is_said_however_quick_the_lines_come(terminal: bool) -> None:
     stream = io.StringIO()
-    with reporter(Console(file=stream, force_terminal=terminal, soft_wrap=True)) as shown:
+    with Screen(Console(file=stream, force_terminal=terminal, soft_wrap=True)) as shown:
         for text in (
             "packaged a",
             "! b was damaged in the cache",

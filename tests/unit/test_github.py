@@ -9,12 +9,13 @@ import pytest
 from rich.console import Console
 
 from command_line import github
-from command_line.progress_display import GitHubReporter, reporter
+from command_line.progress_display import Screen
 from command_line.streams import Output
-from groundwork import events
+from groundwork.notes import Preparing
 from groundwork.package_id import PackageId
 from groundwork.redact import Mask
 from megabuild.run.summary import PackageResult
+from megabuild.status.status import PHASE, Status, logger
 
 FAILED = """staging of libtorch: the build script failed
 [3/9 0.1s] Building CXX object c10/cuda/CUDAFunctions.cpp.o
@@ -22,20 +23,24 @@ c10/cuda/CUDAFunctions.cpp:2:10: fatal error: no 100 % luck
 ::set-output name=x::y"""
 
 
-def test_phases_are_groups_and_the_last_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_phases_are_groups_and_the_last_one_is_closed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     stream = io.StringIO()
-    with reporter(Console(file=stream)) as shown:
-        assert isinstance(shown, GitHubReporter)
-        shown(events.Preparing(what="downloading 3 wheels", total=9_000, unit="bytes"))
-        shown(events.Preparing(what="downloading 3 wheels", done=9_000, total=9_000, unit="bytes"))
-        shown(events.PhaseStarted(phase="configure", package="staging"))
-        shown(events.PhaseStarted(phase="compile", package="staging"))
-        shown(events.PackageBuilt(package=PackageId("libtorch", "2.6.0", "cpu_h0_0"), seconds=3))
+    status = Status("linux_64_cpu", tmp_path)
+    with Screen(Console(file=stream)) as screen, status.task("pytorch", level=PHASE) as task:
+        screen.follow(status)
+        status.note(Preparing(what="downloading 3 wheels", total=9_000, unit="bytes"))
+        status.note(Preparing(what="downloading 3 wheels", done=9_000, total=9_000, unit="bytes"))
+        task.phase("libtorch: configure")
+        task.phase("libtorch: compile")
+        task.advance(9, 9)
+        logger.info("✓ libtorch 2.6.0: built in 3 s")
     lines = stream.getvalue().splitlines()
     commands = [line for line in lines if line.startswith("::")]
     assert commands == [
-        "::group::downloading 3 wheels (9.0 kB)",
+        "::group::downloading 3 wheels",
         "::endgroup::",
         "::group::libtorch: configure",
         "::endgroup::",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import signal
 import subprocess
@@ -18,7 +19,6 @@ from typing import Any
 from rattler.index import index_fs
 from rattler_build import assemble_package
 
-from groundwork import events
 from megabuild.configs.config import load
 from megabuild.plan import planning
 from megabuild.plan.options import Options
@@ -26,6 +26,7 @@ from megabuild.plan.plan import Plan
 from megabuild.providers.environment import Environment
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
+from megabuild.status.status import Status, logger
 
 ROOT = Path(__file__).resolve().parent.parent / "data" / "tiny"
 PACKAGES = (("tool", "1.0", "0"), ("python", "3.11.7", "0_cpython"), ("python", "3.12.1", "0_cpython"))
@@ -69,7 +70,8 @@ class Tiny:
     channel: Path
     root: Path = ROOT
     environment: dict[str, Any] = field(default_factory=dict)
-    seen: list[events.Event] = field(default_factory=list)
+    seen: list[logging.LogRecord] = field(default_factory=list)  #: sentences of the last run
+    status: Status | None = None  #: of the last run
 
     def options(self, **choices: Any) -> Options:
         """Options of a rehearsal."""
@@ -81,17 +83,55 @@ class Tiny:
         return planning.make_plan(self.options(**choices), lambda text: None)
 
     def run(self, **choices: Any) -> Summary:
-        """Plan and execute a run; its events are kept in ``seen``."""
-        self.seen = []
-        return execute(self.plan(**choices), self.seen.append)
+        """Plan and execute a run; its sentences and its status are kept."""
+        plan = self.plan(**choices)
+        with kept_sentences() as self.seen:
+            return execute(plan, functools.partial(setattr, self, "status"))
 
-    def of(self, kind: type[Any]) -> list[Any]:
-        """Events of one kind of the last run."""
-        return [event for event in self.seen if isinstance(event, kind)]
+    def sentences(self, level: int = logging.DEBUG) -> list[str]:
+        """Sentences of the last run, of this level alone where one is named."""
+        return [one.getMessage() for one in self.seen if level in (logging.DEBUG, one.levelno)]
+
+    def warnings(self) -> list[str]:
+        """Warnings of the last run."""
+        return self.sentences(logging.WARNING)
+
+    def decisions(self) -> list[tuple[str, str]]:
+        """What the last run has decided on the former compile, and why."""
+        return decisions(self.sentences())
+
+    def phases(self) -> list[str]:
+        """Phases of the last run that have ended, in words."""
+        return [span.what for span in self.status.spans] if self.status else []
 
     def log_text(self) -> str:
         """The last run's log."""
         return (self.options().state / "logs" / "latest.log").read_text()
+
+
+@contextmanager
+def kept_sentences(of: logging.Logger = logger) -> Iterator[list[logging.LogRecord]]:
+    """Keep what is logged meanwhile."""
+    kept: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = kept.append  # type: ignore[method-assign, assignment]
+    of.addHandler(handler)
+    try:
+        yield kept
+    finally:
+        of.removeHandler(handler)
+
+
+def decisions(sentences: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what became of the former compile, and why, each time that was decided."""
+    words = {
+        "built from scratch": "fresh",
+        "is reused": "reuse",
+        "continues where": "resume",
+        "rebuilt": "recompile",
+    }
+    found = [(word, text) for text in sentences for words_, word in words.items() if words_ in text]
+    return [(word, text.partition("(")[2].rstrip(")")) for word, text in found]
 
 
 def provider(channel: Path, **changes: Any) -> Callable[..., Environment]:
@@ -134,4 +174,4 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> bool:
 if __name__ == "__main__":
     here = Tiny(output=Path(sys.argv[1]), channel=Path(sys.argv[2]), root=Path(sys.argv[3]))
     setattr(planning, "provide", provider(here.channel))  # noqa: B010
-    execute(here.plan(engine=os.environ.get("TINY_ENGINE")), lambda event: None)
+    execute(here.plan(engine=os.environ.get("TINY_ENGINE")))

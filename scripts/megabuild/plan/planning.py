@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from groundwork import files
 from groundwork.errors import IsolationError, ProviderError, UsageError
-from groundwork.events import Notes
+from groundwork.notes import Notes
 from groundwork.resources.jobs import compile_jobs
 from groundwork.resources.machine import machine_platform, measure
 from megabuild.configs.feedstock import compression_level

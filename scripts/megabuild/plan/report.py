@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any
 
-from groundwork.events import StagingDecided
 from groundwork.result import Result
 from groundwork.text import UNICODE, picked, size, table
 from groundwork.wording import counted
@@ -15,6 +14,15 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan, PlanItem
 from megabuild.plan.planning import packages_without_environment
 
+_STAGING = {
+    "fresh": "{what} is built from scratch",
+    "reuse": "the finished {what} is reused",
+    "resume": "the compile of {what} continues where it stopped",
+    "recompile": "{what} is rebuilt, with objects from the object cache",
+}
+_UNPACKING = dict.fromkeys(("resume", "recompile"), "{what} is taken out of its wheel again") | {
+    "fresh": "{what} is taken out of its wheel"
+}
 _PACKAGE = "name version build_string build_number subdir file_name python"
 
 
@@ -56,7 +64,7 @@ def plan_lines(plan: Plan, *, verbose: bool = False) -> list[str]:
     lines += stored.lines(plan)
     figures, left = plan.estimate, stored.when_fetched(plan)
     if left.missing:
-        lines += [staging_decided(plan).logged()] if plan.stages and not plan.stored.staging else []
+        lines += [staging_sentence(plan)] if plan.stages and not plan.stored.staging else []
     elif left.extensions.missing:
         lines.append("PyTorch's packages are there already")
     else:
@@ -83,15 +91,13 @@ def _state(plan: Plan, item: PlanItem, verb: str) -> str:
     return "fetch" if item.package.file_name in plan.stored.packages else verb
 
 
-def staging_decided(plan: Plan) -> StagingDecided:
-    """Return what becomes of the former compile as the event that a run reports."""
-    decided = plan.staging_decision
-    return StagingDecided(
-        decision=decided.decision,
-        reasons=decided.reasons,
-        compiles=plan.compiles_torch,
-        what=plan.staged_name,
-    )
+def staging_sentence(plan: Plan) -> str:
+    """Return what becomes of the former compile, and why."""
+    decided, words = plan.staging_decision, _STAGING
+    if not plan.compiles_torch:
+        words = {**_STAGING, **_UNPACKING}
+    because = f" ({'; '.join(decided.reasons)})" if decided.reasons else ""
+    return words.get(decided.decision, decided.decision).format(what=plan.staged_name) + because
 
 
 def _needs(plan: Plan) -> list[str]:

@@ -23,7 +23,7 @@ _BUILD = "build"
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What becomes of a former compile; see :class:`groundwork.events.StagingDecided`."""
+    """What becomes of a former compile; see the reasons below."""
 
     decision: str
     reasons: tuple[str, ...]

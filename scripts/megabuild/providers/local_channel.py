@@ -14,8 +14,8 @@ from filelock import Timeout
 from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
-from groundwork.events import Notes, Preparing
 from groundwork.files import FileLock, sha256
+from groundwork.notes import Notes, Preparing
 from groundwork.process import run
 from groundwork.wording import counted
 from megabuild.providers import catalogue as table

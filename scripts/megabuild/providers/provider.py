@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from groundwork.errors import ProviderError
-from groundwork.events import Notes
 from groundwork.network.wheel_contents import noted
+from groundwork.notes import Notes
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers import catalogue

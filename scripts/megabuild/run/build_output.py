@@ -1,4 +1,4 @@
-"""From the output of a run's build scripts to events: packages, phases, ninja's counters, what was reused."""
+"""From the output of a run's build scripts to steps: packages, phases, ninja's counters, what was reused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from groundwork import events
 from groundwork.progress import MARKER, Phases
+from groundwork.wording import counted
 from megabuild.engine.logs import UNKNOWN, ScriptLine
 from megabuild.run.tail import Tail
 
@@ -38,31 +38,49 @@ class Totals:
     staging_seconds: float = 0.0
 
 
-class Parser:
-    """Turns log lines into events, and keeps the totals."""
+@dataclass(frozen=True, kw_only=True)
+class BuildStep:
+    """What the build scripts have announced."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, *, staging: str = STAGING) -> None:
+    #: ``phase``, ``count`` (ninja's), ``package`` (its build script began), ``test`` (its test began) or ``sentence``
+    kind: str
+    package: str = ""  #: what is being built, none for staging
+    python: str = ""
+    label: str = ""  #: the package's, with its version
+    phase: str = ""
+    done: int = 0
+    total: int = 0
+    sentence: str = ""
+
+
+class Parser:
+    """Turns log lines into steps, and keeps the totals."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.totals = Totals()
-        self._staging = staging
         self._clock = clock
-        self._phases = Phases(clock)
+        self._phases = Phases()
         self._script: tuple[str, str, str] = ("", "", "")
         self._began = clock()
 
-    def feed(self, line: ScriptLine) -> Iterator[events.Event]:
-        """Give the events of one line."""
+    def feed(self, line: ScriptLine) -> Iterator[BuildStep]:
+        """Give the steps of one line."""
         yield from self._script_changed(line)
-        if event := self._phases.feed(line.text, line.package.name or self._staging, line.python):
-            yield event
-        elif marker := MARKER.match(line.text):
-            yield from self._marker(marker[1], marker[2])
+        package, python = line.package.name, line.python
+        if step := self._phases.feed(line.text):
+            kind = "count" if step.total else "phase"
+            yield BuildStep(
+                kind=kind, package=package, python=python, phase=step.phase, done=step.done, total=step.total
+            )
+        elif (marker := MARKER.match(line.text)) and (sentence := self._marker(marker[1], marker[2])):
+            yield BuildStep(kind="sentence", sentence=sentence)
 
     def seconds(self) -> float:
         """Seconds since the build script that is running, or was the last to run, began; none where that was a test."""
         # a package without a script of its own comes right after the test of another one
         return 0.0 if self._script[0] == "test" else self._clock() - self._began
 
-    def _script_changed(self, line: ScriptLine) -> Iterator[events.Event]:
+    def _script_changed(self, line: ScriptLine) -> Iterator[BuildStep]:
         if line.script == self._script or line.package.name == UNKNOWN:
             return
         if self._script == _STAGING_SCRIPT:
@@ -70,31 +88,32 @@ class Parser:
         self._script, self._began = line.script, self._clock()
         self._phases.script_began()
         if line.kind == "test":
-            yield events.TestRun(name=line.package.name)
+            yield BuildStep(kind="test", package=line.package.name)
         elif line.package.name:
-            yield events.PackageStarted(package=line.package, python=line.python)
+            label = line.package.label
+            yield BuildStep(kind="package", package=line.package.name, python=line.python, label=label)
         else:
-            yield events.PhaseStarted(phase=STAGING, package=self._staging)
+            yield BuildStep(kind="phase", phase=STAGING)
 
-    def _marker(self, kind: str, rest: str) -> Iterator[events.Event]:
+    def _marker(self, kind: str, rest: str) -> str:
         values = dict(word.split("=", 1) for word in rest.split() if "=" in word)
         if kind == "swap" and {"to", "steps", "core"} <= values.keys():
-            swap = events.Swapped(
-                from_python=values.get("from", ""),
-                to_python=values["to"],
-                steps=_number(values["steps"]),
-                core=_number(values["core"]),
+            steps, core = _number(values["steps"]), _number(values["core"])
+            self.totals.swaps[values["to"]] = {"steps": steps, "core": core}
+            return (
+                f"Python {values.get('from', '')} -> {values['to']}: {counted(steps, 'step')} to run, "
+                f"{counted(core, 'core object')} among them"
             )
-            self.totals.swaps[swap.to_python] = {"steps": swap.steps, "core": swap.core}
-            yield swap
-        elif kind == "reused" and {"objects", "of"} <= values.keys():
-            reused = events.Reused(
-                objects=_number(values["objects"]),
-                of=_number(values["of"]),
-                source=values.get("source", "tree"),
-            )
-            self.totals.reused[reused.source] += reused.objects
-            yield reused
+        if kind == "reused" and {"objects", "of"} <= values.keys():
+            source = values.get("source", "tree")
+            self.totals.reused[source] += _number(values["objects"])
+            return reuse_sentence(_number(values["objects"]), _number(values["of"]), source)
+        return ""
+
+
+def reuse_sentence(objects: int, of: int, source: str) -> str:
+    """Return how many objects did not have to be compiled."""
+    return f"{objects} of {of} objects reused from {source}"
 
 
 class Objects:
@@ -121,20 +140,20 @@ class Objects:
             if not line.package.name:
                 self._compiled.add(match[1] or match[2])
 
-    def reused(self, totals: Totals) -> Iterator[events.Reused]:
-        """Give one event per source that saved compiles, and add them to the totals."""
+    def reused(self, totals: Totals) -> Iterator[str]:
+        """Give a sentence per source that saved compiles, and add them to the totals."""
         if self._before and self._compiled:
             of = max(_count(self._tree), self._before)
             kept = max(0, min(self._before, of - len(self._compiled)))
             totals.reused["tree"] += kept
-            yield events.Reused(objects=kept, of=of, source="tree")
+            yield reuse_sentence(kept, of, "tree")
         while self.look():
             pass
         if self._compiles or self.hits or self.misses:
             totals.object_cache = {"hits": self.hits, "misses": self.misses, "shared": self.shared}
         if self.hits:
             totals.reused["ccache"] += self.hits
-            yield events.Reused(objects=self.hits, of=self.hits + self.misses, source="ccache")
+            yield reuse_sentence(self.hits, self.hits + self.misses, "ccache")
 
     def look(self) -> bool:
         """Count what the object cache has noted since the last look; False where there was nothing."""

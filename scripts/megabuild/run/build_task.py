@@ -7,15 +7,18 @@ What is common to libtorch with every Python's pytorch, and to each extension; :
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from groundwork import channel_folder, events, files
+from groundwork import channel_folder, files
 from groundwork.errors import BuildError, MegabuildError
+from groundwork.progress import title
 from groundwork.resources.jobs import Budget
+from groundwork.text import UNICODE, duration
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, reproducible
 from megabuild.engine.job import Job, Outcome
@@ -23,13 +26,13 @@ from megabuild.engine.logs import ScriptLine
 from megabuild.engine.output_folder import FINISHED, prepare_output
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
-from megabuild.run.build_output import Objects
+from megabuild.run.build_output import BuildStep, Objects
 from megabuild.run.disk import DiskWatch
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
 from megabuild.run.work import BROKEN, Made, Run, Work
+from megabuild.status.status import logger
 
-_LOOK_SECONDS = 1.0
 _GRAIN_NS = 2_000_000_000
 
 
@@ -40,8 +43,6 @@ class BuildTask(Work):
         super().__init__(run, state, budget)
         self._out = state / "out"
         self._disk = DiskWatch(state)
-        self._told: events.Measured | None = None
-        self._next_look = 0.0
         self._seen: set[str] = set()
         self._dates: list[int] = []
         #: by file name: how long the build script took
@@ -92,7 +93,7 @@ class BuildTask(Work):
             platform=self._plan.options.config.platform,
         )
         for what in left.healed:
-            self.tell(events.Healed(what=what))
+            logger.info("removed %s, left by a run that was killed", what)
         self._seen = {path.name for path in channel_folder.package_files(self._out)}
         for name in left.untested:
             self.built(self._out / name)
@@ -102,20 +103,24 @@ class BuildTask(Work):
             self.prepare(seen, job, log)
             self._objects.begin()
             outcome = self._follow(seen, job, log)
-            self.occasion(None)
-            for event in self._objects.reused(self._parser.totals):
-                self.tell(event)
+            self.look()
+            for sentence in self._objects.reused(self._parser.totals):
+                logger.info("%s", sentence)
             return self.collect(outcome, jobs, log.path)
 
     def line(self, line: ScriptLine) -> None:
         self._objects.feed(line)
 
-    def occasion(self, event: events.Event | None) -> None:
-        """Look for new packages, where something has come into their folders, and measure."""
-        telling = isinstance(event, (events.PhaseStarted, events.PackageStarted, events.TestRun))
-        self._disk.tick(occasion=telling)
-        self._measure(at_once=telling)
-        if event is not None or not self._changed():
+    def take(self, step: BuildStep) -> None:
+        super().take(step)
+        if step.kind == "test":  # tests are known by their packages' names
+            tested = (package.id.label for package in self._wanted.values() if package.name == step.package)
+            self._run.status.set_packages(tested, "testing")
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Measure the disk, and look for new packages where something has come into their folders."""
+        self._disk.tick(occasion=at_once)
+        if at_once or not self._changed():
             return
         for path in channel_folder.package_files(self._out):
             if path.name in self._seen:
@@ -124,24 +129,17 @@ class BuildTask(Work):
             if path.name in self._wanted:
                 package = self._wanted[path.name].id
                 seconds = self.seconds[path.name] = round(self._parser.seconds(), 1)
-                self.tell(events.PackageBuilt(package=package, seconds=seconds))
+                # one that only takes its files out of a compile has no script of its own
+                took = f" in {duration(seconds)}" if round(seconds) else ""
+                logger.info("%s %s: built%s", UNICODE.done, package.label, took)
+                self._run.status.set_packages([package.label], "built")
+                self._run.status.time_left.reach(f"built {package.name}")
+                states = self._run.status.record.packages
+                if any(states.get(item.package.id.label) == "waiting" for item in self.items):
+                    self.task.phase("environment of the next package", level=logging.DEBUG)
+                else:
+                    self.task.idle()
                 self.built(path)
-
-    def _measure(self, *, at_once: bool) -> None:
-        """Tell about once a second what the object cache answered, and what the folder takes, where it changed."""
-        now = time.monotonic()
-        if now < self._next_look and not at_once:
-            return
-        self._next_look = now + _LOOK_SECONDS
-        self._objects.look()
-        found = events.Measured(
-            hits=self._objects.hits,
-            misses=self._objects.misses,
-            disk=self._disk.taken,
-        )
-        if found != self._told:
-            self._told = found
-            self.tell(found)
 
     def _changed(self) -> bool:
         """Say whether the folders of packages may hold others than at the last look."""
@@ -162,10 +160,7 @@ class BuildTask(Work):
         for path in channel_folder.package_files(self._out):
             if path.name in self._wanted and path.name in outcome.passed:
                 package = self._wanted[path.name]
-                phase = events.PhaseStarted(
-                    phase="normalise", package=package.name, python=package.python or ""
-                )
-                self.tell(phase)
+                self.task.phase(title(package.name, package.python or "", "normalise"))
                 archives.append(finish(self._plan, package, path, finished, self.halt))
         for made in archives:
             self.check(made.path)

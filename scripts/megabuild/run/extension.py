@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from groundwork import channel_folder, events, files
+from groundwork import channel_folder, files
 from groundwork.errors import MegabuildError
 from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget
+from groundwork.wording import counted
 from megabuild.engine.job import Job
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Task
@@ -22,6 +23,7 @@ from megabuild.run.package_test import name_of
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.sandbox_paths import View, job, view
 from megabuild.run.work import BROKEN, Run
+from megabuild.status.status import Status, logger
 from pyg_extensions.sources import BASE
 from pyg_extensions.table import archs_of, find
 
@@ -43,10 +45,7 @@ class ExtensionWork(BuildTask):
             # what one Python's build compiles, the next finds in the object cache
             self.alone = task.extension
         self._task = task
-
-    def tell(self, event: events.Event) -> None:
-        """Pass an event on, labelled with the task."""
-        super().tell(events.InTask(task=self.name, event=event))
+        self.labels = tuple(package.id.label for package in task.packages)
 
     @property
     def items(self) -> Sequence[PlanItem]:
@@ -113,9 +112,15 @@ class ExtensionWork(BuildTask):
                 files.move(path, self._out / package.subdir / path.name)
         return done
 
-    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
-        """Return the event for another attempt, with fewer jobs."""
-        return events.JobsChanged(count=jobs, reason=f"{self.name} ran out of memory and is built once more")
+    def report_retry(self, error: MegabuildError, jobs: int) -> None:
+        """Report another attempt, with fewer jobs."""
+        report_jobs(self._run.status, jobs, f"{self.name} ran out of memory and is built once more")
+
+
+def report_jobs(status: Status, count: int, reason: str) -> None:
+    """Report that from now on another number of compile jobs runs at once, all extensions together."""
+    status.record.jobs = count
+    logger.info("%s at once for all extensions together (%s)", counted(count, "compile job"), reason)
 
 
 def folder(options: Options) -> Path:

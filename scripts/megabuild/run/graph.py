@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from groundwork import events
 from groundwork.errors import BuildError, MegabuildError, OutOfMemoryError
+from groundwork.text import UNICODE
 from megabuild.run.work import Made, Need, Stopped, Work
+from megabuild.status.status import Status, logger
 
 #: For what comes without a message; a message ends the wait at once.
 _POLL_SECONDS = 0.25
@@ -32,15 +33,15 @@ class There:
     name: str
 
 
-Inbox: TypeAlias = "queue.SimpleQueue[events.Event | There | Ended]"
+Inbox: TypeAlias = "queue.SimpleQueue[There | Ended]"
 
 
 class Graph:
-    """Runs tasks until all are done or have failed; to be used from one thread, in which all events are reported.
+    """Runs tasks until all are done or have failed; to be used from one thread.
 
     ``done`` names the tasks whose packages are published, and whatever else is there; ``failed``, which grows, the
     tasks that cannot run, and why. ``publish`` takes what a task has made; what it raises fails the task. Threads put
-    their events into ``inbox``; ``stop`` is set when everything is to end. ``keep_going`` has the rest built where a
+    their messages into ``inbox``; ``stop`` is set when everything is to end. ``keep_going`` has the rest built where a
     brief task fails. ``on_tick`` is called some times a second; what it raises ends the run. While ``hold`` is
     true nothing starts, nor does a task that ``refuse`` has an error for, which ends the run when nothing else runs.
     """
@@ -51,7 +52,7 @@ class Graph:
         *,
         done: Iterable[str],
         failed: dict[str, MegabuildError],
-        tell: Callable[[events.Event], None],
+        status: Status,
         publish: Callable[[Work, Made], None],
         inbox: Inbox,
         stop: threading.Event,
@@ -66,7 +67,7 @@ class Graph:
         self._done = set(done)
         self._failed = failed
         self._error: MegabuildError | None = None  # that of the run
-        self._tell = tell
+        self._status = status
         self._publish = publish
         self._inbox = inbox
         self._stop = stop
@@ -88,7 +89,7 @@ class Graph:
                 self._listen()
                 self._on_tick()
         except KeyboardInterrupt as stop:
-            self._tell(events.Warned(message=f"{str(stop) or 'Ctrl-C'}: ending what is running"))
+            logger.warning("%s: ending what is running", str(stop) or "Ctrl-C")
             raise
         finally:
             self._stop.set()
@@ -144,11 +145,11 @@ class Graph:
 
     def _begin(self, work: Work, jobs: int) -> None:
         if not work.vital:
-            self._tell(events.TaskStarted(task=work.name))
+            logger.info("%s: started", work.name)
 
         def go() -> None:
             try:
-                self._inbox.put(Ended(work=work, made=work.run(jobs)))
+                self._inbox.put(Ended(work=work, made=work.go(jobs)))
             except BaseException as error:  # whatever it is, the loop must hear of the thread's end
                 self._inbox.put(Ended(work=work, error=error))
 
@@ -162,10 +163,8 @@ class Graph:
             while True:
                 if isinstance(item, Ended):
                     self._ended(item)
-                elif isinstance(item, There):
-                    self._done.add(item.name)
                 else:
-                    self._tell(item)
+                    self._done.add(item.name)
                 item = self._inbox.get_nowait()
         except queue.Empty:
             return
@@ -175,7 +174,6 @@ class Graph:
         _, jobs, thread = self._running.pop(work.name)
         thread.join()
         work.budget.give_back(jobs)
-        self._tell(events.Idle(task=work.name))
         if error is None and ended.made is not None:
             if ended.made.archives and _unmet(work.publish_after, self._done):
                 self._held.append((work, ended.made))
@@ -199,7 +197,8 @@ class Graph:
         if error is None:
             self._done.add(work.name)
             if not work.vital:
-                self._tell(events.TaskEnded(task=work.name, status="built"))
+                logger.debug("%s: built", work.name)
+                self._status.time_left.reach(f"task {work.name}")
         elif not self._again(work, error):
             self._failed_with(work, error)
 
@@ -209,9 +208,9 @@ class Graph:
             jobs = work.budget.halve()
             if not jobs:
                 return False
-            self._tell(work.retry_event(error, jobs))
+            work.report_retry(error, jobs)
         elif what := work.mend(error):
-            self._tell(events.Warned(message=f"{error.message.splitlines()[0]}: {what}"))
+            logger.warning("%s: %s", error.message.splitlines()[0], what)
         else:
             return False
         self._waiting.append(work)
@@ -224,8 +223,9 @@ class Graph:
             if not (work.brief and self._keep_going):
                 self._abandon()
             return
+        self._status.set_packages(work.labels, "failed")
         message = "\n".join(text for text in (why.message, why.remedy) if text)
-        self._tell(events.TaskEnded(task=work.name, status="failed", message=message))
+        logger.error("%s %s: %s", UNICODE.failed, work.name, message)
 
     def _abandon(self) -> None:
         """End what is not brief: the run has failed."""

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from rattler import MatchSpec
 
-from groundwork import channel_folder, events, files
+from groundwork import channel_folder, files
 from groundwork.errors import MegabuildError, PackageTestError
 from groundwork.resources.jobs import Budget
+from groundwork.text import UNICODE, duration
 from groundwork.wording import counted
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.supervisor import TESTS
 from megabuild.plan.plan import PlanItem
 from megabuild.plan.published import paths
 from megabuild.providers.specs import satisfied
+from megabuild.run.build_output import BuildStep
 from megabuild.run.build_task import finish
 from megabuild.run.logfile import LogFile
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.sandbox_paths import job, view
 from megabuild.run.work import BROKEN, Made, Need, Run, Work
+from megabuild.status.status import logger
 
 #: Of a test's folder: the channel with what its environment needs of this run's packages.
 _CHANNEL = "channel"
@@ -44,7 +48,7 @@ class PackageTest(Work):
 
     def __init__(self, run: Run, budget: Budget, build: PyTorchWork, item: PlanItem, log: LogFile) -> None:
         package, items = item.package, run.plan.items
-        self._package = package
+        self._package, self.labels = package, (package.id.label,)
         short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"  # tests put sockets below it
         super().__init__(run, run.plan.options.state / TESTS / short, budget)
         self.name = name_of(package.file_name)
@@ -59,25 +63,29 @@ class PackageTest(Work):
         """Return the run's log, which stays open."""
         return contextlib.nullcontext(self._log)
 
-    def tell(self, event: events.Event) -> None:
-        """Pass an event on, but for what its scripts begin: it is one test, however many they are."""
-        if not isinstance(event, events.TestRun):
-            super().tell(event)
+    def take(self, step: BuildStep) -> None:
+        """Ignore the scripts' phases: it is one test, however many they are."""
 
     def run(self, jobs: int) -> Made:
         """Test it, and finish it where it passes; where not, put it aside."""
         self._begin_attempt()
         self.pause()
-        began, label = time.monotonic(), self._package.id.label
-        super().tell(events.TestRun(name=label))
+        status, began, label = self._run.status, time.monotonic(), self._package.id.label
+        status.set_packages([label], "testing")
+        self.task.phase(f"testing {label}", level=logging.DEBUG)
         passed = False
         try:
             made = self._test(jobs)
             passed = made.error is None
             return made
         finally:
-            seconds = round(time.monotonic() - began, 1)
-            self.tell(events.TestEnded(name=label, seconds=seconds, passed=passed))
+            took = duration(time.monotonic() - began)
+            status.set_packages([label], "tested" if passed else "failed")
+            status.time_left.reach(f"tested {label.split()[0]}")
+            if passed:
+                logger.info("%s %s: tested in %s", UNICODE.done, label, took)
+            else:
+                logger.debug("%s %s: test failed after %s", UNICODE.failed, label, took)
 
     def _test(self, jobs: int) -> Made:
         plan, package = self._plan, self._package
@@ -119,10 +127,9 @@ class PackageTest(Work):
             files.link(path, channel / path.parent.name / path.name)
         channel_folder.write_index(channel, options.config.platform)
 
-    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
-        """Return the event for another attempt, with fewer jobs."""
-        why = f"tested once more with {counted(jobs, 'job')}"
-        return events.Warned(message=f"{error.message.splitlines()[0]}: {why}")
+    def report_retry(self, error: MegabuildError, jobs: int) -> None:
+        """Report another attempt, with fewer jobs."""
+        logger.warning("%s: tested once more with %s", error.message.splitlines()[0], counted(jobs, "job"))
 
 
 def _needs(package: PlannedPackage, items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[Need]:

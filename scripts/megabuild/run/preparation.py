@@ -6,28 +6,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from groundwork import events
+from groundwork.notes import Notes
 from megabuild.plan.plan import Plan
-from megabuild.plan.report import staging_decided
+from megabuild.plan.report import staging_sentence
 
 #: Makes the plan once more, with everything that it needs; takes what is told on the way, from any thread.
-Prepare = Callable[[events.Notes], Plan]
+Prepare = Callable[[Notes], Plan]
 _SECONDS = 1.0
 _MOST = 5
-
-
-def told(tell: Callable[[events.Event], None]) -> events.Notes:
-    """Return what turns a provider's notes into events."""
-
-    def report(what: str | events.Preparing) -> None:
-        if isinstance(what, events.Preparing):
-            tell(what)
-        elif what.startswith(events.WARNING):
-            tell(events.Warned(message=what.removeprefix(events.WARNING)))
-        else:
-            tell(events.Noted(text=what))
-
-    return report
 
 
 @contextlib.contextmanager
@@ -69,7 +55,7 @@ def changes(before: Plan, after: Plan) -> list[str]:
         if python not in before.left_out
     ]
     if after.missing and after.stages and after.staging_decision != before.staging_decision:
-        found.append(staging_decided(after).logged())
+        found.append(staging_sentence(after))
     found += [note for note in after.notes if note not in before.notes]
     return shortened(found)
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from groundwork import channel_folder, events, files
+from groundwork import channel_folder, files
 from groundwork.errors import MegabuildError, PreflightError, SwapRefused
+from groundwork.progress import title
 from groundwork.wording import counted
 from megabuild.engine import output_folder
 from megabuild.engine.job import Job, Outcome
@@ -20,7 +21,7 @@ from megabuild.plan import tree_reuse
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
-from megabuild.plan.report import staging_decided
+from megabuild.plan.report import staging_sentence
 from megabuild.run import preflight
 from megabuild.run.build_task import BuildTask
 from megabuild.run.logfile import LogFile
@@ -28,6 +29,7 @@ from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.sandbox_paths import View, job, view
 from megabuild.run.summary import Summary
 from megabuild.run.work import BROKEN, Made, Run
+from megabuild.status.status import logger
 
 NAME = "pytorch"
 
@@ -79,15 +81,15 @@ class PyTorchWork(BuildTask):
                 what = (
                     f"{error.message.splitlines()[0]}; packages are unpacked again, and it is tried once more"
                 )
-                self.tell(events.Warned(message=what))
+                logger.warning("%s", what)
                 files.remove(unpacked)
                 compiler = self._check_toolchain(seen, job, log)
-            self.tell(events.Checked(check="toolchain", detail=compiler))
+            logger.info("checked toolchain: %s", compiler)
         decision = plan.staging_decision
         self._phase_began("environment")
         if not plan.stages:
             return
-        self.tell(staging_decided(plan))
+        logger.debug("%s", staging_sentence(plan))  # the plan shows it
         tree_reuse.apply(decision, self._tree, self._out, plan.staging)
         # The recipe's own, which sync_tree.py imports: a recipe stands alone, so it is run from there.
         mending = plan.options.recipes / "tree_dates.py"
@@ -95,11 +97,11 @@ class PyTorchWork(BuildTask):
             return
         tree_dates = runpy.run_path(str(mending))
         if seconds := tree_dates["mend"](self._tree).seconds:
-            self.tell(
-                events.Warned(
-                    message=f"the clock was set back: dates in {self._tree} lay in the future, and were set back by "
-                    f"{seconds} s; otherwise ninja would not see what has changed"
-                )
+            logger.warning(
+                "the clock was set back: dates in %s were in the future, and are set back by %d s; "
+                "otherwise ninja would not see changes",
+                self._tree,
+                seconds,
             )
 
     def _check_toolchain(self, seen: View, job: Job, log: LogFile) -> str:
@@ -110,7 +112,7 @@ class PyTorchWork(BuildTask):
     def _phase_began(self, phase: str) -> None:
         """Say what is done before a build script says it."""
         made = self._plan.staged_name if self._plan.stages else self._plan.missing[0].name
-        self.tell(events.PhaseStarted(phase=phase, package=made))
+        self.task.phase(title(made, "", phase))
 
     def run(self, jobs: int) -> Made:
         """Build what is missing; nothing that an attempt before this one has published is made again."""
@@ -162,13 +164,13 @@ class PyTorchWork(BuildTask):
         output_folder.drop_stagings(self._out)
         return "staging runs once more, over the objects that are there"
 
-    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
-        """Return the event for another attempt, with fewer jobs."""
+    def report_retry(self, error: MegabuildError, jobs: int) -> None:
+        """Report another attempt, with fewer jobs."""
         heavy = self._memory_budget.heavy_jobs
         why = f"once more with {counted(jobs, 'compile job')}" + (
             f", {heavy} of heavy objects" if heavy else ""
         )
-        return events.Warned(message=f"{error.message.splitlines()[0]}: {why}")
+        logger.warning("%s: %s", error.message.splitlines()[0], why)
 
     def add_to(self, summary: Summary) -> Summary:
         """Add what this task knows to the run's summary."""

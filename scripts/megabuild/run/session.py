@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from filelock import Timeout
 
-from groundwork import events, files, in_use, stopping
+from groundwork import files, in_use, stopping
 from groundwork.errors import (
     BuildError,
     BusyError,
     DeadlineError,
+    IntegrityError,
     Interrupted,
     MegabuildError,
     OutOfSpaceError,
@@ -25,7 +28,7 @@ from groundwork.redact import Mask
 from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
 from groundwork.resources.machine import is_full, measure
 from groundwork.resources.processes import give_back_memory
-from groundwork.text import duration
+from groundwork.text import display, duration
 from groundwork.wording import counted
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
@@ -38,28 +41,32 @@ from megabuild.plan.plan import Plan, Stored
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.published import records
 from megabuild.run import stored
-from megabuild.run.extension import ExtensionWork, make_torch_channel
+from megabuild.run.extension import ExtensionWork, make_torch_channel, report_jobs
 from megabuild.run.graph import Graph, Inbox, There
 from megabuild.run.logfile import LogFile
 from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.outcome import package_results
 from megabuild.run.package_test import PackageTest, name_of
 from megabuild.run.preflight import Check, before_preparation, checks
-from megabuild.run.preparation import Prepare, changes, ticking, told
+from megabuild.run.preparation import Prepare, changes, ticking
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.summary import LATEST, RECORDS, Summary
-from megabuild.run.telling import Telling
 from megabuild.run.usage_meter import Meter
 from megabuild.run.work import Made, Run, Work
-from megabuild.state.report import place
+from megabuild.status import record as state_file
+from megabuild.status.show import place
+from megabuild.status.status import Status, logger
+from megabuild.status.time_left import TimeLeft
 
 #: Extensions that are built at the same time; tests of PyTorch's packages, beside the build of others.
 _AT_ONCE, _TESTS_AT_ONCE = 3, 2
 
 
-def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = None) -> Summary:
-    """Run a plan to its end; events go to the reporter, one after the other.
+def execute(
+    plan: Plan, follow: Callable[[Status], None] = lambda status: None, prepare: Prepare | None = None
+) -> Summary:
+    """Run a plan to its end; ``follow`` takes its status, and the logger ``megabuild`` has its sentences.
 
     Where the plan's environment is not ready, ``prepare`` makes what it lacks, and the plan that is carried out.
 
@@ -76,18 +83,20 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
     with (
         locked(options),
         stopping.by_signals(),
-        LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log,
+        LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log_file,
     ):
-        run = _Run(plan, log, reporter, prepare)
+        run = _Run(plan, log_file, follow, prepare)
+        handler = _FileHandler(log_file)
+        logger.addHandler(handler)
         error, status, code = "interrupted", "interrupted", Interrupted.exit_code
         try:
             run.go()
             error, status, code = "", "done", 0
         except DeadlineError as late:
-            error, code = log.mask(late.message), late.exit_code
+            error, code = log_file.mask(late.message), late.exit_code
             raise
         except MegabuildError as failed:
-            error, status, code = log.mask(failed.message), "failed", failed.exit_code
+            error, status, code = log_file.mask(failed.message), "failed", failed.exit_code
             raise
         except KeyboardInterrupt as stop:
             raise Interrupted(
@@ -95,23 +104,44 @@ def execute(plan: Plan, reporter: events.Reporter, prepare: Prepare | None = Non
                 "finished packages and objects are kept: run again to continue",
             ) from None
         except Exception as failed:
-            error, status = log.mask(f"{type(failed).__name__}: {failed}"), "failed"
+            error, status = log_file.mask(f"{type(failed).__name__}: {failed}"), "failed"
             code = os.EX_SOFTWARE
             raise
         finally:
+            logger.removeHandler(handler)
             if error:
-                log.write("driver", f"error: {error}")
+                log_file.write("driver", f"error: {error}")
             summary = run.summary(error)
             if status == "done" and not summary.ok:
                 status, code = "failed", BuildError.exit_code
             # on a full disk the run's own error is the one to tell
             with contextlib.suppress(OSError) if error else contextlib.nullcontext():
                 run.note_channels()
-                summary.write(options.state / RECORDS / f"{log.stamp}.json")
+                summary.write(options.state / RECORDS / f"{log_file.stamp}.json")
                 if not run.idle:
                     summary.write(options.state / LATEST)
-            run.telling.ended(status, error, code, summary.seconds)
+            run.end(status, error, code, summary)
     return summary
+
+
+class _FileHandler(logging.Handler):
+    """Writes sentences into the run's log."""
+
+    def __init__(self, file: LogFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._file.write("driver", record.getMessage())
+
+
+def _ended_well(state: Path) -> bool:
+    """Return whether no earlier run is recorded as one that was killed."""
+    try:
+        last = state_file.read(state)
+    except (OSError, IntegrityError):
+        return False
+    return last is None or last.ended
 
 
 @contextlib.contextmanager
@@ -140,24 +170,33 @@ class _Run:
     """The state of :func:`execute`."""
 
     def __init__(
-        self, plan: Plan, log: LogFile, reporter: events.Reporter, prepare: Prepare | None = None
+        self, plan: Plan, log_file: LogFile, follow: Callable[[Status], None], prepare: Prepare | None = None
     ) -> None:
         self._prepare = prepare
         self._told: set[str] = set()
         self._damage = published.heal(plan.options.packages, plan.options.config.platform)
         self._plan = compare_with_disk(plan)
         self._estimated_seconds = plan.estimate.hours_in_all * 3600
-        self._log = log
+        self._log = log_file
         self._meter = Meter()
         self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
         #: there is nothing to do: what is known of the last run that did something stays
         self.idle = self._is_done() and (plan.options.state / LATEST).exists()
-        self.telling = Telling(self._plan, log, reporter, idle=self.idle)
-        self._tell = self.telling.tell
+        silent = self.idle and _ended_well(plan.options.state)
+        self.status = Status(plan.options.run_name, plan.options.state, silent=silent)
+        self.status.record.log = str(log_file.path)
+        self._planned()
+        follow(self.status)
         if not self.idle:
-            log.become_latest()
+            log_file.become_latest()
+
+    def _planned(self) -> None:
+        """Give the status what is to be built: at first, and where the preparation has changed it."""
+        plan = self._plan
+        packages = {item.package.id.label: item.exists for item in plan.all_items}
+        self.status.plan(packages, plan.jobs.count, TimeLeft(plan.last_run.passed, plan.last_run.seconds))
 
     def _is_done(self) -> bool:
         return not self._plan.missing and not self._plan.extensions.missing
@@ -177,12 +216,12 @@ class _Run:
     def _make(self) -> None:
         if self._is_done():
             return
-        with ticking(self.telling.stand):
+        with ticking(self.status.publish):
             if self._prepare is not None and not self._plan.environment.ready:
                 self._get_ready(self._prepare)
-            if stored.fetch(self._plan, os.environ, self._tell):
+            if stored.fetch(self._plan, os.environ, self.status):
                 self._plan = compare_with_disk(replace(self._plan, stored=Stored()))
-                self.telling.planned(self._plan)
+                self._planned()
             if self._is_done():
                 return
             isolation = self._checked()
@@ -190,8 +229,8 @@ class _Run:
 
     def _put(self) -> None:
         """Store what is finished, where that is asked for."""
-        with ticking(self.telling.stand):
-            stored.put(compare_with_disk(self._plan), os.environ, self._tell)
+        with ticking(self.status.publish):
+            stored.put(compare_with_disk(self._plan), os.environ, self.status)
 
     def _get_ready(self, prepare: Prepare) -> None:
         """Have made what the environment lacks; from then on the plan is the one that goes with it."""
@@ -199,10 +238,10 @@ class _Run:
         if before.environment.root is None:  # else what is missing on this machine may yet be installed
             before.usable_isolation()
         self._check(before_preparation(before))
-        self._plan = compare_with_disk(prepare(told(self._tell)))
-        self.telling.planned(self._plan)
-        if found := changes(before, self._plan):
-            self._tell(events.Replanned(changes=found))
+        self._plan = compare_with_disk(prepare(self.status.note))
+        self._planned()
+        if changed := changes(before, self._plan):
+            logger.info("after the preparation: %s", "; ".join(changed))
 
     def _checked(self) -> Isolation:
         """Return where it is built, once everything is checked that can be without a compiler."""
@@ -212,30 +251,29 @@ class _Run:
         self._check(checks(plan, isolation))
         jobs, per_job, memory = plan.jobs, plan.estimate.memory_of_ordinary, measure().memory
         if jobs.count > 1 and jobs.count * per_job > memory:
-            self._tell(
-                events.Warned(
-                    message=f"{jobs.count} compile jobs ({jobs.reason}) may take {jobs.count * per_job / GB:.0f} GB "
-                    f"of memory, and there are {memory / GB:.0f}"
-                )
+            logger.warning(
+                "%d compile jobs (%s) may take %.0f GB of memory, and there are %.0f",
+                *(jobs.count, jobs.reason, jobs.count * per_job / GB, memory / GB),
             )
         ended = end_strays(options.state)
         if ended:
-            self._tell(events.Healed(what=f"{counted(ended, 'process')} of an earlier run"))
+            logger.info("removed %s of an earlier run, left when it was killed", counted(ended, "process"))
         return isolation
 
     def _check(self, checked: Iterable[Check]) -> None:
         """Tell what was checked; once, though it is looked at before the preparation and again after it."""
-        for name, found in checked:
+        for name, result in checked:
             if name not in self._told:
                 self._told.add(name)
-                self._tell(events.Checked(check=name, detail=found))
+                logger.info("checked %s: %s", name, result)
 
     def _announce(self) -> None:
         config, isolation = self._plan.options.run_name, self._plan.isolation
         name = isolation.name if isinstance(isolation, Isolation) else "none"
-        self._tell(events.RunStarted(config=config, log=self._log.path, isolation=name))
+        logger.debug("run of %s, isolation: %s", config, name)
+        logger.info("log: %s", display(self._log.path))
         for what in self._damage:
-            self._tell(events.Warned(message=what))
+            logger.warning("%s", what)
 
     def _build(self, isolation: Isolation) -> None:
         """Run the tasks that are to be done: PyTorch's, and one for every extension and Python."""
@@ -244,7 +282,7 @@ class _Run:
         run = Run(
             plan=plan,
             isolation=isolation,
-            tell=inbox.put,
+            status=self.status,
             there=lambda name: inbox.put(There(name=name)),
             stop=threading.Event(),
         )
@@ -271,7 +309,7 @@ class _Run:
             works,
             done=done,
             failed=self._failed,
-            tell=self._tell,
+            status=self.status,
             publish=self._publish,
             inbox=inbox,
             stop=run.stop,
@@ -292,7 +330,7 @@ class _Run:
         )
 
     def _report_jobs(self, jobs: Jobs) -> None:
-        self._tell(events.JobsChanged(count=jobs.count, reason=jobs.reason))
+        report_jobs(self.status, jobs.count, jobs.reason)
 
     def _publish(self, work: Work, made: Made) -> None:
         """Put what a task has made into the channel, if no file of it belongs to another package as well."""
@@ -318,8 +356,8 @@ class _Run:
             )
             for name in names:
                 self._log.write("driver", f"published {name} ({now[name].size} bytes)")
-            labels = {item.package.file_name: item.package.id for item in plan.all_items}
-            self._tell(events.Published(packages=tuple(labels[name] for name in names)))
+            labels = {item.package.file_name: item.package.id.label for item in plan.all_items}
+            self.status.set_packages([labels[name] for name in names], "published")
         if isinstance(work, PyTorchWork) and made.error is None:
             tree_reuse.finished(plan.options.state / "tree")
             if plan.extensions.missing:
@@ -331,7 +369,7 @@ class _Run:
         Raises DeadlineError: It is.
         Raises OutOfSpaceError: The disk is full.
         """
-        self.telling.stand()
+        self.status.publish()
         if is_full(self._plan.options.state):
             raise OutOfSpaceError(
                 f"{self._plan.options.state}: the disk is full",
@@ -339,7 +377,7 @@ class _Run:
             )
         deadline = self._plan.options.deadline
         if deadline is not None and deadline.left <= 0:
-            raise deadline.error("has come " + place(self.telling.state()))
+            raise deadline.error("has come " + place(self.status.record))
 
     def _too_late_for(self, work: Work) -> DeadlineError | None:
         """Return the error for a task that cannot be done in the time left, as far as that is known."""
@@ -353,6 +391,14 @@ class _Run:
         """Note what the packages need besides; of a channel that is only planned there is nothing to be had."""
         if self._plan.environment.ready:
             published.note_channels(self._plan.options.packages, self._plan.environment.channels)
+
+    def end(self, status: str, error: str, code: int, summary: Summary) -> None:
+        """Write how the run has ended."""
+        output = self._plan.options.output
+        for row in summary.packages:
+            if row.path and Path(row.path).is_relative_to(output):
+                self.status.record.files[row.package.label] = str(Path(row.path).relative_to(output))
+        self.status.end(status, error, code, summary.seconds)
 
     def summary(self, error: str) -> Summary:
         """Put together what is known."""
@@ -371,5 +417,5 @@ class _Run:
         )
         result = self._pytorch.add_to(result) if self._pytorch else result
         return self._meter.compared(
-            plan, result, self.telling.pace, estimated_seconds=self._estimated_seconds
+            plan, result, self.status.time_left, estimated_seconds=self._estimated_seconds
         )

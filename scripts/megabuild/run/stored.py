@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from groundwork import channel_folder, events, files
+from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError, MegabuildError
+from groundwork.notes import Preparing
 from megabuild.engine import archive, output_folder
 from megabuild.plan import published, stored, tree_reuse
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem, Stored
 from megabuild.plan.planning import compare_with_disk
+from megabuild.status.status import Status, logger
 from megabuild.store import tree_archive
 from megabuild.store.server import Store, StoredFile, StoreError, store
 
-Tell = Callable[[events.Event], None]
 
-
-def fetch(plan: Plan, environ: Mapping[str, str], tell: Tell) -> bool:
+def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> bool:
     """Publish the packages that the store has, and put the finished tree where it has been compiled otherwise.
 
     What cannot be had, or is not what it should be, is built: that costs time only. Returns whether anything came.
@@ -34,31 +34,29 @@ def fetch(plan: Plan, environ: Mapping[str, str], tell: Tell) -> bool:
             for item in plan.all_items:
                 record = plan.stored.packages.get(item.package.file_name)
                 if record is not None and not item.exists:
-                    came |= _tried(
-                        item.package.id.label, tell, partial(_package, plan, item, named, aside, tell)
-                    )
+                    came |= _tried(item.package.id.label, partial(_package, plan, item, named, aside, status))
             # not what was planned: a package that the store had in name only has to be built
             left = compare_with_disk(plan).missing
             if plan.stored.staging is not None and any(map(inherits, left)):
-                came |= _tried(plan.staged_name, tell, partial(_staging, plan, named, aside, tell))
+                came |= _tried(plan.staged_name, partial(_staging, plan, named, aside, status))
         except StoreError as error:
-            tell(events.Warned(message=f"the store is left alone, and the rest is built here: {error}"))
+            logger.warning("the store is left alone, and the rest is built here: %s", error)
     return came
 
 
-def _tried(what: str, tell: Tell, do: Callable[[], None]) -> bool:
+def _tried(what: str, do: Callable[[], None]) -> bool:
     try:
         do()
     except IntegrityError as error:
-        tell(events.Warned(message=f"{what} is built here, and not taken from the store: {error.message}"))
+        logger.warning("%s is built here, and not taken from the store: %s", what, error.message)
         return False
     return True
 
 
-def _package(plan: Plan, item: PlanItem, named: Store, aside: Path, tell: Tell) -> None:
+def _package(plan: Plan, item: PlanItem, named: Store, aside: Path, status: Status) -> None:
     name, package = item.package.file_name, item.package
     path = aside / package.subdir / name
-    _fetched(named, plan.stored.packages[name].files.get(name), path, f"fetching {package.id.label}", tell)
+    _fetched(named, plan.stored.packages[name].files.get(name), path, f"fetching {package.id.label}", status)
     published.publish(
         plan.options.packages,
         [archive.verify(package, path)],
@@ -66,15 +64,17 @@ def _package(plan: Plan, item: PlanItem, named: Store, aside: Path, tell: Tell) 
         fingerprints={name: item.fingerprint},
         seconds={},
     )
-    tell(events.Published(packages=(package.id,)))
+    status.set_packages([package.id.label], "published")
 
 
-def _staging(plan: Plan, named: Store, aside: Path, tell: Tell) -> None:
+def _staging(plan: Plan, named: Store, aside: Path, status: Status) -> None:
     record = plan.stored.staging
     assert record is not None
     packed, unpacked = aside / stored.TREE, aside / "unpacked"
-    _fetched(named, record.files.get(stored.TREE), packed, f"fetching the finished {plan.staged_name}", tell)
-    tell(events.Preparing(what=f"unpacking the finished {plan.staged_name}"))
+    _fetched(
+        named, record.files.get(stored.TREE), packed, f"fetching the finished {plan.staged_name}", status
+    )
+    status.note(Preparing(what=f"unpacking the finished {plan.staged_name}"))
     tree_archive.unpack(packed, unpacked)
     packed.unlink()
     tree, out = plan.options.state / "tree", plan.options.state / "out"
@@ -85,16 +85,16 @@ def _staging(plan: Plan, named: Store, aside: Path, tell: Tell) -> None:
     output_folder.take_stagings(unpacked / "stagings", out)
 
 
-def _fetched(named: Store, file: StoredFile | None, target: Path, what: str, tell: Tell) -> None:
+def _fetched(named: Store, file: StoredFile | None, target: Path, what: str, status: Status) -> None:
     if file is None:
         raise IntegrityError(f"{named.shown}: {target.name} is not in its record", "remove the record there")
-    tell(events.Preparing(what=what, total=file.size, unit="bytes"))
+    status.note(Preparing(what=what, total=file.size, unit="bytes"))
     named.fetch(
-        file, target, lambda done: tell(events.Preparing(what=what, done=done, total=file.size, unit="bytes"))
+        file, target, lambda done: status.note(Preparing(what=what, done=done, total=file.size, unit="bytes"))
     )
 
 
-def put(plan: Plan, environ: Mapping[str, str], tell: Tell) -> None:
+def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
     """Store what is published of a plan and, once that is all of it, the tree it was built from, where that is wanted.
 
     A store that takes nothing costs the others their time, not this run its result.
@@ -111,35 +111,35 @@ def put(plan: Plan, environ: Mapping[str, str], tell: Tell) -> None:
                     stored.package_key(plan.options, item),
                     {path.name: path},
                     item.package.id.label,
-                    tell,
+                    status,
                 )
         if plan.stages and not plan.missing and plan.staging_decision.decision == "reuse":
-            _put_tree(plan, named, tell)
+            _put_tree(plan, named, status)
     except (StoreError, MegabuildError) as error:
         why = error.message if isinstance(error, MegabuildError) else str(error)
-        tell(events.Warned(message=f"not everything was stored; the next run tries again: {why}"))
+        logger.warning("not everything was stored; the next run tries again: %s", why)
 
 
-def _put_tree(plan: Plan, named: Store, tell: Tell) -> None:
+def _put_tree(plan: Plan, named: Store, status: Status) -> None:
     key, state = stored.staging_key(plan), plan.options.state
     if _is_there(named, key):
         return
     with files.scratch(state) as aside:
         packed = aside / stored.TREE
-        tell(events.Preparing(what=f"packing the finished {plan.staged_name}"))
+        status.note(Preparing(what=f"packing the finished {plan.staged_name}"))
         stagings = output_folder.staging_caches(state / "out")
         folders = {f"stagings/{path.name}": path for path in stagings}
         tree_archive.pack({"tree": state / "tree", **folders}, packed)
-        _put(named, key, {packed.name: packed}, f"the finished {plan.staged_name}", tell)
+        _put(named, key, {packed.name: packed}, f"the finished {plan.staged_name}", status)
 
 
-def _put(named: Store, key: str, content: Mapping[str, Path], what: str, tell: Tell) -> None:
+def _put(named: Store, key: str, content: Mapping[str, Path], what: str, status: Status) -> None:
     if _is_there(named, key):
         return
     total, said = sum(path.stat().st_size for path in content.values()), f"storing {what}"
-    tell(events.Preparing(what=said, total=total, unit="bytes"))
+    status.note(Preparing(what=said, total=total, unit="bytes"))
     named.put(
-        key, content, lambda done: tell(events.Preparing(what=said, done=done, total=total, unit="bytes"))
+        key, content, lambda done: status.note(Preparing(what=said, done=done, total=total, unit="bytes"))
     )
 
 

@@ -75,7 +75,7 @@ class Summary:
     seconds: float  #: duration of the run
     log: Path  #: the run's log file
     channel: Path  #: the published channel, to give to a solver
-    staging: str = ""  #: the decision about staging, as in ``StagingDecided``
+    staging: str = ""  #: the decision about staging, ``fresh``, ``reuse``, ``resume`` or ``recompile``
     staging_seconds: float = 0.0  #: duration of libtorch's compile, 0 where it was reused
     staged: str = "libtorch"  #: what that compiles, by the staging output's name
     compiles: bool = True  #: it was compiled, and not taken out of a wheel

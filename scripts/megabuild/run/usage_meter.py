@@ -10,7 +10,7 @@ from dataclasses import replace
 from megabuild.plan import last_run
 from megabuild.plan.plan import Plan
 from megabuild.run.summary import Summary
-from megabuild.run.time_left import Pace
+from megabuild.status.time_left import TimeLeft
 
 _UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
 
@@ -29,13 +29,15 @@ class Meter:
         """How long it has been."""
         return time.monotonic() - self._began
 
-    def compared(self, plan: Plan, summary: Summary, pace: Pace, *, estimated_seconds: float) -> Summary:
+    def compared(
+        self, plan: Plan, summary: Summary, time_left: TimeLeft, *, estimated_seconds: float
+    ) -> Summary:
         """Return a summary with what was measured, beside what had been estimated; it is remembered, too."""
         summary = replace(summary, memory=self._memory())
         if summary.ok and plan.compiles_staging:
             run = last_run.LastRun(
-                seconds=pace.seconds,
-                passed=pace.passed,
+                seconds=time_left.seconds,
+                passed=time_left.passed,
                 memory=summary.memory,
                 disk=summary.disk.peak,
                 pythons=plan.rounds,

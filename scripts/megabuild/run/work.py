@@ -5,6 +5,7 @@ What it does say :mod:`megabuild.run.build_task` and, for tests of packages, :mo
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -14,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from groundwork import events
 from groundwork.errors import KilledError, MegabuildError
+from groundwork.progress import title
 from groundwork.resources.jobs import Budget
 from groundwork.resources.shortage import Watch
 from megabuild.engine import archive
@@ -24,12 +25,13 @@ from megabuild.engine.logs import LogFollower, ScriptLine
 from megabuild.engine.supervisor import run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan
-from megabuild.run.build_output import STAGING, Parser
+from megabuild.run.build_output import STAGING, BuildStep, Parser
 from megabuild.run.failed_place import find_place, forget
 from megabuild.run.failure import Failure
 from megabuild.run.log_tail import LogTail
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
+from megabuild.status.status import PHASE, Status, Task, logger, script_lines
 
 #: Something that must be there: its name, or several of which one is enough.
 Need: TypeAlias = "str | tuple[str, ...]"
@@ -62,7 +64,7 @@ class Run:
 
     plan: Plan  #: the run; its state is locked
     isolation: Isolation  #: where, checked
-    tell: Callable[[events.Event], None]  #: takes events, from any thread
+    status: Status
     there: Callable[[str], None]  #: takes the name of something that is there now, and that tasks may need
     stop: threading.Event  #: set when everything is to end
 
@@ -84,6 +86,8 @@ class Work(ABC):
     alone: str = ""  #: no two tasks with the same word run at the same time
     vital: bool = False  #: its failure is that of the run
     brief: bool = False  #: worth bringing to its end in a run that has failed
+    labels: Sequence[str] = ()  #: of the packages that fail with it
+    task: Task  #: its row in the status, while it runs
 
     def __init__(self, run: Run, state: Path, budget: Budget) -> None:
         self.budget = budget
@@ -98,9 +102,8 @@ class Work(ABC):
 
     def _begin_attempt(self) -> None:
         """Forget what a former attempt has said."""
-        staged = self._plan.staged_name
-        self._parser = Parser(staging=STAGING if staged == "libtorch" else staged)
-        self._tail = LogTail(staged)
+        self._parser = Parser()
+        self._tail = LogTail(self._plan.staged_name)
         self._memory = Watch()
         self._phase = ""
 
@@ -116,9 +119,14 @@ class Work(ABC):
         Raises Stopped: The run ends.
         """
 
+    def go(self, jobs: int) -> Made:
+        """Run it, as a row of the status."""
+        with self._run.status.task(self.name, level=PHASE if self.vital else logging.DEBUG) as self.task:
+            return self.run(jobs)
+
     @abstractmethod
-    def retry_event(self, error: MegabuildError, jobs: int) -> events.Event:
-        """Return the event for another attempt, with fewer jobs."""
+    def report_retry(self, error: MegabuildError, jobs: int) -> None:
+        """Report another attempt, with fewer jobs."""
 
     def mend(self, error: MegabuildError) -> str:
         """Repair the cause of an error, where that is cheap; return what was done, or nothing.
@@ -144,21 +152,33 @@ class Work(ABC):
             self.halt()
             self._run.stop.wait(min(left, 0.2))
 
-    def occasion(self, event: events.Event | None) -> None:
-        """Called about twenty times a second, and at every event."""
+    def look(self, *, at_once: bool = False) -> None:
+        """Called some times a second, and at once where a phase or a script begins."""
         return
 
     def line(self, line: ScriptLine) -> None:
         """Called for every line of a script."""
         return
 
+    def take(self, step: BuildStep) -> None:
+        """Take what the build scripts have announced."""
+        what = title(step.package or self._plan.staged_name, step.python, step.phase)
+        if step.kind == "count":
+            self.task.advance(step.done, step.total)
+        elif step.kind == "phase":
+            self._phase = step.phase
+            self.task.phase(what, point=f"{step.package} {step.phase}")
+        elif step.kind == "package":
+            logger.debug("%s: build script began", step.label)
+            self.task.phase(f"{step.label}: build script", level=logging.DEBUG)
+        elif step.kind == "test":
+            self.task.phase(f"testing {step.package}", level=logging.INFO)
+        else:
+            logger.info("%s", step.sentence)
+
     def cancel(self) -> None:
         """End it soon; from any thread."""
         self._cancelled.set()
-
-    def tell(self, event: events.Event) -> None:
-        """Pass an event on."""
-        self._run.tell(event)
 
     def halt(self) -> None:
         """Raise :class:`Stopped` where the run ends."""
@@ -172,7 +192,7 @@ class Work(ABC):
         source = f"test:{source}" if line.kind == "test" else source
         text = log.write(source, line.text)
         self._tail.add(ScriptLine(kind=line.kind, package=line.package, python=line.python, text=text))
-        self.tell(events.LogLine(source=source, text=text))
+        script_lines.info("%s: %s", source, text)
 
     def _follow(self, seen: View, job: Job, log: LogFile) -> Outcome:
         """Run the worker to its end, with everything that it and its scripts print in the log."""
@@ -183,7 +203,7 @@ class Work(ABC):
         def engine(text: str) -> None:
             masked = log.write("engine", text)
             self._tail.add_engine(masked)
-            self.tell(events.LogLine(source="engine", text=masked))
+            script_lines.info("engine: %s", masked)
 
         due, compiling = 0.0, False
 
@@ -193,13 +213,11 @@ class Work(ABC):
                 for line in follower.poll(last=last):
                     self.write(log, line)
                     self.line(line)
-                    for event in self._parser.feed(line):
-                        if isinstance(event, events.PhaseStarted):
-                            self._phase = event.phase
-                        compiling = isinstance(event, events.Progress) and event.done < event.total
-                        self.occasion(event)
-                        self.tell(event)
-                self.occasion(None)
+                    for step in self._parser.feed(line):
+                        compiling = step.kind == "count" and step.done < step.total
+                        self.take(step)
+                        self.look(at_once=step.kind != "count")
+                self.look()
                 self._memory.tick()
                 # a short script's log may come and go between two looks, but none comes while ninja is at work
                 due = time.monotonic() + (_COMPILING_SECONDS if compiling else 0.0)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from groundwork import events
 from groundwork.errors import MegabuildError, UsageError
 from groundwork.network.index import File, local_path
 from pyg_extensions.install.user_environment import UserEnvironment
@@ -35,7 +34,9 @@ class InstallOptions:
     wheel_dir: Path | None  #: where the wheels that were installed are copied to, or None
     jobs: int  #: compile jobs at a time
     report: Callable[[str], None]  #: gets a sentence for each slow step
-    progress: events.Reporter  #: gets the progress of a compile
+    progress: Callable[
+        [str, int, int], None
+    ]  #: gets what is compiled, and how far it is: steps done, and in all
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from groundwork import files
 from groundwork.errors import BuildError, IntegrityError, MegabuildError, ProviderError, UsageError
-from groundwork.progress import Phases
+from groundwork.progress import Phases, title
 from groundwork.wheel_file import why_broken
 from groundwork.wording import counted
 from pyg_extensions.archives import check_sources, source_identity, unpack_sources
@@ -273,8 +273,9 @@ class _Installer:
         self._report(f"{one.name}: compiling {what} with {jobs}, log: {log}")
 
         def seen(text: str) -> None:
-            if event := phases.feed(text, one.name, self._environment.python):
-                self._options.progress(event)
+            if step := phases.feed(text):
+                what = title(one.name, self._environment.python, step.phase)
+                self._options.progress(what, step.done, step.total)
 
         seen("::megabuild:: phase compile")
         made = self._workshop.build(source, log, environ, seen)

@@ -17,8 +17,8 @@ import msgspec
 import psutil
 
 from groundwork.errors import ProviderError
-from groundwork.events import Notes, Preparing
 from groundwork.files import FileLock
+from groundwork.notes import Notes, Preparing
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
 from megabuild.providers.debian.foreign import PYTHONS, Foreign

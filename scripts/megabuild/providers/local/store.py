@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from groundwork.channel_folder import make_readable
-from groundwork.events import Notes, Preparing
 from groundwork.files import copy, sha256, verified, write
+from groundwork.notes import Notes, Preparing
 from groundwork.package_id import PackageId
 from megabuild.providers.command import each, run
 from megabuild.providers.local.package import LocalPackage, build

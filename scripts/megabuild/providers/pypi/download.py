@@ -11,9 +11,9 @@ from pathlib import Path
 
 from groundwork import files as disk
 from groundwork.errors import IntegrityError, ProviderError
-from groundwork.events import Notes, Preparing
 from groundwork.network.client import NetworkError, Timeouts
 from groundwork.network.index import HEADERS, Configured, local_path, offered, places
+from groundwork.notes import Notes, Preparing
 from groundwork.wording import counted
 from megabuild.providers.command import each
 from megabuild.providers.pypi.lock import Lock, Wheel

@@ -13,13 +13,13 @@ from packaging.requirements import Requirement
 
 from groundwork import redact
 from groundwork.errors import IntegrityError, ProviderError
-from groundwork.events import Notes
 from groundwork.files import FileLock, link
 from groundwork.network.client import NetworkError
 from groundwork.network.index import HEADERS, Configured, File, offered, places
 from groundwork.network.resolver import PAGE_TIMEOUTS
 from groundwork.network.resolver import REMEDY as INDEX_REMEDY
 from groundwork.network.wheel_contents import Content, Contents
+from groundwork.notes import Notes
 from megabuild.configs.config import Config, config_name
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter

@@ -11,29 +11,30 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from groundwork.errors import ConfigError, IntegrityError
 from groundwork.resources import processes
-from groundwork.run_state import Going, RunState
-from megabuild.state import state_file
-from megabuild.state.following import boot
-from megabuild.state.reading import look, names
-from megabuild.state.report import changes, clock, found_lines, status_result
+from megabuild.status import record as state_file
+from megabuild.status.reading import read_last_run, run_names
+from megabuild.status.record import Activity, RunRecord
+from megabuild.status.show import changes, clock, run_lines, status_result
 
-COMPILING = Going(task="pytorch", what="libtorch: compile", since=900.0, done=148, total=1614)
+COMPILING = Activity(task="pytorch", what="libtorch: compile", since=900.0, done=148, total=1614)
 
 
-def a_state(**changes: object) -> RunState:
-    state = RunState(
-        config="linux_64_cpu", status="building", began=time.time() - 60, updated=time.time(), going=(COMPILING,),
+def a_state(**changes: object) -> RunRecord:
+    state = RunRecord(
+        config="linux_64_cpu", status="building", began=time.time() - 60, updated=time.time(), activities=[COMPILING],
         log="/elsewhere/logs/run.log", pid=os.getpid(), process_began=processes.began(os.getpid()),
-        host=socket.gethostname(), boot=boot(), packages={"libtorch 2.13.0": "waiting"},
+        host=socket.gethostname(), packages={"libtorch 2.13.0": "waiting"},
     )  # fmt: skip
-    return replace(state, **changes)  # type: ignore[arg-type]
+    return structs.replace(state, **changes)
 
 
-def put(folder: Path, state: RunState) -> Path:
-    state_file.StateFile(folder).write(state)
+def put(folder: Path, state: RunRecord) -> Path:
+    folder.mkdir(exist_ok=True)
+    state_file.write(folder, state)
     return folder
 
 
@@ -59,20 +60,21 @@ def test_where_nothing_ran_there_is_nothing(tmp_path: Path) -> None:
     ("content", "says"),
     [
         (b"", "damaged"),
-        (b'{"format": "megabuild/run-state", "format_version": 1, "config":', "damaged"),
-        (b'{"format": "megabuild/run-state", "format_version": 1}', "damaged"),
-        (b'{"format": "megabuild/run-state", "format_version": 2, "new": true}', "another version"),
+        (b'{"format": "megabuild/run-state", "format_version": 2, "config":', "damaged"),
+        (b'{"format": "megabuild/run-state", "format_version": 2}', "damaged"),
+        (b'{"format": "megabuild/run-state", "format_version": 3, "new": true}', "another version"),
         (b'{"format": "something/else", "format_version": 1}', "something else"),
         (b"[]", "damaged"),
         (b"\xff\xfe\x00", "damaged"),
         (b"1" * (2 << 20), "damaged"),
+        (b"[" * 100_000, "damaged"),
     ],
 )
 def test_what_is_no_state_is_refused_with_a_reason(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / state_file.NAME).write_bytes(content)
     with pytest.raises(IntegrityError, match=says):
         state_file.read(tmp_path)
-    found = look(tmp_path)
+    found = read_last_run(tmp_path)
     assert found.standing == "unreadable"
     result = status_result([found], 80, time.time())
     assert says in "\n".join(result.lines)
@@ -88,13 +90,13 @@ def test_what_is_no_file_is_not_followed_nor_waited_for(tmp_path: Path, how: str
         os.mkfifo(path)
     else:
         path.mkdir()
-    assert look(tmp_path).standing == "unreadable"
+    assert read_last_run(tmp_path).standing == "unreadable"
 
 
 def test_a_driver_that_is_there_runs(tmp_path: Path) -> None:
-    found = look(put(tmp_path, a_state()))
+    found = read_last_run(put(tmp_path, a_state()))
     assert found.standing == "running"
-    (heading, *_) = found_lines(found, 80, time.time())
+    (heading, *_) = run_lines(found, 80, time.time())
     assert f"process {os.getpid()}" in heading
 
 
@@ -102,9 +104,9 @@ def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:
     pid, began = ended_process()
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "run.log").write_text("2026-01-01T00:00:00.000Z staging  [148/1614 3s] a.o\n\n")
-    found = look(put(tmp_path, a_state(pid=pid, process_began=began)))
+    found = read_last_run(put(tmp_path, a_state(pid=pid, process_began=began)))
     assert found.standing == "died"
-    lines = found_lines(found, 80, time.time())
+    lines = run_lines(found, 80, time.time())
     assert "died at 148 of 1,614 (libtorch: compile)" in lines[0]
     assert "[148/1614 3s] a.o" in lines[1]
     assert lines[-1].strip() == "run the same command again to continue"
@@ -113,19 +115,15 @@ def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:
 
 
 def test_another_process_with_the_same_id_is_not_the_driver(tmp_path: Path) -> None:
-    assert look(put(tmp_path, a_state(process_began=1.0))).standing == "died"
-
-
-def test_a_machine_that_was_started_anew_runs_nothing_of_before(tmp_path: Path) -> None:
-    assert look(put(tmp_path, a_state(boot="another"))).standing == "died"
+    assert read_last_run(put(tmp_path, a_state(process_began=1.0))).standing == "died"
 
 
 def test_on_another_machine_only_the_time_of_its_last_word_tells(tmp_path: Path) -> None:
-    there = a_state(host="node7", boot="another", pid=1)
-    assert look(put(tmp_path, there)).standing == "running"
-    silent = look(put(tmp_path, replace(there, updated=time.time() - 4000)))
+    there = a_state(host="node7", pid=1)
+    assert read_last_run(put(tmp_path, there)).standing == "running"
+    silent = read_last_run(put(tmp_path, structs.replace(there, updated=time.time() - 4000)))
     assert silent.standing == "unknown"
-    assert "node7" in found_lines(silent, 80, time.time())[0]
+    assert "node7" in run_lines(silent, 80, time.time())[0]
     before = {silent.name: replace(silent, standing="running")}
     assert not list(changes(before, [silent], time.time())), "nobody knows that it ended"
 
@@ -140,12 +138,12 @@ def test_a_run_that_ended_between_two_looks_did_not_die(
         return False
 
     monkeypatch.setattr(processes, "is_running", is_running)
-    assert look(tmp_path).standing == "ended"
+    assert read_last_run(tmp_path).standing == "ended"
 
 
 def test_the_log_is_looked_for_beside_the_state_and_nowhere_else(tmp_path: Path) -> None:
     pid, began = ended_process()
-    found = look(put(tmp_path, a_state(pid=pid, process_began=began, log="/etc/passwd")))
+    found = read_last_run(put(tmp_path, a_state(pid=pid, process_began=began, log="/etc/passwd")))
     assert found.log == tmp_path / "logs" / "passwd"
     assert found.last_line == ""
 
@@ -154,7 +152,7 @@ def test_the_last_line_of_a_log_is_bounded_and_steers_no_terminal(tmp_path: Path
     pid, began = ended_process()
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "run.log").write_text("time source \x1b]0;x\x07" + "y" * 50_000)
-    line = look(put(tmp_path, a_state(pid=pid, process_began=began))).last_line
+    line = read_last_run(put(tmp_path, a_state(pid=pid, process_began=began))).last_line
     assert 0 < len(line) <= 300
     assert "\x1b" not in line
 
@@ -163,34 +161,68 @@ def test_names_mean_a_config_with_its_rehearsals(tmp_path: Path) -> None:
     for name in ("linux_64_cpu", "linux_64_cpu-rehearsal", "linux_64_cpu_debian"):
         put(tmp_path / name, a_state())
     (tmp_path / "packages").mkdir()
-    assert names(tmp_path, []) == ["linux_64_cpu", "linux_64_cpu-rehearsal", "linux_64_cpu_debian"]
-    assert names(tmp_path, ["linux_64_cpu"]) == ["linux_64_cpu", "linux_64_cpu-rehearsal"]
-    assert names(tmp_path, ["*debian"]) == ["linux_64_cpu_debian"]
+    assert run_names(tmp_path, []) == ["linux_64_cpu", "linux_64_cpu-rehearsal", "linux_64_cpu_debian"]
+    assert run_names(tmp_path, ["linux_64_cpu"]) == ["linux_64_cpu", "linux_64_cpu-rehearsal"]
+    assert run_names(tmp_path, ["*debian"]) == ["linux_64_cpu_debian"]
     with pytest.raises(ConfigError, match="no run of osx"):
-        names(tmp_path, ["osx"])
-    assert names(tmp_path / "none", []) == []
+        run_names(tmp_path, ["osx"])
+    assert run_names(tmp_path / "none", []) == []
 
 
 def test_following_tells_a_line_for_every_change_and_no_other(tmp_path: Path) -> None:
     now = time.time()
-    first = look(put(tmp_path, a_state()))
+    first = read_last_run(put(tmp_path, a_state()))
     assert [line.split(": ", 1)[1] for line in changes({}, [first], now)] == ["building", "libtorch: compile"]
-    same = look(put(tmp_path, a_state(going=(replace(COMPILING, done=149),))))
+    same = read_last_run(put(tmp_path, a_state(activities=[structs.replace(COMPILING, done=149)])))
     assert list(changes({first.name: first}, [same], now)) == []
-    built = look(put(tmp_path, a_state(packages={"libtorch 2.13.0": "built"})))
+    built = read_last_run(put(tmp_path, a_state(packages={"libtorch 2.13.0": "built"})))
     (line,) = changes({first.name: same}, [built], now)
     assert line.endswith("libtorch 2.13.0: built")
-    over = look(put(tmp_path, a_state(status="done", going=(), packages={"libtorch 2.13.0": "published"})))
+    over = read_last_run(
+        put(tmp_path, a_state(status="done", activities=[], packages={"libtorch 2.13.0": "published"}))
+    )
     lines = [line.split(": ", 1)[1] for line in changes({first.name: built}, [over], now)]
     assert lines == ["libtorch 2.13.0: published", "done"], "what came between two looks is told as well"
     assert not list(changes({first.name: over}, [over], now))
 
 
 def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
-    result = status_result([look(put(tmp_path, a_state(status="failed", exit_code=8)))], 80, time.time())
+    result = status_result(
+        [read_last_run(put(tmp_path, a_state(status="failed", exit_code=8)))], 80, time.time()
+    )
     (run,) = json.loads(json.dumps(result.to_json()))["runs"]
     assert (run["standing"], run["state"]["exit_code"]) == ("ended", 8)
     assert "exit code 8" in result.lines[0]
+
+
+def test_after_ctrl_c_it_says_how_to_continue_and_interrupted_once(tmp_path: Path) -> None:
+    run = read_last_run(
+        put(tmp_path, a_state(status="interrupted", error="interrupted", exit_code=130, activities=[]))
+    )
+    text = "\n".join(run_lines(run, 80, time.time()))
+    assert text.count("interrupted") == 1
+    assert text.endswith("run the same command again to continue")
+
+
+def test_packages_that_are_gone_are_counted(tmp_path: Path) -> None:
+    kept = tmp_path / "packages" / "a.conda"
+    kept.parent.mkdir()
+    kept.touch()
+    files = {"a": "packages/a.conda", "b": "packages/b.conda"}
+    state = a_state(status="done", packages=dict.fromkeys(files, "published"), files=files, activities=[])
+    run = read_last_run(put(tmp_path / "linux_64_cpu", state))
+    assert run.lost == 1
+    assert any("1 package of it removed since" in line for line in run_lines(run, 80, time.time()))
+
+
+def test_no_line_of_a_run_is_wider_than_the_terminal_nor_steers_it(tmp_path: Path) -> None:
+    evil = Activity(task="x", what="a\x1b[2J\u202e" * 40, since=time.time(), done=1, total=2)
+    run = read_last_run(put(tmp_path, a_state(activities=[evil] * 20, seconds_left=7800.0, share=0.3)))
+    lines = run_lines(run, 80, time.time())
+    assert max(map(len, lines[:-1])) <= 80
+    assert len(lines) < 15
+    assert not {"\x1b", "\u202e"} & set("".join(lines))
+    assert "2:10 h left" in lines[1]
 
 
 @pytest.mark.parametrize("point", [1e300, -1e18, float("1e20")])

@@ -1,1 +1,0 @@
-"""Where runs stand: kept while they go on, and read from anywhere."""

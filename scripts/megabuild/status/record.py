@@ -1,0 +1,106 @@
+"""The record of a run: what ``state.json`` keeps. It is replaced as a whole, and read from anywhere.
+
+Points in time are seconds since 1970, so that they mean the same to another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+
+from groundwork import files
+from groundwork.errors import IntegrityError
+
+NAME = "state.json"
+_FORMAT, _VERSION = "megabuild/run-state", 2
+_MOST_BYTES = 1 << 20
+
+
+class Activity(msgspec.Struct, kw_only=True):
+    """One thing in progress: a phase of a build, the test of a package, a download."""
+
+    task: str  #: ``pytorch``, ``pytorch_scatter-py312``, ``packing wheels``
+    what: str  #: ``libtorch: compile``, ``testing pytorch 2.13.0 py3.12``
+    since: float
+    done: int = 0  #: ninja's steps, or what else is counted; 0 of 0 where nothing is
+    total: int = 0
+    unit: str = ""  #: of these: ``bytes``, ``packages``; nothing for steps
+
+
+class RunRecord(msgspec.Struct, kw_only=True):
+    """The status of one run."""
+
+    config: str  #: the run's name
+    #: ``preparing``, ``checking``, ``building``; then ``done``, ``failed`` or ``interrupted``
+    status: str = "checking"
+    began: float = 0.0
+    updated: float = 0.0
+    log: str = ""
+    activities: list[Activity] = []  #: in the order in which they began
+    #: by label, such as ``pytorch 2.13.0 py3.12``: ``waiting``, ``there`` (before the run began), ``built`` (its test
+    #: comes), ``testing``, ``tested`` (what it needs is not published yet), ``published`` or ``failed``
+    packages: dict[str, str] = {}
+    files: dict[str, str] = {}  #: by label: the file of a published package, below the output folder
+    seconds_left: float | None = None  #: from ``updated`` on
+    share: float = 0.0  #: of the expected duration that has passed, 0 to 1
+    jobs: int = 0  #: compile jobs at once
+    #: bytes: used by the run's processes, of the machine, free on the output's disk; 0 where nobody knows
+    memory: int = 0
+    memory_most: int = 0
+    disk_free: int = 0
+    #: the driver: its process, when that began (see :func:`groundwork.resources.processes.began`), its machine
+    pid: int = 0
+    process_began: float = 0.0
+    host: str = ""
+    error: str = ""  #: what ended it
+    exit_code: int | None = None  #: None while it runs
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run came to an end of its own, and was not killed."""
+        return self.status in ("done", "failed", "interrupted")
+
+
+class _Head(msgspec.Struct):
+    format: str
+    format_version: int
+
+
+#: Made at import: msgspec resolves a class at its first use, which two threads must not do at once.
+_HEAD, _RECORD = msgspec.json.Decoder(_Head), msgspec.json.Decoder(RunRecord)
+
+
+def write(folder: Path, record: RunRecord) -> None:
+    """Replace the file of a run; a full disk costs the file and not the run."""
+    document = {"format": _FORMAT, "format_version": _VERSION, **msgspec.structs.asdict(record)}
+    content = msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+    with contextlib.suppress(OSError):
+        files.write(folder / NAME, content, mode=0o644)  # others may look, whatever the umask
+
+
+def read(folder: Path) -> RunRecord | None:
+    """Return the record of a folder's last run; None where there was none.
+
+    Raises IntegrityError: The file is damaged, no file, or of another version of this program.
+    Raises OSError: It cannot be read.
+    """
+    path = folder / NAME
+    try:
+        with files.open_regular(path) as file:
+            content = file.read(_MOST_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        head = _HEAD.decode(content)
+        if head.format != _FORMAT:
+            raise IntegrityError(f"{path} is something else ({head.format[:80]})", "delete it")
+        if head.format_version != _VERSION:
+            raise IntegrityError(
+                f"{path} is of another version of this program (format {head.format_version}, not {_VERSION})",
+                "ask the version that runs there",
+            )
+        return _RECORD.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise IntegrityError(f"{path} is damaged: {error}", "the next run replaces it") from error

@@ -1,0 +1,174 @@
+"""One record of a run, changed under a lock from any thread; `logging` has the sentences.
+
+Sentences go to the logger ``megabuild``: from ``INFO`` on for people, at ``PHASE`` where no moving line shows the
+phase, at ``DEBUG`` for the log file alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import msgspec
+
+from groundwork.notes import WARNING, Preparing
+from groundwork.resources.machine import disk_free, measure
+from groundwork.resources.processes import TreeMemory, began
+from megabuild.status import record as state_file
+from megabuild.status.record import Activity, RunRecord
+from megabuild.status.time_left import TimeLeft
+
+PHASE = 15
+logging.addLevelName(PHASE, "PHASE")
+logger = logging.getLogger("megabuild")
+logger.setLevel(logging.DEBUG)
+logger.propagate = False
+logger.addHandler(logging.NullHandler())
+#: Every line of the build scripts, for those who want to see them: ``SOURCE: LINE``.
+script_lines = logging.getLogger("megabuild.lines")
+script_lines.propagate = False
+script_lines.setLevel(logging.CRITICAL)
+
+_SECONDS = 1.0
+#: What cannot get worse for a package.
+_FINAL = frozenset({"there", "published", "failed"})
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Something that went on from one point in time to another."""
+
+    task: str
+    what: str
+    start: float
+    end: float
+
+
+class Task(AbstractContextManager["Task"]):
+    """Something in progress: a row of the status from the first phase to the end of the context."""
+
+    def __init__(self, status: Status, name: str, level: int) -> None:
+        self._status, self.name, self.level = status, name, level
+        self._activity: Activity | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self.idle()
+
+    def phase(self, what: str, *, point: str = "", total: int = 0, unit: str = "", level: int = 0) -> None:
+        """Begin a phase, which ends the one before; ``point`` names it for the time left."""
+        self.idle()
+        with self._status.lock:
+            record = self._status.record
+            record.status = "building" if record.status == "checking" else record.status
+            self._activity = Activity(task=self.name, what=what, since=time.time(), total=total, unit=unit)
+            record.activities.append(self._activity)
+            if point:
+                self._status.time_left.reach(point)
+        logger.log(level or self.level, what, extra={"begins_phase": True})
+        self._status.publish(at_once=True)
+
+    def advance(self, done: int, total: int) -> None:
+        """Set how far the phase is."""
+        with self._status.lock:
+            if self._activity is None or (self._activity.done, self._activity.total) == (done, total):
+                return
+            self._activity.done, self._activity.total = done, total
+            if not self._activity.unit:
+                self._status.time_left.step(f"{self.name} {self._activity.what}", done, total)
+        if done == total and not self._activity.unit:
+            logger.log(self.level, "%s %d/%d", self._activity.what, done, total)
+
+    def idle(self) -> None:
+        """End the phase."""
+        with self._status.lock:
+            if self._activity is not None:
+                self._status.record.activities.remove(self._activity)
+                span = Span(self.name, self._activity.what, self._activity.since, time.time())
+                self._status.spans.append(span)
+                self._activity = None
+
+
+class Status:
+    """The status of one run; ``silent``: there is nothing to do, so the file of the last run stays."""
+
+    def __init__(self, config: str, folder: Path, *, silent: bool = False) -> None:
+        self.lock = threading.RLock()
+        self.spans: list[Span] = []  #: phases that have ended
+        self.time_left = TimeLeft({}, 0.0)
+        self.watch: Callable[[], None] = lambda: None  #: called whenever the record is published
+        self._folder, self._silent = folder, silent
+        self._memory, self._next = TreeMemory(), 0.0
+        self._preparing: dict[str, Task] = {}
+        self.record = RunRecord(
+            config=config,
+            began=time.time(),
+            pid=os.getpid(),
+            process_began=began(os.getpid()),
+            host=socket.gethostname(),
+            memory_most=measure().memory,
+        )
+
+    def plan(self, packages: Mapping[str, bool], jobs: int, time_left: TimeLeft) -> None:
+        """Take what is to be built, by label, and whether it is there; once more where the preparation changed it."""
+        with self.lock:
+            self.record.packages = {
+                label: "there" if there else "waiting" for label, there in packages.items()
+            }
+            self.record.jobs, self.record.status, self.time_left = jobs, "checking", time_left
+
+    def task(self, name: str, *, level: int = logging.DEBUG) -> Task:
+        """Return a row of the status; its phases are logged at ``level``."""
+        return Task(self, name, level)
+
+    def set_packages(self, labels: Iterable[str], state: str) -> None:
+        """Set the state of packages, of which some cannot get worse."""
+        with self.lock:
+            for label in labels:
+                if state == "published" or self.record.packages.get(label, "there") not in _FINAL:
+                    self.record.packages[label] = state
+
+    def note(self, what: str | Preparing) -> None:
+        """Take what a preparation reports: a sentence, or how far it is."""
+        if not isinstance(what, Preparing):
+            level = logging.WARNING if what.startswith(WARNING) else logging.DEBUG
+            logger.log(level, what.removeprefix(WARNING))
+            return
+        with self.lock:
+            self.record.status = "preparing"
+            known = what.what in self._preparing
+            task = self._preparing.setdefault(what.what, self.task(what.what, level=PHASE))
+        if not known:
+            task.phase(what.what, total=what.total, unit=what.unit)
+        if what.over:
+            self._preparing.pop(what.what).idle()
+            logger.debug("%s: done", what.what)
+        else:
+            task.advance(what.done, what.total)
+
+    def publish(self, *, at_once: bool = False) -> None:
+        """Write the record for others, at most once a second unless something has happened."""
+        with self.lock:
+            if not at_once and time.monotonic() < self._next:
+                return
+            self._next = time.monotonic() + _SECONDS
+            now, left = self.record, self.time_left.left()
+            now.updated, now.memory, now.disk_free = time.time(), self._memory(), disk_free(self._folder)
+            now.seconds_left, now.share = left or (None, 0.0)
+            if not self._silent:
+                state_file.write(self._folder, now)
+        self.watch()
+
+    def end(self, status: str, error: str, exit_code: int, seconds: float) -> None:
+        """Write the last record of a run that took so many seconds."""
+        with self.lock:
+            now = self.record
+            now.status, now.error, now.exit_code = status, error, exit_code
+            now.activities, now.seconds_left = [], None
+            now.updated = now.began + seconds
+            if not self._silent:
+                state_file.write(self._folder, now)

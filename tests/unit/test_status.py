@@ -1,0 +1,118 @@
+"""One record of a run, changed from many threads."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from tiny import kept_sentences
+
+from groundwork.notes import Preparing
+from megabuild.status import record as state_file
+from megabuild.status.status import PHASE, Status
+from megabuild.status.time_left import TimeLeft
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def status(tmp_path: Path) -> Status:
+    made = Status("linux_64_cpu", tmp_path)
+    made.plan({"libtorch": True, "pytorch": False}, 2, TimeLeft({}, 0.0))
+    return made
+
+
+def test_a_task_is_a_row_while_it_runs_and_a_span_afterwards(status: Status, tmp_path: Path) -> None:
+    with kept_sentences() as kept, status.task("pytorch", level=PHASE) as task:
+        task.phase("libtorch: configure")
+        task.phase("libtorch: compile")
+        task.advance(3, 9)
+        written = state_file.read(tmp_path)
+        assert written is not None
+        assert (written.status, [row.what for row in written.activities]) == (
+            "building",
+            ["libtorch: compile"],
+        )
+        assert (status.record.activities[0].done, status.record.activities[0].total) == (3, 9)
+        task.advance(9, 9)
+    assert status.record.activities == []
+    assert [span.what for span in status.spans] == ["libtorch: configure", "libtorch: compile"]
+    assert [(one.levelno, one.getMessage()) for one in kept][-1] == (PHASE, "libtorch: compile 9/9")
+
+
+def test_packages_go_from_built_to_published_and_a_failed_one_stays_so(status: Status) -> None:
+    for state in ("built", "testing", "tested", "published", "failed"):
+        status.set_packages(["pytorch", "libtorch"], state)
+    assert status.record.packages == {"libtorch": "published", "pytorch": "published"}
+    status.plan({"pytorch": False}, 2, TimeLeft({}, 0.0))
+    for state in ("failed", "tested"):
+        status.set_packages(["pytorch"], state)
+    assert status.record.packages == {"pytorch": "failed"}
+
+
+def test_a_preparation_is_a_row_and_its_warnings_are_warnings(status: Status) -> None:
+    with kept_sentences() as kept:
+        status.note(Preparing(what="packing wheels", total=2, unit="packages"))
+        status.note(Preparing(what="packing wheels", done=1, total=2, unit="packages"))
+        assert (status.record.status, status.record.activities[0].done) == ("preparing", 1)
+        status.note("! x was damaged")
+        status.note("packaged x")
+        status.note(Preparing(what="packing wheels", done=2, total=2, unit="packages"))
+    assert not status.record.activities
+    assert [one.getMessage() for one in kept if one.levelno == logging.WARNING] == ["x was damaged"]
+
+
+def test_threads_change_it_at_once_and_the_file_is_whole(status: Status, tmp_path: Path) -> None:
+    def work(number: int) -> None:
+        with status.task(f"task {number}") as task:
+            for done in range(50):
+                task.phase(f"phase {done}")
+                task.advance(done, 50)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(status.spans) == 8 * 50
+    assert state_file.read(tmp_path) is not None
+
+
+def test_the_end_of_a_run_has_its_duration_and_a_silent_run_leaves_the_file(
+    tmp_path: Path, status: Status
+) -> None:
+    status.end("failed", "no luck", 8, 60.0)
+    written = state_file.read(tmp_path)
+    assert written is not None
+    assert (written.status, written.exit_code, written.pid) == ("failed", 8, os.getpid())
+    assert written.updated - written.began == pytest.approx(60)
+    Status("linux_64_cpu", tmp_path, silent=True).end("done", "", 0, 1.0)
+    assert state_file.read(tmp_path) == written
+
+
+def test_the_time_left_follows_the_last_run_point_by_point() -> None:
+    clock = Clock()
+    first = TimeLeft({}, 0.0, clock)
+    assert first.left() is None
+    for point in ("configure", "compile", "built", "built"):
+        clock.now += 100
+        first.reach(point)
+    second = TimeLeft(first.passed, first.seconds, clock)
+    assert second.left() is not None
+    for point in ("configure", "compile", "built"):  # twice as fast
+        clock.now += 50
+        second.reach(point)
+    seconds, share = second.left() or (0, 0)
+    assert seconds == pytest.approx(50, abs=5)
+    assert share == pytest.approx(0.75)

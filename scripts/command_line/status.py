@@ -16,6 +16,8 @@ from command_line.options import GroupedCommand, option
 from command_line.progress_display import moving_lines
 from command_line.root import output_folder
 from command_line.run_command import Invocation
+from groundwork import files
+from groundwork.errors import UsageError
 from groundwork.result import Result
 from groundwork.text import Signs
 from groundwork.wording import plain
@@ -26,6 +28,7 @@ EXAMPLES = """
 {prog}                         every config that was run
 {prog} linux_64_cpu_debian     its runs, with rehearsals and other releases
 {prog} linux_64_cpu --follow   until it ends, with its exit code
+{prog} linux_64_cpu --page run.html   what took how long
 {prog} --json -o /other/output for a script
 """
 SHOW = "Showing"
@@ -36,11 +39,23 @@ _SECONDS = 1.0
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...")
 @option(SHOW, "--follow", "-f", is_flag=True, help="Continue until the runs have ended.")
 @option(SHOW, "--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
+@option(
+    SHOW,
+    "--page",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write an HTML page on the last run of one CONFIG that has ended: what took how long.",
+)
 @option("Where", "--output", "-o", metavar="DIR",
         help="The builds'.  [default: output/ in the repository]")  # fmt: skip
 @click.pass_context
 def status(
-    context: click.Context, configs: tuple[str, ...], follow: bool, as_json: bool, output: str | None
+    context: click.Context,
+    configs: tuple[str, ...],
+    follow: bool,
+    as_json: bool,
+    page: Path | None,
+    output: str | None,
 ) -> Result:
     """Show the status of each CONFIG's last run, while it goes on and afterwards.
 
@@ -49,6 +64,8 @@ def status(
     as another user, and after kill -9. The exit code is 0 however a run ended; with --follow it is the run's.
     """
     context.obj.json = as_json
+    if page is not None:
+        return _write_page(page, output_folder(output), configs)
     return show(context.obj, output_folder(output), configs, follow=follow)
 
 
@@ -60,6 +77,16 @@ def show(invocation: Invocation, output: Path, configs: Sequence[str], *, follow
     runs = _follow(folders, invocation) if follow else [read_last_run(folder) for folder in folders]
     width = max(40, shutil.get_terminal_size().columns)
     return status_result(runs, width, time.time(), followed=follow)
+
+
+def _write_page(page: Path, output: Path, configs: Sequence[str]) -> Result:
+    from megabuild.status.page import run_page  # not before: nothing else needs Jinja2
+
+    names = run_names(output, configs)
+    if len(names) != 1:
+        raise UsageError(f"--page is for one run, there are {len(names)}", f"name one of: {', '.join(names)}")
+    files.write(page, run_page(output / names[0]), mode=0o644)
+    return Result(format="page", document={"page": str(page)}, lines=[f"page of {names[0]}: {page}"])
 
 
 def _follow(folders: Sequence[Path], invocation: Invocation) -> list[LastRun]:

@@ -73,7 +73,7 @@ def test_a_run_that_did_its_work_says_so_and_one_with_nothing_to_do_erases_nothi
         assert tiny.run().ok
         assert {name: (folder / name).read_bytes() for name in kept} == kept
         assert (folder / "logs" / "latest.log").resolve() == log
-        records = sorted((folder / "runs").glob("*.json"))
+        records = sorted((folder / "runs").glob("*Z.json"))
         assert len(records) == count
         assert records[0].read_bytes() == kept["run.json"]
         assert {row["status"] for row in json.loads(records[-1].read_text())["packages"]} == {"skipped"}
@@ -91,7 +91,7 @@ def test_a_failed_run_says_why_and_the_next_one_takes_its_place(
     monkeypatch.delenv("TINY_STAGING_FAIL")
     tiny.run()
     assert state_of(tiny).status == "done"
-    assert len(list((tiny.options().state / "runs").glob("*.json"))) == 2
+    assert len(list((tiny.options().state / "runs").glob("*Z.json"))) == 2
 
 
 def test_a_run_is_seen_from_outside_and_after_kill_9_where_it_died(tiny: Tiny) -> None:

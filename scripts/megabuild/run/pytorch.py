@@ -23,6 +23,7 @@ from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.report import staging_sentence
 from megabuild.run import preflight
+from megabuild.run.build_output import BuildStep
 from megabuild.run.build_task import BuildTask
 from megabuild.run.logfile import LogFile
 from megabuild.run.memory_budget import MemoryBudget
@@ -131,11 +132,11 @@ class PyTorchWork(BuildTask):
         self.shelved.append(copy)
         self._run.there(package.name)
 
-    def occasion(self, event: events.Event | None) -> None:
-        """Look for what is new, and flush a staging that has come to its end, before what is made from it."""
-        if isinstance(event, events.PackageStarted):
+    def take(self, step: BuildStep) -> None:
+        """Take a step; a staging that has come to its end is flushed before anything is made from it."""
+        if step.kind == "package":
             output_folder.seal_stagings(self._out)
-        super().occasion(event)
+        super().take(step)
 
     def put_aside(self, built: Path) -> None:
         """Take a package that has failed its test out of what the next run goes on from."""

@@ -55,6 +55,7 @@ from megabuild.run.summary import LATEST, RECORDS, Summary
 from megabuild.run.usage_meter import Meter
 from megabuild.run.work import Made, Run, Work
 from megabuild.status import record as state_file
+from megabuild.status import trace
 from megabuild.status.show import place
 from megabuild.status.status import Status, logger
 from megabuild.status.time_left import TimeLeft
@@ -111,13 +112,17 @@ def execute(
             logger.removeHandler(handler)
             if error:
                 log_file.write("driver", f"error: {error}")
-            summary = run.summary(error)
+            steps = trace.ninja_steps(options.state / "tree" / "build", run.status.record.began)
+            summary = replace(run.summary(error), slowest_steps=trace.slowest(steps))
             if status == "done" and not summary.ok:
                 status, code = "failed", BuildError.exit_code
             # on a full disk the run's own error is the one to tell
             with contextlib.suppress(OSError) if error else contextlib.nullcontext():
                 run.note_channels()
                 summary.write(options.state / RECORDS / f"{log_file.stamp}.json")
+            if run.status.spans:
+                path = options.state / RECORDS / f"{log_file.stamp}{trace.SUFFIX}"
+                trace.write_trace(path, run.status.spans, steps, run.status.record.began)
                 if not run.idle:
                     summary.write(options.state / LATEST)
             run.end(status, error, code, summary)

@@ -18,6 +18,8 @@ from groundwork.wording import counted
 #: In a state folder: the summary of the last run that did something, and the folder of those of all.
 LATEST, RECORDS = "run.json", "runs"
 _HASH_DIGITS = 12
+#: Shorter steps are not worth a line.
+_SLOW_SECONDS = 10.0
 #: What a rehearsal's packages are: they have PyTorch's names and versions.
 MODEL = "These packages are a small model and not PyTorch."
 _MARKS = {
@@ -87,9 +89,9 @@ class Summary:
     object_cache: Mapping[str, int] = field(default_factory=dict)
     disk: DiskUse = field(default_factory=DiskUse)
     memory: int = 0  #: bytes of the largest process that this machine ran for it, 0 where nobody knows
-    #: what the plan said of duration and memory, 0 where nothing was built
-    estimated_seconds: float = 0.0
-    estimated_memory: int = 0
+    estimated_seconds: float = 0.0  #: what the plan said, 0 where nothing was built
+    #: seconds of the ten steps of ninja's that took longest, by what they made
+    slowest_steps: Mapping[str, float] = field(default_factory=dict)
     error: str = ""  #: what went wrong, empty when nothing did
     #: what failed and where, by task, as scripts want it (docs/json.md)
     failures: tuple[Mapping[str, object], ...] = ()
@@ -170,6 +172,8 @@ def figure_lines(summary: Summary) -> list[str]:
         lines.append(f"{what} reused from {source}{others}")
     if summary.object_cache and not asked:
         lines.append("no object cache: what was compiled is not kept for another run")
+    if slow := {name: seconds for name, seconds in summary.slowest_steps.items() if seconds >= _SLOW_SECONDS}:
+        lines += ["slowest steps:", *(f"{duration(seconds):>10}  {name}" for name, seconds in slow.items())]
     if summary.memory:
         lines.append(f"memory: {size(summary.memory)} for the largest process")
     if summary.disk.peak:

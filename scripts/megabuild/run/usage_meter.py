@@ -45,13 +45,7 @@ class Meter:
             last_run.keep(plan.options, run)
         if not summary.ok or not (plan.missing or plan.extensions.missing):
             return summary
-        figures = plan.estimate
-        per_job = figures.memory_per_job if plan.missing else 0
-        return replace(
-            summary,
-            estimated_seconds=round(estimated_seconds, 1),
-            estimated_memory=max(per_job, figures.memory_of_extensions),
-        )
+        return replace(summary, estimated_seconds=round(estimated_seconds, 1))
 
     def _memory(self) -> int:
         """Bytes of the largest program so far; 0 where nobody knows, one before us having been larger."""

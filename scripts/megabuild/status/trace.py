@@ -1,0 +1,70 @@
+"""The trace of a run, in Chrome's format: its phases and ninja's steps (opens in ui.perfetto.dev and chrome://tracing)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from groundwork import files
+from groundwork.wording import plain
+from megabuild.status.status import Span
+
+SUFFIX = ".trace.json"
+_NINJA = "ninja"
+_MOST_BYTES, _LONGEST_NAME = 64 << 20, 300
+
+
+def ninja_steps(build: Path, since: float) -> list[Span]:
+    """Return the steps that ninja has run in a build folder since a point in time, by its untrusted log."""
+    content = files.read_untrusted(build / ".ninja_log", below=build.parent) or b""
+    steps: dict[tuple[str, str, str], Span] = {}
+    for line in content[:_MOST_BYTES].decode(errors="replace").splitlines()[1:]:
+        fields = line.split("\t")
+        if len(fields) != 5 or not all(field.isdigit() and len(field) < 20 for field in fields[:3]):
+            continue
+        start, end, date = int(fields[0]) / 1e3, int(fields[1]) / 1e3, int(fields[2]) / 1e9
+        if date >= since and end >= start:  # one step may have several outputs
+            name = plain(fields[3])[:_LONGEST_NAME]
+            steps.setdefault(
+                (fields[0], fields[1], fields[4]), Span(_NINJA, name, date - (end - start), date)
+            )
+    return sorted(steps.values(), key=lambda step: step.start)
+
+
+def slowest(steps: Iterable[Span], count: int = 10) -> dict[str, float]:
+    """Return the seconds of the steps that took longest, by their names."""
+    longest = sorted(steps, key=lambda step: step.start - step.end)[:count]
+    return {step.what: round(step.end - step.start, 1) for step in longest}
+
+
+def in_rows(spans: Sequence[Span]) -> list[list[Span]]:
+    """Put spans, sorted by their start, into as few rows as they fit without overlapping."""
+    rows: list[list[Span]] = []
+    for span in spans:
+        row = next((row for row in rows if row[-1].end <= span.start + 1e-3), None)
+        if row is None:
+            rows.append([span])
+        else:
+            row.append(span)
+    return rows
+
+
+def write_trace(path: Path, spans: Sequence[Span], steps: Sequence[Span], began: float) -> None:
+    """Write a run's phases, a lane for every task, and ninja's steps below them."""
+    tasks = {
+        task: [span for span in spans if span.task == task]
+        for task in dict.fromkeys(one.task for one in spans)
+    }
+    lanes = list(tasks.items()) + [
+        (f"{_NINJA} {row}", content) for row, content in enumerate(in_rows(steps), 1)
+    ]
+    events: list[dict[str, object]] = []
+    for number, (lane, content) in enumerate(lanes):
+        head = {"pid": 0, "tid": number}
+        events.append({**head, "ph": "M", "name": "thread_name", "args": {"name": lane}})
+        for span in content:
+            length = {"ts": round(1e6 * (span.start - began)), "dur": round(1e6 * (span.end - span.start))}
+            events.append({**head, "ph": "X", "name": span.what, **length})
+    files.write(path, msgspec.json.encode({"traceEvents": events}))

@@ -1,0 +1,84 @@
+"""The trace of a run, and the page that is made of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from groundwork.errors import ConfigError, IntegrityError
+from groundwork.package_id import PackageId
+from megabuild.run.summary import PackageResult, Summary
+from megabuild.status.page import run_page
+from megabuild.status.status import Span
+from megabuild.status.trace import SUFFIX, in_rows, ninja_steps, slowest, write_trace
+
+BEGAN = 1_800_000_000.0
+EVIL = "<script>alert(1)</script>\"' onload=x"
+
+
+def log_line(start: int, end: int, date: float, name: str, digest: str = "ab") -> str:
+    return f"{start}\t{end}\t{int(date * 1e9)}\t{name}\t{digest}"
+
+
+def test_ninja_s_log_gives_the_steps_of_this_run_and_nothing_that_is_no_step(tmp_path: Path) -> None:
+    lines = [
+        "# ninja log v7",
+        log_line(0, 9000, BEGAN + 9, "a.o"),
+        log_line(0, 9000, BEGAN + 9, "a.d"),  # the same step's
+        log_line(1000, 4000, BEGAN + 4, f"{EVIL}\x1b[2J", "cd"),
+        log_line(0, 5000, BEGAN - 50, "of_another_run.o"),
+        "x\ty\tz\tnumbers\tab",
+        "1\t2",
+        log_line(5000, 1000, BEGAN + 9, "backwards.o"),
+    ]
+    (tmp_path / ".ninja_log").write_text("\n".join(lines))
+    steps = ninja_steps(tmp_path, BEGAN)
+    assert [round(step.end - step.start) for step in steps] == [9, 3]
+    assert "\x1b" not in steps[1].what
+    assert slowest(steps, 1) == {"a.o": 9.0}
+    assert [len(row) for row in in_rows(steps)] == [1, 1], "they overlap"
+    assert ninja_steps(tmp_path / "none", BEGAN) == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A config's folder with one finished run, its names poisoned."""
+    spans = [Span("pytorch", EVIL, BEGAN + 1, BEGAN + 9), Span("test a", "testing a", BEGAN + 9, BEGAN + 10)]
+    steps = [Span("ninja", "a.o", BEGAN + 1, BEGAN + 4), Span("ninja", "b.o", BEGAN + 2, BEGAN + 3)]
+    row = PackageResult(package=PackageId(EVIL, "1", "0"), status="built", size=9, sha256="ab" * 32)
+    summary = Summary(
+        ok=False, config="linux_64_cpu", packages=(row,), seconds=10.0, log=Path("x.log"), channel=Path("x"),
+        error=EVIL, slowest_steps={EVIL: 12.0},
+    )  # fmt: skip
+    summary.write(tmp_path / "runs" / "20270101.json")
+    write_trace(tmp_path / "runs" / f"20270101{SUFFIX}", spans, steps, BEGAN)
+    return tmp_path
+
+
+def test_the_trace_has_a_lane_for_every_task_and_rows_of_ninja_s_steps(folder: Path) -> None:
+    events = json.loads((folder / "runs" / f"20270101{SUFFIX}").read_text())["traceEvents"]
+    assert [event["args"]["name"] for event in events if event["ph"] == "M"] == [
+        "pytorch", "test a", "ninja 1", "ninja 2",
+    ]  # fmt: skip
+    (step,) = (event for event in events if event["name"] == "a.o")
+    assert (step["ts"], step["dur"]) == (1_000_000, 3_000_000)
+
+
+def test_no_name_becomes_a_tag_of_the_page(folder: Path) -> None:
+    page = run_page(folder)
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+    assert not re.search(r"<[^>]*onload=x[^>]*\bonload", page)
+    assert len(re.findall(r'class="lane"', page)) == 4
+    assert "http" not in page, "one file, nothing else is loaded"
+
+
+def test_a_damaged_trace_is_named_and_none_is_no_page(folder: Path, tmp_path: Path) -> None:
+    (folder / "runs" / f"20270101{SUFFIX}").write_text("[")
+    with pytest.raises(IntegrityError, match="20270101"):
+        run_page(folder)
+    with pytest.raises(ConfigError):
+        run_page(tmp_path / "none")

@@ -70,6 +70,7 @@ class Screen(logging.Handler):
         self._status: Status | None = None
         self._started = self._since = self._told = time.monotonic()
         self._noted, self._step, self._grouped = -_NOTE_SECONDS, "planning", False
+        self._shown: list[str] = []
         self._live: Live | None = None
         if console.is_terminal and not console.is_dumb_terminal and not self._github:
             # often enough for a clock; a refresh takes some milliseconds of the core that compiles
@@ -155,10 +156,16 @@ class Screen(logging.Handler):
         self._console.out(f"[{clock}] {text}", highlight=False)
 
     def _beat(self) -> None:
-        """Print a line about the run where nothing was printed for a minute."""
-        if self._status and not self._live and time.monotonic() - self._told >= _QUIET_SECONDS:
-            with self._status.lock:
-                rows = record_lines(self._status.record, time.time())
+        """Show at once what has begun; off a terminal, a line about the run where nothing was printed for a minute."""
+        assert self._status is not None
+        with self._status.lock:
+            activities = [activity.what for activity in self._status.record.activities]
+            rows = record_lines(self._status.record, time.time())
+        if self._live:
+            if activities != self._shown:
+                self._shown = activities
+                self._live.refresh()
+        elif time.monotonic() - self._told >= _QUIET_SECONDS:
             self._line("; ".join(rows))
 
     def _moving(self) -> RenderableType:

@@ -104,10 +104,10 @@ def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
     )
 
 
-#: What a terminal may break where it likes: command lines, rows of tables, and drawings of compilers.
+#: What a terminal may break where it likes: command lines, a path or address, rows of tables, drawings of compilers.
 _UNWRAPPED = re.compile(
     r"\s*(?:[A-Z_]+=\S+ +)*(?:python3?|pip|uv|conda|micromamba|docker|podman|sudo|apt-get|bash|sh|cd|\S*/)\S* "
-    r"|\s*\S.*?\S {2,}\S|\s*\d* *\|"
+    r"|\s*[\w ]{1,40}: \S+$|\s*\S.*?\S {2,}\S|\s*\d* *\|"
 )
 #: Before a command at the end of a sentence.
 _COMMAND = re.compile(r"(?<=:) (?=(?:sudo|python3|pip|megabuild|scripts/\S+) )")

@@ -21,7 +21,7 @@ HELPS = {
     "install-pyg": "Install PyTorch Geometric's extensions beside an installed PyTorch.",
     "sizes": "Say where the bytes of an installation go.",
     "slim": "Make an environment or a package smaller, and say what still works.",
-    "status": "Say where the run of each CONFIG stands, while it goes on and afterwards.",
+    "status": "Show the status of each CONFIG's last run, while it goes on and afterwards.",
     "upload": "Show what CONFIG built in the order of uploading, and upload it with --apply.",
     "verify": "Read built packages, wheels or an environment, without a GPU.",
     "verify-gpu": "Try an environment's torch and extensions on this machine's GPUs.",

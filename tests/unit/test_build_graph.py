@@ -23,8 +23,8 @@ from groundwork.errors import (
 )
 from groundwork.resources.jobs import Budget, Jobs
 from megabuild.engine.archive import Archive
-from megabuild.run.graph import Graph, Inbox, There
-from megabuild.run.work import Made, Need, Stopped, Work
+from megabuild.run.graph import Graph, Inbox, PackageAvailable
+from megabuild.run.work import Need, Stopped, TaskResult, Work
 from megabuild.status.status import Status
 
 
@@ -52,7 +52,7 @@ class Fake:
 
     labels: tuple[str, ...] = ()
 
-    def go(self, jobs: int) -> Made:
+    def go(self, jobs: int) -> TaskResult:
         self.jobs.append(jobs)
         self.notes.append(f"begin {self.name}")
         for name in self.provides:
@@ -62,7 +62,7 @@ class Fake:
         self.notes.append(f"end {self.name}")
         if self.errors:
             raise self.errors.pop(0)
-        return Made(seconds={}, archives=[cast(Archive, self.name)])
+        return TaskResult(seconds={}, archives=[cast(Archive, self.name)])
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -96,7 +96,7 @@ class Run:
     def go(self) -> None:
         inbox: Inbox = queue.SimpleQueue()
         for fake in self.fakes:
-            fake.there = lambda name: inbox.put(There(name=name))
+            fake.there = lambda name: inbox.put(PackageAvailable(name=name))
         graph = Graph(
             cast("list[Work]", self.fakes), done=(), failed=self.failed, status=Status("x", Path("/nonexistent")),
             publish=self._publish, inbox=inbox, stop=threading.Event(),
@@ -105,7 +105,7 @@ class Run:
         with kept_sentences() as self.said:
             graph.run()
 
-    def _publish(self, work: Work, made: Made) -> None:
+    def _publish(self, work: Work, made: TaskResult) -> None:
         if self.publishing is not None:
             raise self.publishing
         self.published.append(work.name)

@@ -30,7 +30,7 @@ from megabuild.run.build_output import BuildStep, Objects
 from megabuild.run.disk import DiskWatch
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
-from megabuild.run.work import BROKEN, Made, Run, Work
+from megabuild.run.work import BROKEN, RunContext, TaskResult, Work
 from megabuild.status.status import logger
 
 _GRAIN_NS = 2_000_000_000
@@ -39,7 +39,7 @@ _GRAIN_NS = 2_000_000_000
 class BuildTask(Work):
     """Builds the packages of a recipe, and tests them one after the other."""
 
-    def __init__(self, run: Run, state: Path, budget: Budget) -> None:
+    def __init__(self, run: RunContext, state: Path, budget: Budget) -> None:
         super().__init__(run, state, budget)
         self._out = state / "out"
         self._disk = DiskWatch(state)
@@ -79,13 +79,13 @@ class BuildTask(Work):
         """Check a finished package; raise what is wrong with it."""
         return
 
-    def run(self, jobs: int) -> Made:
+    def run(self, jobs: int) -> TaskResult:
         """Build the packages that are missing; what an earlier run left, made from the same inputs, is only tested."""
         self._begin_attempt()
         self.pause()
         self._wanted = {item.package.file_name: item.package for item in self.items if not item.exists}
         if not self._wanted:
-            return Made(seconds={})
+            return TaskResult(seconds={})
         left = prepare_output(
             self._state,
             inputs={item.package.file_name: item.fingerprint for item in self.items},
@@ -152,7 +152,7 @@ class BuildTask(Work):
         changed, self._dates = dates != self._dates or not settled, dates
         return changed
 
-    def collect(self, outcome: Outcome, jobs: int, log: Path) -> Made:
+    def collect(self, outcome: Outcome, jobs: int, log: Path) -> TaskResult:
         """Verify what was finished and passed its tests, whatever else failed."""
         finished = self._state / FINISHED
         files.remove(finished)
@@ -164,7 +164,7 @@ class BuildTask(Work):
                 archives.append(finish(self._plan, package, path, finished, self.halt))
         for made in archives:
             self.check(made.path)
-        return Made(archives=archives, seconds=self.seconds, error=self.error_of(outcome, jobs, log))
+        return TaskResult(archives=archives, seconds=self.seconds, error=self.error_of(outcome, jobs, log))
 
     def error_of(self, outcome: Outcome, jobs: int, log: Path) -> MegabuildError | None:
         """Return what is wrong with what the worker has done: it failed, or not everything is there."""

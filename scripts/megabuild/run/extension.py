@@ -22,7 +22,7 @@ from megabuild.run.logfile import LogFile
 from megabuild.run.package_test import name_of
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.sandbox_paths import View, job, view
-from megabuild.run.work import BROKEN, Run
+from megabuild.run.work import BROKEN, RunContext
 from megabuild.status.status import Status, logger
 from pyg_extensions.sources import BASE
 from pyg_extensions.table import archs_of, find
@@ -34,7 +34,7 @@ _TORCH = "torch"
 class ExtensionWork(BuildTask):
     """Builds one extension for one Python, beside the tests of the PyTorch that it is for."""
 
-    def __init__(self, run: Run, budget: Budget, task: Task) -> None:
+    def __init__(self, run: RunContext, budget: Budget, task: Task) -> None:
         super().__init__(run, folder(run.plan.options) / task.name, budget)
         self.name = task.name
         self.needs = (PYTORCH, *task.needs)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from groundwork.errors import BuildError, MegabuildError, OutOfMemoryError
 from groundwork.text import UNICODE
-from megabuild.run.work import Made, Need, Stopped, Work
+from megabuild.run.work import Need, Stopped, TaskResult, Work
 from megabuild.status.status import Status, logger
 
 #: For what comes without a message; a message ends the wait at once.
@@ -18,22 +18,22 @@ _POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class TaskFinished:
     """The last message of a task's thread."""
 
     work: Work
-    made: Made | None = None
+    made: TaskResult | None = None
     error: BaseException | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class There:
+class PackageAvailable:
     """Something that tasks may need is there, though the task that made it goes on."""
 
     name: str
 
 
-Inbox: TypeAlias = "queue.SimpleQueue[There | Ended]"
+Inbox: TypeAlias = "queue.SimpleQueue[PackageAvailable | TaskFinished]"
 
 
 class Graph:
@@ -53,7 +53,7 @@ class Graph:
         done: Iterable[str],
         failed: dict[str, MegabuildError],
         status: Status,
-        publish: Callable[[Work, Made], None],
+        publish: Callable[[Work, TaskResult], None],
         inbox: Inbox,
         stop: threading.Event,
         keep_going: bool = False,
@@ -63,7 +63,7 @@ class Graph:
         # the longest way to the end first, so that it is not left over with most of the machine idle
         self._waiting = sorted(works, key=lambda work: -_way(work, works))
         self._running: dict[str, tuple[Work, int, threading.Thread]] = {}
-        self._held: list[tuple[Work, Made]] = []  # made, but what it needs is not published yet
+        self._held: list[tuple[Work, TaskResult]] = []  # made, but what it needs is not published yet
         self._done = set(done)
         self._failed = failed
         self._error: MegabuildError | None = None  # that of the run
@@ -149,9 +149,9 @@ class Graph:
 
         def go() -> None:
             try:
-                self._inbox.put(Ended(work=work, made=work.go(jobs)))
+                self._inbox.put(TaskFinished(work=work, made=work.go(jobs)))
             except BaseException as error:  # whatever it is, the loop must hear of the thread's end
-                self._inbox.put(Ended(work=work, error=error))
+                self._inbox.put(TaskFinished(work=work, error=error))
 
         thread = threading.Thread(target=go, name=work.name)
         self._running[work.name] = (work, jobs, thread)
@@ -161,7 +161,7 @@ class Graph:
         try:
             item = self._inbox.get(timeout=_POLL_SECONDS)
             while True:
-                if isinstance(item, Ended):
+                if isinstance(item, TaskFinished):
                     self._ended(item)
                 else:
                     self._done.add(item.name)
@@ -169,7 +169,7 @@ class Graph:
         except queue.Empty:
             return
 
-    def _ended(self, ended: Ended) -> None:
+    def _ended(self, ended: TaskFinished) -> None:
         work, error = ended.work, ended.error
         _, jobs, thread = self._running.pop(work.name)
         thread.join()
@@ -187,7 +187,7 @@ class Graph:
         elif error is not None:
             raise error
 
-    def _finish(self, work: Work, made: Made) -> None:
+    def _finish(self, work: Work, made: TaskResult) -> None:
         """Publish what a task has made, and note that it is done."""
         try:
             self._publish(work, made)

@@ -25,7 +25,7 @@ from megabuild.run.build_task import finish
 from megabuild.run.logfile import LogFile
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.sandbox_paths import job, view
-from megabuild.run.work import BROKEN, Made, Need, Run, Work
+from megabuild.run.work import BROKEN, Need, RunContext, TaskResult, Work
 from megabuild.status.status import logger
 
 #: Of a test's folder: the channel with what its environment needs of this run's packages.
@@ -46,7 +46,9 @@ class PackageTest(Work):
     vital = True
     brief = True
 
-    def __init__(self, run: Run, budget: Budget, build: PyTorchWork, item: PlanItem, log: LogFile) -> None:
+    def __init__(
+        self, run: RunContext, budget: Budget, build: PyTorchWork, item: PlanItem, log: LogFile
+    ) -> None:
         package, items = item.package, run.plan.items
         self._package, self.labels = package, (package.id.label,)
         short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"  # tests put sockets below it
@@ -66,7 +68,7 @@ class PackageTest(Work):
     def take(self, step: BuildStep) -> None:
         """Ignore the scripts' phases: it is one test, however many they are."""
 
-    def run(self, jobs: int) -> Made:
+    def run(self, jobs: int) -> TaskResult:
         """Test it, and finish it where it passes; where not, put it aside."""
         self._begin_attempt()
         self.pause()
@@ -87,7 +89,7 @@ class PackageTest(Work):
             else:
                 logger.debug("%s %s: test failed after %s", UNICODE.failed, label, took)
 
-    def _test(self, jobs: int) -> Made:
+    def _test(self, jobs: int) -> TaskResult:
         plan, package = self._plan, self._package
         files.remove(self._state)
         built = self._build.shelf / package.subdir / package.file_name
@@ -112,11 +114,11 @@ class PackageTest(Work):
             error = self._failure(outcome, jobs, self._log.path, aside=aside, broken=broken, what=what)
             if isinstance(error, PackageTestError):  # and not one of a test that was killed
                 self._build.put_aside(built)
-            return Made(seconds={}, error=error)
+            return TaskResult(seconds={}, error=error)
         finished = finish(plan, package, built, self._state.parent / "passed", self.halt)
         files.remove(self._state)
         seconds = {package.file_name: self._build.seconds.get(package.file_name, 0.0)}
-        return Made(archives=[finished], seconds=seconds)
+        return TaskResult(archives=[finished], seconds=seconds)
 
     def _make_channel(self) -> None:
         """Make a channel of everything that is there; one for all tests would be indexed anew while others read it."""

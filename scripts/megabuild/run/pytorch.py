@@ -29,7 +29,7 @@ from megabuild.run.logfile import LogFile
 from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.sandbox_paths import View, job, view
 from megabuild.run.summary import Summary
-from megabuild.run.work import BROKEN, Made, Run
+from megabuild.run.work import BROKEN, RunContext, TaskResult
 from megabuild.status.status import logger
 
 NAME = "pytorch"
@@ -44,7 +44,7 @@ class PyTorchWork(BuildTask):
     name = NAME
     vital = True
 
-    def __init__(self, run: Run, budget: MemoryBudget, log: LogFile) -> None:
+    def __init__(self, run: RunContext, budget: MemoryBudget, log: LogFile) -> None:
         super().__init__(run, run.plan.options.state, budget)
         self._memory_budget = budget
         self._log = log
@@ -115,7 +115,7 @@ class PyTorchWork(BuildTask):
         made = self._plan.staged_name if self._plan.stages else self._plan.missing[0].name
         self.task.phase(title(made, "", phase))
 
-    def run(self, jobs: int) -> Made:
+    def run(self, jobs: int) -> TaskResult:
         """Build what is missing; nothing that an attempt before this one has published is made again."""
         self._plan = compare_with_disk(self._plan)
         self._ended = False
@@ -150,10 +150,10 @@ class PyTorchWork(BuildTask):
             if path.name in self._rejected:
                 files.remove(path)
 
-    def collect(self, outcome: Outcome, jobs: int, log: Path) -> Made:
+    def collect(self, outcome: Outcome, jobs: int, log: Path) -> TaskResult:
         """Return what went wrong, if anything: the packages have tasks of their own."""
         output_folder.seal_stagings(self._out)
-        return Made(seconds=self.seconds, error=self.error_of(outcome, jobs, log))
+        return TaskResult(seconds=self.seconds, error=self.error_of(outcome, jobs, log))
 
     def mend(self, error: MegabuildError) -> str:
         """Have staging run again where the swap is refused over a tree that was reused unchecked."""

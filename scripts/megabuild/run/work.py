@@ -50,7 +50,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class TaskResult:
     """What a task has made."""
 
     archives: Sequence[archive.Archive] = ()  #: packages that passed their tests and were verified
@@ -59,7 +59,7 @@ class Made:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class RunContext:
     """What all tasks of a run share."""
 
     plan: Plan  #: the run; its state is locked
@@ -89,7 +89,7 @@ class Work(ABC):
     labels: Sequence[str] = ()  #: of the packages that fail with it
     task: Task  #: its row in the status, while it runs
 
-    def __init__(self, run: Run, state: Path, budget: Budget) -> None:
+    def __init__(self, run: RunContext, state: Path, budget: Budget) -> None:
         self.budget = budget
         self._plan = run.plan
         self._run = run
@@ -112,14 +112,14 @@ class Work(ABC):
         """Open the log that takes every line of it."""
 
     @abstractmethod
-    def run(self, jobs: int) -> Made:
+    def run(self, jobs: int) -> TaskResult:
         """Do it with so many compile jobs.
 
         Raises MegabuildError: It failed before there was anything, or a package is not what it should be.
         Raises Stopped: The run ends.
         """
 
-    def go(self, jobs: int) -> Made:
+    def go(self, jobs: int) -> TaskResult:
         """Run it, as a row of the status."""
         with self._run.status.task(self.name, level=PHASE if self.vital else logging.DEBUG) as self.task:
             return self.run(jobs)

@@ -104,3 +104,12 @@ def read(folder: Path) -> RunRecord | None:
         return _RECORD.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise IntegrityError(f"{path} is damaged: {error}", "the next run replaces it") from error
+
+
+def ended_well(folder: Path) -> bool:
+    """Return whether no earlier run in a folder is recorded as one that was killed."""
+    try:
+        last = read(folder)
+    except (OSError, IntegrityError):
+        return False
+    return last is None or last.ended

@@ -29,7 +29,8 @@ def conclude(action: Callable[[], Result], output: Path, invocation: Invocation)
         click.echo(plain_lines("\n".join(lines)), err=True)
         raise
     document, lines = _leave(output, invocation, began)
-    return replace(result, document={**result.document, **document}, lines=[*result.lines, *lines])
+    # the table of results stays the last thing on the screen
+    return replace(result, document={**result.document, **document}, lines=["", *lines, *result.lines])
 
 
 def _leave(output: Path, invocation: Invocation, began: float) -> tuple[dict[str, object], list[str]]:

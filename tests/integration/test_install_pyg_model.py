@@ -301,7 +301,6 @@ def test_the_second_environment_gets_what_the_first_compiled(place: Place, plain
     row = rows["torch_spline_conv"]
     assert (row["source"], row["version"]) == ("source", f"{VERSION}+pt213cu130")
     assert "compile 3/3" in said
-    assert not [need for need in row["needs"] if "torch" in need or "cudart" in need]
     (wheel,) = taken.iterdir()
     assert wheel.name.startswith(f"torch_spline_conv-{VERSION}+pt213cu130-{TAG}-{TAG}-linux_")
     assert why_broken(wheel) == ""

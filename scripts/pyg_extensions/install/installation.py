@@ -85,10 +85,8 @@ class Installation:
 
     request: ExtensionRequest
     origin: Origin = field(default_factory=Origin)
-    notes: list[str] = field(
-        default_factory=list
-    )  #: why it is not prebuilt, what is wrong with the installed one
-    needs: tuple[str, ...] = ()  #: what the installed wheel needs besides PyTorch
+    #: why it is not prebuilt, what is wrong with the installed one
+    notes: list[str] = field(default_factory=list)
     error: MegabuildError | None = None  #: why nothing can be done, or why it is not installed
     seconds: float = 0.0  #: wall time spent on it
 

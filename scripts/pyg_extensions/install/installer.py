@@ -1,7 +1,6 @@
-"""From an extension to its wheel in an environment, in five steps: decide, get ready, compile, judge, install.
+"""From an extension to its wheel in an environment: choose its origin, get ready, compile, judge, install.
 
-All origins are chosen, and everything that a compile needs is tried, before the first extension is compiled. If an
-origin then fails, another one is chosen.
+The origins of all are chosen, and everything that a compile needs is tried, before the first one is compiled.
 """
 
 from __future__ import annotations
@@ -23,29 +22,20 @@ from pyg_extensions.contents import look_inside
 from pyg_extensions.find_wheel import WantedWheel, find_wheel, offers
 from pyg_extensions.install.compile_wheel import Workshop, log_folder
 from pyg_extensions.install.installation import ExtensionRequest, Installation, InstallOptions, Origin
-from pyg_extensions.install.kept_wheels import KeptWheels
+from pyg_extensions.install.kept_wheels import keep_wheel, kept_wheel, wheel_folder
 from pyg_extensions.install.pip import Pip
 from pyg_extensions.install.user_environment import why_unfit
 
 
 def plan(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[Installation]:
-    """Choose the origin of each, in the order of their dependencies, and try what compiling needs.
-
-    Nothing is changed, fetched or reported.
+    """Choose the origin of each and try what compiling needs; nothing is changed, fetched or reported.
 
     Raises PreflightError: The environment cannot be written to.
     """
     options.environment.check_writable()
-    options = replace(options, report=lambda sentence: None)
     with tempfile.TemporaryDirectory() as folder:
-        decider = _Planner(options, fetch=False)
-        installer = _Installer(options, decider, Path(folder))
-        found: list[Installation] = []
-        for request in requests:
-            found.append(decider.decide(request, after=found))
-            with found[-1].attempt(options.report):
-                installer.prepare(found[-1], only_try=True)
-    return found
+        quiet = replace(options, report=lambda sentence: None)
+        return _Installer(quiet, Path(folder), only_plan=True).choose_all(requests)
 
 
 def install(requests: Sequence[ExtensionRequest], options: InstallOptions) -> list[Installation]:
@@ -58,85 +48,83 @@ def install(requests: Sequence[ExtensionRequest], options: InstallOptions) -> li
     if options.wheel_dir:
         files.writable(options.wheel_dir, "choose another folder: --wheel-dir")
     with files.scratch(options.cache / "install-pyg") as folder:
-        decider = _Planner(options, fetch=True)
-        installer = _Installer(options, decider, folder)
-        found: list[Installation] = []
+        installer = _Installer(options, folder, only_plan=False)
+        chosen = installer.choose_all(requests)
+        for extension in chosen:
+            if extension.error is None:
+                with extension.attempt(options.report):
+                    installer.finish(extension)
+    return chosen
+
+
+class _Installer:
+    """Works in a temporary folder."""
+
+    def __init__(self, options: InstallOptions, folder: Path, *, only_plan: bool) -> None:
+        self._options, self._folder, self._only_plan = options, folder, only_plan
+        self._environment, self._report = options.environment, options.report
+        self._pip = Pip(environment=options.environment, links=options.sources, temporary=folder)
+        self._workshop = Workshop(
+            environment=options.environment,
+            jobs=options.jobs,
+            folder=folder,
+            objects=options.cache / "ccache",
+        )
+        self._logs = options.logs if only_plan else log_folder(options.logs, options.cache)
+        # by architectures, what is wrong with the compilers; by name, sources and environment variables
+        self._compilers: dict[tuple[str, ...], MegabuildError | None] = {}
+        self._ready: dict[str, tuple[Path, dict[str, str]]] = {}
+
+    def choose_all(self, requests: Sequence[ExtensionRequest]) -> list[Installation]:
+        """Choose the origin of each, and get ready what is to be compiled."""
+        chosen: list[Installation] = []
         for request in requests:
-            found.append(decider.decide(request, after=found))
-            with found[-1].attempt(options.report):
-                installer.prepare(found[-1])
-        for one in found:
-            if one.error is None:
-                with one.attempt(options.report):
-                    installer.finish(one)
-    return found
-
-
-class _Planner:
-    """Step 1: the installed one if it fits, an earlier compile, an index's wheel, the sources, in this order.
-
-    Without ``fetch`` only local files and the index's pages are read.
-    """
-
-    def __init__(self, options: InstallOptions, *, fetch: bool) -> None:
-        self._options, self._environment, self._report = options, options.environment, options.report
-        self._fetch = fetch
-        self.kept = KeptWheels(cache=options.cache, environment=options.environment)
-
-    def decide(self, request: ExtensionRequest, after: Sequence[Installation]) -> Installation:
-        """Choose an extension's origin; those that it may import have theirs already."""
-        one = Installation(request=request)
-        self._report(f"{one.name}:")
-        with one.attempt(self._report, who=" "):
+            one = Installation(request=request)
             # importing it is conclusive only if what it imports stays as it is
-            imported = all(other.origin.how == "there" for other in after)
-            if version := self._there(one, imported=imported):
-                one.origin = Origin(how="there", named=version, imported=imported)
-            else:
-                one.origin = self.elsewhere(one)
-        return one
+            alone = all(other.origin.how == "there" for other in chosen)
+            chosen.append(one)
+            self._report(f"{one.name}:")
+            with one.attempt(self._report, who=" "):
+                one.origin = self._installed(one, with_import=alone) or self._elsewhere(one)
+                self._get_ready(one)
+        return chosen
 
-    def _there(self, one: Installation, *, imported: bool) -> str:
-        """Return the installed version if it fits, else an empty string."""
+    def _installed(self, one: Installation, *, with_import: bool) -> Origin | None:
         there, asked = self._environment.distributions.get(one.name), one.request.version
         if there is None or self._options.force:
-            return ""
-        if asked and there.partition("+")[0] != asked:
-            one.notes.append(f"{there} was there, {asked} was asked for")
-            return ""
-        problem = self.look(self._environment.prefix, one)
-        if not problem and imported:
+            return None
+        problem = f"{asked} was asked for" if asked and there.partition("+")[0] != asked else ""
+        origin = Origin(how="there", named=there, imported=with_import)
+        problem = problem or self._look(self._environment.prefix, one)
+        if not problem and with_import:
             problem = why_unfit(one.request.extension, self._environment)
         if problem:
-            one.notes.append(f"{there} was there, but {problem}")
-            self._report(f"  {one.notes[-1]}")
-        return "" if problem else there
+            self._note(one, f"{there} was there, but {problem}")
+        return None if problem else origin
 
-    def elsewhere(self, one: Installation, *, wheels: bool = True) -> Origin:
-        """Choose the origin of an extension that is not installed; without ``wheels``, not from the index.
+    def _elsewhere(self, one: Installation) -> Origin:
+        """Choose what was compiled earlier, a wheel of the index or the sources, in this order.
 
         Raises ProviderError: No wheel fits, and compiling is not allowed.
-        Raises UsageError: The GPU architectures to compile for are unknown.
         """
-        mode = self._options.mode
-        compiled = Origin() if mode == "prebuilt" else self._compiled(one.request)
+        compiled = Origin() if self._options.mode == "prebuilt" else self._compiled(one.request)
         if compiled.how == "kept":
             return compiled
-        if mode != "source" and wheels and (prebuilt := self._prebuilt(one)):
+        if self._options.mode != "source" and (prebuilt := self._prebuilt(one)):
             return prebuilt
-        if mode == "prebuilt":
+        if self._options.mode == "prebuilt":
             raise ProviderError(one.notes[-1], "allow compiling it: --pyg auto")
-        if self._environment.cuda_version is not None and not compiled.archs:
-            raise UsageError(
-                "the GPU architectures to compile for are unknown: no GPU here, and this PyTorch names none",
-                'name them: --arch-list "9.0;12.0"',
-            )
         return compiled
 
     def _prebuilt(self, one: Installation) -> Origin | None:
         """Return the best wheel of the index, or None, with a note why none fits."""
-        wanted, version, index = self.wanted(one), one.request.version, self._options.index
-        if self._fetch:
+        wanted, version, index = self._wanted(one), one.request.version, self._options.index
+        if self._only_plan:
+            fit = offers(wanted, version, index)
+            if fit.wheels:
+                return Origin(how="prebuilt", offered=fit.wheels[0])
+            reason = fit.reason
+        else:
             choice = find_wheel(
                 wanted,
                 version,
@@ -145,37 +133,25 @@ class _Planner:
                 report=lambda sentence: self._report(f"  {sentence}"),
                 judge=look_inside,
             )
-            reason = choice.reason
             if choice.wheel is not None:
                 return Origin(how="prebuilt", wheel=choice.wheel)
-        else:
-            fit = offers(wanted, version, index)
-            reason = fit.reason
-            if fit.wheels:
-                return Origin(how="prebuilt", offered=fit.wheels[0])
-        one.notes.append(f"no wheel: {reason}")
-        self._report(f"  {one.notes[-1]}")
+            reason = choice.reason
+        self._note(one, f"no wheel: {reason}")
         return None
 
     def _compiled(self, request: ExtensionRequest) -> Origin:
         """Return its sources as origin, or the wheel of an earlier compile."""
-        extension, version = request.extension, request.release.version
-        archs = extension.able(self._environment.archs(self._options.archs))
-        source = source_identity(extension, request.release, self._options.sources)
-        place = self.kept.place(extension.name, version, source, archs, os.environ)
-        if wheel := self.kept.find(place):
-            return Origin(how="kept", wheel=wheel, archs=archs, place=place)
-        return Origin(how="source", named=version, archs=archs, place=place)
+        extension, release, options = request.extension, request.release, self._options
+        archs = extension.able(self._environment.archs(options.archs))
+        source = source_identity(extension, release, options.sources)
+        folder = wheel_folder(
+            options.cache, f"{extension.name}-{release.version}", source, self._environment, archs, os.environ
+        )
+        if wheel := kept_wheel(folder):
+            return Origin(how="kept", wheel=wheel, archs=archs, place=folder)
+        return Origin(how="source", named=release.version, archs=archs, place=folder)
 
-    def look(self, path: Path, one: Installation) -> str:
-        """Look into a wheel, or into the environment; what cannot be judged is left to the import that follows."""
-        try:
-            return look_inside(path, self.wanted(one))
-        except UsageError as error:
-            one.notes.append(f"not looked into: {error.message}")
-            return ""
-
-    def wanted(self, one: Installation) -> WantedWheel:
+    def _wanted(self, one: Installation) -> WantedWheel:
         """Return the requirements on an extension; one compiled here must have code for all requested archs."""
         compiled = one.origin.how in ("kept", "source")
         # A wheel, and an installed extension, must run on the named GPUs or those of this machine. If neither is known,
@@ -189,30 +165,24 @@ class _Planner:
             beside=self._environment.prefix,
         )
 
+    def _look(self, path: Path, one: Installation) -> str:
+        """Look into a wheel, or into the environment; what cannot be judged is left to the import that follows."""
+        try:
+            return look_inside(path, self._wanted(one))
+        except UsageError as error:
+            one.notes.append(f"not looked into: {error.message}")
+            return ""
 
-class _Installer:
-    """Steps 2 to 5, in a temporary folder."""
-
-    def __init__(self, options: InstallOptions, decider: _Planner, folder: Path) -> None:
-        self._options, self._decider, self._folder = options, decider, folder
-        self._environment, self._report = options.environment, options.report
-        self._pip = Pip(environment=options.environment, links=options.sources, temporary=folder)
-        self._workshop = Workshop(
-            environment=options.environment,
-            jobs=options.jobs,
-            folder=folder,
-            objects=options.cache / "ccache",
-        )
-        self._logs = log_folder(options.logs, options.cache)
-        # by architectures, what is wrong with the compilers; by name, sources and environment variables
-        self._compilers: dict[tuple[str, ...], MegabuildError | None] = {}
-        self._ready: dict[str, tuple[Path, dict[str, str]]] = {}
-
-    def prepare(self, one: Installation, *, only_try: bool = False) -> None:
-        """Step 2: before a compile, get everything that it needs, and try it; or only ask whether it can be had."""
+    def _get_ready(self, one: Installation) -> None:
+        """Before a compile, get everything that it needs, and try it; for a plan, ask whether it can be had."""
         if one.origin.how != "source":
             return
-        extension, archs, options = one.request.extension, one.origin.archs, self._options
+        extension, release, archs = one.request.extension, one.request.release, one.origin.archs
+        if self._environment.cuda_version is not None and not archs:
+            raise UsageError(
+                "the GPU architectures to compile for are unknown: no GPU here, and this PyTorch names none",
+                'name them: --arch-list "9.0;12.0"',
+            )
         work = self._folder / one.name
         work.mkdir()
         environ = self._workshop.environ(work, archs)
@@ -225,52 +195,48 @@ class _Installer:
                 self._compilers[archs] = error
         if problem := self._compilers[archs]:
             raise problem
-        release = one.request.release
-        if only_try:
-            check_sources(extension, release, folder=options.sources, cache=options.cache)
-            self._workshop.prepare(extension, self._pip, only_try=True)
-            return
-        self._workshop.prepare(extension, self._pip)
-        source = unpack_sources(extension, release, work, folder=options.sources, cache=options.cache)
-        self._workshop.ask(source, self._log(one), environ)
-        self._ready[one.name] = (source, environ)
+        folder, cache = self._options.sources, self._options.cache
+        if self._only_plan:
+            check_sources(extension, release, folder=folder, cache=cache)
+        self._workshop.prepare(extension, self._pip, only_try=self._only_plan)
+        if not self._only_plan:
+            source = unpack_sources(extension, release, work, folder=folder, cache=cache)
+            self._workshop.ask(source, self._log(one), environ)
+            self._ready[one.name] = (source, environ)
 
     def finish(self, one: Installation) -> None:
-        """Install from the chosen origin; if that fails, choose another one."""
+        """Install from the chosen origin; a wheel that is at fault is replaced by compiling."""
         if one.origin.how == "there":
             if one.origin.imported or not (problem := why_unfit(one.request.extension, self._environment)):
                 return
-            one.notes.append(f"{one.origin.version} was there, but {problem}")
-            one.origin = self._decider.elsewhere(one)
-            self.prepare(one)
-        while wheel := one.origin.wheel:
+            self._note(one, f"{one.origin.version} was there, but {problem}")
+            one.origin = self._elsewhere(one)
+            self._get_ready(one)
+        wheel = one.origin.wheel
+        if wheel:
             try:
                 self._install(one, wheel)
-                break
             except IntegrityError as error:  # the wheel's fault; a full disk or pip's own trouble ends it
-                one.notes.append(f"wheel: {error.message}")
+                self._note(one, f"wheel: {error.message}")
                 if self._options.mode == "prebuilt":
                     raise ProviderError(one.notes[-1], "allow compiling it: --pyg auto") from error
-            self._report(f"  {one.notes[-1]}")
-            if one.origin.place:  # where wheels are kept that were compiled earlier
-                shutil.rmtree(one.origin.place)
-            one.origin = self._decider.elsewhere(one, wheels=False)
-            self.prepare(one)
-        else:
-            wheel = self._compile(one)
+                if one.origin.how == "kept" and one.origin.place:
+                    shutil.rmtree(one.origin.place)
+                one.origin, wheel = self._compiled(one.request), None
+                self._get_ready(one)
+        if wheel is None:
+            wheel = one.origin.wheel or self._compile(one)
             self._install(one, wheel)
-        one.needs = self._decider.kept.needs(wheel, self._folder / f"{one.name}-libraries")
         if self._options.wheel_dir:
             shutil.copy(wheel, self._options.wheel_dir)
         one.origin = replace(one.origin, wheel=wheel)
 
     def _compile(self, one: Installation) -> Path:
-        """Steps 3 and 4: compile, verify, and return the wheel that is kept."""
+        """Compile, look into the wheel, and return it where it is kept."""
         origin, log, phases = one.origin, self._log(one), Phases()
         source, environ = self._ready.pop(one.name)
         what = f"{origin.version} for {', '.join(origin.archs)}" if origin.archs else origin.version
-        jobs = counted(self._options.jobs, "job")
-        self._report(f"{one.name}: compiling {what} with {jobs}, log: {log}")
+        self._report(f"{one.name}: compiling {what} with {counted(self._options.jobs, 'job')}, log: {log}")
 
         def seen(text: str) -> None:
             if step := phases.feed(text):
@@ -279,15 +245,18 @@ class _Installer:
 
         seen("::megabuild:: phase compile")
         made = self._workshop.build(source, log, environ, seen)
-        if problem := self._decider.look(made, one):
+        if problem := self._look(made, one):
             raise BuildError(f"it was compiled, but {problem} (see {log})", "fix what the log reports")
         assert origin.place is not None
-        wheel = self._decider.kept.keep(made, origin.place)
+        wheel = keep_wheel(made, origin.place, self._environment)
         shutil.rmtree(self._folder / one.name)
         return wheel
 
     def _install(self, one: Installation, wheel: Path) -> None:
-        """Step 5: install a wheel and its requirements, keeping PyTorch, and verify it."""
+        """Install a wheel and its requirements, keeping PyTorch, and verify it.
+
+        Raises IntegrityError: The wheel is at fault; it is not installed any more.
+        """
         self._report(f"{one.name}: installing {wheel.name}")
         what = f"pip does not install {wheel.name}"
         try:
@@ -304,7 +273,7 @@ class _Installer:
             self._pip.run("install", "--constraint", str(constraints), str(wheel), what=what)
         except ProviderError as error:
             lacking = error
-        problem = self._decider.look(self._environment.prefix, one)
+        problem = self._look(self._environment.prefix, one)
         problem = problem or why_unfit(one.request.extension, self._environment)
         if problem and lacking is not None:
             raise ProviderError(f"{problem} ({lacking.message})", lacking.remedy)
@@ -314,6 +283,10 @@ class _Installer:
                 f"it was installed, and removed again: {problem}",
                 "see what it was compiled with, or use another index",
             )
+
+    def _note(self, one: Installation, text: str) -> None:
+        one.notes.append(text)
+        self._report(f"  {text}")
 
     def _log(self, one: Installation) -> Path:
         return self._logs / f"{one.name}.log"

@@ -68,7 +68,6 @@ def install_result(
             "version": one.origin.version or None,
             "source": one.origin.how or None,
             "wheel": str(one.origin.wheel) if one.origin.wheel else None,
-            "needs": list(one.needs),
             **_failure(one),
             "exit_code": one.error.exit_code if one.error else 0,
             "seconds": round(one.seconds, 3),
@@ -139,8 +138,7 @@ def _install_lines(found: Sequence[Installation], wheel_dir: Path | None = None)
     lines += _explained(found)
     for one in found:
         if wheel_dir and one.origin.wheel:
-            needs = f", needs besides PyTorch: {', '.join(one.needs)}" if one.needs else ""
-            lines.append(f"{display(wheel_dir / one.origin.wheel.name)}{needs}")
+            lines.append(str(display(wheel_dir / one.origin.wheel.name)))
     return lines
 
 

@@ -18,9 +18,7 @@ from command_line.root import repository as root_of_repository
 from command_line.run_command import Invocation, run
 from groundwork.errors import (
     AuditError,
-    ChangesError,
     FindingsError,
-    IncomparableError,
     NotReadError,
 )
 from groundwork.result import Result
@@ -46,9 +44,8 @@ Statuses: {", ".join(STATUSES)}
 
 Exit codes: 0 the table was made, whatever is in it; 2 an option is wrong; 3 a config
 cannot be read; {AuditError.exit_code} nothing can be made (--release newest without an index);
-{FindingsError.exit_code} --fail-on found something; {ChangesError.exit_code} --compare found a change;
-{NotReadError.exit_code} --fail-on could not judge, since a source was not read (--skip leaves it out);
-{IncomparableError.exit_code} --compare had nothing that both reports read; 130 interrupted
+{FindingsError.exit_code} --fail-on found something, or --compare a change; {NotReadError.exit_code} neither can be
+judged: a source was not read (--skip leaves it out), or not in both reports; 130 interrupted
 """
 WHAT = "What is audited"
 BUMP = "Another version"

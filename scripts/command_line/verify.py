@@ -76,7 +76,7 @@ def verify_gpu(context: click.Context, environment: Path, as_json: bool) -> Resu
 
     Compares the versions of driver and torch, each GPU with the code that every library carries, and one operation of
     torch and of each installed extension on the GPU with the same on the CPU. Exit code 14: something is wrong;
-    15: there is no GPU here, so nothing was tried.
+    19: there is no GPU here, so nothing was tried.
     """
     from gpu_tools.verify import report
     from gpu_tools.verify.gpu import examine

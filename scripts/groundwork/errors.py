@@ -1,6 +1,6 @@
-"""The error classes: each has its own exit code, each error a remedy.
+"""The error classes: each error has a remedy, and an exit code by what a script would do about it.
 
-Exit codes are part of the command line's contract: a number, once given out, keeps its meaning.
+Exit codes are part of the command line's contract; a document of ``--json`` has the class as well.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class IntegrityError(MegabuildError):
 class IsolationError(MegabuildError):
     """docker, podman or bubblewrap is missing or refused to start."""
 
-    exit_code = 7
+    exit_code = 4
 
 
 class BuildError(MegabuildError):
@@ -107,25 +107,25 @@ class VerdictError(MegabuildError):
 class NoGpuError(MegabuildError):
     """There is no GPU on this machine, so nothing could be tried on one."""
 
-    exit_code = 15
+    exit_code = 19
 
 
 class AuditError(MegabuildError):
     """A source of the audit cannot be read: no answer, a refusal, or an answer that makes no sense."""
 
-    exit_code = 16
+    exit_code = 5
 
 
 class FindingsError(MegabuildError):
     """The audit found what ``--fail-on`` names."""
 
-    exit_code = 17
+    exit_code = 14
 
 
 class ChangesError(MegabuildError):
     """``audit --compare`` found that something changed."""
 
-    exit_code = 18
+    exit_code = 14
 
 
 class UnknownError(MegabuildError):
@@ -137,7 +137,7 @@ class UnknownError(MegabuildError):
 class NotUndoneError(MegabuildError):
     """``slim --undo`` could not put everything back; the originals of the rest are kept."""
 
-    exit_code = 22
+    exit_code = 14
 
 
 class KilledError(MegabuildError):
@@ -149,19 +149,19 @@ class KilledError(MegabuildError):
 class NotReadError(MegabuildError):
     """``audit --fail-on`` could not judge: a source could not be read."""
 
-    exit_code = 24
+    exit_code = 19
 
 
 class IncomparableError(MegabuildError):
     """``audit --compare`` could not compare: nothing from outside was read in both reports."""
 
-    exit_code = 26
+    exit_code = 19
 
 
 class SlimmedTooFarError(MegabuildError):
     """What worked before a slimming failed afterwards; the slimming was undone."""
 
-    exit_code = 27
+    exit_code = 14
 
 
 class DeadlineError(MegabuildError):

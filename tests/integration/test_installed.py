@@ -142,7 +142,7 @@ def test_an_environment_is_slimmed_and_put_back(light: Installed, tmp_path: Path
 
 
 def test_what_is_no_gpu_machine_says_so(light: Installed, tmp_path: Path) -> None:
-    said = light.run("verify-gpu", str(light.environment), code=15)
+    said = light.run("verify-gpu", str(light.environment), code=19)
     assert "GPU" in said
 
 

@@ -187,11 +187,11 @@ def test_without_a_gpu_it_says_so_with_a_code_of_its_own(
 ) -> None:
     folder = tmp_path / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    assert call(invocation, "verify-gpu", str(folder)) == 15
+    assert call(invocation, "verify-gpu", str(folder)) == 19
     shown = capsys.readouterr()
     assert "GPU: none" in shown.out
     assert "no GPU was tried" in shown.out
-    assert call(invocation, "verify-gpu", "--json", str(folder)) == 15
+    assert call(invocation, "verify-gpu", "--json", str(folder)) == 19
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["devices"], answer["operations"]) == (False, [], [])
 

@@ -1,16 +1,19 @@
-"""`megabuild slim` over an environment: what goes, what stays, and the way back."""
+"""`megabuild slim` over an environment: what goes, what stays, and the way back, also in a copy or after changes."""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from slim_world import HOSTILE, SITE, environment, record, tree, wrong_in_records
@@ -20,6 +23,7 @@ from command_line.run_command import Invocation
 from gpu_tools.slim.backup import hold_backup
 from groundwork.errors import (
     BusyError,
+    IntegrityError,
     NoGpuError,
     NotUndoneError,
     OutOfSpaceError,
@@ -28,7 +32,14 @@ from groundwork.errors import (
 )
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-TORCH = f"{SITE}/torch/lib/libtorch_cuda.so"
+TORCH, TORCHS_HEADER = f"{SITE}/torch/lib/libtorch_cuda.so", f"{SITE}/torch/include/torch.h"
+TORCHS_LIST = f"{SITE}/torch-2.13.0.dist-info/RECORD"
+BACKUP = ".megabuild-slim"
+COPIES = {
+    "cp": "cp -r {source} {target}",
+    "tar": "mkdir {target} && tar -C {source} -c . | tar -C {target} -x",  # dates in whole seconds
+    "old": "cp -r {source} {target} && find {target} -exec touch -hd 1980-01-01 {{}} +",  # as some images have them
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,126 +53,98 @@ def env(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "env"
 
 
+@pytest.fixture
+def slim(env: Path, invocation: Invocation) -> Any:
+    """Return what runs the command line over the environment."""
+    return partial(call, invocation, "slim", str(env))
+
+
+def copy(source: Path, how: str = "cp") -> Path:
+    target = source.with_name("copy")
+    subprocess.run(COPIES[how].format(source=source, target=target), shell=True, check=True)
+    return target
+
+
+def content(root: Path) -> Mapping[str, tuple[object, ...]]:
+    """Return what a copy keeps of a tree: all but dates and the number of hard links."""
+    return {path: (one[0], one[3]) for path, one in tree(root).items()}
+
+
+def originals(root: Path) -> dict[str, bytes]:
+    folder = root / BACKUP / "originals"
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+
+
 def loads(library: Path) -> bool:
     """Say whether a library can be loaded and works, in a process of its own."""
     code = f"import ctypes; assert ctypes.CDLL({str(library)!r}).torch_cuda() == 42"
     return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_plan_touches_nothing_and_says_what_each_step_costs(
-    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+def test_what_is_applied_is_what_was_planned_and_everything_comes_back(
+    env: Path, slim: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    before = tree(env)
-    assert call(invocation, "slim", str(env), "--arch-list", "12.0", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
+    cached = tmp_path / "cached.so"
+    os.link(env / TORCH, cached)  # as uv does
+    before, cache, loaded = tree(env), cached.read_bytes(), ctypes.CDLL(str(env / TORCH))
+    assert slim("--arch-list", "12.0") == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+    assert slim("--json") == 0
+    planned = json.loads(capsys.readouterr().out)
     assert tree(env) == before
-    steps = {step["name"]: step for step in document["steps"]}
+    assert planned["before"] == sum(
+        path.lstat().st_size for path in env.rglob("*") if path.is_file() and not path.is_symlink()
+    )
+    steps = {step["name"]: step for step in planned["steps"]}
+    assert planned["before"] - planned["after"] == sum(step["saves"] for step in steps.values())
     assert steps["triton"]["costs"] == ["compile-gpu"]
     assert steps["headers-torch"]["costs"] == ["compile-cpu", "compile-gpu", "extensions"]
     assert steps["nvidia-profiling"]["limits"] == ["profiler"]
-    assert document["before"] - document["after"] == sum(step["saves"] for step in document["steps"])
-    assert document["before"] == sum(
-        path.lstat().st_size for path in env.rglob("*") if path.is_file() and not path.is_symlink()
-    )
-    assert call(invocation, "slim", str(env)) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
-
-def test_what_is_applied_is_what_was_planned_and_everything_comes_back(
-    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = tree(env)
-    assert call(invocation, "slim", str(env), "--json") == 0
-    planned = json.loads(capsys.readouterr().out)
-    assert call(invocation, "slim", str(env), "--apply", "--json") == 0
-    applied = json.loads(capsys.readouterr().out)
-    assert applied["after"] == planned["after"]
-    there = set(tree(env))
-    assert not {f"{SITE}/triton", f"{SITE}/torch/include", f"{SITE}/torch/__pycache__"} & there
-    assert not {f"{SITE}/nvidia/cu13/lib/lib{one}" for one in ("cusolverMg.so.12", "nvperf_host.so")} & there
+    assert slim("--apply", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["after"] == planned["after"]
+    after = set(tree(env))
+    assert not {f"{SITE}/triton", f"{SITE}/torch/include", f"{SITE}/torch/__pycache__"} & after
+    assert not {f"{SITE}/nvidia/cu13/lib/lib{one}" for one in ("cusolverMg.so.12", "nvperf_host.so")} & after
+    assert "share/doc/torch/guide.md" not in after
     # imported, opened by name, its owner's, and nobody's
-    for kept in ("torch/tests/helper.py", "nvidia/cu13/lib/libcudnn_ops.so.9"):
-        assert f"{SITE}/{kept}" in there
-    assert "share/doc/torch/LICENSE.md" in there
-    assert "share/doc/torch/guide.md" not in there
-    assert "notes.txt" in there
-    assert wrong_in_records(env) == []
-    assert loads(env / TORCH)
+    kept = {f"{SITE}/torch/tests/helper.py", f"{SITE}/nvidia/cu13/lib/libcudnn_ops.so.9"}
+    assert kept | {"share/doc/torch/LICENSE.md", "notes.txt"} <= after
     assert (env / TORCH).stat().st_mode & 0o777 == 0o555
-    assert call(invocation, "slim", str(env), "--undo") == 0
-    assert tree(env) == before
-
-
-def test_libraries_lose_their_symbol_tables(env: Path, invocation: Invocation) -> None:
-    size = (env / TORCH).stat().st_size
-    assert call(invocation, "slim", str(env), "--apply") == 0
-    assert (env / TORCH).stat().st_size < size - 4096
+    assert (env / TORCH).stat().st_size < len(cache) - 4096
+    assert cached.read_bytes() == cache
     assert loads(env / TORCH)
-
-
-def test_keep_leaves_steps_out(env: Path, invocation: Invocation) -> None:
-    keep = "compile,extensions,profiler,distributed,byte-code,tests"
-    assert call(invocation, "slim", str(env), "--keep", keep, "--apply") == 0
-    site = env / SITE
-    assert (site / "triton/_C/libtriton.so").exists()
-    assert (site / HOSTILE[0]).exists()
-    assert (site / "torch/__pycache__/__init__.cpython-311.pyc").exists()
-    assert (site / "nvidia/cu13/lib/libnvperf_host.so").exists()
-    assert not (site / "nvidia/cu13/lib/libcusolverMg.so.12").exists()
-
-
-def test_a_second_slimming_begins_with_the_originals(env: Path, invocation: Invocation) -> None:
-    before = tree(env)
-    assert call(invocation, "slim", str(env), "--keep", "symbols", "--apply") == 0
-    assert call(invocation, "slim", str(env), "--keep", "compile", "--apply") == 0
-    assert (env / SITE / "triton/__init__.py").exists()
-    assert not (env / SITE / "nvidia/cu13/lib/libcusolverMg.so.12").exists()
+    assert loaded.torch_cuda() == 42
     assert wrong_in_records(env) == []
-    assert call(invocation, "slim", str(env), "--undo") == 0
-    assert tree(env) == before
 
-
-def test_forgetting_gives_the_room_free(
-    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(invocation, "slim", str(env), "--apply", "--forget") == 0
-    assert not (env / ".megabuild-slim").exists()
-    assert call(invocation, "slim", str(env), "--undo") == UsageError.exit_code
-    assert "nothing was slimmed in place" in capsys.readouterr().err
-    assert loads(env / TORCH)
-
-
-def test_an_installer_s_cache_is_not_written_to(env: Path, invocation: Invocation, tmp_path: Path) -> None:
-    """uv links files from its cache."""
-    cached = tmp_path / "cached.so"
-    os.link(env / TORCH, cached)
-    content, before = cached.read_bytes(), tree(env)
-    assert call(invocation, "slim", str(env), "--apply") == 0
-    assert cached.read_bytes() == content
-    assert call(invocation, "slim", str(env), "--undo") == 0
+    assert slim("--undo") == 0
     assert tree(env) == before
     assert (env / TORCH).samefile(cached)
 
 
-def test_a_program_that_runs_keeps_its_libraries(env: Path, invocation: Invocation) -> None:
-    loaded = ctypes.CDLL(str(env / TORCH))
-    assert call(invocation, "slim", str(env), "--apply") == 0
-    assert loaded.torch_cuda() == 42
-    assert call(invocation, "slim", str(env), "--undo") == 0
-    assert loaded.torch_cuda() == 42
+def test_a_second_slimming_begins_with_the_originals(env: Path, slim: Any) -> None:
+    before = tree(env)
+    assert slim("--apply") == 0
+    assert slim("--keep", "compile,extensions,profiler,distributed,byte-code,tests", "--apply") == 0
+    for path in ("triton/_C/libtriton.so", HOSTILE[0], "torch/__pycache__/__init__.cpython-311.pyc",
+                 "nvidia/cu13/lib/libnvperf_host.so"):  # fmt: skip
+        assert (env / SITE / path).exists()
+    assert not (env / SITE / "nvidia/cu13/lib/libcusolverMg.so.12").exists()
+    assert wrong_in_records(env) == []
+    assert slim("--undo") == 0
+    assert tree(env) == before
 
 
-def test_what_was_installed_again_since_is_left_alone(env: Path, invocation: Invocation) -> None:
-    assert call(invocation, "slim", str(env), "--apply") == 0
-    site = env / SITE
-    (site / "torch/lib/libtorch_cuda.so").unlink()
-    (site / "torch/lib/libtorch_cuda.so").write_bytes(b"a later one")
-    shutil.rmtree(site / "torch-2.13.0.dist-info")
-    record(env, "torch", "2.14.0", ["torch"])
-    assert call(invocation, "slim", str(env), "--undo") == NotUndoneError.exit_code
-    assert (site / "torch/lib/libtorch_cuda.so").read_bytes() == b"a later one"
-    assert not (site / "torch/include/torch.h").exists()
-    assert (site / "triton/__init__.py").exists()
+def test_forgetting_gives_the_room_free(env: Path, slim: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert slim("--apply", "--forget") == 0
+    assert not (env / BACKUP).exists()
+    assert slim("--undo") == UsageError.exit_code
+    assert "nothing was slimmed in place" in capsys.readouterr().err
+    assert loads(env / TORCH)
 
 
 def test_a_full_disk_leaves_everything_as_it_was(
@@ -185,10 +168,8 @@ def test_a_full_disk_leaves_everything_as_it_was(
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    if (
-        os.geteuid()
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], check=False).returncode
-    ):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]
+    if os.geteuid() or subprocess.run(mount, check=False).returncode:
         pytest.skip("needs a file system of its own, which root may mount")
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
@@ -226,39 +207,172 @@ def killed(env: Path, at: int, *arguments: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 
 
-def test_killed_at_any_moment_it_loads_and_comes_back(env: Path, invocation: Invocation) -> None:
-    before = tree(env)
-    whole = killed(env, 0, "--apply")
-    assert whole.returncode == 0, whole.stderr
-    count = int(whole.stderr.split()[-1])
-    assert call(invocation, "slim", str(env), "--undo") == 0
-    for moment in range(10):
-        at = 3 + (count - 4) * moment // 9
-        assert killed(env, at, "--apply").returncode == -signal.SIGKILL
+@pytest.mark.parametrize("what", ["--apply", "--undo"])
+def test_killed_at_any_moment_it_loads_and_comes_back(
+    what: str, env: Path, slim: Any, invocation: Invocation
+) -> None:
+    """While it is slimmed, a library and its original are one file, which a copy makes two of."""
+    before, in_copy = tree(env), content(env)
+    assert slim("--apply") == 0
+    count = int(killed(env, 0, "--undo").stderr.split()[-1])
+    if what == "--apply":
+        count = int(killed(env, 0, "--apply").stderr.split()[-1])
+        assert slim("--undo") == 0
+    for moment in range(8):
+        at = 3 + (count - 4) * moment // 7
+        if what == "--undo":
+            assert slim("--apply") == 0
+        assert killed(env, at, what).returncode == -signal.SIGKILL
         assert loads(env / TORCH)
-        if moment % 2:
-            assert call(invocation, "slim", str(env), "--apply") == 0
+        if moment % 3 == 1:
+            copied = copy(env)
+            if (copied / BACKUP).is_dir():
+                assert call(invocation, "slim", str(copied), "--undo") == 0
+            assert content(copied) == in_copy, f"a copy, killed at change {at} of {count}"
+            shutil.rmtree(copied)
+        elif moment % 3 == 2:
+            assert slim("--apply") == 0
             assert wrong_in_records(env) == []
-        assert call(invocation, "slim", str(env), "--undo") == 0
+        if (env / BACKUP).is_dir():
+            assert slim("--undo") == 0
         assert tree(env) == before, f"killed at change {at} of {count}"
 
 
-def test_killed_while_undoing_it_is_undone_by_the_next(env: Path, invocation: Invocation) -> None:
+def test_what_was_cut_short_is_not_forgotten(env: Path, slim: Any) -> None:
+    """Some are back, some are not: neither state is one to stay in."""
+    assert slim("--apply") == 0
+    assert killed(env, 20, "--undo").returncode == -signal.SIGKILL
+    assert slim("--forget") == PreflightError.exit_code
+    assert slim("--undo") == 0
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_copy_comes_back_as_it_was(env: Path, slim: Any, invocation: Invocation, how: str) -> None:
+    before = content(env)
+    assert slim("--keep", "symbols", "--apply") == 0
+    assert slim("--apply") == 0
+    copied = copy(env, how)
+    assert call(invocation, "slim", str(copied), "--keep", "compile", "--apply") == 0
+    assert (copied / SITE / "triton/__init__.py").exists()
+    assert wrong_in_records(copied) == []
+    assert call(invocation, "slim", str(copied), "--undo") == 0
+    assert content(copied) == before
+
+
+def test_what_was_installed_again_as_it_was_is_nobody_else_s(env: Path, slim: Any) -> None:
+    before = content(env)
+    assert slim("--apply") == 0
+    for path in (TORCH, TORCHS_LIST, TORCHS_HEADER):
+        place = env / path
+        place.parent.mkdir(exist_ok=True)
+        place.unlink(missing_ok=True)
+        place.write_bytes(originals(env)[path])
+    assert slim("--undo") == 0
+    assert content(env) == before
+
+
+def test_a_file_that_was_changed_is_left_with_its_original_until_it_is_moved_away(
+    env: Path, slim: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content(env)
+    assert slim("--apply") == 0
+    (env / TORCH).chmod(0o755)
+    (env / TORCH).write_bytes(b"mine")
+    capsys.readouterr()
+    assert slim("--undo") == NotUndoneError.exit_code
+    told = capsys.readouterr().err
+    for word in (TORCH, "torch-2.13.0", f"{env}/{BACKUP}", "--forget"):
+        assert word in told
+    assert (env / TORCH).read_bytes() == b"mine"
+    assert [*originals(env)] == [TORCH]
+    (env / TORCH).unlink()
+    assert slim("--undo") == 0
+    assert content(env) == before
+
+
+def test_originals_of_a_package_that_was_upgraded_are_kept_until_they_are_forgotten(
+    env: Path, slim: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert slim("--apply") == 0
+    (env / TORCH).unlink()
+    (env / TORCH).write_bytes(b"a later one")
+    shutil.rmtree((env / TORCHS_LIST).parent)
+    record(env, "torch", "2.14.0", ["torch"])
+    upgraded, former = tree(env), originals(env)[TORCH]
+    assert slim("--keep", "symbols", "--apply") == NotUndoneError.exit_code
+    assert "torch-2.13.0" in capsys.readouterr().err
+    assert tree(env) == upgraded
+    assert slim("--undo") == NotUndoneError.exit_code
+    assert (env / TORCH).read_bytes() == b"a later one"
+    assert (env / SITE / "triton/__init__.py").exists()
+    assert not (env / TORCHS_HEADER).exists()
+    assert originals(env)[TORCH] == former
+    assert slim("--forget") == 0
+    assert not (env / BACKUP).exists()
+    assert slim("--apply") == 0
+    assert wrong_in_records(env) == []
+
+
+def test_originals_that_are_gone_are_missed(env: Path, slim: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert slim("--apply") == 0
+    for path in (TORCHS_HEADER, f"{SITE}/torch/__pycache__/__init__.cpython-311.pyc", TORCH):
+        (env / BACKUP / "originals" / path).unlink()
+    assert slim("--undo") == NotUndoneError.exit_code
+    assert "2 not, " in capsys.readouterr().err
+    assert (env / SITE / "triton/__init__.py").exists()
+    assert loads(env / TORCH)
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"version": 3}', '{"folders": []}', "outside"])
+def test_originals_without_a_manifest_are_not_deleted(text: str | None, env: Path, slim: Any) -> None:
+    assert slim("--apply") == 0
+    manifest = env / BACKUP / "manifest.json"
+    if text == "outside":
+        text = manifest.read_text().replace(TORCH, "../outside")
+    manifest.unlink() if text is None else manifest.write_text(text)
+    kept = originals(env)
+    for what in ("--undo", "--apply", "--forget"):
+        assert slim(what) == IntegrityError.exit_code
+    assert originals(env) == kept
+
+
+def test_nothing_is_put_where_a_link_leads(env: Path, slim: Any, tmp_path: Path) -> None:
+    assert slim("--apply") == 0
+    mine = tmp_path / "sources"
+    mine.mkdir()
+    (env / SITE / "triton").symlink_to(mine)
+    assert slim("--undo") == NotUndoneError.exit_code
+    assert not [*mine.iterdir()]
+    assert f"{SITE}/triton/__init__.py" in originals(env)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change owners")
+def test_the_originals_folder_is_the_owner_s(env: Path, slim: Any) -> None:
+    for path in [env, *env.rglob("*")]:
+        os.chown(path, 1234, 1235, follow_symlinks=False)
     before = tree(env)
-    for at in (4, 20, 60):
-        assert call(invocation, "slim", str(env), "--apply") == 0
-        assert killed(env, at, "--undo").returncode == -signal.SIGKILL
-        assert loads(env / TORCH)
-        if at > 4:  # some are back, some are not: neither state is one to stay in
-            assert call(invocation, "slim", str(env), "--forget") == PreflightError.exit_code
-        assert call(invocation, "slim", str(env), "--undo") == 0
-        assert tree(env) == before, f"killed at change {at}"
+    assert slim("--apply") == 0
+    for path in [env / BACKUP, *(env / BACKUP).rglob("*")]:
+        assert (path.lstat().st_uid, path.lstat().st_gid) == (1234, 1235), path
+    assert slim("--undo") == 0
+    assert tree(env) == before
 
 
-def test_two_at_once(env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_way_back_can_be_pasted(
+    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = env.with_name("énv mit Leer")
+    env.rename(place)
+    assert call(invocation, "slim", str(place), "--apply") == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "--undo" in line)
+    assert shlex.split(line) == ["megabuild", "slim", str(place), "--undo"]
+    assert call(invocation, *shlex.split(line)[1:]) == 0
+
+
+def test_two_at_once(env: Path, slim: Any) -> None:
     with hold_backup(env):
-        assert call(invocation, "slim", str(env), "--apply") == BusyError.exit_code
-    assert not (env / ".megabuild-slim").exists()
+        assert slim("--apply") == BusyError.exit_code
+    assert not (env / BACKUP).exists()
 
 
 @pytest.mark.parametrize(
@@ -273,14 +387,13 @@ def test_two_at_once(env: Path, invocation: Invocation, capsys: pytest.CaptureFi
     ],
 )
 def test_mistakes_are_told_in_words(
-    env: Path,
-    invocation: Invocation,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     error: type[UsageError],
     says: str,
+    slim: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")  # a machine without nvidia-smi
-    assert call(invocation, "slim", str(env), *arguments) == error.exit_code
+    assert slim(*arguments) == error.exit_code
     assert says in capsys.readouterr().err

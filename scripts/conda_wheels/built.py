@@ -72,14 +72,18 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
     Raises ConfigError: It has no such package.
     Raises UsageError: A Python or a name has not been built.
     """
-    every = _newest(_read(channel, record) for record in published.records(channel).values())
+    known_records = published.records(channel)
+    every = _newest(_read(channel, record) for record in known_records.values())
     # upstream's own wheel is on upstream's index already
     candidates = [one for one in every if one.project != TORCH or not one.official]
     if not candidates:
         config = channel.name.partition("-")[0]
+        remedy = f"build some: python3 build-locally.py {config} --pyg source"
+        if known_records and not every:  # another feedstock's packages
+            remedy = "install its packages as they are: megabuild env create"
         raise ConfigError(
             f"{channel.name} has neither extensions nor a PyTorch that was compiled here, and only these become wheels",
-            f"build some: python3 build-locally.py {config} --pyg source",
+            remedy,
         )
     found = [one for one in candidates if one.python in (None, *pythons) or not pythons]
     if pythons and not found:

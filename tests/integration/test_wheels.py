@@ -9,6 +9,7 @@ import subprocess
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -283,6 +284,16 @@ def _needs_nowhere(tmp_path: Path, system: Path) -> Path:
     name = wheel_tree.tag(folder, "linux-64")
     (tmp_path / "work").mkdir()
     return pack(folder, tmp_path / name, world.DATE)
+
+
+def test_another_feedstocks_packages_are_no_pytorch_that_could_be_built_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greet = SimpleNamespace(path="linux-64/greet-1.0-py312h1234567_0.conda")
+    monkeypatch.setattr(published, "records", lambda _: {"greet-1.0-py312h1234567_0.conda": greet})
+    with pytest.raises(ConfigError, match="neither extensions nor a PyTorch") as raised:
+        built.find(tmp_path / "linux_64_python3.12.____cpython", (), ())
+    assert "build-locally.py" not in raised.value.remedy
 
 
 def test_a_library_that_no_wheel_can_have_is_named(tmp_path: Path) -> None:

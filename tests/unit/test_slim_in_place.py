@@ -168,7 +168,7 @@ def test_a_full_disk_leaves_everything_as_it_was(
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
     if os.geteuid() or subprocess.run(mount, check=False).returncode:
         pytest.skip("needs a file system of its own, which root may mount")
     yield folder

@@ -18,6 +18,7 @@ from groundwork import in_use
 from groundwork.errors import DeadlineError, MegabuildError, ProviderError
 from groundwork.notes import Notes
 from groundwork.result import Result
+from megabuild.plan import planning
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
@@ -71,7 +72,7 @@ def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
 
             def prepare(report: Notes) -> Plan:
                 with _within(options):
-                    made.append(make_plan(options, report, asking(screen, batch=invocation.batch)))
+                    made.append(planning.prepare(plan, report, asking(screen, batch=invocation.batch)))
                 return made[-1]
 
             summary = execute(plan, follow, prepare)

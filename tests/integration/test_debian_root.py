@@ -19,7 +19,6 @@ from groundwork.errors import ProviderError
 from megabuild.providers import local_channel
 from megabuild.providers.debian import apt, foreign, libraries, root
 from megabuild.providers.debian.root import DebianRoot, enter
-from megabuild.providers.debian.simulation import simulate_root
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local.compilers import probe
 from megabuild.providers.local.interpreters import some_of
@@ -58,16 +57,6 @@ def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(debian: D
     toolchain = probe(root=debian.path, enter=enter(debian.path))
     assert toolchain.major == "14"
     assert toolchain.glibc == "2.41"
-
-
-def test_the_mirror_tells_beforehand_what_the_root_is_made_of(debian: DebianRoot, tmp_path: Path) -> None:
-    made = probe(root=debian.path, enter=enter(debian.path))
-    simulated = simulate_root(tmp_path, lambda _: None)
-    assert (simulated.toolchain.version, simulated.toolchain.glibc) == (made.version, made.glibc)
-    # a root that was kept may be of a point release before the mirror's
-    assert simulated.root.release.partition(".")[0] == debian.release.partition(".")[0]
-    assert simulated.download.size > 3e8
-    assert not simulated.root.path.exists()
 
 
 def test_the_root_has_what_pytorchs_source_asks_for(debian: DebianRoot) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from groundwork.errors import ProviderError
 from megabuild.configs.config import load
-from megabuild.configs.render import PlannedPackage, render
 from megabuild.providers.debian import cuda, libraries, root
-from megabuild.providers.debian.simulation import simulate_root
-from megabuild.providers.environment import machine_platform
+from megabuild.providers.environment import Environment, machine_platform
 from megabuild.providers.provider import ProviderRequest
-from megabuild.providers.pypi.lock import Lock
 from megabuild.providers.select import provide
 
 
@@ -92,76 +88,37 @@ def test_an_unfinished_root_is_not_taken_for_a_root(tmp_path: Path) -> None:
 
 
 #: A fake apt-get for a mirror with few packages.
-APT = """\
-#!/bin/sh
-echo "$*" >> "$(dirname "$0")/asked"
-case "$*" in
-*" install "*) cat <<'X'
-'http://mirror.example/gcc.deb' gcc_4%3a14.2.0-1_amd64.deb 1000 SHA256:00
-'http://mirror.example/gcc-14.deb' gcc-14_14.2.0-19_amd64.deb 20000000 SHA256:00
-'http://mirror.example/gcc-13.deb' gcc-13_13.3.0-13_amd64.deb 20000000 SHA256:00
-'http://mirror.example/libc6.deb' libc6_2.41-12+deb13u4_amd64.deb 3000 SHA256:00
-'http://mirror.example/base.deb' base-files_13.8+deb13u7_amd64.deb 4000 SHA256:00
-X
-;;
-*build-dep*) echo "'http://mirror.example/gcc-14.deb' gcc-14_14.2.0-19_amd64.deb 20000000 SHA256:00" ;;
-*source*) echo "'http://mirror.example/x.tar.xz' pytorch_2.6.0.orig.tar.xz 50000000 SHA256:00" ;;
-esac
-"""
 
 
-@pytest.fixture
-def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An apt that answers, and notes what it was asked."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "apt-get").write_text(APT)
-    (folder / "apt-get").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.example/debian")
-    return folder / "asked"
-
-
-def test_the_mirror_tells_compiler_and_sizes_of_a_root_that_is_not_made_yet(
-    mirror: Path, tmp_path: Path
-) -> None:
-    simulated = simulate_root(tmp_path, lambda _: None)
-    toolchain, download = simulated.toolchain, simulated.download
-    assert (toolchain.version, toolchain.major, toolchain.glibc) == ("14.2.0", "14", "2.41")
-    assert simulated.root.release == "13.7"
-    assert (download.count, download.size) == (6, 90_008_000)
-    asked = mirror.read_text()
-    simulate_root(tmp_path, lambda _: None)  # kept for a day
-    assert mirror.read_text() == asked
-    assert root.find(tmp_path) is None
-
-
-@pytest.mark.skipif(machine_platform() != "linux-64" or not shutil.which("g++"), reason="names of linux-64")
-@pytest.mark.parametrize("name", ["linux_64_cpu_debian", "linux_64_cuda124_debian"])
-def test_a_plan_without_the_root_has_the_compilers_of_debian(
-    mirror: Path, tmp_path: Path, repository: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = load(repository, name)
-    planned: list[PlannedPackage] = []  # what Debian alone decides; wheels have tests of their own
-    none = Lock(python="3.12", environment={}, wheels=())
-    monkeypatch.setattr("megabuild.providers.provider.LocalProvider.nvidia", lambda *_, **__: (none, []))
-    found = provide(
-        ProviderRequest(
-            config=config,
-            planned=planned,
-            cache=tmp_path,
-            report=lambda _: None,
-            ask=lambda _: False,
-            plan=True,
-        )
+def ask_for_plan(repository: Path, cache: Path, name: str) -> Environment:
+    request = ProviderRequest(
+        config=load(repository, name),
+        planned=[],
+        cache=cache,
+        report=lambda _: None,
+        ask=lambda _: False,
+        plan=True,
     )
-    assert (
-        not {"c_compiler_version", "c_stdlib_version"} & found.overrides.keys()
-    )  # the config says 14 and 2.41
-    assert ("Debian packages", 6, 90_008_000) in [(one.what, one.count, one.size) for one in found.downloads]
-    before = {item.file_name for item in render(config, repository / "recipe" / "recipe.yaml")}
-    after = render(config, repository / "recipe" / "recipe.yaml", overrides=found.overrides)
-    assert {item.file_name for item in after} == before
+    return provide(request)
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64")
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("linux_64_cpu_debian", 2), ("linux_64_cuda124_debian", 8), ("linux_aarch64_cpu_debian", 2)],
+)
+def test_a_plan_says_that_a_root_is_made_first_and_asks_nobody_what_is_in_it(
+    tmp_path: Path, repository: Path, name: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    planned = ask_for_plan(repository, tmp_path, name)
+    assert (planned.channels, planned.ready, planned.to_make) == ((), False, size * 10**9)
+    assert any(f"Debian root first ({size} GB)" in note for note in planned.notes)
+    assert planned.pythons
+    assert "mmdebstrap" in planned.install_command
+    # the config names Debian's own: nothing is known to differ
+    assert not {"c_compiler_version", "c_stdlib_version"} & planned.overrides.keys()
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ def make_plan(
         date=date.seconds,
         compression=compression_level(options.root),
         extensions=planner.plan(environment, items, report),
+        request=request,
         notes=(
             *environment.notes,
             *planner.notes,
@@ -120,6 +121,20 @@ def make_plan(
     estimated = _add_estimate(stored.when_fetched(plan), report)
     return replace(
         estimated, items=plan.items, extensions=plan.extensions, staging_decision=plan.staging_decision
+    )
+
+
+def prepare(plan: Plan, report: Notes, ask: Callable[[str], bool]) -> Plan:
+    """Return a plan whose environment is made; only where nothing of it could be known, it is planned again.
+
+    Raises MegabuildError: As :func:`make_plan`.
+    """
+    if plan.request is None or not plan.environment.channels:
+        return make_plan(plan.options, report, ask)
+    made = provide(replace(plan.request, report=report, ask=ask, plan=False))
+    return replace(
+        plan,
+        environment=replace(plan.environment, channels=made.channels, ready=True, downloads=(), to_make=0),
     )
 
 
@@ -305,7 +320,7 @@ def _staging(
 ) -> fingerprint.Fingerprint:
     """Return everything that libtorch's compile depends on; nothing where no package is built from it."""
     first = next((package for package in packages if fingerprint.inherits(package)), None)
-    if part is None or first is None:
+    if part is None or first is None or not environment.channels:
         return fingerprint.Fingerprint()
     build, host = (
         solving.environment(

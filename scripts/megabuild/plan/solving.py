@@ -128,6 +128,8 @@ class Solver:
         Raises PreflightError: One of them has no solution.
         """
         lines: list[str] = []
+        if not self._given.channels:  # they are made first
+            return lines
         for kind in ("build", "host", "run", "test"):
             specs = tuple(spec for spec in getattr(package, kind) if spec.split()[0] not in self._own)
             if kind in ("run", "test"):  # not with any Python, but with the one that it is for

@@ -25,7 +25,8 @@ class Download:
 class Environment:
     """Everything a build needs besides the recipe and the config."""
 
-    #: Conda channels in order of priority: a folder (a local channel) or a URL or name.
+    #: Conda channels in order of priority: a folder (a local channel) or a URL or name. None where it is known only
+    #: after a root is made what is in them.
     channels: tuple[Path | str, ...]
     #: Pythons of the config that can be built here, such as "3.12" or "3.13t".
     pythons: tuple[str, ...]

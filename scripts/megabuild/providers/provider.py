@@ -115,13 +115,13 @@ class LocalProvider(Provider):
         asked |= {base} if "torch_python_base" in self.request.config.variant else set()
         return tuple(python for python in found if python in asked)
 
-    def to_prepare(self, made: LocalChannel, *locks: lock.Lock, also: Sequence[Download] = ()) -> Preparation:
-        """Return what the run of a plan would download and make first, ``also`` besides wheels."""
+    def to_prepare(self, made: LocalChannel, *locks: lock.Lock) -> Preparation:
+        """Return what the run of a plan would download and make first."""
         left = {**made.pending, **download.pending(locks, self.request.cache / "wheels")}
         sizes = {wheel.sha256: wheel.size for one in locks for wheel in one.wheels}
         packed = sum(size or sizes.get(sha256, 0) for sha256, size in made.unpacked.items())
         wheels = Download(what="wheels", count=len(left), size=sum(left.values()), files=left)
-        downloads = (*([wheels] if left else []), *also)
+        downloads = (wheels,) if left else ()
         return {
             "downloads": downloads,
             "ready": made.ready and not downloads,

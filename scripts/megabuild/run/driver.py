@@ -32,7 +32,7 @@ from megabuild.run.memory_budget import MemoryBudget
 from megabuild.run.outcome import package_results
 from megabuild.run.package_test import PackageTest, name_of
 from megabuild.run.preflight import Check, before_preparation, checks
-from megabuild.run.preparation import Prepare, changes, ticking
+from megabuild.run.preparation import Prepare, ticking
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.summary import LATEST, Summary
@@ -121,8 +121,6 @@ class Driver:
         self._check(before_preparation(before))
         self._plan = compare_with_disk(prepare(self.status.note))
         self._planned()
-        if changed := changes(before, self._plan):
-            logger.info("after the preparation: %s", "; ".join(changed))
 
     def _checked(self) -> Isolation:
         """Return where it is built, once everything is checked that can be without a compiler."""

@@ -36,7 +36,7 @@ def execute(
 ) -> Summary:
     """Run a plan to its end; ``follow`` takes its status, and the logger ``megabuild`` has its sentences.
 
-    Where the plan's environment is not ready, ``prepare`` makes what it lacks, and the plan that is carried out.
+    Where the plan's environment is not ready, ``prepare`` makes what it lacks.
 
     The summary is also written into a record of its own below the state folder's ``runs``, whatever happened, and to
     ``run.json``, which a run that had nothing to do leaves as it is; as it does what others are told of the last one.

@@ -13,7 +13,6 @@ from functools import partial
 from groundwork.errors import ProviderError
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot
-from megabuild.providers.debian.simulation import SimulatedRoot
 from megabuild.providers.local.compilers import activation
 from megabuild.providers.local.package import LocalPackage
 
@@ -24,17 +23,14 @@ HOST_COMPILER = "/usr/bin/g++-13"
 
 
 def packages(
-    root: DebianRoot | SimulatedRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
+    root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
 ) -> list[LocalPackage]:
     """Describe the packages of the CUDA in a root that was made with it; ``cuda`` is the config's version, "12.4".
 
     The table has by conda name the name of a development package and the Debian packages whose libraries are packaged.
-    Of a root that is not made yet they are for a solver alone.
 
     Raises ProviderError: The root's toolkit is of another version, or lacks a library.
     """
-    if isinstance(root, SimulatedRoot):
-        return _simulated(root, table, cuda, platform)
     found = libraries.read(root)
     toolkit = found.installed.get("nvidia-cuda-toolkit")
     if toolkit is None or not toolkit.version.startswith(f"{cuda}."):
@@ -77,18 +73,6 @@ def packages(
         )
         exported = f"{conda} >={version},<{int(version.split('.')[0]) + 1}.0a0"
         made.append(_metadata_package(dev, version, platform, f"{conda} =={version}", exported))
-    return made
-
-
-def _simulated(
-    simulated: SimulatedRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
-) -> list[LocalPackage]:
-    versions = simulated.versions
-    made = _toolkit(simulated.root, _version(versions.get("nvidia-cuda-toolkit", "")), cuda, platform)
-    for conda, (dev, *debs) in table.items():
-        version = _version(versions.get(debs[0], ""))
-        made.append(_metadata_package(conda, version, platform, f"cuda-version {cuda}.*"))
-        made.append(_metadata_package(dev, version, platform, f"{conda} =={version}"))
     return made
 
 

@@ -98,8 +98,7 @@ def _signature(interpreter: Interpreter) -> str:
 
 def _files(source: Path) -> Iterator[Path]:
     if not source.is_dir():
-        if source.exists():  # a simulated root's need not
-            yield source
+        yield source
         return
     for folder, subfolders, names in os.walk(source):
         left_out = _ignored(folder, subfolders + names)

@@ -13,7 +13,6 @@ from groundwork.text import UNICODE, display, duration, size, table
 from groundwork.wording import counted
 
 _MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
-_PORT = 8000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,32 +51,24 @@ def result(index: WheelIndex, seconds: float) -> Result:
         for one in index.made
     ]
     others = f", beside {counted(index.others, 'other')} in the index" if index.others else ""
-    commands = _commands(index)
+    command = _install_command(index)
     lines = [
         *table(("", "wheel", "size", "runs from"), rows, right=frozenset({2})),
         f"{counted(len(rows), 'wheel')}{others}, {duration(seconds)}: {display(index.folder)}",
         "",
-        *(f"{program + ':':<8}{line}" for program, line in commands.items()),
+        command,
     ]
-    return Result(format="wheels", document=_document(index, commands), lines=lines)
+    return Result(format="wheels", document=_document(index, command), lines=lines)
 
 
-def _commands(index: WheelIndex) -> dict[str, str]:
-    """Return commands that install the newest wheels, by the program's name; poetry cannot read file: URLs."""
+def _install_command(index: WheelIndex) -> str:
     newest = index.made[-1].wheel.python
     chosen = {one.wheel.project: one.wheel for one in index.made if one.wheel.python in (None, newest)}
     exact = [f"{wheel.project}=={wheel.version}" for wheel in chosen.values()]
-    place, name = index.folder, index.config.replace("_", "-")
-    served = f"python3 -m http.server {_PORT} --bind 127.0.0.1 --directory {shlex.quote(str(place))}"
-    return {
-        "pip": shlex.join(["pip", "install", "--extra-index-url", place.as_uri(), *exact]),
-        "uv": shlex.join(["uv", "pip", "install", "--index", place.as_uri(), *exact]),
-        "poetry": f"{served} & poetry source add --priority explicit {name} http://127.0.0.1:{_PORT}/ && "
-        + shlex.join(["poetry", "add", "--source", name, *exact]),
-    }
+    return shlex.join(["pip", "install", "--extra-index-url", index.folder.as_uri(), *exact])
 
 
-def _document(index: WheelIndex, commands: dict[str, str]) -> dict[str, object]:
+def _document(index: WheelIndex, command: str) -> dict[str, object]:
     return {
         "index": index.folder.as_uri(),
         "wheels": [
@@ -95,5 +86,5 @@ def _document(index: WheelIndex, commands: dict[str, str]) -> dict[str, object]:
             for one in index.made
         ],
         "others": index.others,
-        "use": commands,
+        "use": command,
     }

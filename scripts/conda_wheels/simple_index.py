@@ -1,11 +1,10 @@
-"""A folder of wheels as an index: PEP 503 as HTML, PEP 691 as JSON, metadata beside the wheels (PEP 658, 714).
+"""A folder of wheels as an index of plain pages (PEP 503), which any web server can serve.
 
 It is one folder, to which ``simple`` is a link: a reader sees the previous index or the new one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import html
 import json
 import shutil
@@ -39,7 +38,6 @@ class IndexedWheel:
     inputs: str  #: sha256 over everything it depends on
     size: int  #: of the file, in bytes
     sha256: str
-    metadata_sha256: str
     requires_python: str
 
     @property
@@ -49,14 +47,11 @@ class IndexedWheel:
 
 
 def index_entry(path: Path, *, project: str, python: str | None, package: str, inputs: str) -> IndexedWheel:
-    """Read a wheel's metadata, write them beside it, and return its entry."""
-    metadata = core_metadata.of_file(path).content
-    path.with_name(f"{path.name}.metadata").write_bytes(metadata)
-    head = message_from_bytes(metadata)
+    """Return the entry of a wheel."""
+    head = message_from_bytes(core_metadata.of_file(path).content)
     return IndexedWheel(
         name=path.name, project=project, version=head["Version"], python=python, package=package, inputs=inputs,
-        size=path.stat().st_size, sha256=files.sha256(path), metadata_sha256=hashlib.sha256(metadata).hexdigest(),
-        requires_python=head["Requires-Python"] or "",
+        size=path.stat().st_size, sha256=files.sha256(path), requires_python=head["Requires-Python"] or "",
     )  # fmt: skip
 
 
@@ -71,24 +66,21 @@ def read(folder: Path) -> tuple[IndexedWheel, ...]:
         one
         for one in known
         if files.intact(folder / SIMPLE / one.place, digest=one.sha256, size=one.size, when=0)
-        and _metadata_file(folder / SIMPLE / one.place).is_file()
     )
 
 
 def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
     """Replace the index in a config's folder.
 
-    ``wheels`` are all wheels with their files, each beside its metadata; they may be files of the previous index. The
-    caller holds the folder's lock.
+    ``wheels`` are all wheels with their files, which may be those of the previous index. The caller holds the folder's
+    lock.
     """
     listed = sorted(wheels, key=lambda one: one.place)
     new = Path(tempfile.mkdtemp(dir=folder, prefix=_HIDDEN))
     new.chmod(0o755)
     for one in listed:
-        for source, suffix in ((wheels[one], ""), (_metadata_file(wheels[one]), ".metadata")):
-            target = new / f"{one.place}{suffix}"
-            files.link(source, target)
-            target.chmod(0o644)
+        files.link(wheels[one], new / one.place)
+        (new / one.place).chmod(0o644)
     _write_pages(new, listed)
     (new / _RECORDS).write_text(json.dumps([asdict(one) for one in listed], indent=1))
     with files.scratch(folder) as empty:
@@ -99,55 +91,23 @@ def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
             shutil.rmtree(former)
 
 
-def _metadata_file(wheel: Path) -> Path:
-    return wheel.with_name(f"{wheel.name}.metadata")
-
-
 def _write_pages(index: Path, wheels: Sequence[IndexedWheel]) -> None:
     projects: dict[str, list[IndexedWheel]] = {}
-    for one in wheels:
-        projects.setdefault(canonicalize_name(one.project), []).append(one)
-    index.mkdir(exist_ok=True)
-    links = (f'<a href="{name}/">{name}</a>' for name in projects)
-    _page(index, "Simple index", links, {"projects": [{"name": name} for name in projects]})
+    for wheel in wheels:
+        projects.setdefault(canonicalize_name(wheel.project), []).append(wheel)
+    _write_page(index, "Simple index", (f'<a href="{name}/">{name}</a>' for name in projects))
     for name, own in projects.items():
-        document = {
-            "name": name,
-            "versions": sorted({one.version for one in own}),
-            "files": [_entry(one) for one in own],
-        }
-        _page(index / name, f"Links for {name}", map(_anchor, own), document)
+        _write_page(index / name, f"Links for {name}", map(_link, own))
 
 
-def _page(folder: Path, title: str, links: Iterable[str], document: Mapping[str, object]) -> None:
+def _write_page(folder: Path, title: str, links: Iterable[str]) -> None:
     meta = '<meta name="pypi:repository-version" content="1.1">'
     body = "<br>\n".join(links)
     text = f"<!DOCTYPE html>\n<html><head>{meta}<title>{title}</title></head><body>\n{body}\n</body></html>\n"
     (folder / "index.html").write_text(text)
-    whole = {"meta": {"api-version": "1.1"}, **document}
-    (folder / "index.v1_json").write_text(json.dumps(whole, indent=1) + "\n")
 
 
-def _anchor(wheel: IndexedWheel) -> str:
-    attributes = {
-        "href": f"{quote(wheel.name)}#sha256={wheel.sha256}",
-        "data-requires-python": wheel.requires_python,
-        "data-dist-info-metadata": f"sha256={wheel.metadata_sha256}",
-        "data-core-metadata": f"sha256={wheel.metadata_sha256}",
-    }
-    text = " ".join(f'{key}="{html.escape(value)}"' for key, value in attributes.items() if value)
-    return f"<a {text}>{wheel.name}</a>"
-
-
-def _entry(wheel: IndexedWheel) -> dict[str, object]:
-    metadata = {"sha256": wheel.metadata_sha256}
-    requires = {"requires-python": wheel.requires_python} if wheel.requires_python else {}
-    return {
-        "filename": wheel.name,
-        "url": quote(wheel.name),
-        "hashes": {"sha256": wheel.sha256},
-        "size": wheel.size,
-        **requires,
-        "core-metadata": metadata,
-        "dist-info-metadata": metadata,
-    }
+def _link(wheel: IndexedWheel) -> str:
+    python = html.escape(wheel.requires_python)
+    requires = f' data-requires-python="{python}"' if python else ""
+    return f'<a href="{quote(wheel.name)}#sha256={wheel.sha256}"{requires}>{wheel.name}</a>'

@@ -166,19 +166,10 @@ def test_an_index_is_the_former_one_until_the_new_one_is_whole(
     assert len([*(own / "wheels" / world.CONFIG).glob(".s*")]) == 1, "what a killed run left is removed"
 
 
-def test_pages_say_what_the_specifications_ask_for(output: Path) -> None:
-    document = json.loads((simple(output) / "torch" / "index.v1_json").read_text())
-    (entry,) = document["files"]
+def test_pages_say_what_the_specification_asks_for(output: Path) -> None:
     (known,) = (one for one in simple_index.read(simple(output).parent) if one.project == "torch")
-    assert (document["name"], document["versions"]) == ("torch", ["2.6.0+cpu"])
-    assert entry["hashes"] == {"sha256": known.sha256}
-    assert entry["core-metadata"] == {"sha256": known.metadata_sha256}
-    assert entry["url"] == known.name.replace("+", "%2B")
-    beside = simple(output) / f"{known.place}.metadata"
-    with zipfile.ZipFile(wheel(output, "torch")) as archive:
-        assert beside.read_bytes() == archive.read("torch-2.6.0+cpu.dist-info/METADATA")
     page = (simple(output) / "torch" / "index.html").read_text()
-    assert f'href="{entry["url"]}#sha256={known.sha256}"' in page
+    assert f'href="{known.name.replace("+", "%2B")}#sha256={known.sha256}"' in page
     assert 'data-requires-python="&gt;=3.9"' in page
     assert 'href="torch-spline-conv/"' in (simple(output) / "index.html").read_text()
 
@@ -357,8 +348,7 @@ def test_the_command_shows_lines_that_install(own: Path, invocation: Invocation)
     text = "\n".join([*result.lines, ""])
     place = simple(own).as_uri()
     exact = f"torch==2.6.0+cpu {SPLINE}==1.2.2+pt26cpu"
-    assert f"pip:    pip install --extra-index-url {place} {exact}\n" in text
-    assert f"uv:     uv pip install --index {place} {exact}\n" in text
+    assert f"pip install --extra-index-url {place} {exact}\n" in text
     assert "glibc 2." in text
     document: Any = result.to_json()
     assert document["format"] == "megabuild/wheels"
@@ -367,7 +357,7 @@ def test_the_command_shows_lines_that_install(own: Path, invocation: Invocation)
     again: Any = CliRunner().invoke(megabuild, arguments, obj=invocation, standalone_mode=False).return_value
     assert [one["made"] for one in again.document["wheels"]] == [False, False]
     assert document["wheels"][1]["torch"] == "torch==2.6.0+cpu"
-    assert document["use"]["pip"] == f"pip install --extra-index-url {place} {exact}"
+    assert document["use"] == f"pip install --extra-index-url {place} {exact}"
 
 
 def test_auditwheel_finds_nothing_that_torch_lacks(output: Path) -> None:
